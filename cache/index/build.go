@@ -1,0 +1,420 @@
+package index
+
+import (
+	"bytes"
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Options says which endpoints count and which names are wanted.
+type Options struct {
+	ClusterNames bool   // keep the endpoints of services with a VIP: they own names below the cluster ids
+	Zone, Region string // where this server stands (KEP-2030), "" if not known
+	// MaxName is how many octets "<host>.<cluster id>.<name>.<namespace>" may have, so that the owner name stays within
+	// 253 octets in every zone. A host beyond it owns no name, but its addresses count. 0 means no limit.
+	MaxName int
+}
+
+// Build makes the service of imp from its slices, whose order does not matter. It returns nil if the service owns no
+// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or one whose name is too long.
+func Build(imp *Import, list []*Slice, o Options) *Service {
+	if o.MaxName > 0 && len(imp.key) > o.MaxName {
+		return nil
+	}
+	s := &Service{Import: imp}
+	if !imp.vip || o.ClusterNames {
+		s.eps = newEndpoints(imp, inUse(list, o), o.MaxName)
+	}
+	if imp.typ == Headless && s.eps == nil {
+		return nil
+	}
+	return s
+}
+
+// inUse returns the slices that count here: those for nobody in particular and those for our zone or region, or all of
+// them if that leaves no ready endpoint (KEP-2030).
+func inUse(list []*Slice, o Options) []*Slice {
+	if o.Zone == "" && o.Region == "" {
+		return list
+	}
+	var ours []*Slice
+	ready := uint32(0)
+	for _, s := range list {
+		anywhere := s.zone == "" && s.region == ""
+		if anywhere || s.zone != "" && s.zone == o.Zone || s.region != "" && s.region == o.Region {
+			ours = append(ours, s)
+			ready += s.count
+		}
+	}
+	if ready == 0 {
+		return list
+	}
+	return ours
+}
+
+// An address is one address of a ready endpoint, with all that counts for it, while a service is built.
+type address struct {
+	label, packed  string
+	cluster, ports uint32 // positions in builder
+	family         Family
+}
+
+// A host is what one label of one cluster stands for.
+type host struct {
+	addrs          span // in builder.addrs
+	cluster, ports uint32
+	unnamed        bool // owns no name: no source cluster, or too long
+}
+
+type builder struct {
+	clusters []string
+	portSets []Ports
+	portSet  map[Ports]uint32
+	addrs    []address
+	labels   strings.Builder // those made from addresses
+	hosts    []host
+
+	// How many octets host label and cluster id may have together, 0 for no limit.
+	maxLabels int
+}
+
+func newEndpoints(imp *Import, list []*Slice, maxName int) *endpoints {
+	b := &builder{portSet: map[Ports]uint32{}}
+	if maxName > 0 {
+		b.maxLabels = max(1, maxName-len(imp.key)-2)
+	}
+	b.addAll(list)
+	if len(b.addrs) == 0 {
+		return nil
+	}
+	b.merge()
+	e := &endpoints{hosts: uint32(len(b.hosts))}
+	b.group(e)
+	for _, f := range []Family{V4, V6} {
+		b.fill(e, f)
+	}
+	if imp.typ == Headless {
+		b.label(e)
+	}
+	e.ports = portIndex(e.groups, imp.typ)
+	return e
+}
+
+func (b *builder) intern(ps Ports) uint32 {
+	i, ok := b.portSet[ps]
+	if !ok {
+		i = uint32(len(b.portSets))
+		b.portSets = append(b.portSets, ps)
+		b.portSet[ps] = i
+	}
+	return i
+}
+
+// addAll collects the addresses of all slices, by cluster, host label, family and value.
+func (b *builder) addAll(list []*Slice) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(x, y *Slice) int { return byCluster(x.cluster, y.cluster) })
+	count := 0
+	for _, s := range list {
+		count += int(s.count)
+	}
+	b.addrs = make([]address, 0, count)
+	for _, s := range list {
+		b.add(s)
+	}
+	slices.SortFunc(b.addrs, func(x, y address) int {
+		if x.cluster != y.cluster {
+			return cmp.Compare(x.cluster, y.cluster)
+		}
+		if c := strings.Compare(x.label, y.label); c != 0 {
+			return c
+		}
+		if x.family != y.family {
+			return cmp.Compare(x.family, y.family)
+		}
+		return strings.Compare(x.packed, y.packed)
+	})
+}
+
+func (b *builder) add(s *Slice) {
+	if s.count == 0 {
+		return
+	}
+	if last := len(b.clusters) - 1; last < 0 || b.clusters[last] != s.cluster {
+		b.clusters = append(b.clusters, s.cluster)
+	}
+	a := address{cluster: uint32(len(b.clusters) - 1), ports: b.intern(s.ports), family: s.family}
+	var buf [48]byte
+	for hostname, addrs := range s.all() {
+		for width := s.family.width(); addrs != ""; addrs = addrs[width:] {
+			a.label, a.packed = hostname, addrs[:width]
+			if hostname == "" {
+				start := b.labels.Len()
+				b.labels.Write(appendAddressLabel(buf[:0], a.packed))
+				a.label = b.labels.String()[start:]
+			}
+			b.addrs = append(b.addrs, a)
+		}
+	}
+}
+
+// AddressLabel is the label of an endpoint without a hostname: its address in canonical text, "." and ":" turned into
+// "-", and a "0" put before a leading and behind a trailing "-", as no label may begin or end with one.
+func AddressLabel(packed string) string { return string(appendAddressLabel(nil, packed)) }
+
+func appendAddressLabel(b []byte, packed string) []byte {
+	addr, _ := netip.AddrFromSlice([]byte(packed))
+	text := addr.AppendTo(append(b, '0'))
+	for i, c := range text {
+		if c == '.' || c == ':' {
+			text[i] = '-'
+		}
+	}
+	if text[len(text)-1] == '-' {
+		text = append(text, '0')
+	}
+	if text[1] != '-' {
+		text = text[1:]
+	}
+	return text
+}
+
+// byCluster orders cluster ids, the empty one last.
+func byCluster(a, b string) int {
+	if (a == "") != (b == "") {
+		return strings.Compare(b, a)
+	}
+	return strings.Compare(a, b)
+}
+
+// merge makes a host of all addresses with the same cluster and label: it serves the ports of all and has each address
+// once.
+func (b *builder) merge() {
+	kept := b.addrs[:0]
+	for _, a := range b.addrs {
+		n := uint32(len(kept))
+		if n == 0 || kept[n-1].cluster != a.cluster || kept[n-1].label != a.label {
+			id := b.clusters[a.cluster]
+			b.hosts = append(b.hosts, host{
+				addrs: span{n, n + 1}, cluster: a.cluster, ports: a.ports,
+				unnamed: id == "" || b.maxLabels != 0 && len(a.label)+len(id) > b.maxLabels,
+			})
+			kept = append(kept, a)
+			continue
+		}
+		h := &b.hosts[len(b.hosts)-1]
+		if h.ports != a.ports {
+			h.ports = b.unite(h.ports, a.ports)
+		}
+		if kept[n-1].packed != a.packed {
+			kept = append(kept, a)
+			h.addrs.to++
+		}
+	}
+	b.addrs = kept
+}
+
+func (b *builder) unite(x, y uint32) uint32 {
+	return b.intern(NewPorts(slices.AppendSeq(slices.Collect(b.portSets[x].All()), b.portSets[y].All())))
+}
+
+// group orders the hosts of each cluster by their ports, those without a name behind, and notes where clusters and
+// groups begin and end. Hosts of one group stay in the order of their labels.
+func (b *builder) group(e *endpoints) {
+	slices.SortStableFunc(b.hosts, func(x, y host) int {
+		switch {
+		case x.cluster != y.cluster:
+			return cmp.Compare(x.cluster, y.cluster)
+		case x.unnamed != y.unnamed:
+			return falseFirst(x.unnamed)
+		case x.ports != y.ports:
+			return strings.Compare(b.portSets[x.ports].packed, b.portSets[y.ports].packed)
+		}
+		return 0
+	})
+	for i, h := range b.hosts {
+		pos := uint32(i)
+		newCluster := i == 0 || h.cluster != b.hosts[i-1].cluster
+		if newCluster || h.ports != b.hosts[i-1].ports || h.unnamed != b.hosts[i-1].unnamed {
+			e.groups = append(e.groups, group{hosts: span{pos, pos}, ports: b.portSets[h.ports], unnamed: h.unnamed})
+		}
+		n := uint32(len(e.groups))
+		if newCluster {
+			e.clusters = append(e.clusters, cluster{id: b.clusters[h.cluster], hosts: span{pos, pos}, groups: span{n - 1, n}})
+		}
+		c := &e.clusters[len(e.clusters)-1]
+		c.hosts.to, c.groups.to, e.groups[n-1].hosts.to = pos+1, n, pos+1
+		c.named = c.named || !h.unnamed
+		e.dual = e.dual || b.addrs[h.addrs.from].family != b.addrs[h.addrs.to-1].family
+	}
+	e.groups, e.clusters = slices.Clip(e.groups), slices.Clip(e.clusters)
+}
+
+// falseFirst orders two different values of which x is the first.
+func falseFirst(x bool) int {
+	if x {
+		return 1
+	}
+	return -1
+}
+
+// fill packs the addresses of one family.
+func (b *builder) fill(e *endpoints, f Family) {
+	var packed strings.Builder
+	hostEnd, single := make([]uint32, 0, len(b.hosts)), true
+	for i, h := range b.hosts {
+		for _, a := range b.addrs[h.addrs.from:h.addrs.to] {
+			if a.family == f {
+				packed.WriteString(a.packed)
+			}
+		}
+		end := uint32(packed.Len() / f.width())
+		single = single && end == uint32(i+1)
+		hostEnd = append(hostEnd, end)
+	}
+	total := packed.Len() / f.width()
+	if total == 0 {
+		return
+	}
+	fam := &e.family[f]
+	if !single {
+		fam.hostEnd = hostEnd
+	}
+	fam.packed = strings.Clone(packed.String())
+	fam.distinct = distinct(fam.packed, f.width(), span{0, uint32(total)}, repeats(fam.packed, f.width()))
+	for i := range e.clusters {
+		c := &e.clusters[i]
+		c.addresses[f] = distinct(fam.packed, f.width(), span{fam.start(c.hosts.from), fam.start(c.hosts.to)},
+			fam.distinct.at != nil)
+	}
+}
+
+// repeats tells whether an address stands twice in packed.
+func repeats(packed string, width int) bool {
+	addrs := make([]string, 0, len(packed)/width)
+	for p := packed; p != ""; p = p[width:] {
+		addrs = append(addrs, p[:width])
+	}
+	slices.Sort(addrs)
+	return len(slices.Compact(addrs)) < len(packed)/width
+}
+
+// distinct picks the first of equal addresses in a span. Without repeats that is the whole span.
+func distinct(packed string, width int, s span, repeats bool) pick {
+	if !repeats {
+		return pick{span: s}
+	}
+	seen := make(map[string]struct{}, s.len())
+	at := make([]uint32, 0, s.len())
+	for i := s.from; i < s.to; i++ {
+		addr := packed[int(i)*width : int(i+1)*width]
+		if _, ok := seen[addr]; !ok {
+			seen[addr] = struct{}{}
+			at = append(at, i)
+		}
+	}
+	if len(at) == s.len() {
+		return pick{span: s}
+	}
+	return pick{span: s, at: slices.Clip(at)}
+}
+
+// label packs the labels of the hosts; that of a host without a name is empty.
+func (b *builder) label(e *endpoints) {
+	size := 0
+	for _, h := range b.hosts {
+		size += len(b.addrs[h.addrs.from].label)
+	}
+	e.labels = make([]byte, 0, size)
+	e.labelEnd = make([]uint32, 0, len(b.hosts))
+	for _, h := range b.hosts {
+		if !h.unnamed {
+			e.labels = append(e.labels, b.addrs[h.addrs.from].label...)
+		}
+		e.labelEnd = append(e.labelEnd, uint32(len(e.labels)))
+	}
+}
+
+// portIndex lists, for every named port and for the bare service name, the runs of records in the order of the groups.
+// A Headless host without a name is no target.
+func portIndex(groups []group, typ Type) []portRecords {
+	var list []portRecords
+	at := map[Port]int{}
+	find := func(name string, proto Proto) *portRecords {
+		key := Port{Name: name, Proto: proto}
+		i, ok := at[key]
+		if !ok {
+			i = len(list)
+			at[key] = i
+			list = append(list, portRecords{name: name, proto: proto})
+		}
+		return &list[i]
+	}
+	for g := range groups {
+		hosts := uint32(groups[g].hosts.len())
+		if typ == Headless && groups[g].unnamed {
+			hosts = 0
+		}
+		for p := range groups[g].ports.All() {
+			find("", 0).add(uint32(g), p.Number, hosts)
+			find(p.Name, p.Proto).add(uint32(g), p.Number, hosts)
+		}
+	}
+	slices.SortFunc(list, func(x, y portRecords) int {
+		return comparePorts(Port{Name: x.name, Proto: x.proto}, Port{Name: y.name, Proto: y.proto})
+	})
+	for i := range list {
+		list[i].runs = slices.Clip(list[i].runs)
+	}
+	return slices.Clip(list)
+}
+
+// add appends a run of n records, unless the group has that port number already: the same target and port is one record.
+func (p *portRecords) add(group uint32, number uint16, n uint32) {
+	end := n
+	for i, r := range slices.Backward(p.runs) {
+		if i == len(p.runs)-1 {
+			end += r.end
+		}
+		if r.group != group {
+			break
+		}
+		if r.number == number {
+			return
+		}
+	}
+	if n > 0 {
+		p.runs = append(p.runs, run{group: group, number: number, end: end})
+	}
+}
+
+// Equal tells whether DNS shows the same for both. Either may be nil. Where hosts own no name (ClusterSetIP, no source
+// cluster), Equal is also false if only the hostnames of endpoints or the slice that gives them their ports differ.
+func Equal(a, b *Service) bool {
+	if a == nil || b == nil || a == b {
+		return a == b
+	}
+	if a.key != b.key || a.typ != b.typ || a.vip != b.vip || a.ips != b.ips || a.ports != b.ports {
+		return false
+	}
+	if a.eps == nil || b.eps == nil {
+		return a.eps == b.eps
+	}
+	return a.eps.equal(b.eps)
+}
+
+func (e *endpoints) equal(o *endpoints) bool {
+	return e.hosts == o.hosts &&
+		bytes.Equal(e.labels, o.labels) && slices.Equal(e.labelEnd, o.labelEnd) &&
+		slices.Equal(e.groups, o.groups) && slices.EqualFunc(e.clusters, o.clusters, sameCluster) &&
+		e.family[V4].equal(&o.family[V4]) && e.family[V6].equal(&o.family[V6])
+}
+
+// sameCluster compares what the hosts and the addresses do not already tell.
+func sameCluster(a, b cluster) bool { return a.id == b.id && a.hosts == b.hosts }
+
+func (f *family) equal(o *family) bool {
+	return f.packed == o.packed && slices.Equal(f.hostEnd, o.hostEnd)
+}

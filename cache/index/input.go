@@ -1,0 +1,297 @@
+package index
+
+import (
+	"encoding/binary"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"unique"
+)
+
+// Proto is the transport of a port.
+type Proto uint8
+
+// The transports that Kubernetes knows.
+const (
+	TCP Proto = iota + 1
+	UDP
+	SCTP
+)
+
+// Label returns the transport as it stands in an owner name ("_tcp", RFC 2782), or "" if p is none.
+func (p Proto) Label() string {
+	switch p {
+	case TCP:
+		return "_tcp"
+	case UDP:
+		return "_udp"
+	case SCTP:
+		return "_sctp"
+	}
+	return ""
+}
+
+// A Port is one named port of an import or of an EndpointSlice. Name is a lower-case label without the underscore, at
+// most 62 octets, or "" for a port that owns no SRV record and is not kept.
+type Port struct {
+	Name   string
+	Proto  Proto
+	Number uint16
+}
+
+// Ports is a list of ports in canonical order. Equal lists share their memory and compare equal by ==.
+type Ports struct{ packed string }
+
+// NewPorts keeps the distinct ports of list that have a name (Kubernetes DNS specification 2.3.2).
+func NewPorts(list []Port) Ports {
+	named := slices.DeleteFunc(slices.Clone(list), func(p Port) bool { return p.Name == "" })
+	slices.SortFunc(named, comparePorts)
+	var b []byte
+	for _, p := range slices.Compact(named) {
+		b = append(b, byte(p.Proto), byte(p.Number>>8), byte(p.Number), byte(len(p.Name)))
+		b = append(b, p.Name...)
+	}
+	return Ports{unique.Make(string(b)).Value()}
+}
+
+func comparePorts(a, b Port) int {
+	if c := strings.Compare(a.Name, b.Name); c != 0 {
+		return c
+	}
+	if a.Proto != b.Proto {
+		return int(a.Proto) - int(b.Proto)
+	}
+	return int(a.Number) - int(b.Number)
+}
+
+// All yields the ports, by name, transport and number.
+func (ps Ports) All() iter.Seq[Port] {
+	return func(yield func(Port) bool) {
+		for s := ps.packed; s != ""; {
+			end := 4 + int(s[3])
+			if !yield(Port{Name: s[4:end], Proto: Proto(s[0]), Number: uint16(s[1])<<8 | uint16(s[2])}) {
+				return
+			}
+			s = s[end:]
+		}
+	}
+}
+
+// Names yields the name and transport of each port once, though it may have several numbers.
+func (ps Ports) Names(yield func(name string, proto Proto) bool) {
+	last := Port{}
+	for p := range ps.All() {
+		if (p.Name != last.Name || p.Proto != last.Proto) && !yield(p.Name, p.Proto) {
+			return
+		}
+		last = p
+	}
+}
+
+// withoutNumbers is for an import whose port numbers no answer shows: they are those of its slices.
+func (ps Ports) withoutNumbers() Ports {
+	var list []Port
+	for name, proto := range ps.Names {
+		list = append(list, Port{Name: name, Proto: proto})
+	}
+	return NewPorts(list)
+}
+
+// Type says how an import is served.
+type Type uint8
+
+// The types of a ServiceImport (KEP-1645).
+const (
+	ClusterSetIP Type = iota + 1
+	Headless
+)
+
+// An Import is what DNS keeps of one ServiceImport. It never changes.
+type Import struct {
+	key   string // "<name>.<namespace>"
+	ips   string // packed addresses, IPv4 first
+	ports Ports
+	n4    uint8 // IPv4 addresses at the head of ips
+	vip   bool
+	typ   Type
+}
+
+// An ImportSpec says what an Import is made of. Namespace and Name are lower-case labels; IPs are the valid addresses
+// of spec.ips, of which 255 are kept, and none if the import is Headless; VIP tells that spec.ips was not empty, so that
+// an import whose addresses are all refused is never answered from its slices.
+type ImportSpec struct {
+	Namespace, Name string
+	Type            Type
+	VIP             bool
+	IPs             []netip.Addr
+	Ports           Ports
+}
+
+// NewImport packs spec.
+func NewImport(spec ImportSpec) *Import {
+	imp := &Import{
+		key: spec.Name + "." + spec.Namespace, typ: spec.Type, ports: spec.Ports,
+		vip: spec.Type == ClusterSetIP && (spec.VIP || len(spec.IPs) > 0),
+	}
+	if !imp.vip {
+		imp.ports = spec.Ports.withoutNumbers()
+		return imp
+	}
+	ips := slices.Clone(spec.IPs)
+	slices.SortFunc(ips, netip.Addr.Compare) // IPv4 first
+	ips = slices.Compact(ips)
+	var packed []byte
+	for _, ip := range ips[:min(len(ips), 255)] {
+		packed = append(packed, ip.AsSlice()...)
+		if ip.Is4() {
+			imp.n4++
+		}
+	}
+	imp.ips = string(packed)
+	return imp
+}
+
+// Key is "<name>.<namespace>", as it stands in the owner name.
+func (imp *Import) Key() string { return imp.key }
+
+// Type says how the import is served.
+func (imp *Import) Type() Type { return imp.typ }
+
+// Namespace is the namespace of the import.
+func (imp *Import) Namespace() string { return imp.key[strings.IndexByte(imp.key, '.')+1:] }
+
+// Name is the name of the import.
+func (imp *Import) Name() string { return imp.key[:strings.IndexByte(imp.key, '.')] }
+
+// Spec gives back what NewImport kept: an equal import can be made of it.
+func (imp *Import) Spec() ImportSpec {
+	spec := ImportSpec{Namespace: imp.Namespace(), Name: imp.Name(), Type: imp.typ, VIP: imp.vip, Ports: imp.ports}
+	for _, f := range []Family{V4, V6} {
+		l := imp.list(f)
+		for i := range l.Len() {
+			ip, _ := netip.AddrFromSlice([]byte(l.At(i)))
+			spec.IPs = append(spec.IPs, ip)
+		}
+	}
+	return spec
+}
+
+// Ports are the ports of the import, with number 0 where those of its slices are shown.
+func (imp *Import) Ports() Ports { return imp.ports }
+
+func (imp *Import) list(f Family) List {
+	split := 4 * int(imp.n4)
+	if f == V4 {
+		return List{packed: imp.ips[:split], width: 4, end: uint32(imp.n4)}
+	}
+	return List{packed: imp.ips[split:], width: 16, end: uint32(len(imp.ips)-split) / 16}
+}
+
+// Family is an address family.
+type Family uint8
+
+// The two families.
+const (
+	V4 Family = iota
+	V6
+)
+
+func (f Family) width() int {
+	if f == V4 {
+		return 4
+	}
+	return 16
+}
+
+// An Endpoint is one ready endpoint: Host is its lower-case hostname, or "" for a label made from each address; Addrs
+// are valid and of the family of the slice.
+type Endpoint struct {
+	Host  string
+	Addrs []netip.Addr
+}
+
+// A Slice is what DNS keeps of one EndpointSlice: its ready endpoints, packed. It never changes.
+type Slice struct {
+	cluster   string
+	zone      string
+	region    string
+	ports     Ports
+	endpoints string // of each: length of host, host, number of addresses (uint16), addresses
+	count     uint32
+	family    Family
+}
+
+// A SliceSpec says what a Slice is made of. Cluster is the lower-case id of the source cluster or "" if it has none;
+// Zone and Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030) or "".
+type SliceSpec struct {
+	Cluster      string
+	Zone, Region string
+	Family       Family
+	Ports        Ports
+	Endpoints    []Endpoint // ready ones only
+}
+
+// NewSlice packs spec.
+func NewSlice(spec SliceSpec) *Slice {
+	s := &Slice{
+		cluster: intern(spec.Cluster), zone: intern(spec.Zone), region: intern(spec.Region),
+		ports: spec.Ports, family: spec.Family,
+	}
+	size := 0
+	for _, ep := range spec.Endpoints {
+		size += 3 + len(ep.Host) + len(ep.Addrs)*s.family.width()
+	}
+	b := make([]byte, 0, size)
+	for _, ep := range spec.Endpoints {
+		if len(ep.Addrs) == 0 {
+			continue
+		}
+		b = append(b, byte(len(ep.Host)))
+		b = append(b, ep.Host...)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(ep.Addrs)))
+		for _, addr := range ep.Addrs {
+			b = append(b, addr.AsSlice()...)
+		}
+		s.count++
+	}
+	s.endpoints = string(b)
+	return s
+}
+
+func intern(s string) string { return unique.Make(s).Value() }
+
+// Cluster is the id of the source cluster, or "".
+func (s *Slice) Cluster() string { return s.cluster }
+
+// Len is the number of ready endpoints.
+func (s *Slice) Len() int { return int(s.count) }
+
+// Spec gives back what NewSlice kept: an equal slice can be made of it.
+func (s *Slice) Spec() SliceSpec {
+	spec := SliceSpec{Cluster: s.cluster, Zone: s.zone, Region: s.region, Family: s.family, Ports: s.ports}
+	for host, addrs := range s.all() {
+		ep := Endpoint{Host: host}
+		for a := addrs; a != ""; a = a[s.family.width():] {
+			addr, _ := netip.AddrFromSlice([]byte(a[:s.family.width()]))
+			ep.Addrs = append(ep.Addrs, addr)
+		}
+		spec.Endpoints = append(spec.Endpoints, ep)
+	}
+	return spec
+}
+
+// all yields the host and the packed addresses of every endpoint.
+func (s *Slice) all() iter.Seq2[string, string] {
+	return func(yield func(host, addrs string) bool) {
+		for b := s.endpoints; b != ""; {
+			host := b[1 : 1+b[0]]
+			b = b[1+len(host):]
+			n := (int(b[0])<<8 | int(b[1])) * s.family.width()
+			if !yield(host, b[2:2+n]) {
+				return
+			}
+			b = b[2+n:]
+		}
+	}
+}

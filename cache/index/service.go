@@ -1,0 +1,338 @@
+package index
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// A Service is one import with the endpoints that count for it, ready to be asked. It never changes. It owns at least
+// one name; what owns none is not in the index.
+type Service struct {
+	*Import
+	eps *endpoints // nil if no ready endpoint is in use
+}
+
+// endpoints is everything below a service, in one order: by cluster (the one without a name last), within it by the
+// ports of the host, within that by host label. Hosts, addresses and SRV records of one cluster are so contiguous, and
+// any of them is found by position.
+type endpoints struct {
+	clusters []cluster
+	groups   []group
+	labels   []byte   // the labels of all hosts, Headless only
+	labelEnd []uint32 // where the label of each host ends
+	family   [2]family
+	ports    []portRecords // the bare service name first (Name ""), then by name and transport
+	hosts    uint32        // how many there are, those without a name too
+	dual     bool          // a host has addresses of both families
+}
+
+type cluster struct {
+	id        string // "" for the slices without a source cluster
+	hosts     span
+	groups    span
+	named     bool    // a host owns a name, if the import is Headless
+	addresses [2]pick // distinct ones of this cluster
+}
+
+// A group is the hosts of one cluster that serve the same ports.
+type group struct {
+	hosts   span
+	ports   Ports
+	unnamed bool // the hosts own no name
+}
+
+// A span is the positions [from, to).
+type span struct{ from, to uint32 }
+
+func (s span) len() int { return int(s.to - s.from) }
+
+// family holds the addresses of one family in the order of the hosts.
+type family struct {
+	packed   string
+	hostEnd  []uint32 // where the addresses of each host end, counted in addresses; nil if every host has exactly one
+	distinct pick
+}
+
+// A pick is the distinct addresses within a span: all of it, or the positions in at if some address stands there twice.
+type pick struct {
+	span
+	at []uint32
+}
+
+// portRecords are the SRV records of one port name and transport, or of the bare service name.
+type portRecords struct {
+	name  string
+	proto Proto
+	runs  []run
+}
+
+// A run is one record for every host of a group, with one port number.
+type run struct {
+	group  uint32
+	number uint16
+	end    uint32 // records up to and with this run
+}
+
+// HasVIP tells whether spec.ips decides the addresses, whatever the endpoints are.
+func (s *Service) HasVIP() bool { return s.vip }
+
+// Clusters is the number of clusters with ready endpoints in use; the one without a name, if there is one, is the last.
+func (s *Service) Clusters() int {
+	if s.eps == nil {
+		return 0
+	}
+	return len(s.eps.clusters)
+}
+
+// ClusterID is the id of cluster c, or "" for the slices without a source cluster.
+func (s *Service) ClusterID(c int) string { return s.eps.clusters[c].id }
+
+// Cluster finds a cluster by its id, lower case.
+func (s *Service) Cluster(id string) (c int, ok bool) {
+	if s.eps == nil || id == "" {
+		return 0, false
+	}
+	named := s.eps.clusters
+	if named[len(named)-1].id == "" {
+		named = named[:len(named)-1]
+	}
+	return slices.BinarySearchFunc(named, id, func(c cluster, id string) int { return strings.Compare(c.id, id) })
+}
+
+// HasNames tells whether a host of cluster c owns a name.
+func (s *Service) HasNames(c int) bool { return s.typ == Headless && s.eps.clusters[c].named }
+
+// Host finds a host of cluster c by its label, lower case.
+func (s *Service) Host(c int, label string) (host int, ok bool) {
+	e := s.eps
+	if e.labelEnd == nil {
+		return 0, false
+	}
+	groups := e.clusters[c].groups
+	for _, g := range e.groups[groups.from:groups.to] {
+		if g.unnamed {
+			break
+		}
+		i := sort.Search(g.hosts.len(), func(i int) bool {
+			return string(e.label(g.hosts.from+uint32(i))) >= label
+		})
+		if i < g.hosts.len() && string(e.label(g.hosts.from+uint32(i))) == label {
+			return int(g.hosts.from) + i, true
+		}
+	}
+	return 0, false
+}
+
+func (e *endpoints) label(host uint32) []byte {
+	from := uint32(0)
+	if host > 0 {
+		from = e.labelEnd[host-1]
+	}
+	return e.labels[from:e.labelEnd[host]]
+}
+
+// Hosts yields the hosts of cluster c that own a name.
+func (s *Service) Hosts(c int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		groups := s.eps.clusters[c].groups
+		for _, g := range s.eps.groups[groups.from:groups.to] {
+			for h := g.hosts.from; h < g.hosts.to && !g.unnamed && s.typ == Headless; h++ {
+				if !yield(int(h)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// HostName is the label of a host and the id of its cluster.
+func (s *Service) HostName(host int) (label []byte, clusterID string) {
+	i, _ := slices.BinarySearchFunc(s.eps.clusters, uint32(host), func(c cluster, h uint32) int {
+		if c.hosts.to <= h {
+			return -1
+		}
+		if c.hosts.from > h {
+			return 1
+		}
+		return 0
+	})
+	return s.eps.label(uint32(host)), s.eps.clusters[i].id
+}
+
+// VIPs are the addresses of spec.ips.
+func (s *Service) VIPs(f Family) List { return s.list(f) }
+
+// Addresses are the distinct addresses of all ready endpoints in use.
+func (s *Service) Addresses(f Family) List {
+	if s.eps == nil {
+		return List{}
+	}
+	return s.eps.addresses(f, s.eps.family[f].distinct, span{0, s.eps.hosts})
+}
+
+// ClusterAddresses are the distinct addresses of cluster c.
+func (s *Service) ClusterAddresses(c int, f Family) List {
+	cl := &s.eps.clusters[c]
+	return s.eps.addresses(f, cl.addresses[f], cl.hosts)
+}
+
+// HostAddresses are the addresses of one host.
+func (s *Service) HostAddresses(host int, f Family) List {
+	h := uint32(host)
+	at := span{s.eps.family[f].start(h), s.eps.family[f].start(h + 1)}
+	return s.eps.addresses(f, pick{span: at}, span{h, h + 1})
+}
+
+// start is the position of the first address at or behind a host.
+func (f *family) start(host uint32) uint32 {
+	switch {
+	case f.hostEnd == nil:
+		return min(host, uint32(len(f.packed))) // no address at all, or one a host
+	case host == 0:
+		return 0
+	}
+	return f.hostEnd[host-1]
+}
+
+func (e *endpoints) addresses(f Family, p pick, hosts span) List {
+	return List{
+		packed: e.family[f].packed, width: uint8(f.width()), from: p.from, end: p.to, at: p.at,
+		family: &e.family[f], hosts: hosts, dual: e.dual,
+	}
+}
+
+// A List is a view of addresses of one family: nothing is copied, and reading one costs the same wherever it stands.
+type List struct {
+	packed    string
+	width     uint8
+	dual      bool
+	from, end uint32
+	at        []uint32
+	family    *family
+	hosts     span
+}
+
+// Len is the number of addresses.
+func (l List) Len() int {
+	if l.at != nil {
+		return len(l.at)
+	}
+	return int(l.end - l.from)
+}
+
+// At is address i, 4 or 16 octets in network order.
+func (l List) At(i int) string {
+	pos := int(l.from) + i
+	if l.at != nil {
+		pos = int(l.at[i])
+	}
+	w := int(l.width)
+	return l.packed[pos*w : (pos+1)*w]
+}
+
+// Window is where a window over the list starts. At is a fraction of the whole in 1/2^32. Where hosts have addresses of
+// both families it is a fraction of the hosts, so that equal fractions start both families at the same host.
+func (l List) Window(at uint32) int {
+	n := l.Len()
+	if n == 0 || !l.dual {
+		return scale(at, n)
+	}
+	hosts := uint64(at) * uint64(l.hosts.len()) // its lower half is how far into the host
+	host := l.hosts.from + uint32(hosts>>32)
+	pos := l.family.start(host)
+	pos += uint32(scale(uint32(hosts), int(l.family.start(host+1)-pos)))
+	i := int(pos - l.from)
+	if l.at != nil {
+		i, _ = slices.BinarySearch(l.at, pos)
+	}
+	return i % n
+}
+
+func scale(at uint32, n int) int { return int(uint64(at) * uint64(n) >> 32) }
+
+// A PortSet is the SRV records of one port name and transport, or of the bare service name, within all clusters or one.
+type PortSet struct {
+	eps   *endpoints
+	runs  []run
+	first uint32 // records before the first run
+}
+
+// Port finds the records of a port by its name and transport, lower case. The empty name is the union of all named
+// ports, each target and port number once. A port that no slice in use has is not found; one without a record may be.
+func (s *Service) Port(name string, proto Proto) (set PortSet, ok bool) {
+	if s.eps == nil {
+		return PortSet{}, false
+	}
+	i, ok := slices.BinarySearchFunc(s.eps.ports, Port{Name: name, Proto: proto}, func(p portRecords, want Port) int {
+		return comparePorts(Port{Name: p.name, Proto: p.proto}, want)
+	})
+	if !ok {
+		return PortSet{}, false
+	}
+	return PortSet{eps: s.eps, runs: s.eps.ports[i].runs}, true
+}
+
+// InCluster narrows the set to cluster c; it is empty if the cluster does not serve the port.
+func (set PortSet) InCluster(c int) PortSet {
+	if len(set.runs) == 0 {
+		return set
+	}
+	groups := set.eps.clusters[c].groups
+	byGroup := func(r run, g uint32) int { return cmp.Compare(r.group, g) }
+	from, _ := slices.BinarySearchFunc(set.runs, groups.from, byGroup)
+	to, _ := slices.BinarySearchFunc(set.runs, groups.to, byGroup)
+	if from > 0 {
+		set.first = set.runs[from-1].end
+	}
+	set.runs = set.runs[from:to]
+	return set
+}
+
+// Numbers appends the distinct port numbers of the set to buf, in ascending order.
+func (set PortSet) Numbers(buf []uint16) []uint16 {
+	for _, r := range set.runs {
+		if i, found := slices.BinarySearch(buf, r.number); !found {
+			buf = slices.Insert(buf, i, r.number)
+		}
+	}
+	return buf
+}
+
+// Len is the number of records: one for each host and port number.
+func (set PortSet) Len() int {
+	if len(set.runs) == 0 {
+		return 0
+	}
+	return int(set.runs[len(set.runs)-1].end - set.first)
+}
+
+// At is record i: the host of its target and the port number.
+func (set PortSet) At(i int) (host int, number uint16) {
+	pos := set.first + uint32(i)
+	r, _ := slices.BinarySearchFunc(set.runs, pos, func(r run, pos uint32) int {
+		if r.end <= pos {
+			return -1
+		}
+		return 1
+	})
+	hosts := set.eps.groups[set.runs[r].group].hosts
+	return int(hosts.to - (set.runs[r].end - pos)), set.runs[r].number
+}
+
+// Window is where a window over the records starts, at is as for [List.Window].
+func (set PortSet) Window(at uint32) int { return scale(at, set.Len()) }
+
+// PortNames yields the named ports of the slices in use, by name and transport.
+func (s *Service) PortNames(yield func(name string, proto Proto) bool) {
+	if s.eps == nil {
+		return
+	}
+	for _, p := range s.eps.ports {
+		if p.name != "" && !yield(p.name, p.proto) {
+			return
+		}
+	}
+}
