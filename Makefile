@@ -1,0 +1,88 @@
+# `make help` lists what there is. Everything that is built goes to bin/, but for the control plane of the tests, which
+# lies in the user's cache folder so that it outlives `make clean`.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# A release is named by its tag; outside a repository cmd/coredns says by itself what it knows.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+STAMP    = -s -w$(if $(VERSION), -X main.version=$(VERSION))
+
+# Packages that start control planes take a core each.
+TEST_PARALLEL ?= 2
+TEST_TIMEOUT  ?= 25m
+TEST_FLAGS    ?=
+PACKAGES      ?= ./...
+
+GOLANGCI_LINT := bin/golangci-lint
+
+# $(call need,program,Debian package)
+need = @command -v $(1) >/dev/null || { echo "make $@: $(1) is missing; Debian has it in the package $(2)" >&2; exit 1; }
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: build
+build: ## build the static programs into bin/
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(STAMP)' -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: ## start a real API server and our CoreDNS, and ask questions with dig; Ctrl-C ends it
+	$(call need,dig,bind9-dnsutils)
+	@echo "building the demo (the first time takes some minutes)"
+	@go build -o bin/demo ./test/demo
+	@exec bin/demo
+
+.PHONY: test
+test: control-plane ## run all tests, under the race detector
+	$(call need,dig,bind9-dnsutils)
+	$(call need,gcc,gcc)
+	@go build -o bin/summary ./test/summary
+	@echo "building and running the tests"
+	@go test -json -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) $(PACKAGES) | bin/summary
+
+.PHONY: test-race
+test-race: test ## the same: tests never run without the race detector
+
+.PHONY: control-plane
+control-plane: ## build the kube-apiserver and etcd that tests and demo start
+	@go run ./test/controlplane/cmd/binaries
+
+.PHONY: lint
+lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
+	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
+	go vet ./...
+	$(GOLANGCI_LINT) run ./...
+
+$(GOLANGCI_LINT): test/tools/go.mod test/tools/go.sum
+	@echo "building golangci-lint (once; some minutes)"
+	@go -C test/tools build -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+.PHONY: generate
+generate: ## write the generated files anew
+	go generate ./...
+
+# Not by git: a checkout with changes that are not committed yet can still be up to date.
+checksums = find . \( -path ./.git -o -path ./bin \) -prune -o -type f -exec sha256sum {} + | sort -k 2
+
+.PHONY: generated
+generated:
+	@mkdir -p bin; $(checksums) >bin/before.sum
+	@$(MAKE) --no-print-directory generate
+	@$(checksums) | diff bin/before.sum - >bin/generated.diff || { \
+		echo "generated files were not up to date; now they are:"; sed -n 's/^> [0-9a-f]*  /  /p' bin/generated.diff; exit 1; } >&2
+
+.PHONY: bench
+bench: ## compare our answers with a floor and with CoreDNS's own plugin
+	$(call need,dnsperf,dnsperf)
+	@go build -o bin/bench ./test/bench
+	@exec bin/bench
+
+.PHONY: clean
+clean: ## remove what was built here
+	rm -rf bin

@@ -1,0 +1,87 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// SaveEtcd copies all that etcd holds and returns the copy's folder, for [ControlPlane.RestoreEtcd]. The API server is
+// away meanwhile.
+func (c *ControlPlane) SaveEtcd(ctx context.Context) (saved string, err error) {
+	err = c.withoutEtcd(ctx, func() error {
+		if saved, err = os.MkdirTemp(c.dir, "saved-"); err != nil {
+			return err
+		}
+		return os.CopyFS(saved, os.DirFS(c.dataDir()))
+	})
+	if err != nil {
+		return "", fmt.Errorf("save etcd: %w", err)
+	}
+	return saved, nil
+}
+
+// RestoreEtcd takes etcd, and so the API server, back to what SaveEtcd saved: later objects and resource versions never
+// were. A folder can be restored any number of times.
+func (c *ControlPlane) RestoreEtcd(ctx context.Context, saved string) error {
+	err := c.withoutEtcd(ctx, func() error {
+		if err := os.RemoveAll(c.dataDir()); err != nil {
+			return err
+		}
+		return os.CopyFS(c.dataDir(), os.DirFS(saved))
+	})
+	if err != nil {
+		return fmt.Errorf("restore etcd: %w", err)
+	}
+	return nil
+}
+
+// withoutEtcd stops both programs, calls f, and starts both.
+func (c *ControlPlane) withoutEtcd(ctx context.Context, f func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := errors.Join(c.stopAPIServer(), c.stopEtcd()); err != nil {
+		return err
+	}
+	// etcd leaves its socket behind if it had to be killed; its presence would look like a running one.
+	for _, socket := range []string{etcdClient, etcdPeer} {
+		if err := os.RemoveAll(filepath.Join(c.dir, socket)); err != nil {
+			return err
+		}
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	var err error
+	if c.etcd, err = c.startEtcd(ctx); err != nil {
+		return err
+	}
+	c.api, err = c.startAPIServer(ctx)
+	return err
+}
+
+// Freeze stops the API server in its tracks: connections stay open and take what is sent, but nothing answers, as behind
+// a network that drops packets. [ControlPlane.Thaw] and all that stops the API server undo it.
+func (c *ControlPlane) Freeze() error {
+	return c.signalAPIServer(syscall.SIGSTOP, awaitStopped)
+}
+
+// Thaw lets a frozen API server go on.
+func (c *ControlPlane) Thaw() error {
+	return c.signalAPIServer(syscall.SIGCONT, func(int) error { return nil })
+}
+
+func (c *ControlPlane) signalAPIServer(s syscall.Signal, await func(pid int) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.api.running() {
+		return fmt.Errorf("send %s: the API server does not run", s)
+	}
+	if err := c.api.signal(s); err != nil {
+		return fmt.Errorf("send %s to the API server: %w", s, err)
+	}
+	return await(c.api.cmd.Process.Pid)
+}

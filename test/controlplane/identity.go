@@ -1,0 +1,173 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// An authority signs the API server's certificate and those of users.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	pem  []byte
+}
+
+func newAuthority() (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	cert := certificate(pkix.Name{CommonName: "clusterset test authority"})
+	cert.IsCA, cert.BasicConstraintsValid, cert.KeyUsage = true, true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	if cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, err
+	}
+	return &authority{key: key, cert: cert, pem: pemCert(der)}, nil
+}
+
+// certificate is a template, valid for a day: no test takes longer.
+func certificate(subject pkix.Name) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()),
+		Subject:      subject,
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+}
+
+// issue returns a new certificate and its key, in PEM.
+func (a *authority) issue(template *x509.Certificate) (cert, key []byte, err error) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err = pemKey(k)
+	return pemCert(der), key, err
+}
+
+func (a *authority) issueServer() (cert, key []byte, err error) {
+	t := certificate(pkix.Name{CommonName: "kube-apiserver"})
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	t.DNSNames = []string{"localhost", "kubernetes.default.svc"}
+	return a.issue(t)
+}
+
+func pemCert(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func pemKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}
+
+// writeIdentity writes what the API server reads about itself and its clients.
+func (c *ControlPlane) writeIdentity() error {
+	cert, key, err := c.authority.issueServer()
+	if err != nil {
+		return fmt.Errorf("serving certificate: %w", err)
+	}
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("service account key: %w", err)
+	}
+	signerPEM, err := pemKey(signer)
+	if err != nil {
+		return fmt.Errorf("service account key: %w", err)
+	}
+	for name, content := range map[string][]byte{
+		"ca.crt": c.authority.pem, "apiserver.crt": cert, "apiserver.key": key, "serviceaccount.key": signerPEM,
+		"tokens.csv": []byte(c.token + ",admin,admin,system:masters\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UserKubeconfig writes a kubeconfig for the user and returns its path. The user proves who it is by a client certificate
+// and may do what RBAC grants to its name and groups, and nothing else.
+func (c *ControlPlane) UserKubeconfig(user string, groups ...string) (string, error) {
+	t := certificate(pkix.Name{CommonName: user, Organization: groups})
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	cert, key, err := c.authority.issue(t)
+	if err != nil {
+		return "", fmt.Errorf("certificate of user %q: %w", user, err)
+	}
+	return c.writeKubeconfig("user-*.kubeconfig", &clientcmdapi.AuthInfo{
+		ClientCertificateData: cert, ClientKeyData: key,
+	})
+}
+
+// ServiceAccountKubeconfig writes a kubeconfig with a token that the API server issues for a service account, which must
+// exist, and returns its path. The token is valid for an hour.
+func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
+	request := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+	}}
+	got, err := c.dynamic.Resource(serviceAccounts).Namespace(namespace).
+		Create(ctx, request, metav1.CreateOptions{}, "token")
+	if err != nil {
+		return "", fmt.Errorf("token of service account %s/%s: %w", namespace, name, err)
+	}
+	token, _, err := unstructured.NestedString(got.Object, "status", "token")
+	if err != nil || token == "" {
+		return "", fmt.Errorf("token of service account %s/%s: the answer has none: %w", namespace, name, err)
+	}
+	return c.writeKubeconfig("serviceaccount-*.kubeconfig", &clientcmdapi.AuthInfo{Token: token})
+}
+
+func (c *ControlPlane) writeKubeconfig(pattern string, user *clientcmdapi.AuthInfo) (string, error) {
+	const name = "clusterset-test"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.authority.pem}
+	config.AuthInfos[name] = user
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	f, err := os.CreateTemp(c.dir, pattern)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.Write(content); err != nil {
+		return "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	return f.Name(), nil
+}

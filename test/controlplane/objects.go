@@ -1,0 +1,380 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+)
+
+var (
+	namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	definitions     = schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	}
+)
+
+// kinds knows the kind of Go values that do not say it.
+var kinds = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		scheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
+		aboutv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic("controlplane: " + err.Error())
+		}
+	}
+	return s
+}()
+
+// ParseYAML returns the objects of a manifest: documents with "---" between them, and lists, which are opened.
+func ParseYAML(manifest []byte) ([]runtime.Object, error) {
+	var objects []runtime.Object
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		err := decoder.Decode(&u.Object)
+		switch {
+		case errors.Is(err, io.EOF):
+			return objects, nil
+		case err != nil:
+			return nil, fmt.Errorf("manifest: %w", err)
+		case len(u.Object) == 0: // only comments
+		case u.IsList():
+			if err := u.EachListItem(func(o runtime.Object) error { objects = append(objects, o); return nil }); err != nil {
+				return nil, fmt.Errorf("manifest: %w", err)
+			}
+		default:
+			objects = append(objects, u)
+		}
+	}
+}
+
+// ApplyYAML is [ControlPlane.Apply] of the objects in a manifest.
+func (c *ControlPlane) ApplyYAML(ctx context.Context, manifest []byte) error {
+	objects, err := ParseYAML(manifest)
+	if err != nil {
+		return err
+	}
+	return c.Apply(ctx, objects...)
+}
+
+// DeleteYAML is [ControlPlane.Delete] of the objects in a manifest.
+func (c *ControlPlane) DeleteYAML(ctx context.Context, manifest []byte) error {
+	objects, err := ParseYAML(manifest)
+	if err != nil {
+		return err
+	}
+	return c.Delete(ctx, objects...)
+}
+
+// Apply makes the objects exist with these contents, one after the other, by server-side apply: what an earlier Apply set
+// and this one leaves out goes away. A status that is not empty is applied too, through the status subresource.
+//
+// Objects are unstructured, or Go types of Kubernetes, the MCS API or this project; others have to state their kind. An
+// object without a namespace, of a kind that needs one, goes to "default".
+func (c *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) error {
+	for _, o := range objects {
+		u, r, err := c.resource(o)
+		if err == nil {
+			err = applyOne(ctx, r, u)
+		}
+		if err != nil {
+			return fmt.Errorf("apply %s: %w", describe(o), err)
+		}
+	}
+	return nil
+}
+
+func applyOne(ctx context.Context, r dynamic.ResourceInterface, u *unstructured.Unstructured) error {
+	status, _ := u.Object["status"].(map[string]any)
+	delete(u.Object, "status")
+	options := metav1.ApplyOptions{FieldManager: "clusterset-test", Force: true}
+	if _, err := r.Apply(ctx, u.GetName(), u, options); err != nil || len(status) == 0 {
+		return err
+	}
+	only := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	only.SetGroupVersionKind(u.GroupVersionKind())
+	only.SetName(u.GetName())
+	only.SetNamespace(u.GetNamespace())
+	_, err := r.ApplyStatus(ctx, u.GetName(), only, options)
+	return err
+}
+
+// Delete deletes the objects, the last one first; only their kinds and names count, and one that does not exist is an
+// error. A namespace goes with all that is in it, and is gone when Delete returns.
+func (c *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
+	for _, o := range slices.Backward(objects) {
+		u, r, err := c.resource(o)
+		if err == nil {
+			err = r.Delete(ctx, u.GetName(), metav1.DeleteOptions{})
+		}
+		if err == nil && u.GroupVersionKind() == namespaces.GroupVersion().WithKind("Namespace") {
+			err = c.finalize(ctx, u.GetName())
+		}
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", describe(o), err)
+		}
+	}
+	return nil
+}
+
+// finalize does for a namespace that is being deleted what kube-controller-manager does in a whole cluster.
+func (c *ControlPlane) finalize(ctx context.Context, namespace string) error {
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
+	if err != nil {
+		return err
+	}
+	lists, err := disco.ServerPreferredNamespacedResources()
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return err
+		}
+		for _, r := range list.APIResources {
+			if !slices.Contains(r.Verbs, "deletecollection") {
+				continue
+			}
+			err := c.dynamic.Resource(gv.WithResource(r.Name)).Namespace(namespace).
+				DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.Name, err)
+			}
+		}
+	}
+	empty := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}, "spec": map[string]any{},
+	}}
+	_, err = c.dynamic.Resource(namespaces).Update(ctx, empty, metav1.UpdateOptions{}, "finalize")
+	return err
+}
+
+// resource returns o in the form that can be applied, and the client of its resource and namespace.
+func (c *ControlPlane) resource(o runtime.Object) (*unstructured.Unstructured, dynamic.ResourceInterface, error) {
+	u, err := toUnstructured(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	gvk := u.GroupVersionKind()
+	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := c.dynamic.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return u, r, nil
+	}
+	if u.GetNamespace() == "" {
+		u.SetNamespace(metav1.NamespaceDefault)
+	}
+	return u, r.Namespace(u.GetNamespace()), nil
+}
+
+// toUnstructured returns a copy without what the server forbids in an apply, or fills in by itself.
+func toUnstructured(o runtime.Object) (*unstructured.Unstructured, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		u = u.DeepCopy()
+		u.SetManagedFields(nil)
+		return u, nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	if u.GetKind() == "" {
+		known, _, err := kinds.ObjectKinds(o)
+		if err != nil {
+			return nil, err
+		}
+		u.SetGroupVersionKind(known[0])
+	}
+	u.SetManagedFields(nil)
+	// A Go value cannot leave it out.
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	return u, nil
+}
+
+func describe(o runtime.Object) string {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return fmt.Sprintf("%T", o)
+	}
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	if kind == "" {
+		kind = fmt.Sprintf("%T", o)
+	}
+	if m.GetNamespace() == "" {
+		return kind + " " + m.GetName()
+	}
+	return kind + " " + m.GetNamespace() + "/" + m.GetName()
+}
+
+// InstallCRDs applies the definitions and returns when objects of every version they serve can be read and written.
+func (c *ControlPlane) InstallCRDs(ctx context.Context, manifests ...[]byte) error {
+	all, err := parseDefinitions(manifests)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if err := c.Apply(ctx, d.object); err != nil {
+			return err
+		}
+	}
+	for _, d := range all {
+		if err := eventually(ctx, func() error { return c.served(ctx, d) }); err != nil {
+			return fmt.Errorf("CRD %s: %w", d.object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// DeleteCRDs deletes the definitions, and with them all their objects, and returns when the API server no longer knows
+// them.
+func (c *ControlPlane) DeleteCRDs(ctx context.Context, manifests ...[]byte) error {
+	all, err := parseDefinitions(manifests)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if err := c.Delete(ctx, d.object); err != nil {
+			return err
+		}
+	}
+	for _, d := range all {
+		if err := eventually(ctx, func() error { return c.gone(ctx, d) }); err != nil {
+			return fmt.Errorf("CRD %s: %w", d.object.GetName(), err)
+		}
+	}
+	c.mapper.Reset()
+	return nil
+}
+
+// A definition is a CRD and the versions it serves.
+type definition struct {
+	object   *unstructured.Unstructured
+	kind     schema.GroupKind
+	resource schema.GroupResource
+	versions []string
+}
+
+func parseDefinitions(manifests [][]byte) ([]definition, error) {
+	var all []definition
+	for _, manifest := range manifests {
+		objects, err := ParseYAML(manifest)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			u := o.(*unstructured.Unstructured)
+			if u.GetKind() != "CustomResourceDefinition" {
+				return nil, fmt.Errorf("%s: want only CustomResourceDefinitions", describe(o))
+			}
+			all = append(all, parseDefinition(u))
+		}
+	}
+	return all, nil
+}
+
+func parseDefinition(u *unstructured.Unstructured) definition {
+	text := func(path ...string) string {
+		s, _, _ := unstructured.NestedString(u.Object, path...)
+		return s
+	}
+	group := text("spec", "group")
+	d := definition{
+		object:   u,
+		kind:     schema.GroupKind{Group: group, Kind: text("spec", "names", "kind")},
+		resource: schema.GroupResource{Group: group, Resource: text("spec", "names", "plural")},
+	}
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	for _, v := range versions {
+		if v, ok := v.(map[string]any); ok && v["served"] == true {
+			d.versions = append(d.versions, fmt.Sprint(v["name"]))
+		}
+	}
+	return d
+}
+
+func (c *ControlPlane) served(ctx context.Context, d definition) error {
+	got, err := c.dynamic.Resource(definitions).Get(ctx, d.object.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if !established(got) {
+		return errors.New("not established")
+	}
+	for _, v := range d.versions {
+		if _, err := c.dynamic.Resource(d.resource.WithVersion(v)).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+			return err
+		}
+		if _, err := c.mapper.RESTMapping(d.kind, v); err != nil {
+			c.mapper.Reset()
+			return err
+		}
+	}
+	return nil
+}
+
+func established(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(condition any) bool {
+		m, ok := condition.(map[string]any)
+		return ok && m["type"] == "Established" && m["status"] == "True"
+	})
+}
+
+func (c *ControlPlane) gone(ctx context.Context, d definition) error {
+	_, err := c.dynamic.Resource(definitions).Get(ctx, d.object.GetName(), metav1.GetOptions{})
+	for _, v := range d.versions {
+		if apierrors.IsNotFound(err) {
+			_, err = c.dynamic.Resource(d.resource.WithVersion(v)).List(ctx, metav1.ListOptions{Limit: 1})
+		}
+	}
+	if err == nil {
+		return errors.New("still there")
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// eventually calls f until it returns nil, for as long as a program may take to start.
+func eventually(ctx context.Context, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for {
+		last := f()
+		if last == nil {
+			return nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("%w: %w", err, last)
+		}
+	}
+}

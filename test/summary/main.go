@@ -1,0 +1,124 @@
+// Command summary reads what `go test -json` writes, passes on what a reader wants to see of it, and ends with one line
+// that counts tests. It fails if a test failed or if none ran, whatever go test made of that.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+func main() {
+	ok, err := summarise(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+func summarise(r io.Reader, w io.Writer) (ok bool, err error) {
+	s := summary{w: w, packages: map[string]*results{}}
+	for in := json.NewDecoder(r); ; {
+		var e event
+		err := in.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return false, fmt.Errorf("output of go test: %w", err)
+		}
+		s.add(e)
+	}
+	// Their processes, or go test itself, came to an end that nobody reported.
+	for _, name := range slices.Sorted(maps.Keys(s.packages)) {
+		s.endPackage(event{Action: "fail", Package: name})
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
+	return s.failed == 0 && s.passed > 0, nil
+}
+
+// An event is one line of input: see `go doc test2json` and `go help buildjson`.
+type event struct {
+	Action, Package, Test, Output string
+}
+
+type summary struct {
+	w                       io.Writer
+	packages                map[string]*results // those that have not ended
+	passed, failed, skipped int
+}
+
+// results are of one package.
+type results struct {
+	printed map[string][]byte // by the tests that have not ended, and by the package itself under ""
+	failed  int
+}
+
+func (s *summary) add(e event) {
+	if e.Action == "build-output" {
+		fmt.Fprint(s.w, e.Output)
+		return
+	}
+	if e.Package == "" {
+		return
+	}
+	p := s.packages[e.Package]
+	if p == nil {
+		p = &results{printed: map[string][]byte{}}
+		s.packages[e.Package] = p
+	}
+	switch e.Action {
+	case "output":
+		p.printed[e.Test] = append(p.printed[e.Test], e.Output...)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			s.endPackage(e)
+		} else {
+			s.endTest(p, e)
+		}
+	}
+}
+
+func (s *summary) endTest(p *results, e event) {
+	text := p.printed[e.Test]
+	delete(p.printed, e.Test)
+	switch e.Action {
+	case "pass":
+		s.passed++
+	case "skip":
+		s.skipped++
+		fmt.Fprintf(s.w, "%s: skipped %s\n%s", e.Package, e.Test, text)
+	case "fail":
+		s.failed++
+		p.failed++
+		fmt.Fprintf(s.w, "%s: failed %s\n%s", e.Package, e.Test, text)
+	}
+}
+
+func (s *summary) endPackage(e event) {
+	p := s.packages[e.Package]
+	delete(s.packages, e.Package)
+	if e.Action != "fail" {
+		// The last line is go test's own; before it stands what the package printed.
+		lines := strings.SplitAfter(strings.TrimSuffix(string(p.printed[""]), "\n"), "\n")
+		fmt.Fprintln(s.w, lines[len(lines)-1])
+		return
+	}
+	// A package can fail without a failed test: it does not build, a goroutine leaks, it took too long.
+	if p.failed == 0 {
+		s.failed++
+	}
+	for _, test := range slices.Sorted(maps.Keys(p.printed)) {
+		if test != "" {
+			fmt.Fprintf(s.w, "%s: not ended %s\n%s", e.Package, test, p.printed[test])
+		}
+	}
+	fmt.Fprintf(s.w, "%s", p.printed[""])
+}
