@@ -54,10 +54,12 @@ func inUse(list []*Slice, o Options) []*Slice {
 	return ours
 }
 
-// An address is one address of a ready endpoint, with all that counts for it, while a service is built.
+// An address is one address of a ready endpoint, with all that counts for it, while a service is built. It holds no
+// pointer, as there are many to be sorted.
 type address struct {
-	label, packed  string
+	label          span   // in builder.text
 	cluster, ports uint32 // positions in builder
+	packed         [16]byte
 	family         Family
 }
 
@@ -73,7 +75,7 @@ type builder struct {
 	portSets []Ports
 	portSet  map[Ports]uint32
 	addrs    []address
-	labels   strings.Builder // those made from addresses
+	text     []byte // all labels
 	hosts    []host
 
 	// How many octets host label and cluster id may have together, 0 for no limit.
@@ -96,7 +98,7 @@ func newEndpoints(imp *Import, list []*Slice, maxName int) *endpoints {
 		b.fill(e, f)
 	}
 	if imp.typ == Headless {
-		b.label(e)
+		b.packLabels(e)
 	}
 	e.ports = portIndex(e.groups, imp.typ)
 	return e
@@ -120,7 +122,7 @@ func (b *builder) addAll(list []*Slice) {
 	for _, s := range list {
 		count += int(s.count)
 	}
-	b.addrs = make([]address, 0, count)
+	b.addrs, b.text = make([]address, 0, count), make([]byte, 0, 16*count)
 	for _, s := range list {
 		b.add(s)
 	}
@@ -128,13 +130,13 @@ func (b *builder) addAll(list []*Slice) {
 		if x.cluster != y.cluster {
 			return cmp.Compare(x.cluster, y.cluster)
 		}
-		if c := strings.Compare(x.label, y.label); c != 0 {
+		if c := bytes.Compare(b.label(x), b.label(y)); c != 0 {
 			return c
 		}
 		if x.family != y.family {
 			return cmp.Compare(x.family, y.family)
 		}
-		return strings.Compare(x.packed, y.packed)
+		return bytes.Compare(x.packed[:], y.packed[:])
 	})
 }
 
@@ -146,19 +148,22 @@ func (b *builder) add(s *Slice) {
 		b.clusters = append(b.clusters, s.cluster)
 	}
 	a := address{cluster: uint32(len(b.clusters) - 1), ports: b.intern(s.ports), family: s.family}
-	var buf [48]byte
 	for hostname, addrs := range s.all() {
 		for width := s.family.width(); addrs != ""; addrs = addrs[width:] {
-			a.label, a.packed = hostname, addrs[:width]
+			copy(a.packed[:], addrs[:width])
+			a.label.from = uint32(len(b.text))
 			if hostname == "" {
-				start := b.labels.Len()
-				b.labels.Write(appendAddressLabel(buf[:0], a.packed))
-				a.label = b.labels.String()[start:]
+				b.text = appendAddressLabel(b.text, addrs[:width])
+			} else {
+				b.text = append(b.text, hostname...)
 			}
+			a.label.to = uint32(len(b.text))
 			b.addrs = append(b.addrs, a)
 		}
 	}
 }
+
+func (b *builder) label(a address) []byte { return b.text[a.label.from:a.label.to] }
 
 // AddressLabel is the label of an endpoint without a hostname: its address in canonical text, "." and ":" turned into
 // "-", and a "0" put before a leading and behind a trailing "-", as no label may begin or end with one.
@@ -166,19 +171,21 @@ func AddressLabel(packed string) string { return string(appendAddressLabel(nil, 
 
 func appendAddressLabel(b []byte, packed string) []byte {
 	addr, _ := netip.AddrFromSlice([]byte(packed))
-	text := addr.AppendTo(append(b, '0'))
-	for i, c := range text {
+	var buf [48]byte
+	text := addr.AppendTo(buf[:0])
+	if text[0] == ':' {
+		b = append(b, '0')
+	}
+	for _, c := range text {
 		if c == '.' || c == ':' {
-			text[i] = '-'
+			c = '-'
 		}
+		b = append(b, c)
 	}
-	if text[len(text)-1] == '-' {
-		text = append(text, '0')
+	if b[len(b)-1] == '-' {
+		b = append(b, '0')
 	}
-	if text[1] != '-' {
-		text = text[1:]
-	}
-	return text
+	return b
 }
 
 // byCluster orders cluster ids, the empty one last.
@@ -192,14 +199,15 @@ func byCluster(a, b string) int {
 // merge makes a host of all addresses with the same cluster and label: it serves the ports of all and has each address
 // once.
 func (b *builder) merge() {
+	b.hosts = make([]host, 0, len(b.addrs))
 	kept := b.addrs[:0]
 	for _, a := range b.addrs {
 		n := uint32(len(kept))
-		if n == 0 || kept[n-1].cluster != a.cluster || kept[n-1].label != a.label {
+		if n == 0 || kept[n-1].cluster != a.cluster || !bytes.Equal(b.label(kept[n-1]), b.label(a)) {
 			id := b.clusters[a.cluster]
 			b.hosts = append(b.hosts, host{
 				addrs: span{n, n + 1}, cluster: a.cluster, ports: a.ports,
-				unnamed: id == "" || b.maxLabels != 0 && len(a.label)+len(id) > b.maxLabels,
+				unnamed: id == "" || b.maxLabels != 0 && a.label.len()+len(id) > b.maxLabels,
 			})
 			kept = append(kept, a)
 			continue
@@ -208,7 +216,7 @@ func (b *builder) merge() {
 		if h.ports != a.ports {
 			h.ports = b.unite(h.ports, a.ports)
 		}
-		if kept[n-1].packed != a.packed {
+		if kept[n-1].family != a.family || kept[n-1].packed != a.packed {
 			kept = append(kept, a)
 			h.addrs.to++
 		}
@@ -262,19 +270,19 @@ func falseFirst(x bool) int {
 
 // fill packs the addresses of one family.
 func (b *builder) fill(e *endpoints, f Family) {
-	var packed strings.Builder
+	packed := make([]byte, 0, len(b.addrs)*f.width())
 	hostEnd, single := make([]uint32, 0, len(b.hosts)), true
 	for i, h := range b.hosts {
 		for _, a := range b.addrs[h.addrs.from:h.addrs.to] {
 			if a.family == f {
-				packed.WriteString(a.packed)
+				packed = append(packed, a.packed[:f.width()]...)
 			}
 		}
-		end := uint32(packed.Len() / f.width())
+		end := uint32(len(packed) / f.width())
 		single = single && end == uint32(i+1)
 		hostEnd = append(hostEnd, end)
 	}
-	total := packed.Len() / f.width()
+	total := len(packed) / f.width()
 	if total == 0 {
 		return
 	}
@@ -282,30 +290,19 @@ func (b *builder) fill(e *endpoints, f Family) {
 	if !single {
 		fam.hostEnd = hostEnd
 	}
-	fam.packed = strings.Clone(packed.String())
-	fam.distinct = distinct(fam.packed, f.width(), span{0, uint32(total)}, repeats(fam.packed, f.width()))
+	fam.packed = string(packed)
+	fam.distinct = distinct(fam.packed, f.width(), span{0, uint32(total)})
 	for i := range e.clusters {
 		c := &e.clusters[i]
-		c.addresses[f] = distinct(fam.packed, f.width(), span{fam.start(c.hosts.from), fam.start(c.hosts.to)},
-			fam.distinct.at != nil)
+		c.addresses[f].span = span{fam.start(c.hosts.from), fam.start(c.hosts.to)}
+		if fam.distinct.at != nil {
+			c.addresses[f] = distinct(fam.packed, f.width(), c.addresses[f].span)
+		}
 	}
 }
 
-// repeats tells whether an address stands twice in packed.
-func repeats(packed string, width int) bool {
-	addrs := make([]string, 0, len(packed)/width)
-	for p := packed; p != ""; p = p[width:] {
-		addrs = append(addrs, p[:width])
-	}
-	slices.Sort(addrs)
-	return len(slices.Compact(addrs)) < len(packed)/width
-}
-
-// distinct picks the first of equal addresses in a span. Without repeats that is the whole span.
-func distinct(packed string, width int, s span, repeats bool) pick {
-	if !repeats {
-		return pick{span: s}
-	}
+// distinct picks the first of equal addresses in a span.
+func distinct(packed string, width int, s span) pick {
 	seen := make(map[string]struct{}, s.len())
 	at := make([]uint32, 0, s.len())
 	for i := s.from; i < s.to; i++ {
@@ -321,17 +318,17 @@ func distinct(packed string, width int, s span, repeats bool) pick {
 	return pick{span: s, at: slices.Clip(at)}
 }
 
-// label packs the labels of the hosts; that of a host without a name is empty.
-func (b *builder) label(e *endpoints) {
+// packLabels keeps the labels of the hosts; that of a host without a name is empty.
+func (b *builder) packLabels(e *endpoints) {
 	size := 0
 	for _, h := range b.hosts {
-		size += len(b.addrs[h.addrs.from].label)
+		size += b.addrs[h.addrs.from].label.len()
 	}
 	e.labels = make([]byte, 0, size)
 	e.labelEnd = make([]uint32, 0, len(b.hosts))
 	for _, h := range b.hosts {
 		if !h.unnamed {
-			e.labels = append(e.labels, b.addrs[h.addrs.from].label...)
+			e.labels = append(e.labels, b.label(b.addrs[h.addrs.from])...)
 		}
 		e.labelEnd = append(e.labelEnd, uint32(len(e.labels)))
 	}
@@ -390,8 +387,9 @@ func (p *portRecords) add(group uint32, number uint16, n uint32) {
 	}
 }
 
-// Equal tells whether DNS shows the same for both. Either may be nil. Where hosts own no name (ClusterSetIP, no source
-// cluster), Equal is also false if only the hostnames of endpoints or the slice that gives them their ports differ.
+// Equal tells whether DNS shows the same for both. Either may be nil. It is false too for a
+// few changes that nobody sees: of hostnames where hosts own no name (ClusterSetIP, no source cluster), and of a port of
+// the import that its slices have anyway.
 func Equal(a, b *Service) bool {
 	if a == nil || b == nil || a == b {
 		return a == b

@@ -1,0 +1,307 @@
+package cache
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// The labels that are read of an EndpointSlice (KEP-1645, KEP-2030).
+const (
+	labelService = "multicluster.kubernetes.io/service-name"
+	labelCluster = "multicluster.kubernetes.io/source-cluster"
+	labelZone    = "endpointslice.kubernetes.io/for-zone"
+	labelRegion  = "endpointslice.kubernetes.io/for-region"
+)
+
+// An item is what is kept of one API object. With none of imp, slice and value set, the object counts for nothing, but
+// its key still says that it is there.
+type item struct {
+	key     string // lower-case "<namespace>/<name>" of the object, or "<name>" where the kind has no namespace
+	imp     *index.Import
+	slice   *index.Slice
+	service string // "<name>.<namespace>" of the service that slice belongs to
+	value   string // of a ClusterProperty; anything but "" for a Namespace
+}
+
+// A door collects what is refused while one object is read. Only the first rejection for each reason is kept: the
+// metric counts objects, and one example a reason is enough for a log.
+type door struct{ rejected []Rejection }
+
+// refuse notes a rejection. The value is cut, so that no object can flood the log.
+func (d *door) refuse(reason Reason, what, value, want string) {
+	if slices.ContainsFunc(d.rejected, func(r Rejection) bool { return r.Reason == reason }) {
+		return
+	}
+	if len(value) > 80 {
+		value = value[:80] + "..."
+	}
+	d.rejected = append(d.rejected, Rejection{reason, fmt.Sprintf("%s %q: %s", what, value, want)})
+}
+
+// importSpec is the part of the spec of a ServiceImport that DNS needs. v1alpha1 and v1beta1 agree on it.
+type importSpec struct {
+	Type  string   `json:"type"`
+	IPs   []string `json:"ips"`
+	Ports []struct {
+		Name     string          `json:"name"`
+		Protocol corev1.Protocol `json:"protocol"`
+		Port     int64           `json:"port"`
+	} `json:"ports"`
+}
+
+// readImport turns a ServiceImport into what is kept of it.
+//
+// An import whose addresses are all refused still has asked for addresses of its own: answers from its slices would be
+// wrong, so its name exists without any.
+func readImport(obj *customObject) (item, []Rejection) {
+	var d door
+	it := item{key: keyOf(obj)}
+	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(obj.Name)
+	if !isLabel(name) || !isLabel(namespace) {
+		d.refuse(BadName, "name", it.key, "want one RFC 1123 label each of namespace and name")
+		return it, d.rejected
+	}
+	var spec importSpec
+	if err := json.Unmarshal(obj.Spec, &spec); err != nil {
+		d.refuse(BadObject, "spec", err.Error(), "want that of a ServiceImport")
+		return it, d.rejected
+	}
+	var typ index.Type
+	switch spec.Type {
+	case "ClusterSetIP":
+		typ = index.ClusterSetIP
+	case "Headless":
+		typ = index.Headless
+	default:
+		d.refuse(BadType, "type", spec.Type, "want ClusterSetIP or Headless")
+		return it, d.rejected
+	}
+	var ips []netip.Addr
+	for _, s := range spec.IPs {
+		ips = d.address(ips, s)
+	}
+	ports := make([]index.Port, 0, len(spec.Ports))
+	for _, p := range spec.Ports {
+		ports = d.port(ports, p.Name, p.Protocol, p.Port)
+	}
+	it.imp = index.NewImport(index.ImportSpec{
+		Namespace: namespace, Name: name, Type: typ, VIP: len(spec.IPs) > 0, IPs: ips, Ports: index.NewPorts(ports),
+	})
+	return it, d.rejected
+}
+
+// readSlice turns an EndpointSlice into what is kept of it. One that does not name a service counts for nothing
+// without being refused: the API server is asked for the others only.
+func readSlice(obj *discoveryv1.EndpointSlice) (item, []Rejection) {
+	var d door
+	it := item{key: keyOf(obj)}
+	label, ok := obj.Labels[labelService]
+	if !ok {
+		return it, nil
+	}
+	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(label)
+	if !isLabel(name) || !isLabel(namespace) {
+		d.refuse(BadServiceName, "service name", label, "want one RFC 1123 label")
+		return it, d.rejected
+	}
+	spec := index.SliceSpec{Cluster: d.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion]}
+	switch obj.AddressType {
+	case discoveryv1.AddressTypeIPv4:
+		spec.Family = index.V4
+	case discoveryv1.AddressTypeIPv6:
+		spec.Family = index.V6
+	default:
+		d.refuse(BadAddressType, "address type", string(obj.AddressType), "want IPv4 or IPv6")
+		return it, d.rejected
+	}
+	spec.Endpoints = d.endpoints(obj.Endpoints, spec.Family)
+	spec.Ports = d.slicePorts(obj.Ports)
+	it.slice, it.service = index.NewSlice(spec), name+"."+namespace
+	return it, d.rejected
+}
+
+// clusterID returns the id of the cluster that obj comes from, or "" if it has none that counts.
+func (d *door) clusterID(obj *discoveryv1.EndpointSlice) string {
+	label, ok := obj.Labels[labelCluster]
+	if !ok {
+		return ""
+	}
+	id := strings.ToLower(label)
+	if !isClusterID(id) {
+		d.refuse(BadClusterID, "source cluster", label, "want one RFC 1123 label, or two joined by one dot")
+		return ""
+	}
+	return id
+}
+
+// maxAddresses is how many addresses of one endpoint can be kept. The API server permits 100.
+const maxAddresses = 1<<16 - 1
+
+// endpoints returns the ready ones with the addresses that count.
+func (d *door) endpoints(list []discoveryv1.Endpoint, family index.Family) []index.Endpoint {
+	ready := make([]index.Endpoint, 0, len(list))
+	for i := range list {
+		ep := &list[i]
+		if ep.Conditions.Ready != nil && !*ep.Conditions.Ready {
+			continue
+		}
+		var addrs []netip.Addr
+		for _, s := range ep.Addresses[:min(len(ep.Addresses), maxAddresses)] {
+			before := len(addrs)
+			addrs = d.address(addrs, s)
+			if len(addrs) > before && addrs[before].Is4() != (family == index.V4) {
+				d.refuse(BadAddress, "address", s, "want one of the slice's address type")
+				addrs = addrs[:before]
+			}
+		}
+		if len(addrs) > 0 {
+			ready = append(ready, index.Endpoint{Host: d.hostname(ep.Hostname), Addrs: addrs})
+		}
+	}
+	return ready
+}
+
+// hostname returns the host label of an endpoint, or "" if it has none that counts.
+func (d *door) hostname(given *string) string {
+	if given == nil || *given == "" {
+		return ""
+	}
+	host := strings.ToLower(*given)
+	if !isLabel(host) {
+		d.refuse(BadHostname, "hostname", *given, "want one RFC 1123 label")
+		return ""
+	}
+	return host
+}
+
+func (d *door) slicePorts(list []discoveryv1.EndpointPort) index.Ports {
+	ports := make([]index.Port, 0, len(list))
+	for _, p := range list {
+		var name string
+		if p.Name != nil {
+			name = *p.Name
+		}
+		if p.Port == nil {
+			d.refuse(BadPort, "port", name, "want a number")
+			continue
+		}
+		var proto corev1.Protocol
+		if p.Protocol != nil {
+			proto = *p.Protocol
+		}
+		ports = d.port(ports, name, proto, int64(*p.Port))
+	}
+	return index.NewPorts(ports)
+}
+
+// address adds what s says to addrs, unless it is there already or must not be served: an answer never points a client
+// at itself, at its link, at a group, or at an IPv4 address in disguise.
+func (d *door) address(addrs []netip.Addr, s string) []netip.Addr {
+	addr, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		d.refuse(BadAddress, "address", s, "want an IP address")
+	case addr.Zone() != "":
+		d.refuse(BadAddress, "address", s, "want one without a zone")
+	case addr.Is4In6():
+		d.refuse(BadAddress, "address", s, "want no IPv4-mapped one")
+	case addr.IsUnspecified(), addr.IsLoopback(), addr.IsLinkLocalUnicast(), addr.IsMulticast():
+		d.refuse(BadAddress, "address", s, "want a unicast one that is neither loopback nor link-local")
+	case !slices.Contains(addrs, addr):
+		return append(addrs, addr)
+	}
+	return addrs
+}
+
+// maxPortName leaves room for the underscore before a port name in one label (RFC 2782).
+const maxPortName = 62
+
+// port adds a port. One with a bad name stays as one without: it owns no SRV record.
+func (d *door) port(ports []index.Port, name string, protocol corev1.Protocol, number int64) []index.Port {
+	var proto index.Proto
+	switch protocol {
+	case corev1.ProtocolTCP, "":
+		proto = index.TCP
+	case corev1.ProtocolUDP:
+		proto = index.UDP
+	case corev1.ProtocolSCTP:
+		proto = index.SCTP
+	default:
+		d.refuse(BadPort, "protocol", string(protocol), "want TCP, UDP or SCTP")
+		return ports
+	}
+	if number < 1 || number > 65535 {
+		d.refuse(BadPort, "port", fmt.Sprint(number), "want 1 to 65535")
+		return ports
+	}
+	label := strings.ToLower(name)
+	if label != "" && (!isLabel(label) || len(label) > maxPortName) {
+		d.refuse(BadPortName, "port name", name, "want one RFC 1123 label of at most 62 octets")
+		label = ""
+	}
+	return append(ports, index.Port{Name: label, Proto: proto, Number: uint16(number)})
+}
+
+// readProperty keeps the two properties that count. All others are none of our business.
+func readProperty(obj *customObject) (item, []Rejection) {
+	var d door
+	it := item{key: keyOf(obj)}
+	if obj.Name != propertyCluster && obj.Name != propertyClusterSet {
+		return it, nil
+	}
+	var spec struct {
+		Value string `json:"value"`
+	}
+	if err := json.Unmarshal(obj.Spec, &spec); err != nil {
+		d.refuse(BadObject, "spec", err.Error(), "want that of a ClusterProperty")
+		return it, d.rejected
+	}
+	value := strings.ToLower(spec.Value)
+	if obj.Name == propertyCluster && !isClusterID(value) {
+		d.refuse(BadProperty, "cluster id", spec.Value, "want one RFC 1123 label, or two joined by one dot")
+		return it, d.rejected
+	}
+	if obj.Name == propertyClusterSet && !isSubdomain(value) {
+		d.refuse(BadProperty, "clusterset id", spec.Value, "want an RFC 1123 subdomain")
+		return it, d.rejected
+	}
+	it.value = value
+	return it, nil
+}
+
+// isLabel reports whether s is a lower-case RFC 1123 label.
+func isLabel(s string) bool {
+	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return true
+}
+
+// isClusterID reports whether s is one label, or two joined by one dot, of at most 63 octets (KEP-2149).
+func isClusterID(s string) bool {
+	first, second, dotted := strings.Cut(s, ".")
+	return len(s) <= 63 && isLabel(first) && (!dotted || isLabel(second))
+}
+
+// isSubdomain reports whether s is a list of lower-case labels of at most 253 octets.
+func isSubdomain(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return len(s) <= 253
+}

@@ -1,0 +1,392 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// A feed is one kind in one namespace, or in all. It is the store of its reflector.
+type feed struct {
+	store    *Store
+	kind     Kind
+	scope    string // a namespace, or "" for all
+	selector labels.Selector
+
+	contact atomic.Int64
+	seen    atomic.Uint64 // the newest version that the API server told of, 0 if not known
+
+	// Guarded by Store.mu.
+	synced  bool    // the list was complete once
+	pending bool    // the list is under way, or out of reach, and can succeed
+	trouble trouble // of the last attempt
+
+	rest     *rest.RESTClient // of the version that is watched
+	watching schema.GroupVersion
+	failed   error // of the last watch; used by the reflector's goroutine alone
+}
+
+// trouble is why a kind cannot be watched.
+type trouble uint8
+
+const (
+	fine      trouble = iota
+	lost              // out of reach
+	absent            // no CRD
+	forbidden         // rights are missing
+)
+
+func newFeeds(s *Store) []*feed {
+	all := labels.Everything()
+	exported, err := labels.NewRequirement(labelService, "exists", nil)
+	if err != nil {
+		panic("cache: the label of a service is one")
+	}
+	orAll := func(l labels.Selector) labels.Selector {
+		if l == nil {
+			return all
+		}
+		return l
+	}
+	scopes := s.cfg.Namespaces
+	if len(scopes) == 0 {
+		scopes = []string{""}
+	}
+	var feeds []*feed
+	add := func(kind Kind, scope string, selector labels.Selector) {
+		feeds = append(feeds, &feed{store: s, kind: kind, scope: scope, selector: selector, pending: true})
+	}
+	for _, scope := range scopes {
+		add(ServiceImport, scope, orAll(s.cfg.Labels))
+		if !s.cfg.NoEndpoints {
+			add(EndpointSlice, scope, labels.NewSelector().Add(*exported))
+		}
+	}
+	if s.cfg.NamespaceLabels != nil {
+		add(Namespace, "", s.cfg.NamespaceLabels)
+	}
+	add(ClusterProperty, "", all)
+	return feeds
+}
+
+// needed reports whether there is no state without this list. Without properties a cluster is just not known by name.
+func (f *feed) needed() bool { return f.kind != ClusterProperty }
+
+// name is the kind, and the namespace if it is but one.
+func (f *feed) name() string {
+	if f.scope == "" {
+		return f.kind.String()
+	}
+	return f.kind.String() + " in " + f.scope
+}
+
+// touch notes that the API server was heard of.
+func (f *feed) touch() {
+	now := time.Now().UnixNano()
+	f.contact.Store(now)
+	f.store.contact.Store(now)
+}
+
+// What a feed waits before it tries again, at first and at most.
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// run lists and watches until ctx ends.
+func (f *feed) run(ctx context.Context) error {
+	// The feed tells what matters by itself.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	var reflector *cache.Reflector
+	pause := firstPause
+	for {
+		before := f.contact.Load()
+		gv, err := f.store.client.version(ctx, f.kind)
+		if err == nil && (reflector == nil || gv != f.watching) {
+			reflector, err = f.newReflector(gv)
+		}
+		if err == nil {
+			err = reflector.ListAndWatchWithContext(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errMoved) {
+			continue
+		}
+		f.fail(ctx, err)
+		if f.contact.Load() != before {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause + rand.N(pause/2)):
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+func (f *feed) newReflector(gv schema.GroupVersion) (*cache.Reflector, error) {
+	var err error
+	if f.rest, err = f.store.client.of(f.kind, gv); err != nil {
+		return nil, err
+	}
+	f.watching = gv
+	lw := &cache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
+	return cache.NewReflectorWithOptions(lw, resources[f.kind].example, f, cache.ReflectorOptions{
+		Name:    f.name(),
+		Backoff: &wait.Backoff{Duration: firstPause, Cap: lastPause, Steps: 10, Factor: 2, Jitter: 0.5},
+	}), nil
+}
+
+// errMoved ends the watch of a version that is no longer the best one.
+var errMoved = errors.New("the preferred version changed")
+
+// watch is the watch of the reflector.
+func (f *feed) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := f.open(ctx, options)
+	f.failed = err
+	if err == nil {
+		return w, nil
+	}
+	if options.SendInitialEvents == nil {
+		f.fail(ctx, err)
+		return nil, err
+	}
+	if !cannotStream(err) {
+		f.fail(ctx, err)
+	}
+	// The reflector would sleep on some errors without looking at ctx.
+	return nil, fmt.Errorf("watch: %s", err)
+}
+
+// cannotStream reports whether err comes from an API server that lists only when it is asked for a list.
+func cannotStream(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }
+
+func (f *feed) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if options.SendInitialEvents == nil {
+		gv, err := f.store.client.version(ctx, f.kind)
+		if err != nil {
+			return nil, err
+		}
+		if gv != f.watching {
+			return nil, errMoved
+		}
+	}
+	if err := f.store.checkNewConnection(ctx, f); err != nil {
+		return nil, err
+	}
+	options.Watch = true
+	w, err := f.request(&options).Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The request may have made the connection. Nothing was read from it so far.
+	if err := f.store.checkNewConnection(ctx, f); err != nil {
+		w.Stop()
+		return nil, err
+	}
+	f.touch()
+	f.recovered()
+	return w, nil
+}
+
+// list is the list of the reflector: where the server cannot stream a list, not where it does not answer.
+func (f *feed) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if f.failed != nil && !cannotStream(f.failed) {
+		return nil, f.failed
+	}
+	list, err := f.request(&options).Do(ctx).Get()
+	if err == nil {
+		err = f.store.checkNewConnection(ctx, f)
+	}
+	return list, err
+}
+
+func (f *feed) request(options *metav1.ListOptions) *rest.Request {
+	options.LabelSelector = f.selector.String()
+	return f.rest.Get().NamespaceIfScoped(f.scope, f.scope != "").Resource(resources[f.kind].plural).
+		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+}
+
+// fail notes why an attempt ended, and tells it if that is news.
+func (f *feed) fail(ctx context.Context, err error) {
+	t := troubleOf(err)
+	if t == fine || ctx.Err() != nil {
+		return
+	}
+	s := f.store
+	s.mu.Lock()
+	news := t != f.trouble
+	f.trouble = t
+	// Nothing to wait for: what is there is shown without this list.
+	if t == absent || t == forbidden {
+		f.pending = false
+	}
+	s.mu.Unlock()
+	if t == lost {
+		select {
+		case s.lost <- struct{}{}:
+		default:
+		}
+	} else {
+		s.contact.Store(time.Now().UnixNano())
+		s.objects.stir()
+	}
+	if !news {
+		return
+	}
+	switch t {
+	case absent:
+		s.cfg.Log.Warningf("%s: %s: not installed; looking again until it is", s.cfg.Name, f.name())
+	case forbidden:
+		s.cfg.Log.Errorf("%s: %s: rights are missing; trying again until they are there: %s", s.cfg.Name, f.name(), short(err))
+	case lost:
+		s.cfg.Log.Warningf("%s: %s: out of reach: %s", s.cfg.Name, f.name(), short(err))
+	}
+}
+
+// recovered notes that the API server answers: from now on a first list can succeed.
+func (f *feed) recovered() {
+	f.store.mu.Lock()
+	was := f.trouble
+	f.trouble = fine
+	f.pending = f.pending || !f.synced
+	f.store.mu.Unlock()
+	if was != fine {
+		f.store.cfg.Log.Infof("%s: %s: watching %s", f.store.cfg.Name, f.name(), f.watching)
+	}
+}
+
+// troubleOf says what err means for the next attempt.
+func troubleOf(err error) trouble {
+	switch {
+	case err == nil, errors.Is(err, errGuard), errors.Is(err, errMoved):
+		return fine
+	case errors.Is(err, errAbsent), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return absent
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return forbidden
+	}
+	return lost
+}
+
+func short(err error) string {
+	s := strings.ReplaceAll(err.Error(), "\n", " ")
+	if len(s) > 300 {
+		return s[:300] + "..."
+	}
+	return s
+}
+
+// accept takes one object through the door, and tells of what was refused for the first time.
+func (f *feed) accept(obj any) item {
+	f.touch()
+	it, rejected := read(f.kind, obj)
+	for _, r := range f.store.refused.note(f.kind, it.key, rejected) {
+		f.store.cfg.Log.Warningf("%s %s: %s", f.kind, it.key, r.Detail)
+	}
+	return it
+}
+
+// Transformer makes the temporary store of the reflector hold items, not objects.
+func (f *feed) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if _, ok := obj.(*item); ok {
+			return obj, nil
+		}
+		it := f.accept(obj)
+		return &it, nil
+	}
+}
+
+// Add takes an object that is new.
+func (f *feed) Add(obj any) error { return f.Update(obj) }
+
+// Update takes an object that changed.
+func (f *feed) Update(obj any) error {
+	f.store.objects.put(f.kind, f.accept(obj), writeTime(obj.(metav1.Object)))
+	return nil
+}
+
+// Delete takes an object that is gone, or is no longer selected.
+func (f *feed) Delete(obj any) error {
+	f.touch()
+	key := keyOf(obj.(metav1.Object))
+	f.store.refused.forget(f.kind, key)
+	f.store.objects.remove(f.kind, key)
+	return nil
+}
+
+// Replace takes a whole list.
+func (f *feed) Replace(list []any, version string) error {
+	items := make([]item, len(list))
+	for i, obj := range list {
+		if it, ok := obj.(*item); ok {
+			items[i] = *it
+		} else {
+			items[i] = f.accept(obj)
+		}
+	}
+	f.UpdateResourceVersion(version)
+	f.replace(items)
+	return nil
+}
+
+func (f *feed) replace(items []item) {
+	f.touch()
+	s := f.store
+	s.mu.Lock()
+	first := !f.synced
+	f.synced = true
+	s.mu.Unlock()
+	s.objects.replace(f.kind, f.scope, items)
+	s.refused.retain(f.kind, f.scope, items)
+	s.mu.Lock()
+	f.pending = false
+	f.trouble = fine
+	s.mu.Unlock()
+	if first {
+		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, f.name(), len(items))
+	}
+	s.objects.stir()
+}
+
+// Resync has nothing to do: nothing that is kept can drift.
+func (f *feed) Resync() error { return nil }
+
+// Bookmark takes the sign that nothing happened.
+func (f *feed) Bookmark(string) error {
+	f.touch()
+	return nil
+}
+
+// UpdateResourceVersion takes the version up to which everything is known.
+func (f *feed) UpdateResourceVersion(version string) {
+	if v, ok := parseVersion(version); ok {
+		f.seen.Store(v)
+	}
+}
+
+var (
+	_ cache.TransformingStore      = (*feed)(nil)
+	_ cache.ReflectorBookmarkStore = (*feed)(nil)
+	_ cache.ResourceVersionUpdater = (*feed)(nil)
+)

@@ -1,0 +1,62 @@
+package cache
+
+import "time"
+
+// A Kind is one of the API kinds that input comes from.
+type Kind uint8
+
+// The kinds, in the order in which statistics show them.
+const (
+	ServiceImport Kind = iota
+	EndpointSlice
+	Namespace
+	ClusterProperty
+	kinds
+)
+
+// String is the name of the kind, as in the API.
+func (k Kind) String() string {
+	return [...]string{"ServiceImport", "EndpointSlice", "Namespace", "ClusterProperty"}[k]
+}
+
+// The two cluster properties that count (KEP-2149).
+const (
+	propertyCluster    = "cluster.clusterset.k8s.io"
+	propertyClusterSet = "clusterset.k8s.io"
+)
+
+// A Reason says why (a part of) an object was refused. It is the label of a metric.
+type Reason uint8
+
+// The reasons.
+const (
+	BadObject      Reason = iota // spec cannot be decoded
+	BadName                      // name or namespace is no label
+	BadType                      // unknown spec.type of an import
+	BadAddress                   // an address that is none, or one that a name here must not point at
+	BadAddressType               // an EndpointSlice that holds neither IPv4 nor IPv6
+	BadHostname                  // hostname is no label
+	BadClusterID                 // source-cluster is no cluster id
+	BadServiceName               // the label service-name is no label
+	BadPort                      // port outside 1..65535, nil, or of an unknown protocol
+	BadPortName                  // port name is no label
+	BadProperty                  // value of a ClusterProperty is no id
+	reasons
+)
+
+// String is the reason as a metric label.
+func (r Reason) String() string {
+	return [...]string{
+		"object", "name", "type", "address", "address_type", "hostname", "cluster_id", "service_name", "port",
+		"port_name", "property",
+	}[r]
+}
+
+// A Rejection is one reason why an object, or a part of it, does not count.
+type Rejection struct {
+	Reason Reason
+	Detail string // the bad value and what is wanted; for the log
+}
+
+// written is when an object was last written, as far as it tells: the zero time if it does not.
+type written = time.Time

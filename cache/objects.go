@@ -1,0 +1,304 @@
+package cache
+
+import (
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// objects is what is kept of all API objects, and which services are to be built anew because of a change. The feeds
+// write to it, the publisher drains it.
+type objects struct {
+	// wake holds one token while there is something to drain.
+	wake chan struct{}
+
+	mu         sync.Mutex
+	imports    map[string]*index.Import // by "<name>.<namespace>"
+	slices     map[string]*heldSlice    // by "<namespace>/<name>" of the EndpointSlice
+	byService  map[string]*heldSlice    // the first of a chain, by "<name>.<namespace>" of the service
+	namespaces map[string]struct{}
+	properties map[string]string
+	endpoints  map[string]int // ready ones by source cluster
+	options    index.Options
+	selected   bool // only imports in namespaces exist
+
+	dirty           map[string]written // services, with the oldest write that is not published yet
+	dirtyNamespaces map[string]struct{}
+	changed         bool // properties
+}
+
+// A heldSlice is one EndpointSlice. Those of one service are chained, which costs less than a slice of pointers each.
+type heldSlice struct {
+	slice   *index.Slice
+	service string
+	next    *heldSlice
+}
+
+func newObjects(options index.Options, selected bool) *objects {
+	return &objects{
+		wake:            make(chan struct{}, 1),
+		imports:         map[string]*index.Import{},
+		slices:          map[string]*heldSlice{},
+		byService:       map[string]*heldSlice{},
+		namespaces:      map[string]struct{}{},
+		properties:      map[string]string{},
+		endpoints:       map[string]int{},
+		options:         options,
+		selected:        selected,
+		dirty:           map[string]written{},
+		dirtyNamespaces: map[string]struct{}{},
+	}
+}
+
+// stir lets the publisher look.
+func (o *objects) stir() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// put stores it in place of what had its key.
+func (o *objects) put(kind Kind, it item, at written) {
+	o.mu.Lock()
+	o.set(kind, it, at)
+	o.mu.Unlock()
+	o.stir()
+}
+
+// remove takes out what has the key.
+func (o *objects) remove(kind Kind, key string) { o.put(kind, item{key: key}, written{}) }
+
+// replace makes items all that is there in scope, a namespace or "" for all. Only what differs becomes dirty.
+func (o *objects) replace(kind Kind, scope string, items []item) {
+	keep := make(map[string]struct{}, len(items))
+	for i := range items {
+		keep[items[i].key] = struct{}{}
+	}
+	o.mu.Lock()
+	for _, key := range o.keys(kind, scope) {
+		if _, ok := keep[key]; !ok {
+			o.set(kind, item{key: key}, written{})
+		}
+	}
+	for i := range items {
+		o.set(kind, items[i], written{})
+	}
+	o.mu.Unlock()
+	o.stir()
+}
+
+// keys lists the item keys of what is there in scope.
+func (o *objects) keys(kind Kind, scope string) []string {
+	var keys []string
+	switch kind {
+	case ServiceImport:
+		for _, imp := range o.imports {
+			if scope == "" || imp.Namespace() == scope {
+				keys = append(keys, imp.Namespace()+"/"+imp.Name())
+			}
+		}
+	case EndpointSlice:
+		for key := range o.slices {
+			if scope == "" || strings.HasPrefix(key, scope+"/") {
+				keys = append(keys, key)
+			}
+		}
+	case Namespace:
+		for name := range o.namespaces {
+			keys = append(keys, name)
+		}
+	case ClusterProperty:
+		for name := range o.properties {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+func (o *objects) set(kind Kind, it item, at written) {
+	switch kind {
+	case ServiceImport:
+		o.setImport(it, at)
+	case EndpointSlice:
+		o.setSlice(it, at)
+	case Namespace:
+		_, was := o.namespaces[it.key]
+		if is := it.value != ""; is && !was {
+			o.namespaces[strings.Clone(it.key)] = struct{}{}
+		} else if !is {
+			delete(o.namespaces, it.key)
+		}
+		if was != (it.value != "") {
+			o.dirtyNamespaces[it.key] = struct{}{}
+		}
+	case ClusterProperty:
+		if o.properties[it.key] == it.value {
+			return
+		}
+		o.changed = true
+		if it.value == "" {
+			delete(o.properties, it.key)
+			return
+		}
+		o.properties[it.key] = it.value
+	}
+}
+
+func (o *objects) setImport(it item, at written) {
+	key := serviceKey(it.key)
+	old := o.imports[key]
+	switch {
+	case it.imp == nil && old == nil:
+		return
+	case it.imp == nil:
+		delete(o.imports, key)
+	case old != nil && *old == *it.imp:
+		return
+	default:
+		// The key in the map is the one inside the import: one string for both.
+		delete(o.imports, key)
+		key = it.imp.Key()
+		o.imports[key] = it.imp
+	}
+	o.touch(key, at)
+}
+
+func (o *objects) setSlice(it item, at written) {
+	old := o.slices[it.key]
+	if old == nil && it.slice == nil {
+		return
+	}
+	if old != nil && it.slice != nil && old.service == it.service {
+		if *old.slice != *it.slice {
+			o.count(old.slice, -1)
+			o.count(it.slice, 1)
+			old.slice = it.slice
+			o.touch(old.service, at)
+		}
+		return
+	}
+	if old != nil {
+		delete(o.slices, it.key)
+		o.unchain(old)
+		o.count(old.slice, -1)
+		o.touch(old.service, at)
+	}
+	if it.slice != nil {
+		held := &heldSlice{slice: it.slice, service: it.service}
+		if first := o.byService[it.service]; first != nil {
+			held.service, held.next = first.service, first
+		}
+		o.byService[held.service] = held
+		o.slices[it.key] = held
+		o.count(it.slice, 1)
+		o.touch(held.service, at)
+	}
+}
+
+func (o *objects) unchain(held *heldSlice) {
+	first := o.byService[held.service]
+	if first == held {
+		if held.next == nil {
+			delete(o.byService, held.service)
+			return
+		}
+		o.byService[held.service] = held.next
+		return
+	}
+	for prev := first; prev != nil; prev = prev.next {
+		if prev.next == held {
+			prev.next = held.next
+			return
+		}
+	}
+}
+
+func (o *objects) count(s *index.Slice, by int) {
+	n := o.endpoints[s.Cluster()] + by*s.Len()
+	if n == 0 {
+		delete(o.endpoints, s.Cluster())
+		return
+	}
+	o.endpoints[s.Cluster()] = n
+}
+
+// touch marks a service dirty. Of several writes the oldest counts: the metric must not look better than it is.
+func (o *objects) touch(key string, at written) {
+	old, ok := o.dirty[key]
+	if !ok || old.IsZero() || !at.IsZero() && at.Before(old) {
+		o.dirty[key] = at
+	}
+}
+
+// stand says where this server stands; with it every service may look different.
+func (o *objects) stand(zone, region string) {
+	o.mu.Lock()
+	o.options.Zone, o.options.Region = zone, region
+	for key := range o.imports {
+		o.touch(key, written{})
+	}
+	o.mu.Unlock()
+	o.stir()
+}
+
+// A batch is all that was dirty at one moment, with what it takes to build it.
+type batch struct {
+	jobs       []job
+	slices     []*index.Slice // of all jobs, one after the other
+	options    index.Options
+	properties map[string]string // nil if they did not change
+}
+
+// A job is one service to build.
+type job struct {
+	key      string
+	imp      *index.Import // nil if there is none, or none that counts
+	from, to int           // its part of batch.slices
+	at       written
+}
+
+func (b *batch) build(j *job) *index.Service {
+	if j.imp == nil {
+		return nil
+	}
+	return index.Build(j.imp, b.slices[j.from:j.to], b.options)
+}
+
+// drain takes everything that is dirty. It is one consistent view of all objects.
+func (o *objects) drain() batch {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.dirtyNamespaces) > 0 {
+		for key, imp := range o.imports {
+			if _, ok := o.dirtyNamespaces[imp.Namespace()]; ok {
+				o.touch(key, written{})
+			}
+		}
+		o.dirtyNamespaces = map[string]struct{}{}
+	}
+	b := batch{options: o.options, jobs: make([]job, 0, len(o.dirty))}
+	for key, at := range o.dirty {
+		j := job{key: key, imp: o.imports[key], from: len(b.slices), at: at}
+		if j.imp != nil && o.selected {
+			if _, ok := o.namespaces[j.imp.Namespace()]; !ok {
+				j.imp = nil
+			}
+		}
+		if j.imp != nil {
+			for held := o.byService[key]; held != nil; held = held.next {
+				b.slices = append(b.slices, held.slice)
+			}
+		}
+		j.to = len(b.slices)
+		b.jobs = append(b.jobs, j)
+	}
+	o.dirty = map[string]written{}
+	if o.changed {
+		o.changed = false
+		b.properties = maps.Clone(o.properties)
+	}
+	return b
+}

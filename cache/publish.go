@@ -1,0 +1,152 @@
+package cache
+
+import (
+	"context"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// A seed is a state from a snapshot.
+type seed struct {
+	batch  batch
+	serial uint32
+}
+
+// A publisher turns what changed into the next state. It is the only writer of the state.
+type publisher struct {
+	store *Store
+	index *index.Index
+	owed  bool // something changed that the serial does not show yet
+	now   func() time.Time
+}
+
+// publish runs until ctx ends. Nothing waits here: what arrives during one round is the next one.
+func (s *Store) publish(ctx context.Context) error {
+	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	timer := time.NewTimer(0)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		if p.owed {
+			timer.Reset(time.Until(time.Unix(int64(s.State().Serial)+1, 0)))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.objects.wake:
+			p.round()
+		case sd := <-s.seeds:
+			p.sow(sd)
+		case <-timer.C:
+			p.show(*s.State(), nil)
+		}
+	}
+}
+
+// round publishes what changed since the last one, if anything did.
+func (p *publisher) round() {
+	s := p.store
+	next := *s.State()
+	if s.held.Load() {
+		next.Stale = true
+		p.show(next, nil)
+		return
+	}
+	if !s.whole() {
+		return
+	}
+	// The lists were compared with a snapshot if one was read before them: it comes first.
+	select {
+	case sd := <-s.seeds:
+		p.sow(sd)
+		next = *s.State()
+	default:
+	}
+	if !next.Ready {
+		p.owed = true
+	}
+	next.Ready, next.Stale = true, false
+	b := s.objects.drain()
+	writes := p.build(&b)
+	if b.properties != nil {
+		next.LocalCluster, next.ClusterSet = b.properties[propertyCluster], b.properties[propertyClusterSet]
+		// The answers that prefer the local cluster are others now.
+		p.owed = p.owed || next.LocalCluster != s.State().LocalCluster
+	}
+	p.show(next, writes)
+}
+
+// sow publishes a snapshot. Nothing can have been published before.
+func (p *publisher) sow(sd seed) {
+	p.build(&sd.batch)
+	p.owed = false
+	p.show(State{
+		Serial: sd.serial, Ready: true, Stale: true,
+		LocalCluster: sd.batch.properties[propertyCluster], ClusterSet: sd.batch.properties[propertyClusterSet],
+	}, nil)
+	p.store.objects.stir()
+}
+
+// build makes the next index, and returns when what is new in it was written. A service that looks the same in DNS
+// keeps its old value.
+func (p *publisher) build(b *batch) []written {
+	var writes []written
+	edit, changed := p.index.Edit(), false
+	for i := range b.jobs {
+		j := &b.jobs[i]
+		old, service := p.index.Service(j.key), b.build(j)
+		if old == service || index.Equal(old, service) {
+			continue
+		}
+		if service == nil {
+			edit.Remove(j.key)
+		} else {
+			edit.Put(service)
+		}
+		changed = true
+		if !j.at.IsZero() {
+			writes = append(writes, j.at)
+		}
+	}
+	if changed {
+		p.index, p.owed = edit.Index(), true
+	}
+	return writes
+}
+
+// show publishes next with the index, if it differs from what is published.
+func (p *publisher) show(next State, writes []written) {
+	s, old := p.store, p.store.State()
+	next.Index = p.index
+	next.Serial, p.owed = advance(next.Serial, p.owed, p.now())
+	if next == *old {
+		return
+	}
+	s.state.Store(&next)
+	if next.Index != old.Index || !old.Ready {
+		s.publishes.Add(1)
+	}
+	if !old.Ready {
+		s.cfg.Log.Infof("%s: serving %d services, serial %d", s.cfg.Name, next.Index.Len(), next.Serial)
+		close(s.synced)
+	}
+	if next.Serial != old.Serial {
+		s.tell(next.Serial)
+	}
+	for _, at := range writes {
+		if s.cfg.Latency != nil {
+			s.cfg.Latency(max(0, p.now().Sub(at)))
+		}
+	}
+}
+
+// advance moves serial to the second of now if it owes a move, at most once a second and never back. It stays owed
+// while that second is not over, or while the clock is behind.
+func advance(serial uint32, owed bool, now time.Time) (uint32, bool) {
+	second := uint32(now.Unix())
+	if !owed || second <= serial {
+		return serial, owed
+	}
+	return second, false
+}
