@@ -1,0 +1,230 @@
+package resolver
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// Kind says what a name of the zone is.
+type Kind uint8
+
+const (
+	None       Kind = iota // does not exist
+	Apex                   // the zone itself: SOA, NS
+	NameServer             // ns.dns: the addresses of this server
+	Version                // dns-version: TXT
+	Empty                  // an empty non-terminal: owns nothing, but a name below it may (RFC 4592 section 2.2.2)
+	Service                // <svc>.<ns>.svc: A, AAAA, SRV
+	Cluster                // <cluster id>.<svc>.<ns>.svc: A, AAAA
+	Host                   // <host>.<cluster id>.<svc>.<ns>.svc: A, AAAA
+	Port                   // _<port>._<proto>[.<cluster id>].<svc>.<ns>.svc: SRV
+)
+
+// A Name is what stands at one name of the zone.
+type Name struct {
+	Kind      Kind
+	Service   *index.Service // nil above the services
+	PortName  string         // Port only, without the underscore
+	Proto     index.Proto    // Port only
+	ClusterID string         // Cluster, Host, and Port of one cluster
+
+	cluster int
+	host    int
+}
+
+// HostLabel is the label of a Host, or "".
+func (n Name) HostLabel() string {
+	if n.Kind != Host {
+		return ""
+	}
+	label, _ := n.Service.HostName(n.host)
+	return string(label)
+}
+
+const branch = ".svc"
+
+// AppendName appends the name relative to the zone, of a Service or what is below one.
+func (n Name) AppendName(b []byte) []byte {
+	switch n.Kind {
+	case Host:
+		label, _ := n.Service.HostName(n.host)
+		b = append(append(b, label...), '.')
+	case Port:
+		b = append(append(b, '_'), n.PortName...)
+		b = append(append(append(b, '.'), n.Proto.Label()...), '.')
+	}
+	if n.ClusterID != "" {
+		b = append(append(b, n.ClusterID...), '.')
+	}
+	return append(append(b, n.Service.Key()...), branch...)
+}
+
+// Find tells what stands at name. Names are looked up in what exists; no label is ever counted, as a cluster id may be
+// one label or two. Find does not allocate.
+func Find(x *index.Index, name string, o *Options) Name {
+	switch name {
+	case "":
+		return Name{Kind: Apex}
+	case "ns.dns":
+		return Name{Kind: NameServer}
+	case "dns-version":
+		return Name{Kind: Version}
+	case "svc", "dns":
+		return Name{Kind: Empty}
+	}
+	rest, ok := strings.CutSuffix(name, branch)
+	if !ok {
+		return Name{}
+	}
+	dot := strings.LastIndexByte(rest, '.')
+	if dot < 0 {
+		if x.Namespace(rest) {
+			return Name{Kind: Empty}
+		}
+		return Name{}
+	}
+	start := strings.LastIndexByte(rest[:dot], '.') + 1
+	s := x.Service(rest[start:])
+	switch {
+	case s == nil:
+		return Name{}
+	case start == 0:
+		return Name{Kind: Service, Service: s}
+	}
+	return below(s, rest[:start-1], o)
+}
+
+// below finds what stands left of a service name.
+func below(s *index.Service, left string, o *Options) Name {
+	if strings.HasPrefix(left, "_") {
+		return findPort(s, left, o)
+	}
+	if n, ok := findHost(s, left); ok {
+		// A host and a cluster with a dot in its id can share a name: the host's addresses are the answer
+		// (multicluster DNS specification 2.4.2).
+		return n
+	}
+	if c, ok := s.Cluster(left); ok {
+		if o.ClusterNames {
+			return Name{Kind: Cluster, Service: s, cluster: c, ClusterID: s.ClusterID(c)}
+		}
+		if s.HasNames(c) {
+			return Name{Kind: Empty, Service: s}
+		}
+	}
+	for c := range s.Clusters() {
+		if _, parent, ok := strings.Cut(s.ClusterID(c), "."); ok && parent == left && ownsNames(s, c, o) {
+			return Name{Kind: Empty, Service: s}
+		}
+	}
+	return Name{}
+}
+
+// ownsNames tells whether a name at or below the id of cluster c owns a record.
+func ownsNames(s *index.Service, c int, o *Options) bool {
+	return s.HasNames(c) || o.ClusterNames && o.fits(s, len(s.ClusterID(c)))
+}
+
+// fits tells whether a name so many octets left of the service name is not too long for an owner name.
+func (o *Options) fits(s *index.Service, left int) bool {
+	return o.MaxName == 0 || left+1+len(s.Key())+len(branch) <= o.MaxName
+}
+
+func findHost(s *index.Service, left string) (Name, bool) {
+	if s.Type() != index.Headless {
+		return Name{}, false
+	}
+	label, id, _ := strings.Cut(left, ".")
+	c, ok := s.Cluster(id)
+	if !ok {
+		return Name{}, false
+	}
+	h, ok := s.Host(c, label)
+	return Name{Kind: Host, Service: s, cluster: c, ClusterID: s.ClusterID(c), host: h}, ok
+}
+
+// findPort finds "_<port>._<proto>" and "_<proto>", at the service or at a cluster id.
+func findPort(s *index.Service, left string, o *Options) Name {
+	first, rest, _ := strings.Cut(left, ".")
+	second, id := "", rest
+	if strings.HasPrefix(rest, "_") {
+		second, id, _ = strings.Cut(rest, ".")
+	}
+	n := Name{Kind: Port, Service: s, cluster: theService}
+	if id != "" {
+		c, ok := s.Cluster(id)
+		if !ok || !o.ClusterNames {
+			return Name{}
+		}
+		n.cluster, n.ClusterID = c, s.ClusterID(c)
+	}
+	label := first
+	if second != "" {
+		label, n.PortName = second, first[1:]
+	}
+	n.Proto = protoOf(label)
+	for name, proto := range portNames(s, n.cluster, o) {
+		switch {
+		case proto != n.Proto:
+			continue
+		case second == "":
+			return Name{Kind: Empty, Service: s, ClusterID: n.ClusterID}
+		case name == n.PortName:
+			return n
+		}
+	}
+	return Name{}
+}
+
+func protoOf(label string) index.Proto {
+	for _, p := range []index.Proto{index.TCP, index.UDP, index.SCTP} {
+		if p.Label() == label {
+			return p
+		}
+	}
+	return 0
+}
+
+// portNames yields each port that has a name at a service, or at cluster c of it. A service has the ports of its import,
+// and where spec.ips does not decide those of its slices too; a cluster has those that own a record.
+func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Proto] {
+	return func(yield func(string, index.Proto) bool) {
+		if c == theService {
+			for name, proto := range s.Ports().Names {
+				if _, again := s.Port(name, proto); again && !s.HasVIP() {
+					continue
+				}
+				if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
+					return
+				}
+			}
+			if s.HasVIP() {
+				return
+			}
+		}
+		for name, proto := range s.PortNames {
+			if set, _ := s.Port(name, proto); c != theService && set.InCluster(c).Len() == 0 {
+				continue
+			}
+			if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
+				return
+			}
+		}
+	}
+}
+
+// fitsPort tells whether the name of a port is not too long for an owner name.
+func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Proto) bool {
+	left := len("_") + len(name) + len(".") + len(proto.Label())
+	if c != theService {
+		left += len(".") + len(s.ClusterID(c))
+	}
+	return o.fits(s, left)
+}
+
+// TakesTurns tells whether clusters take turns in answers to n.
+func (n Name) TakesTurns() bool {
+	return (n.Kind == Service || n.Kind == Port) && n.Service.Type() == index.ClusterSetIP && !n.Service.HasVIP()
+}

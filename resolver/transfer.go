@@ -1,0 +1,74 @@
+package resolver
+
+import (
+	"iter"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// RRsets yields every RRset below the apex names, service by service: the whole zone but SOA, NS, ns.dns and dns-version.
+// Every record is one that a question gets, and the reverse; where clusters take turns, of one of the turns.
+func RRsets(x *index.Index, o *Options) iter.Seq[Answer] {
+	return func(yield func(Answer) bool) {
+		for _, s := range x.All() {
+			for n := range names(s, o) {
+				if o.MaxName != 0 && len(n.AppendName(nil)) > o.MaxName {
+					continue
+				}
+				for _, t := range n.types() {
+					a := n.rrset(Question{Type: t, Union: true}, o)
+					if a.Outcome == Found && !yield(a) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// names yields the names at and below a service that can own records.
+func names(s *index.Service, o *Options) iter.Seq[Name] {
+	return func(yield func(Name) bool) {
+		if !yield(Name{Kind: Service, Service: s, cluster: theService}) || !eachPort(s, theService, o, yield) {
+			return
+		}
+		for c := range s.Clusters() {
+			if id := s.ClusterID(c); id == "" || !eachBelow(s, c, o, yield) {
+				return // the cluster without a name is the last
+			}
+		}
+	}
+}
+
+func eachBelow(s *index.Service, c int, o *Options, yield func(Name) bool) bool {
+	id := s.ClusterID(c)
+	if o.ClusterNames {
+		// Where a host has the same name, its addresses are the answer.
+		if n := below(s, id, o); n.Kind == Cluster && !yield(n) {
+			return false
+		}
+		if !eachPort(s, c, o, yield) {
+			return false
+		}
+	}
+	for h := range s.Hosts(c) {
+		if !yield(Name{Kind: Host, Service: s, cluster: c, ClusterID: id, host: h}) {
+			return false
+		}
+	}
+	return true
+}
+
+// eachPort yields the port names at the service, or at one cluster.
+func eachPort(s *index.Service, c int, o *Options, yield func(Name) bool) bool {
+	n := Name{Kind: Port, Service: s, cluster: c}
+	if c != theService {
+		n.ClusterID = s.ClusterID(c)
+	}
+	for n.PortName, n.Proto = range portNames(s, c, o) {
+		if !yield(n) {
+			return false
+		}
+	}
+	return true
+}
