@@ -1,0 +1,108 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+)
+
+// upstream is the chain of CoreDNS itself: this runs before any init function of package main.
+var upstream = dnsserver.Directives
+
+// left are the plugins that are not compiled in: they talk to one vendor's service, need a data file of their own, or
+// translate addresses or take updates, which no server of a clusterset does.
+var left = []string{"azure", "clouddns", "dynupdate", "etcd", "geoip", "nomad", "route53", "siit"}
+
+func TestDirectivesKeepTheOrderOfCoreDNS(t *testing.T) {
+	var want []string
+	for _, d := range upstream {
+		if slices.Contains(left, d) {
+			continue
+		}
+		if d == "kubernetes" {
+			want = append(want, "clusterset")
+		}
+		want = append(want, d)
+	}
+	if !slices.Contains(want, "clusterset") {
+		t.Fatalf("directives of CoreDNS = %q, want kubernetes among them", upstream)
+	}
+	if !slices.Equal(dnsserver.Directives, want) {
+		t.Errorf("directives = %q\nwant %q", dnsserver.Directives, want)
+	}
+}
+
+func TestDirectivesAreTheRegisteredPlugins(t *testing.T) {
+	var got []string
+	for _, name := range caddy.ListPlugins()["others"] {
+		got = append(got, strings.TrimPrefix(name, "dns."))
+	}
+	want := slices.Sorted(slices.Values(directives))
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("registered plugins = %q\nwant those of the directives, %q", got, want)
+	}
+}
+
+func TestAppVersion(t *testing.T) {
+	stamped := &debug.BuildInfo{Main: debug.Module{Version: "v0.0.0-20260102030405-0123456789ab"}}
+	for _, tt := range []struct {
+		name, ours string
+		build      *debug.BuildInfo
+		want       string
+	}{
+		{"release", "v1.2.3", stamped, coremain.CoreVersion + "+clusterset-v1.2.3"},
+		{"stamped by the toolchain", "", stamped, coremain.CoreVersion + "+clusterset-v0.0.0-20260102030405-0123456789ab"},
+		{"outside a repository", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, coremain.CoreVersion + "+clusterset-devel"},
+		{"nothing known", "", &debug.BuildInfo{}, coremain.CoreVersion + "+clusterset-devel"},
+	} {
+		if got := appVersion(tt.ours, tt.build); got != tt.want {
+			t.Errorf("%s: appVersion(%q, %q) = %q, want %q", tt.name, tt.ours, tt.build.Main.Version, got, tt.want)
+		}
+	}
+}
+
+func TestCommit(t *testing.T) {
+	build := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "0123abc"}}}
+	if got := commit(build); got != "0123abc" {
+		t.Errorf("commit = %q, want 0123abc", got)
+	}
+	if got := commit(&debug.BuildInfo{}); got != "" {
+		t.Errorf("commit = %q, want none", got)
+	}
+}
+
+// TestBinary builds the program that is shipped, with a version as a release has one, and asks it what it is.
+func TestBinary(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "coredns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w -X main.version=v1.2.3", "-o", bin, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, out)
+	}
+	run := func(flag string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), bin, flag).CombinedOutput()
+		if err != nil {
+			t.Fatalf("coredns %s: %v\n%s", flag, err, out)
+		}
+		return string(out)
+	}
+
+	got := slices.Sorted(slices.Values(strings.Fields(run("-plugins"))))
+	if want := slices.Sorted(slices.Values(directives)); !slices.Equal(got, want) {
+		t.Errorf("coredns -plugins = %q\nwant %q", got, want)
+	}
+	first, _, _ := strings.Cut(run("-version"), "\n")
+	if want := "CoreDNS-" + coremain.CoreVersion + "+clusterset-v1.2.3"; first != want {
+		t.Errorf("coredns -version = %q, want %q", first, want)
+	}
+}

@@ -1,0 +1,60 @@
+package plugin
+
+import (
+	"context"
+
+	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/request"
+
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// metadataOf says what each label tells of a name.
+var metadataOf = map[string]func(n resolver.Name, local string) string{
+	"kind":    func(n resolver.Name, _ string) string { return kindNames[n.Kind] },
+	"service": func(n resolver.Name, _ string) string { return ofService(n, func() string { return n.Service.Name() }) },
+	"namespace": func(n resolver.Name, _ string) string {
+		return ofService(n, func() string { return n.Service.Namespace() })
+	},
+	"cluster":       func(n resolver.Name, _ string) string { return n.ClusterID },
+	"hostname":      func(n resolver.Name, _ string) string { return n.HostLabel() },
+	"port-name":     func(n resolver.Name, _ string) string { return n.PortName },
+	"protocol":      protocolOf,
+	"local-cluster": func(_ resolver.Name, local string) string { return local },
+}
+
+var kindNames = map[resolver.Kind]string{
+	resolver.None: "none", resolver.Apex: "apex", resolver.NameServer: "apex", resolver.Version: "apex",
+	resolver.Empty: "empty", resolver.Service: "service", resolver.Cluster: "cluster", resolver.Host: "host",
+	resolver.Port: "port",
+}
+
+func ofService(n resolver.Name, text func() string) string {
+	if n.Service == nil {
+		return ""
+	}
+	return text()
+}
+
+func protocolOf(n resolver.Name, _ string) string {
+	if n.Kind != resolver.Port {
+		return ""
+	}
+	return n.Proto.Label()[1:]
+}
+
+// Metadata implements metadata.Provider. A label is worked out when somebody asks for it.
+func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Context {
+	z := h.match(r.QName())
+	if z == nil {
+		return ctx
+	}
+	state := h.store.State()
+	o := z.options
+	for label, of := range metadataOf {
+		metadata.SetValueFunc(ctx, Name+"/"+label, func() string {
+			return of(resolver.Find(state.Index, z.relative(r.QName()), &o), state.LocalCluster)
+		})
+	}
+	return ctx
+}

@@ -1,0 +1,84 @@
+package plugin
+
+import (
+	"time"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// answerKind is the label of the answers metric.
+type answerKind uint8
+
+const (
+	kindVIP answerKind = iota
+	kindHeadless
+	kindHost
+	kindCluster
+	kindSRV
+	kindApex
+	kindNoData
+	kindNXDomain
+	kindServFail
+	kinds
+)
+
+var answerKinds = [kinds]string{
+	"vip", "headless", "host", "cluster", "srv", "apex", "nodata", "nxdomain", "servfail",
+}
+
+// answers counts by kind. The counters are looked up once, not for every query.
+var answers = func() (counters [kinds]prometheus.Counter) {
+	vec := promauto.NewCounterVec(prometheus.CounterOpts{
+		Namespace: plugin.Namespace,
+		Subsystem: Name,
+		Name:      "answers_total",
+		Help:      "Counter of answers by their kind.",
+	}, []string{"kind"})
+	for kind, name := range answerKinds {
+		counters[kind] = vec.WithLabelValues(name)
+	}
+	return counters
+}()
+
+func kindOf(a resolver.Answer) answerKind {
+	switch a.Outcome {
+	case resolver.NXDomain:
+		return kindNXDomain
+	case resolver.NoData:
+		return kindNoData
+	}
+	switch a.Name.Kind {
+	case resolver.Host:
+		return kindHost
+	case resolver.Cluster:
+		return kindCluster
+	case resolver.Port:
+		return kindSRV
+	case resolver.Service:
+		switch {
+		case a.Services.Len() > 0:
+			return kindSRV
+		case a.Name.Service.Type() == index.Headless:
+			return kindHeadless
+		}
+		return kindVIP
+	}
+	return kindApex
+}
+
+var latency = promauto.NewHistogram(prometheus.HistogramOpts{
+	Namespace: plugin.Namespace,
+	Subsystem: Name,
+	Name:      "programming_duration_seconds",
+	// From 1 ms to 17 minutes: a change of an endpoint takes milliseconds, one held up by a lost API server minutes.
+	Buckets: prometheus.ExponentialBuckets(0.001, 2, 21),
+	Help:    "Histogram of the time from the write of a change to its being served, DNS programming latency.",
+})
+
+// ObserveLatency counts the time from the write of a change to its being served.
+func ObserveLatency(d time.Duration) { latency.Observe(d.Seconds()) }

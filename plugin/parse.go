@@ -1,0 +1,427 @@
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/caddy/caddyfile"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+const (
+	// No escapes, and nothing that would be a port, a scheme or a prefix length.
+	zoneCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+
+	topologyArgs  = "[zone ZONE] [region REGION] | topology node NAME"
+	maxTTL        = time.Hour
+	maxAnswers    = 4096
+	minStaleAfter = time.Second
+)
+
+// A directive is one line of a clusterset block.
+type directive struct {
+	args     string // as the README writes them
+	min, max int    // the number of arguments; max < 0: no upper bound
+	set      func(*block, []string) error
+}
+
+var directives = map[string]directive{
+	"kubeconfig":       {"FILE [CONTEXT]", 1, 2, (*block).kubeconfig},
+	"manifests":        {"PATH...", 1, -1, (*block).manifests},
+	"namespaces":       {"NAMESPACE...", 1, -1, (*block).namespaces},
+	"namespace_labels": {"SELECTOR", 1, -1, (*block).namespaceLabels},
+	"labels":           {"SELECTOR", 1, -1, (*block).labels},
+	"cluster_names":    {"on|off", 1, 1, (*block).clusterNames},
+	"policy":           {"local_first|round_robin|all", 1, 1, (*block).policy},
+	"topology":         {topologyArgs, 2, 4, (*block).topology},
+	"noendpoints":      {"", 0, 0, (*block).noEndpoints},
+	"ttl":              {"SECONDS", 1, 1, (*block).ttl},
+	"max_answers":      {"N", 1, 1, (*block).maxAnswers},
+	"startup_timeout":  {"DURATION", 1, 1, (*block).startupTimeout},
+	"stale_after":      {"DURATION", 1, 1, (*block).staleAfter},
+	"snapshot":         {"FILE [MAX_AGE]", 1, 2, (*block).snapshot},
+	"apiserver_qps":    {"QPS [BURST]", 1, 2, (*block).apiserverQPS},
+	"fallthrough":      {"[ZONES...]", 0, -1, (*block).fallthru},
+}
+
+// exclusive lists directives of which a block may have only one, and why.
+var exclusive = []struct{ one, other, why string }{
+	{"namespaces", "namespace_labels", "name the namespaces or select them"},
+	{"manifests", "kubeconfig", "objects come from files or from an API server"},
+	{"manifests", "snapshot", "files need no snapshot, they are there at the next start"},
+	{"manifests", "apiserver_qps", "files are read without an API server"},
+	{"noendpoints", "policy", "clusters take turns by their slices"},
+	{"noendpoints", "topology", "zones and regions are a matter of slices"},
+}
+
+// A block is a clusterset block that is being parsed. Its methods each set what one directive says; their errors lack
+// file and line.
+type block struct {
+	Config
+
+	root string
+	seen map[string]caddyfile.Dispenser // by directive, standing at it, to tell the line of an error
+}
+
+// Parse reads the clusterset block of one server block. An error names the file and the line, the value that is bad and
+// what is wanted (DNS rules, section 7). Relative paths are taken from the root directive's folder. Parse opens no file
+// and no connection.
+func Parse(c *caddy.Controller) (Config, error) {
+	b := &block{
+		Config: defaults(),
+		root:   dnsserver.GetConfig(c).Root,
+		seen:   map[string]caddyfile.Dispenser{},
+	}
+	c.Next()
+	if err := b.zones(c.RemainingArgs(), c.ServerBlockKeys); err != nil {
+		return Config{}, c.Err(err.Error())
+	}
+	for c.NextBlock() {
+		if err := b.line(c); err != nil {
+			return Config{}, err
+		}
+	}
+	if c.Next() {
+		return Config{}, c.Errf("second %q in one server block: want one block, with all zones", c.Val())
+	}
+	if err := b.validate(); err != nil {
+		return Config{}, err
+	}
+	return b.Config, nil
+}
+
+// line reads one directive, at which c stands.
+func (b *block) line(c *caddy.Controller) error {
+	name := c.Val()
+	d, ok := directives[name]
+	if !ok {
+		known := slices.Sorted(maps.Keys(directives))
+		return c.Errf("directive %q: want one of %s", name, strings.Join(known, ", "))
+	}
+	if _, ok := b.seen[name]; ok {
+		return c.Errf("second %q in one block: want one", name)
+	}
+	b.seen[name] = c.Dispenser
+
+	args := c.RemainingArgs()
+	if len(args) < d.min || d.max >= 0 && len(args) > d.max {
+		return c.Err(wrongCount(name, args, d.args))
+	}
+	// NextBlock would take a brace here for one of our own.
+	if next := c.Dispenser; next.Next() && next.Val() == "{" {
+		return next.Errf("%q after %s: want a directive or %q", "{", name, "}")
+	}
+	if err := d.set(b, args); err != nil {
+		return c.Err(err.Error())
+	}
+	return nil
+}
+
+func wrongCount(name string, args []string, want string) string {
+	if want == "" {
+		want = "no arguments"
+	}
+	return fmt.Sprintf("%s: want %s", quoted(name, args), want)
+}
+
+// quoted returns a directive the way the user typed it.
+func quoted(name string, args []string) string {
+	for _, a := range args {
+		name += " " + strconv.Quote(a)
+	}
+	return name
+}
+
+// validate checks what the directives say together. The line in its error is that of one of them.
+func (b *block) validate() error {
+	for _, x := range exclusive {
+		_, one := b.seen[x.one]
+		at, other := b.seen[x.other]
+		if one && other {
+			return at.Errf("%s beside %s: want one of them, %s", x.other, x.one, x.why)
+		}
+	}
+	if at, ok := b.seen["topology"]; ok && b.Topology.Node != "" && b.Manifests != nil {
+		return at.Errf("topology node %q beside manifests: want zone and region, files hold no Nodes", b.Topology.Node)
+	}
+	return nil
+}
+
+// zones sets the origins: args, or without any the zones of the server block.
+func (b *block) zones(args, keys []string) error {
+	var served []string
+	for _, key := range keys {
+		served = append(served, plugin.Host(key).NormalizeExact()...)
+	}
+	if len(args) == 0 {
+		// One zone on two ports is twice among the keys.
+		args = slices.Compact(slices.Sorted(slices.Values(served)))
+	}
+	for _, arg := range args {
+		z, err := origin(arg)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(served, func(s string) bool { return dns.IsSubDomain(s, z) }) {
+			return fmt.Errorf("zone %q is not at or below a zone of this server block", arg)
+		}
+		if dns.IsSubDomain("in-addr.arpa.", z) || dns.IsSubDomain("ip6.arpa.", z) {
+			return fmt.Errorf("zone %q: want a forward zone, a clusterset has no PTR records", arg)
+		}
+		if slices.Contains(b.Zones, z) {
+			return fmt.Errorf("second zone %q in one block: want each zone once", arg)
+		}
+		b.Zones = append(b.Zones, z)
+	}
+	return nil
+}
+
+// origin returns the zone that a user typed in lower case and fully qualified.
+func origin(arg string) (string, error) {
+	strange := func(r rune) bool { return !strings.ContainsRune(zoneCharacters, r) }
+	if _, ok := dns.IsDomainName(arg); !ok || strings.ContainsFunc(arg, strange) {
+		return "", fmt.Errorf("zone %q: want a domain name of letters, digits, hyphens and underscores", arg)
+	}
+	return plugin.Name(arg).Normalize(), nil
+}
+
+// path takes a relative path from the folder of the root directive, as CoreDNS's own plugins do.
+func (b *block) path(name, arg string) (string, error) {
+	if arg == "" {
+		return "", fmt.Errorf("%s %q: want a path", name, arg)
+	}
+	if filepath.IsAbs(arg) || b.root == "" {
+		return filepath.Clean(arg), nil
+	}
+	return filepath.Join(b.root, arg), nil
+}
+
+func (b *block) kubeconfig(args []string) (err error) {
+	b.Kubeconfig, err = b.path("kubeconfig", args[0])
+	if err != nil {
+		return err
+	}
+	if len(args) == 2 {
+		if args[1] == "" {
+			return fmt.Errorf("kubeconfig context %q: want the name of a context", args[1])
+		}
+		b.Context = args[1]
+	}
+	return nil
+}
+
+func (b *block) manifests(args []string) error {
+	for _, arg := range args {
+		p, err := b.path("manifests", arg)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(b.Manifests, p) {
+			return fmt.Errorf("manifests: second %q: want each path once", arg)
+		}
+		b.Manifests = append(b.Manifests, p)
+	}
+	return nil
+}
+
+func (b *block) namespaces(args []string) error {
+	for _, arg := range args {
+		if len(validation.IsDNS1123Label(arg)) > 0 {
+			return fmt.Errorf("namespaces %q: want the name of a namespace, an RFC 1123 label in lower case", arg)
+		}
+		if slices.Contains(b.Namespaces, arg) {
+			return fmt.Errorf("namespaces: second %q: want each namespace once", arg)
+		}
+		b.Namespaces = append(b.Namespaces, arg)
+	}
+	slices.Sort(b.Namespaces)
+	return nil
+}
+
+func (b *block) namespaceLabels(args []string) (err error) {
+	b.NamespaceLabels, err = selector("namespace_labels", args)
+	return err
+}
+
+func (b *block) labels(args []string) (err error) {
+	b.Labels, err = selector("labels", args)
+	return err
+}
+
+func selector(name string, args []string) (labels.Selector, error) {
+	typed := strings.Join(args, " ")
+	s, err := labels.Parse(typed)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: want a label selector: %w", name, typed, err)
+	}
+	if s.Empty() {
+		return nil, fmt.Errorf("%s %q: want a label selector with a requirement", name, typed)
+	}
+	return s, nil
+}
+
+func (b *block) clusterNames(args []string) error {
+	switch args[0] {
+	case "on":
+		b.ClusterNames = true
+	case "off":
+		b.ClusterNames = false
+	default:
+		return fmt.Errorf("cluster_names %q: want on or off", args[0])
+	}
+	return nil
+}
+
+func (b *block) policy(args []string) error {
+	switch args[0] {
+	case "local_first":
+		b.Policy = resolver.LocalFirst
+	case "round_robin":
+		b.Policy = resolver.RoundRobin
+	case "all":
+		b.Policy = resolver.All
+	default:
+		return fmt.Errorf("policy %q: want local_first, round_robin or all", args[0])
+	}
+	return nil
+}
+
+func (b *block) topology(args []string) error {
+	typed := quoted("topology", args)
+	if len(args)%2 != 0 {
+		return fmt.Errorf("%s: want %s", typed, topologyArgs)
+	}
+	for pair := range slices.Chunk(args, 2) {
+		if err := b.Topology.set(pair[0], pair[1]); err != nil {
+			return err
+		}
+	}
+	if t := b.Topology; t.Node != "" && (t.Zone != "" || t.Region != "") {
+		return fmt.Errorf("%s: want zone and region, or node alone", typed)
+	}
+	return nil
+}
+
+// set sets one of zone, region and node.
+func (t *Topology) set(key, value string) error {
+	field, wrong, want := &t.Zone, validation.IsValidLabelValue(value), "a label value"
+	switch key {
+	case "zone":
+	case "region":
+		field = &t.Region
+	case "node":
+		field, wrong, want = &t.Node, validation.IsDNS1123Subdomain(value), "the name of a Node"
+	default:
+		return fmt.Errorf("topology %q: want zone, region or node", key)
+	}
+	if *field != "" {
+		return fmt.Errorf("topology: second %q: want one", key)
+	}
+	if value == "" || len(wrong) > 0 {
+		return fmt.Errorf("topology %s %q: want %s", key, value, want)
+	}
+	*field = value
+	return nil
+}
+
+func (b *block) noEndpoints([]string) error {
+	b.NoEndpoints = true
+	return nil
+}
+
+func (b *block) ttl(args []string) error {
+	n, err := strconv.ParseUint(args[0], 10, 16)
+	b.TTL = time.Duration(n) * time.Second
+	if err != nil || b.TTL > maxTTL {
+		return fmt.Errorf("ttl %q: want whole seconds from 0s to 1h", args[0])
+	}
+	return nil
+}
+
+func (b *block) maxAnswers(args []string) error {
+	n, err := strconv.ParseUint(args[0], 10, 16)
+	if err != nil || n < 1 || n > maxAnswers {
+		return fmt.Errorf("max_answers %q: want a whole number from 1 to %d", args[0], maxAnswers)
+	}
+	b.MaxAnswers = int(n)
+	return nil
+}
+
+func (b *block) startupTimeout(args []string) (err error) {
+	b.StartupTimeout, err = time.ParseDuration(args[0])
+	if err != nil || b.StartupTimeout <= 0 {
+		return fmt.Errorf("startup_timeout %q: want a duration above 0s, such as 5s", args[0])
+	}
+	return nil
+}
+
+func (b *block) staleAfter(args []string) (err error) {
+	b.StaleAfter, err = time.ParseDuration(args[0])
+	if err != nil || b.StaleAfter < minStaleAfter {
+		return fmt.Errorf("stale_after %q: want a duration of at least %s, such as 1m", args[0], minStaleAfter)
+	}
+	return nil
+}
+
+func (b *block) snapshot(args []string) (err error) {
+	b.Snapshot, err = b.path("snapshot", args[0])
+	if err != nil || len(args) == 1 {
+		return err
+	}
+	b.SnapshotMaxAge, err = time.ParseDuration(args[1])
+	if err != nil || b.SnapshotMaxAge <= 0 {
+		return fmt.Errorf("snapshot age %q: want a duration above 0s, such as 24h", args[1])
+	}
+	return nil
+}
+
+func (b *block) apiserverQPS(args []string) error {
+	qps, err := strconv.ParseFloat(args[0], 32)
+	// NaN is not above 0 either, and a float32 may round a tiny number to 0, which would mean no limit given.
+	if err != nil || !(float32(qps) > 0) || math.IsInf(qps, 0) {
+		return fmt.Errorf("apiserver_qps %q: want a number above 0", args[0])
+	}
+	b.QPS = float32(qps)
+	if len(args) == 2 {
+		burst, err := strconv.ParseUint(args[1], 10, 31)
+		if err != nil || burst < 1 {
+			return fmt.Errorf("apiserver_qps burst %q: want a whole number above 0", args[1])
+		}
+		b.Burst = int(burst)
+	}
+	return nil
+}
+
+// fallthru is fallthrough, which Go keeps for itself.
+func (b *block) fallthru(args []string) error {
+	var zones []string
+	for _, arg := range args {
+		z, err := origin(arg)
+		if err != nil {
+			return fmt.Errorf("fallthrough: %w", err)
+		}
+		// A zone above ours holds all of our names, as "." does.
+		if !slices.ContainsFunc(b.Zones, func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
+			return fmt.Errorf("fallthrough zone %q: want one at, below or above %s", arg, strings.Join(b.Zones, " or "))
+		}
+		if slices.Contains(zones, z) {
+			return fmt.Errorf("fallthrough: second zone %q: want each zone once", arg)
+		}
+		zones = append(zones, z)
+	}
+	b.Fall.SetZonesFromArgs(zones)
+	return nil
+}

@@ -1,0 +1,558 @@
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin/pkg/fall"
+	_ "github.com/coredns/coredns/plugin/root"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// parsed is what the setup function below, which CoreDNS calls for a clusterset block, got from Parse.
+var parsed Config
+
+func TestMain(m *testing.M) {
+	if err := dnsserver.SetDirectives([]string{"root", "clusterset"}); err != nil {
+		panic(err)
+	}
+	caddy.RegisterPlugin("clusterset", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) (err error) {
+		parsed, err = Parse(c)
+		return err
+	}})
+	m.Run()
+}
+
+// parse lets CoreDNS read a whole Corefile as it does at its start.
+func parse(corefile string) (Config, error) {
+	parsed = Config{}
+	in := caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(corefile), ServerTypeName: "dns"}
+	err := caddy.ValidateAndExecuteDirectives(in, nil, true)
+	return parsed, err
+}
+
+// within puts lines into the clusterset block of a Corefile; the first of them is line 3 of it.
+func within(lines string) string {
+	return "clusterset.local {\nclusterset {\n" + lines + "\n}\n}\n"
+}
+
+// base is the outcome of an empty block.
+func base(set func(*Config)) Config {
+	c := Config{
+		Zones:          []string{"clusterset.local."},
+		ClusterNames:   true,
+		Policy:         resolver.LocalFirst,
+		TTL:            5 * time.Second,
+		StartupTimeout: 5 * time.Second,
+		StaleAfter:     time.Minute,
+		SnapshotMaxAge: 24 * time.Hour,
+	}
+	if set != nil {
+		set(&c)
+	}
+	return c
+}
+
+func selects(t *testing.T, s string) labels.Selector {
+	t.Helper()
+	sel, err := labels.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sel
+}
+
+// section7 is the list of directives in section 7 of the DNS rules.
+const section7 = `
+kubeconfig FILE [CONTEXT]
+manifests PATH...
+namespaces NAMESPACE...
+namespace_labels SELECTOR
+labels SELECTOR
+cluster_names on|off
+policy local_first|round_robin|all
+topology [zone ZONE] [region REGION] | topology node NAME
+noendpoints
+ttl SECONDS
+max_answers N
+startup_timeout DURATION
+stale_after DURATION
+snapshot FILE [MAX_AGE]
+apiserver_qps QPS [BURST]
+fallthrough [ZONES...]`
+
+func TestDirectivesAreThoseOfSection7(t *testing.T) {
+	var got []string
+	for name, d := range directives {
+		got = append(got, strings.TrimSpace(name+" "+d.args))
+	}
+	want := strings.Split(strings.TrimSpace(section7), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("directives = %q, want %q", got, want)
+	}
+}
+
+// accepted holds, by directive, lines that are right and what each changes in the outcome of an empty block.
+func accepted(t *testing.T) map[string]map[string]func(*Config) {
+	return map[string]map[string]func(*Config){
+		"kubeconfig": {
+			"kubeconfig /etc/k/config":       func(c *Config) { c.Kubeconfig = "/etc/k/config" },
+			"kubeconfig config east":         func(c *Config) { c.Kubeconfig, c.Context = "config", "east" },
+			`kubeconfig "a b/../c" "my ctx"`: func(c *Config) { c.Kubeconfig, c.Context = "c", "my ctx" },
+		},
+		"manifests": {
+			"manifests /a":         func(c *Config) { c.Manifests = []string{"/a"} },
+			"manifests b.yaml a/ ": func(c *Config) { c.Manifests = []string{"b.yaml", "a"} },
+		},
+		"namespaces": {
+			"namespaces shop":            func(c *Config) { c.Namespaces = []string{"shop"} },
+			"namespaces shop 0 web-2":    func(c *Config) { c.Namespaces = []string{"0", "shop", "web-2"} },
+			"namespaces " + label(63):    func(c *Config) { c.Namespaces = []string{label(63)} },
+			"namespaces kube-system web": func(c *Config) { c.Namespaces = []string{"kube-system", "web"} },
+		},
+		"namespace_labels": {
+			"namespace_labels team=shop":              func(c *Config) { c.NamespaceLabels = selects(t, "team=shop") },
+			"namespace_labels team in (a, b), !draft": func(c *Config) { c.NamespaceLabels = selects(t, "team in (a,b),!draft") },
+		},
+		"labels": {
+			"labels app":                        func(c *Config) { c.Labels = selects(t, "app") },
+			`labels "a.b/c notin (x,y)" , d!=e`: func(c *Config) { c.Labels = selects(t, "a.b/c notin (x,y),d!=e") },
+		},
+		"cluster_names": {
+			"cluster_names on":  nil,
+			"cluster_names off": func(c *Config) { c.ClusterNames = false },
+		},
+		"policy": {
+			"policy local_first": nil,
+			"policy round_robin": func(c *Config) { c.Policy = resolver.RoundRobin },
+			"policy all":         func(c *Config) { c.Policy = resolver.All },
+		},
+		"topology": {
+			"topology zone z1":           func(c *Config) { c.Topology.Zone = "z1" },
+			"topology region r.1":        func(c *Config) { c.Topology.Region = "r.1" },
+			"topology zone Z region r":   func(c *Config) { c.Topology = Topology{Zone: "Z", Region: "r"} },
+			"topology region r zone Z":   func(c *Config) { c.Topology = Topology{Zone: "Z", Region: "r"} },
+			"topology node n1.example":   func(c *Config) { c.Topology.Node = "n1.example" },
+			"topology region zone":       func(c *Config) { c.Topology.Region = "zone" },
+			"topology zone a_b region 1": func(c *Config) { c.Topology = Topology{Zone: "a_b", Region: "1"} },
+		},
+		"noendpoints": {
+			"noendpoints": func(c *Config) { c.NoEndpoints = true },
+		},
+		"ttl": {
+			"ttl 0":    func(c *Config) { c.TTL = 0 },
+			"ttl 30":   func(c *Config) { c.TTL = 30 * time.Second },
+			"ttl 3600": func(c *Config) { c.TTL = time.Hour },
+		},
+		"max_answers": {
+			"max_answers 1":    func(c *Config) { c.MaxAnswers = 1 },
+			"max_answers 4096": func(c *Config) { c.MaxAnswers = 4096 },
+		},
+		"startup_timeout": {
+			"startup_timeout 1ns": func(c *Config) { c.StartupTimeout = 1 },
+			"startup_timeout 2m":  func(c *Config) { c.StartupTimeout = 2 * time.Minute },
+		},
+		"stale_after": {
+			"stale_after 1s":   func(c *Config) { c.StaleAfter = time.Second },
+			"stale_after 1h5m": func(c *Config) { c.StaleAfter = 65 * time.Minute },
+		},
+		"snapshot": {
+			"snapshot /var/s":      func(c *Config) { c.Snapshot = "/var/s" },
+			"snapshot s 1ms":       func(c *Config) { c.Snapshot, c.SnapshotMaxAge = "s", time.Millisecond },
+			"snapshot ./s/../t 2h": func(c *Config) { c.Snapshot, c.SnapshotMaxAge = "t", 2*time.Hour },
+		},
+		"apiserver_qps": {
+			"apiserver_qps 0.5":    func(c *Config) { c.QPS = 0.5 },
+			"apiserver_qps 50 100": func(c *Config) { c.QPS, c.Burst = 50, 100 },
+		},
+		"fallthrough": {
+			"fallthrough":                        func(c *Config) { c.Fall = fall.Root },
+			"fallthrough .":                      func(c *Config) { c.Fall = fall.Root },
+			"fallthrough Local":                  func(c *Config) { c.Fall = fall.F{Zones: []string{"local."}} },
+			"fallthrough a.svc.clusterset.local": func(c *Config) { c.Fall = fall.F{Zones: []string{"a.svc.clusterset.local."}} },
+			"fallthrough clusterset.local B.clusterset.local.": func(c *Config) {
+				c.Fall = fall.F{Zones: []string{"clusterset.local.", "b.clusterset.local."}}
+			},
+		},
+	}
+}
+
+func TestParseTakesEveryDirective(t *testing.T) {
+	accepted := accepted(t)
+	for name := range directives {
+		if len(accepted[name]) == 0 {
+			t.Errorf("%s: no line of it is tried", name)
+		}
+	}
+	for _, lines := range accepted {
+		for line, set := range lines {
+			got, err := parse(within(line))
+			if err != nil {
+				t.Errorf("parse %q: %v, want no error", line, err)
+				continue
+			}
+			equal(t, line, got, base(set))
+		}
+	}
+}
+
+func TestParseTakesDirectivesTogether(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lines string
+		want  func(*Config)
+	}{
+		"nothing": {"", nil},
+		"an API server": {
+			"ttl 9\nkubeconfig k c\nnamespaces b a\nlabels x\npolicy all\ntopology node n\nsnapshot s\napiserver_qps 9\nfallthrough",
+			func(c *Config) {
+				c.TTL, c.Kubeconfig, c.Context, c.Namespaces = 9*time.Second, "k", "c", []string{"a", "b"}
+				c.Labels, c.Policy, c.Topology.Node, c.Snapshot = selects(t, "x"), resolver.All, "n", "s"
+				c.QPS, c.Fall = 9, fall.Root
+			},
+		},
+		"files": {
+			"manifests m\nnamespace_labels x\ntopology zone z\npolicy round_robin\nmax_answers 3",
+			func(c *Config) {
+				c.Manifests, c.NamespaceLabels, c.Topology.Zone = []string{"m"}, selects(t, "x"), "z"
+				c.Policy, c.MaxAnswers = resolver.RoundRobin, 3
+			},
+		},
+		"no slices": {
+			"noendpoints\ncluster_names off\nstale_after 2s\nstartup_timeout 1s",
+			func(c *Config) {
+				c.NoEndpoints, c.ClusterNames, c.StaleAfter, c.StartupTimeout = true, false, 2*time.Second, time.Second
+			},
+		},
+	} {
+		got, err := parse(within(tt.lines))
+		if err != nil {
+			t.Errorf("%s: %v, want no error", name, err)
+			continue
+		}
+		equal(t, name, got, base(tt.want))
+	}
+}
+
+func TestParseZones(t *testing.T) {
+	for _, tt := range []struct {
+		name, corefile string
+		want           []string
+	}{
+		{"without a block", "clusterset.local {\nclusterset\n}", []string{"clusterset.local."}},
+		{"of the server block, folded", "Clusterset.LOCAL:1053 {\nclusterset {\n}\n}", []string{"clusterset.local."}},
+		{"one on two ports", "a.test:53 b.test:53 tls://a.test:853 {\nclusterset\n}", []string{"a.test.", "b.test."}},
+		{"given, folded", ".:53 {\nclusterset Clusterset.Local B.test.\n}", []string{"clusterset.local.", "b.test."}},
+		{"below the server block", "test {\nclusterset a.test {\nttl 1\n}\n}", []string{"a.test."}},
+		{"one below the other", "test {\nclusterset a.test test\n}", []string{"a.test.", "test."}},
+		{"root", ". {\nclusterset\n}", []string{"."}},
+		{"reverse beside ours", "clusterset.local 10.0.0.0/8 {\nclusterset clusterset.local\n}", []string{"clusterset.local."}},
+	} {
+		got, err := parse(tt.corefile)
+		if err != nil {
+			t.Errorf("%s: parse %q: %v, want no error", tt.name, tt.corefile, err)
+			continue
+		}
+		if !slices.Equal(got.Zones, tt.want) {
+			t.Errorf("%s: parse %q: Zones = %q, want %q", tt.name, tt.corefile, got.Zones, tt.want)
+		}
+	}
+}
+
+func TestParseTakesRelativePathsFromRoot(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		line string
+		want func(*Config)
+	}{
+		{"kubeconfig k/config", func(c *Config) { c.Kubeconfig = dir + "/k/config" }},
+		{"kubeconfig /k/config", func(c *Config) { c.Kubeconfig = "/k/config" }},
+		{"manifests m /n ../o", func(c *Config) { c.Manifests = []string{dir + "/r/m", "/n", dir + "/o"} }},
+		{"snapshot s", func(c *Config) { c.Snapshot = dir + "/s" }},
+	} {
+		root := dir
+		if strings.HasPrefix(tt.line, "manifests") {
+			root += "/r"
+		}
+		// The order of the lines in a Corefile does not matter.
+		got, err := parse(fmt.Sprintf("clusterset.local {\nclusterset {\n%s\n}\nroot %s\n}\n", tt.line, root))
+		if err != nil {
+			t.Errorf("parse %q: %v, want no error", tt.line, err)
+			continue
+		}
+		equal(t, tt.line, got, base(tt.want))
+	}
+}
+
+// refused holds, by directive, lines that are wrong and the whole error text after file and line.
+var refused = map[string]map[string]string{
+	"kubeconfig": {
+		"kubeconfig":       `kubeconfig: want FILE [CONTEXT]`,
+		"kubeconfig a b c": `kubeconfig "a" "b" "c": want FILE [CONTEXT]`,
+		`kubeconfig ""`:    `kubeconfig "": want a path`,
+		`kubeconfig a ""`:  `kubeconfig context "": want the name of a context`,
+	},
+	"manifests": {
+		"manifests":         `manifests: want PATH...`,
+		`manifests a ""`:    `manifests "": want a path`,
+		"manifests a b ./a": `manifests: second "./a": want each path once`,
+	},
+	"namespaces": {
+		"namespaces":               `namespaces: want NAMESPACE...`,
+		"namespaces a Shop":        `namespaces "Shop": want the name of a namespace, an RFC 1123 label in lower case`,
+		"namespaces a.b":           `namespaces "a.b": want the name of a namespace, an RFC 1123 label in lower case`,
+		"namespaces " + label(64):  `namespaces "` + label(64) + `": want the name of a namespace, an RFC 1123 label in lower case`,
+		`namespaces ""`:            `namespaces "": want the name of a namespace, an RFC 1123 label in lower case`,
+		"namespaces shop web shop": `namespaces: second "shop": want each namespace once`,
+	},
+	"namespace_labels": {
+		"namespace_labels":       `namespace_labels: want SELECTOR`,
+		`namespace_labels ""`:    `namespace_labels "": want a label selector with a requirement`,
+		"namespace_labels a b":   `namespace_labels "a b": want a label selector: ` + unparsed(`a b`),
+		"namespace_labels a=-b-": `namespace_labels "a=-b-": want a label selector: ` + unparsed(`a=-b-`),
+	},
+	"labels": {
+		"labels":        `labels: want SELECTOR`,
+		`labels ""`:     `labels "": want a label selector with a requirement`,
+		"labels a in b": `labels "a in b": want a label selector: ` + unparsed(`a in b`),
+		"labels a=b,":   `labels "a=b,": want a label selector: ` + unparsed(`a=b,`),
+	},
+	"cluster_names": {
+		"cluster_names":        `cluster_names: want on|off`,
+		"cluster_names on off": `cluster_names "on" "off": want on|off`,
+		"cluster_names ON":     `cluster_names "ON": want on or off`,
+	},
+	"policy": {
+		"policy":                 `policy: want local_first|round_robin|all`,
+		"policy all all":         `policy "all" "all": want local_first|round_robin|all`,
+		"policy local_first|all": `policy "local_first|all": want local_first, round_robin or all`,
+	},
+	"topology": {
+		"topology":                    `topology: want ` + topologyArgs,
+		"topology z1":                 `topology "z1": want ` + topologyArgs,
+		"topology zone":               `topology "zone": want ` + topologyArgs,
+		"topology zone a region":      `topology "zone" "a" "region": want ` + topologyArgs,
+		"topology zone a b c d":       `topology "zone" "a" "b" "c" "d": want ` + topologyArgs,
+		"topology rack 7":             `topology "rack": want zone, region or node`,
+		"topology zone a zone b":      `topology: second "zone": want one`,
+		"topology region a region b":  `topology: second "region": want one`,
+		"topology node a node b":      `topology: second "node": want one`,
+		"topology zone a node b":      `topology "zone" "a" "node" "b": want zone and region, or node alone`,
+		"topology node b region a":    `topology "node" "b" "region" "a": want zone and region, or node alone`,
+		`topology zone "" region a`:   `topology zone "": want a label value`,
+		"topology zone a region b/c":  `topology region "b/c": want a label value`,
+		"topology zone " + label(64):  `topology zone "` + label(64) + `": want a label value`,
+		`topology node ""`:            `topology node "": want the name of a Node`,
+		"topology node Upper.example": `topology node "Upper.example": want the name of a Node`,
+	},
+	"noendpoints": {
+		"noendpoints on": `noendpoints "on": want no arguments`,
+	},
+	"ttl": {
+		"ttl":                      `ttl: want SECONDS`,
+		"ttl 5 6":                  `ttl "5" "6": want SECONDS`,
+		"ttl 3601":                 `ttl "3601": want whole seconds from 0s to 1h`,
+		"ttl -1":                   `ttl "-1": want whole seconds from 0s to 1h`,
+		"ttl 1.5":                  `ttl "1.5": want whole seconds from 0s to 1h`,
+		"ttl 5s":                   `ttl "5s": want whole seconds from 0s to 1h`,
+		`ttl ""`:                   `ttl "": want whole seconds from 0s to 1h`,
+		"ttl 18446744073709551617": `ttl "18446744073709551617": want whole seconds from 0s to 1h`,
+	},
+	"max_answers": {
+		"max_answers":      `max_answers: want N`,
+		"max_answers 1 2":  `max_answers "1" "2": want N`,
+		"max_answers 0":    `max_answers "0": want a whole number from 1 to 4096`,
+		"max_answers 4097": `max_answers "4097": want a whole number from 1 to 4096`,
+		"max_answers -1":   `max_answers "-1": want a whole number from 1 to 4096`,
+		"max_answers ten":  `max_answers "ten": want a whole number from 1 to 4096`,
+	},
+	"startup_timeout": {
+		"startup_timeout":       `startup_timeout: want DURATION`,
+		"startup_timeout 1s 2s": `startup_timeout "1s" "2s": want DURATION`,
+		"startup_timeout 0s":    `startup_timeout "0s": want a duration above 0s, such as 5s`,
+		"startup_timeout -5s":   `startup_timeout "-5s": want a duration above 0s, such as 5s`,
+		"startup_timeout 5":     `startup_timeout "5": want a duration above 0s, such as 5s`,
+	},
+	"stale_after": {
+		"stale_after":       `stale_after: want DURATION`,
+		"stale_after 1m 2m": `stale_after "1m" "2m": want DURATION`,
+		"stale_after 999ms": `stale_after "999ms": want a duration of at least 1s, such as 1m`,
+		"stale_after soon":  `stale_after "soon": want a duration of at least 1s, such as 1m`,
+	},
+	"snapshot": {
+		"snapshot":         `snapshot: want FILE [MAX_AGE]`,
+		"snapshot a 1h 2h": `snapshot "a" "1h" "2h": want FILE [MAX_AGE]`,
+		`snapshot ""`:      `snapshot "": want a path`,
+		`snapshot "" 1h`:   `snapshot "": want a path`,
+		"snapshot a 0s":    `snapshot age "0s": want a duration above 0s, such as 24h`,
+		"snapshot a 24":    `snapshot age "24": want a duration above 0s, such as 24h`,
+	},
+	"apiserver_qps": {
+		"apiserver_qps":              `apiserver_qps: want QPS [BURST]`,
+		"apiserver_qps 1 2 3":        `apiserver_qps "1" "2" "3": want QPS [BURST]`,
+		"apiserver_qps 0":            `apiserver_qps "0": want a number above 0`,
+		"apiserver_qps -1":           `apiserver_qps "-1": want a number above 0`,
+		"apiserver_qps NaN":          `apiserver_qps "NaN": want a number above 0`,
+		"apiserver_qps Inf":          `apiserver_qps "Inf": want a number above 0`,
+		"apiserver_qps 1e99":         `apiserver_qps "1e99": want a number above 0`,
+		"apiserver_qps 1e-99":        `apiserver_qps "1e-99": want a number above 0`,
+		"apiserver_qps fast":         `apiserver_qps "fast": want a number above 0`,
+		"apiserver_qps 5 0":          `apiserver_qps burst "0": want a whole number above 0`,
+		"apiserver_qps 5 1.5":        `apiserver_qps burst "1.5": want a whole number above 0`,
+		"apiserver_qps 5 2147483648": `apiserver_qps burst "2147483648": want a whole number above 0`,
+	},
+	"fallthrough": {
+		"fallthrough a..b":           `fallthrough: zone "a..b": want a domain name of letters, digits, hyphens and underscores`,
+		"fallthrough example.org":    `fallthrough zone "example.org": want one at, below or above clusterset.local.`,
+		"fallthrough in-addr.arpa":   `fallthrough zone "in-addr.arpa": want one at, below or above clusterset.local.`,
+		"fallthrough local . LOCAL.": `fallthrough: second zone "LOCAL.": want each zone once`,
+	},
+}
+
+// unparsed returns what the parser of label selectors has to say of a selector.
+func unparsed(s string) string {
+	_, err := labels.Parse(s)
+	if err == nil {
+		return "the selector is right"
+	}
+	return err.Error()
+}
+
+func TestParseRefusesArguments(t *testing.T) {
+	for name := range directives {
+		if len(refused[name]) == 0 {
+			t.Errorf("%s: no wrong line of it is tried", name)
+		}
+	}
+	for _, lines := range refused {
+		for line, want := range lines {
+			// Two lines down: the line number is that of the directive, not of the block.
+			refuse(t, within("# a\n# b\n"+line+"\n"), 5, want)
+		}
+	}
+}
+
+func TestParseRefusesWrongCounts(t *testing.T) {
+	for name, d := range directives {
+		want := d.args
+		if want == "" {
+			want = "no arguments"
+		}
+		if d.min > 0 {
+			refuse(t, within(name), 3, name+": want "+want)
+		}
+		if d.max >= 0 {
+			line := name + strings.Repeat(" x", d.max+1)
+			refuse(t, within(line), 3, name+strings.Repeat(` "x"`, d.max+1)+": want "+want)
+		}
+	}
+}
+
+func TestParseRefusesADirectiveTwice(t *testing.T) {
+	for name, lines := range accepted(t) {
+		line := slices.Min(slices.Collect(maps.Keys(lines)))
+		refuse(t, within(line+"\n\n"+line), 5, fmt.Sprintf("second %q in one block: want one", name))
+	}
+}
+
+func TestParseRefusesDirectivesTogether(t *testing.T) {
+	for _, tt := range []struct{ one, other, want string }{
+		{"namespaces a", "namespace_labels b", "namespace_labels beside namespaces: want one of them, name the namespaces or select them"},
+		{"manifests a", "kubeconfig b", "kubeconfig beside manifests: want one of them, objects come from files or from an API server"},
+		{"manifests a", "snapshot b", "snapshot beside manifests: want one of them, files need no snapshot, they are there at the next start"},
+		{"manifests a", "apiserver_qps 5", "apiserver_qps beside manifests: want one of them, files are read without an API server"},
+		{"manifests a", "topology node b", `topology node "b" beside manifests: want zone and region, files hold no Nodes`},
+		{"noendpoints", "policy all", "policy beside noendpoints: want one of them, clusters take turns by their slices"},
+		{"noendpoints", "topology zone b", "topology beside noendpoints: want one of them, zones and regions are a matter of slices"},
+	} {
+		refuse(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
+		refuse(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)
+	}
+	if got, want := len(exclusive), 6; got != want {
+		t.Errorf("%d pairs of directives exclude each other, %d are tried", got, want)
+	}
+}
+
+func TestParseRefusesBlocks(t *testing.T) {
+	known := strings.Join(slices.Sorted(maps.Keys(directives)), ", ")
+	const hostname = "want a domain name of letters, digits, hyphens and underscores"
+	for _, tt := range []struct {
+		name, corefile string
+		line           int
+		want           string
+	}{
+		{"unknown directive", within("ttl 5\nendpoint http://127.0.0.1"), 4, `directive "endpoint": want one of ` + known},
+		{"letter case of a directive", within("TTL 5"), 3, `directive "TTL": want one of ` + known},
+		{"a block below a directive", within("ttl 5 {\nlabels x\n}"), 3, `"{" after ttl: want a directive or "}"`},
+		{"an empty block below a directive", within("noendpoints {\n}\nlabels x"), 3, `"{" after noendpoints: want a directive or "}"`},
+		{"a block without a name", within("{\n}"), 3, `directive "{": want one of ` + known},
+		{"a block on a line of its own", within("ttl 5\n{\n}"), 4, `"{" after ttl: want a directive or "}"`},
+		{"a block that ends on the line of a directive", "a.test {\nclusterset {\nttl 5 }\n}\n", 3, `ttl "5" "}": want SECONDS`},
+
+		{"second block", "a.test {\nclusterset\nclusterset\n}", 3, `second "clusterset" in one server block: want one block, with all zones`},
+		{"second block of another zone", "test {\nclusterset a.test {\nttl 5\n}\nclusterset b.test {\n}\n}", 5, `second "clusterset" in one server block: want one block, with all zones`},
+
+		{"zone outside", "a.test {\nclusterset b.test\n}", 2, `zone "b.test" is not at or below a zone of this server block`},
+		{"zone above", "a.test {\nclusterset test {\nttl 1\n}\n}", 2, `zone "test" is not at or below a zone of this server block`},
+		{"zone that only ends alike", "a.test {\nclusterset ba.test\n}", 2, `zone "ba.test" is not at or below a zone of this server block`},
+		{"zone of another server block", "a.test {\nclusterset b.test\n}\nb.test {\nroot /\n}", 2, `zone "b.test" is not at or below a zone of this server block`},
+		{"zone twice", ". {\nclusterset a.test A.Test.\n}", 2, `second zone "A.Test." in one block: want each zone once`},
+		{"reverse zone", ". {\nclusterset a.test 10.in-addr.arpa\n}", 2, `zone "10.in-addr.arpa": want a forward zone, a clusterset has no PTR records`},
+		{"all reverse zones", ". {\nclusterset ip6.ARPA\n}", 2, `zone "ip6.ARPA": want a forward zone, a clusterset has no PTR records`},
+		{"reverse zone of the server block", "fd00::/8 a.test {\nclusterset\n}", 2, `zone "d.f.ip6.arpa.": want a forward zone, a clusterset has no PTR records`},
+		{"reverse zone as a prefix", ". {\nclusterset 10.0.0.0/8\n}", 2, `zone "10.0.0.0/8": ` + hostname},
+		{"zone with a port", ". {\nclusterset a.test:53\n}", 2, `zone "a.test:53": ` + hostname},
+		{"zone with a scheme", ". {\nclusterset dns://a.test\n}", 2, `zone "dns://a.test": ` + hostname},
+		{"zone without a name", ". {\nclusterset \"\"\n}", 2, `zone "": ` + hostname},
+		{"zone with an empty label", ". {\nclusterset a..test\n}", 2, `zone "a..test": ` + hostname},
+		{"zone with a long label", ". {\nclusterset " + label(64) + "\n}", 2, `zone "` + label(64) + `": ` + hostname},
+		{"zone beyond ASCII", ". {\nclusterset ä.test\n}", 2, `zone "ä.test": ` + hostname},
+	} {
+		t.Run(tt.name, func(t *testing.T) { refuse(t, tt.corefile, tt.line, tt.want) })
+	}
+}
+
+func TestParseNamesTheFileOfAnImport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ours")
+	if err := os.WriteFile(file, []byte("clusterset {\nttl x\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := parse("a.test {\nimport " + file + "\n}\n")
+	want := file + `:2 - Error during parsing: ttl "x": want whole seconds from 0s to 1h`
+	if err == nil || err.Error() != want {
+		t.Errorf("parse of an import:\n got %v\nwant %s", err, want)
+	}
+}
+
+func refuse(t *testing.T, corefile string, line int, want string) {
+	t.Helper()
+	_, err := parse(corefile)
+	want = fmt.Sprintf("Corefile:%d - Error during parsing: %s", line, want)
+	if err == nil || err.Error() != want {
+		t.Errorf("parse %q:\n got %v\nwant %s", corefile, err, want)
+	}
+}
+
+func equal(t *testing.T, what string, got, want Config) {
+	t.Helper()
+	// Selectors hold parsed requirements; their canonical text decides.
+	gotText, wantText := fmt.Sprint(got.Labels, got.NamespaceLabels), fmt.Sprint(want.Labels, want.NamespaceLabels)
+	got.Labels, got.NamespaceLabels, want.Labels, want.NamespaceLabels = nil, nil, nil, nil
+	if gotText != wantText || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, selectors %s\nwant %+v, selectors %s", what, got, gotText, want, wantText)
+	}
+}
+
+func label(octets int) string { return strings.Repeat("a", octets) }

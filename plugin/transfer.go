@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/coredns/coredns/plugin/transfer"
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// Transfer implements transfer.Transferer: every record of the zone from one state, the one that queries are answered
+// from (RFC 5936). A client whose serial is not behind gets the SOA alone, any other the whole zone (RFC 1995 section 4).
+// Before the first sync the transfer plugin hands the query on, and ServeDNS tells why there is no answer.
+func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
+	z := h.match(origin)
+	if z == nil || !strings.EqualFold(z.origin, origin) {
+		return nil, transfer.ErrNotAuthoritative
+	}
+	state := h.store.State()
+	if !state.Ready {
+		return nil, transfer.ErrNotAuthoritative
+	}
+	out := make(chan []dns.RR, 1)
+	soa := []dns.RR{h.soa(origin, state.Serial)}
+	if serial != 0 && int32(serial-state.Serial) >= 0 {
+		out <- soa
+		close(out)
+		return out, nil
+	}
+	o := z.options
+	o.LocalCluster = state.LocalCluster
+	// The transfer plugin reads until the channel is closed, also when its client has gone.
+	go func() {
+		defer close(out)
+		out <- soa
+		out <- h.apex(origin)
+		for a := range resolver.RRsets(state.Index, &o) {
+			out <- h.records(origin, a)
+		}
+		out <- soa
+	}()
+	return out, nil
+}
+
+// apex are the records above the services but the SOA.
+func (h *Handler) apex(origin string) []dns.RR {
+	host := nameServerOf(origin)
+	rrs := append([]dns.RR{h.ns(origin)}, h.nameServer(host, dns.TypeA)...)
+	return append(append(rrs, h.nameServer(host, dns.TypeAAAA)...), versionTXT(below("dns-version.", origin)))
+}
+
+// records are all records of an RRset.
+func (h *Handler) records(origin string, a resolver.Answer) (rrs []dns.RR) {
+	owner := absolute(a.Name, origin)
+	for i := range a.Addresses.Len() {
+		addr, _ := netip.AddrFromSlice([]byte(a.Addresses.At(i)))
+		rrs = append(rrs, h.address(owner, addr))
+	}
+	for i := range a.Services.Len() {
+		port, to := a.Services.At(i)
+		hdr := h.header(owner, dns.TypeSRV)
+		rrs = append(rrs, &dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: absolute(to, origin)})
+	}
+	return rrs
+}
+
+func absolute(n resolver.Name, origin string) string {
+	return below(string(append(n.AppendName(nil), '.')), origin)
+}
