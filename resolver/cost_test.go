@@ -1,0 +1,147 @@
+package resolver_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/resolver"
+
+	"github.com/miekg/dns"
+)
+
+// A question of each kind, for a zone that newZone made. Allocs is the ceiling, which does not depend on the size.
+var kinds = []struct {
+	kind   string
+	name   string
+	qtype  uint16
+	want   resolver.Outcome
+	allocs float64
+}{
+	{"vip-a", "vip-7.ns-7.svc", dns.TypeA, resolver.Found, 0},
+	{"vip-srv", "_http._tcp.vip-7.ns-7.svc", dns.TypeSRV, resolver.Found, 1}, // the list of targets
+	{"vip-srv-bare", "vip-7.ns-7.svc", dns.TypeSRV, resolver.Found, 2},       // the list of targets, grown to two
+	{"vip-nodata", "vip-7.ns-7.svc", dns.TypeAAAA, resolver.NoData, 0},
+	{"nxdomain-service", "vip-x.ns-7.svc", dns.TypeA, resolver.NXDomain, 0},
+	{"nxdomain-below", "x.y.vip-7.ns-7.svc", dns.TypeA, resolver.NXDomain, 0},
+	{"nxdomain-port", "_x._tcp.vip-7.ns-7.svc", dns.TypeSRV, resolver.NXDomain, 0},
+	{"namespace", "ns-7.svc", dns.TypeA, resolver.NoData, 0},
+	{"headless-a", "large.shop.svc", dns.TypeA, resolver.Found, 0},
+	{"headless-srv", "_pg._tcp.large.shop.svc", dns.TypeSRV, resolver.Found, 0},
+	{"headless-srv-bare", "large.shop.svc", dns.TypeSRV, resolver.Found, 0},
+	{"host-a", "db-3.east.large.shop.svc", dns.TypeA, resolver.Found, 0},
+	{"host-nxdomain", "db-x.east.large.shop.svc", dns.TypeA, resolver.NXDomain, 0},
+	{"cluster-a", "west.large.shop.svc", dns.TypeA, resolver.Found, 0},
+	{"cluster-srv", "_pg._tcp.west.large.shop.svc", dns.TypeSRV, resolver.Found, 0},
+	{"turn-a", "turn.shop.svc", dns.TypeA, resolver.Found, 2}, // the clusters that can answer, grown to two
+}
+
+// newZone holds services with a VIP, a Headless service of 2 clusters with so many endpoints, and a ClusterSetIP service
+// without a VIP.
+func newZone(services, endpoints int) *index.Index {
+	e := new(index.Index).Edit()
+	ports := index.NewPorts([]index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Name: "dns", Proto: index.UDP, Number: 53}})
+	for i := range services {
+		e.Put(index.Build(index.NewImport(index.ImportSpec{
+			Namespace: fmt.Sprintf("ns-%d", i%100), Name: fmt.Sprintf("vip-%d", i), Type: index.ClusterSetIP,
+			IPs: addrs(fmt.Sprintf("10.%d.%d.1", i>>8&255, i&255)), Ports: ports,
+		}), nil, index.Options{ClusterNames: true}))
+	}
+	large, list := dualStackPacked("large", index.Headless, endpoints)
+	e.Put(index.Build(large, list, index.Options{ClusterNames: true}))
+	turn, list := dualStackPacked("turn", index.ClusterSetIP, endpoints)
+	e.Put(index.Build(turn, list, index.Options{ClusterNames: true}))
+	return e.Index()
+}
+
+// dualStackPacked are the slices of 2 clusters: half of the endpoints in each, a hundred in a slice, with hostnames.
+func dualStackPacked(name string, typ index.Type, endpoints int) (*index.Import, []*index.Slice) {
+	ports := index.NewPorts([]index.Port{{Name: "pg", Proto: index.TCP, Number: 5432}})
+	var list []*index.Slice
+	for c, id := range []string{"east", "west"} {
+		for from := 0; from < endpoints/2; from += 100 {
+			spec := index.SliceSpec{Cluster: id, Ports: ports}
+			for h := from; h < min(from+100, endpoints/2); h++ {
+				spec.Endpoints = append(spec.Endpoints, index.Endpoint{
+					Host: fmt.Sprintf("db-%d", h), Addrs: addrs(fmt.Sprintf("10.%d.%d.%d", 100+c, h>>8, h&255)),
+				})
+			}
+			list = append(list, index.NewSlice(spec))
+		}
+	}
+	return index.NewImport(index.ImportSpec{Namespace: "shop", Name: name, Type: typ, Ports: ports}), list
+}
+
+// Section 5: an answer costs in proportion to what is sent. What is sent here is 20 records, read as a message builder
+// reads them; the count of allocations is the same at 10 and at 10,000 endpoints.
+func TestAllocations(t *testing.T) {
+	buf := make([]byte, 0, 256)
+	for _, endpoints := range []int{10, 10_000} {
+		x := newZone(100, endpoints)
+		o := resolver.Options{ClusterNames: true, MaxName: 235}
+		for _, k := range kinds {
+			turn := uint64(0)
+			got := testing.AllocsPerRun(200, func() {
+				turn++
+				q := resolver.Question{Name: k.name, Type: k.qtype, Turn: turn, ClusterTurn: turn, Second: turn}
+				a := resolver.Resolve(x, q, &o)
+				if a.Outcome != k.want {
+					t.Fatalf("%s: outcome %d, want %d", k.kind, a.Outcome, k.want)
+				}
+				for i := range min(20, a.Addresses.Len()) {
+					buf = append(buf[:0], a.Addresses.At(i)...)
+				}
+				for i := range min(20, a.Services.Len()) {
+					_, to := a.Services.At(i)
+					buf = to.AppendName(buf[:0])
+				}
+			})
+			if got > k.allocs {
+				t.Errorf("%s at %d endpoints: %v allocations, want at most %v", k.kind, endpoints, got, k.allocs)
+			}
+			if got := testing.AllocsPerRun(200, func() { resolver.Find(x, k.name, &o) }); got != 0 {
+				t.Errorf("%s at %d endpoints: Find allocates %v times", k.kind, endpoints, got)
+			}
+		}
+	}
+}
+
+// BenchmarkFind looks up a name of each kind in a zone of 10,000 services and one of 10,000 endpoints.
+func BenchmarkFind(b *testing.B) {
+	x, o := newZone(10_000, 10_000), resolver.Options{ClusterNames: true}
+	for _, k := range kinds {
+		b.Run(k.kind, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if n := resolver.Find(x, k.name, &o); (n.Kind == resolver.None) != (k.want == resolver.NXDomain) {
+					b.Fatalf("kind %d", n.Kind)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkResolve answers a question of each kind in a zone of 10,000 services and one of 10,000 endpoints, and reads
+// the 30 records that fit a UDP answer.
+func BenchmarkResolve(b *testing.B) {
+	x, o := newZone(10_000, 10_000), resolver.Options{ClusterNames: true}
+	buf := make([]byte, 0, 256)
+	for _, k := range kinds {
+		b.Run(k.kind, func(b *testing.B) {
+			b.ReportAllocs()
+			for turn := uint64(0); b.Loop(); turn++ {
+				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Turn: turn, ClusterTurn: turn}, &o)
+				if a.Outcome != k.want {
+					b.Fatalf("outcome %d, want %d", a.Outcome, k.want)
+				}
+				for i := range min(30, a.Addresses.Len()) {
+					buf = append(buf[:0], a.Addresses.At(i)...)
+				}
+				for i := range min(30, a.Services.Len()) {
+					_, to := a.Services.At(i)
+					buf = to.AppendName(buf[:0])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,171 @@
+package resolver_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// An entropy is a string of octets that decides what objects look like: every string makes some, the empty one too, so
+// a fuzzer can shrink and mutate them. It is read once, from the front; behind its end all choices are the first.
+type entropy []byte
+
+func (e *entropy) below(n int) int {
+	if len(*e) == 0 {
+		return 0
+	}
+	b := (*e)[0]
+	*e = (*e)[1:]
+	return int(b) % n
+}
+
+func choose[T any](e *entropy, from []T) T { return from[e.below(len(from))] }
+
+// randomEntropy makes reproducible octets.
+func randomEntropy(seed uint64, n int) []byte {
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// The pools are small, so that things meet: a host, a port, a cluster and a service with the same label, a host and a
+// dotted cluster id with the same name, an address in two places, a hostname that looks like an address.
+var (
+	long        = strings.Repeat("l", 63)
+	services    = []string{"web", "db", "east", long, "tcp", "svc"}
+	namespaces  = []string{"shop", "a", "web", long}
+	clusterIDs  = []string{"east", "west", "", "b", "a.b", "east.b", "b.east", "x.west", strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
+	hostnames   = []string{"", "", "a", "b", "east", "web", "10-0-0-1", "0--2-3", long}
+	portNames   = []string{"http", "", "tcp", "dns", "a", strings.Repeat("p", 62)}
+	portNumbers = []uint16{80, 53, 8080}
+	protos      = []index.Proto{index.TCP, index.UDP, index.SCTP}
+	places      = []string{"", "", "here", "there"}
+	nameLimits  = []int{0, 0, 0, 235, 150, 100, 40, 20, 12}
+	pool4       = addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.1.0.1", "192.0.2.255")
+	pool6       = addrs("::2:3", "fd00::", "fd00::1", "2001:db8:0:1:1:1:1:1", "::1:0:0:0")
+)
+
+func addrs(text ...string) (list []netip.Addr) {
+	for _, s := range text {
+		list = append(list, netip.MustParseAddr(s))
+	}
+	return list
+}
+
+// String shows objects as a failure needs them.
+func (objs objects) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "index %+v resolver %+v\n", objs.build, objs.serve)
+	for _, imp := range objs.imports {
+		fmt.Fprintf(&b, "%s/%s type %d vip %v %v ports %v\n", imp.namespace, imp.name, imp.typ, imp.vip, imp.ips, imp.ports)
+		for _, sl := range imp.slices {
+			fmt.Fprintf(&b, "  cluster %q zone %q region %q ports %v: %v\n", sl.cluster, sl.zone, sl.region, sl.ports, sl.endpoints)
+		}
+	}
+	return b.String()
+}
+
+// newObjects makes objects and settings from octets.
+func newObjects(octets []byte) objects {
+	e := entropy(octets)
+	objs := objects{}
+	clusterNames := e.below(3) != 1
+	objs.build = index.Options{ClusterNames: clusterNames, Zone: choose(&e, places), Region: choose(&e, places)}
+	objs.serve = resolver.Options{
+		ClusterNames: clusterNames,
+		Policy:       choose(&e, []resolver.Policy{resolver.LocalFirst, resolver.RoundRobin, resolver.All}),
+		LocalCluster: choose(&e, clusterIDs),
+		MaxName:      choose(&e, nameLimits),
+	}
+	if limit := objs.serve.MaxName; limit > 0 {
+		objs.build.MaxName = limit - len(".svc")
+	}
+	for range 1 + e.below(2) {
+		imp := newImport(&e)
+		if !slices.ContainsFunc(objs.imports, func(o importObject) bool {
+			return o.namespace == imp.namespace && o.name == imp.name
+		}) {
+			objs.imports = append(objs.imports, imp)
+		}
+	}
+	return objs
+}
+
+func newImport(e *entropy) importObject {
+	imp := importObject{
+		name: choose(e, services), namespace: choose(e, namespaces),
+		typ: choose(e, []index.Type{index.Headless, index.ClusterSetIP, index.ClusterSetIP}),
+	}
+	if e.below(3) == 1 {
+		imp.vip = true
+		for range e.below(4) {
+			imp.ips = append(imp.ips, choose(e, slices.Concat(pool4, pool6)))
+		}
+	}
+	imp.ports = newPorts(e)
+	for range e.below(7) {
+		imp.slices = append(imp.slices, newSlice(e))
+	}
+	return imp
+}
+
+func newPorts(e *entropy) (ports []index.Port) {
+	for range e.below(4) {
+		ports = append(ports, index.Port{Name: choose(e, portNames), Proto: choose(e, protos), Number: choose(e, portNumbers)})
+	}
+	return ports
+}
+
+func newSlice(e *entropy) sliceObject {
+	sl := sliceObject{cluster: choose(e, clusterIDs), ports: newPorts(e)}
+	if where := e.below(4); where > 1 {
+		sl.zone, sl.region = choose(e, places), choose(e, places)
+	}
+	pool := pool4
+	if e.below(2) == 1 {
+		sl.family, pool = index.V6, pool6
+	}
+	for range e.below(6) {
+		ep := index.Endpoint{Host: choose(e, hostnames)}
+		for range max(1, e.below(5)) - e.below(8)/7 {
+			ep.Addrs = append(ep.Addrs, choose(e, pool))
+		}
+		sl.endpoints = append(sl.endpoints, ep)
+	}
+	return sl
+}
+
+// pack makes the input of the index of an import.
+func (imp importObject) pack() (*index.Import, []*index.Slice) {
+	packed := index.NewImport(index.ImportSpec{
+		Namespace: imp.namespace, Name: imp.name, Type: imp.typ, VIP: imp.vip, IPs: imp.ips, Ports: index.NewPorts(imp.ports),
+	})
+	var list []*index.Slice
+	for _, sl := range imp.slices {
+		list = append(list, index.NewSlice(index.SliceSpec{
+			Cluster: sl.cluster, Zone: sl.zone, Region: sl.region, Family: sl.family,
+			Ports: index.NewPorts(sl.ports), Endpoints: sl.endpoints,
+		}))
+	}
+	return packed, list
+}
+
+// newIndex builds the index of objs.
+func newIndex(objs objects) *index.Index {
+	e := new(index.Index).Edit()
+	for _, imp := range objs.imports {
+		packed, list := imp.pack()
+		if s := index.Build(packed, list, objs.build); s != nil {
+			e.Put(s)
+		}
+	}
+	return e.Index()
+}

@@ -1,0 +1,226 @@
+package resolver_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/resolver"
+
+	"github.com/miekg/dns"
+)
+
+// dualStack is a service of two clusters whose hosts have perHost addresses of each family, in as many slices.
+func dualStack(typ index.Type, hosts, perHost int) objects {
+	imp := importObject{namespace: "shop", name: "db", typ: typ}
+	for c, id := range []string{"east", "west"} {
+		for f, base := range []string{"10.0.0.0", "fd00::"} {
+			sl := sliceObject{cluster: id, family: index.Family(f), ports: []index.Port{{Name: "pg", Proto: index.TCP, Number: 5432}}}
+			for h := range hosts {
+				ep := index.Endpoint{Host: fmt.Sprintf("db-%d", h)}
+				for i := range perHost {
+					ep.Addrs = append(ep.Addrs, address(base, c, h, i))
+				}
+				sl.endpoints = append(sl.endpoints, ep)
+			}
+			imp.slices = append(imp.slices, sl)
+		}
+	}
+	return objects{
+		imports: []importObject{imp}, build: index.Options{ClusterNames: true}, serve: resolver.Options{ClusterNames: true},
+	}
+}
+
+func address(base string, cluster, host, i int) netip.Addr {
+	b := netip.MustParseAddr(base).AsSlice()
+	n := len(b)
+	b[n-3], b[n-2], b[n-1] = byte(cluster), byte(host), byte(i+1)
+	addr, _ := netip.AddrFromSlice(b)
+	return addr
+}
+
+// hostsOf tells which hosts the addresses of an answer belong to.
+func hostsOf(a resolver.Answer) map[string]bool {
+	hosts := map[string]bool{}
+	for i := range a.Addresses.Len() {
+		b := a.Addresses.At(i)
+		hosts[fmt.Sprintf("%d.%d", b[len(b)-3], b[len(b)-2])] = true
+	}
+	return hosts
+}
+
+// Section 5: the window moves once a second, so that A and AAAA asked together come from the same endpoints, whatever
+// their turns are.
+func TestWindowsOfBothFamiliesAgree(t *testing.T) {
+	for _, typ := range []index.Type{index.Headless, index.ClusterSetIP} {
+		for _, hosts := range []int{3, 17, 100} {
+			objs := dualStack(typ, hosts, 1)
+			x, o := newIndex(objs), objs.serve
+			o.Policy = resolver.All
+			for _, name := range []string{"db.shop.svc", "east.db.shop.svc", "west.db.shop.svc"} {
+				for limit := 1; limit < hosts; limit += 3 {
+					o.MaxAnswers = limit
+					for second := range uint64(60) {
+						q := resolver.Question{Name: name, Type: dns.TypeA, Second: second, Turn: 3 * second}
+						v4 := hostsOf(resolver.Resolve(x, q, &o))
+						q.Type, q.Turn = dns.TypeAAAA, 5*second+1
+						v6 := hostsOf(resolver.Resolve(x, q, &o))
+						if len(v4) != limit || !maps.Equal(v4, v6) {
+							t.Fatalf("%s of %d hosts, max_answers %d, second %d: A of %v, AAAA of %v", name, hosts, limit, second, v4, v6)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Section 5: where hosts have several addresses, and some of one family only, both windows begin at the same host, or
+// at the next that has the family.
+func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
+	imp := importObject{namespace: "shop", name: "db", typ: index.Headless}
+	v4, v6 := sliceObject{cluster: "east"}, sliceObject{cluster: "east", family: index.V6}
+	next := map[string]string{} // the host at or behind one that has IPv6
+	for h := range 40 {
+		ep := index.Endpoint{Host: fmt.Sprintf("db-%02d", h)}
+		for i := range 1 + h%3 {
+			ep.Addrs = append(ep.Addrs, address("10.0.0.0", 0, h, i))
+		}
+		v4.endpoints = append(v4.endpoints, ep)
+		if h < 20 || h%4 == 0 {
+			v6.endpoints = append(v6.endpoints, index.Endpoint{Host: ep.Host, Addrs: []netip.Addr{address("fd00::", 0, h, 0)}})
+			next[fmt.Sprintf("0.%d", h)] = fmt.Sprintf("0.%d", h)
+		} else {
+			next[fmt.Sprintf("0.%d", h)] = fmt.Sprintf("0.%d", (h/4*4+4)%40)
+		}
+	}
+	imp.slices = []sliceObject{v4, v6}
+	x, o := newIndex(objects{imports: []importObject{imp}}), resolver.Options{MaxAnswers: 1}
+	for second := range uint64(300) {
+		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Second: second}
+		a := hostsOf(resolver.Resolve(x, q, &o))
+		q.Type = dns.TypeAAAA
+		aaaa := hostsOf(resolver.Resolve(x, q, &o))
+		for host := range a {
+			if !aaaa[next[host]] {
+				t.Errorf("second %d: A of host %s, AAAA of %v, want %s", second, host, aaaa, next[host])
+			}
+		}
+	}
+}
+
+// Section 5: a window moves once a second and not with the query, and soon shows all of a large answer.
+func TestWindowCoversLargeAnswers(t *testing.T) {
+	objs := dualStack(index.Headless, 200, 1)
+	x, o := newIndex(objs), objs.serve
+	o.MaxAnswers = 20
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
+		shown := rrset{}
+		for second := range uint64(100) { // 5 times what the windows hold together
+			q := resolver.Question{Name: "db.shop.svc", Type: qtype, Second: second}
+			maps.Copy(shown, set(t, resolver.Resolve(x, q, &o)))
+		}
+		if len(shown) != 400 {
+			t.Errorf("%s: windows of 20 show %d of 400 records in 100 s", dns.TypeToString[qtype], len(shown))
+		}
+	}
+}
+
+// Section 5: a client that takes what fits its 512 octets, about 25 addresses, sees all 400 within some queries.
+func TestTurnsCoverLargeAnswers(t *testing.T) {
+	objs := dualStack(index.Headless, 200, 1)
+	x := newIndex(objs)
+	shown := rrset{}
+	for turn := range uint64(100) {
+		a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Turn: turn}, &objs.serve)
+		for _, record := range text(a)[:25] {
+			shown[record] = true
+		}
+	}
+	if len(shown) != 400 {
+		t.Errorf("prefixes of 25 show %d of 400 records in 100 turns", len(shown))
+	}
+}
+
+// Section 4: the weight is that of the whole RRset, capped or not.
+func TestWeight(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		records int
+		limit   int
+		want    uint16
+	}{
+		{name: "one record has it all", records: 1, want: 100},
+		{name: "an even share", records: 3, want: 33},
+		{name: "a hundred records", records: 100, want: 1},
+		{name: "never 0", records: 150, want: 1},
+		{name: "capped", records: 4, limit: 1, want: 25},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			objs := dualStack(index.Headless, tt.records, 1)
+			objs.imports[0].slices = objs.imports[0].slices[:2]
+			objs.serve.MaxAnswers = tt.limit
+			q := resolver.Question{Name: "_pg._tcp.db.shop.svc", Type: dns.TypeSRV}
+			if got := resolver.Resolve(newIndex(objs), q, &objs.serve).Services.Weight(); got != tt.want {
+				t.Errorf("weight of %d records capped to %d = %d, want %d", tt.records, tt.limit, got, tt.want)
+			}
+		})
+	}
+}
+
+// Section 2 and the sources it cites, each with the question that would tell.
+func TestFind(t *testing.T) {
+	ports := []index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Proto: index.UDP, Number: 53}}
+	objs := objects{build: index.Options{ClusterNames: true}, serve: resolver.Options{ClusterNames: true}}
+	objs.imports = []importObject{{
+		namespace: "shop", name: "db", typ: index.Headless, ports: ports, slices: []sliceObject{
+			{cluster: "east.registry1", ports: ports, endpoints: []index.Endpoint{{Host: "db-0", Addrs: pool4[:1]}, {Addrs: pool4[1:2]}}},
+			{cluster: "a.b", endpoints: []index.Endpoint{{Host: "x", Addrs: pool4[:1]}}},
+			{cluster: "b", endpoints: []index.Endpoint{{Host: "a", Addrs: pool4[2:3]}}},
+			{cluster: "b", family: index.V6, endpoints: []index.Endpoint{{Addrs: pool6[:1]}}},
+		},
+	}}
+	x := newIndex(objs)
+	for _, tt := range []struct {
+		name, qname string
+		want        resolver.Kind
+	}{
+		{"apex", "", resolver.Apex},
+		{"name server", "ns.dns", resolver.NameServer},
+		{"version (KEP-1645 specification 2.1)", "dns-version", resolver.Version},
+		{"svc always exists", "svc", resolver.Empty},
+		{"a namespace with a service (RFC 4592 section 2.2.2)", "shop.svc", resolver.Empty},
+		{"a namespace without", "empty.svc", resolver.None},
+		{"no pod subtree", "pod", resolver.None},
+		{"no wildcard", "*.shop.svc", resolver.None},
+		{"service", "db.shop.svc", resolver.Service},
+		{"port", "_http._tcp.db.shop.svc", resolver.Port},
+		{"transport of a port", "_tcp.db.shop.svc", resolver.Empty},
+		{"transport of an unnamed port (Kubernetes DNS specification 2.3.2)", "_udp.db.shop.svc", resolver.None},
+		{"no port name", "_._tcp.db.shop.svc", resolver.None},
+		{"port name without underscore", "http._tcp.db.shop.svc", resolver.None},
+		{"transport without underscore", "_http.tcp.db.shop.svc", resolver.None},
+		{"dotted cluster id", "east.registry1.db.shop.svc", resolver.Cluster},
+		{"the second label of a dotted cluster id", "registry1.db.shop.svc", resolver.Empty},
+		{"the first label of a dotted cluster id", "east.db.shop.svc", resolver.None},
+		{"host", "db-0.east.registry1.db.shop.svc", resolver.Host},
+		{"host without a hostname", "10-0-0-2.east.registry1.db.shop.svc", resolver.Host},
+		{"host with leading colons (section 1)", "0--2-3.b.db.shop.svc", resolver.Host},
+		{"port of a cluster", "_http._tcp.east.registry1.db.shop.svc", resolver.Port},
+		{"port of another cluster", "_http._tcp.b.db.shop.svc", resolver.None},
+		{"host and cluster id of one name: the host", "a.b.db.shop.svc", resolver.Host},
+		{"below the cluster id of that name", "x.a.b.db.shop.svc", resolver.Host},
+		{"an escaped dot is no label end (RFC 4343 section 2.1)", `db\.shop.svc`, resolver.None},
+		{"an escaped dot within a port name", `_http\._tcp.db.shop.svc`, resolver.None},
+		{"no label at all", strings.Repeat(".", 3), resolver.None},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := resolver.Find(x, tt.qname, &objs.serve).Kind; got != tt.want {
+				t.Errorf("Find(%q) = %d, want %d", tt.qname, got, tt.want)
+			}
+		})
+	}
+}
