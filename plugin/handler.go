@@ -144,9 +144,15 @@ func (z *zone) relative(qname string) string {
 	return strings.ToLower(qname[:head])
 }
 
-func (q *query) resolve() resolver.Answer {
+// options are those of the zone, with what the state adds.
+func (q *query) options() resolver.Options {
 	o := q.zone.options
 	o.LocalCluster = q.state.LocalCluster
+	return o
+}
+
+func (q *query) resolve() resolver.Answer {
+	o := q.options()
 	n := resolver.Find(q.state.Index, q.relative(), &o)
 	question := resolver.Question{Type: q.qtype(), Turn: q.turns.next()}
 	if n.TakesTurns() {

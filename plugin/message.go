@@ -1,7 +1,7 @@
 package plugin
 
 import (
-	"net/netip"
+	"net"
 
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -30,15 +30,11 @@ const (
 	pointerMax  = 1 << 14
 )
 
-// A reply is a message together with what an answer of one address needs, so that the most frequent answer is one
-// allocation.
+// A reply is a message with room for its question and one record, as most answers have.
 type reply struct {
 	dns.Msg
 	question [1]dns.Question
-	rrs      [1]dns.RR
-	a        [1]dns.A
-	aaaa     [1]dns.AAAA
-	ip       [16]byte
+	rr       [1]dns.RR
 }
 
 func (q *query) reply() *reply {
@@ -52,6 +48,12 @@ func (q *query) reply() *reply {
 	return m
 }
 
+// one is a section of one record.
+func (m *reply) one(rr dns.RR) []dns.RR {
+	m.rr[0] = rr
+	return m.rr[:]
+}
+
 // answer sends what the resolver found.
 func (q *query) answer(a resolver.Answer) (int, error) {
 	m := q.reply()
@@ -63,9 +65,9 @@ func (q *query) answer(a resolver.Answer) (int, error) {
 	switch {
 	case a.Outcome == resolver.NXDomain:
 		m.Rcode = dns.RcodeNameError
-		m.Ns = []dns.RR{q.soa()}
+		m.Ns = m.one(q.soa())
 	case a.Outcome == resolver.NoData || !q.fill(m, a):
-		m.Ns = []dns.RR{q.soa()}
+		m.Ns = m.one(q.soa())
 		kind = kindNoData
 	}
 	return q.write(&m.Msg, kind)
@@ -96,7 +98,7 @@ func (q *query) fill(m *reply, a resolver.Answer) bool {
 func (q *query) fillApex(m *reply, a resolver.Answer) {
 	switch a.Name.Kind {
 	case resolver.Version:
-		m.Answer = []dns.RR{versionTXT(q.qname())}
+		m.Answer = m.one(versionTXT(q.qname()))
 	case resolver.NameServer:
 		for _, t := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			if q.qtype() == t || q.qtype() == dns.TypeANY && len(m.Answer) == 0 {
@@ -105,10 +107,10 @@ func (q *query) fillApex(m *reply, a resolver.Answer) {
 		}
 	case resolver.Apex:
 		if a.Type == dns.TypeSOA {
-			m.Answer = []dns.RR{q.soa()}
+			m.Answer = m.one(q.soa())
 			return
 		}
-		m.Answer = []dns.RR{q.ns()}
+		m.Answer = m.one(q.ns(q.origin()))
 		host := nameServerOf(q.origin())
 		m.Extra = append(append(m.Extra, q.nameServer(host, dns.TypeA)...), q.nameServer(host, dns.TypeAAAA)...)
 	}
@@ -127,8 +129,6 @@ func (h *Handler) soa(origin string, serial uint32) dns.RR {
 		Serial: serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: hdr.Ttl,
 	}
 }
-
-func (q *query) ns() dns.RR { return q.Handler.ns(q.origin()) }
 
 func (h *Handler) ns(origin string) dns.RR {
 	return &dns.NS{Hdr: h.header(origin, dns.TypeNS), Ns: nameServerOf(origin)}
@@ -153,59 +153,69 @@ func versionTXT(owner string) dns.RR {
 func (h *Handler) nameServer(owner string, t uint16) (rrs []dns.RR) {
 	for _, addr := range h.Addresses {
 		if (t == dns.TypeA) == addr.Is4() {
-			rrs = append(rrs, h.address(owner, addr))
+			rrs = append(rrs, h.address(owner, string(addr.AsSlice())))
 		}
 	}
 	return rrs
 }
 
-func (h *Handler) address(owner string, addr netip.Addr) dns.RR {
-	if addr.Is4() {
-		return &dns.A{Hdr: h.header(owner, dns.TypeA), A: addr.AsSlice()}
+// An aRecord and an aaaaRecord hold their address, which is one allocation less for each.
+type aRecord struct {
+	dns.A
+	ip [4]byte
+}
+
+type aaaaRecord struct {
+	dns.AAAA
+	ip [16]byte
+}
+
+func (r *aRecord) set(hdr dns.RR_Header, ip string) dns.RR {
+	r.A = dns.A{Hdr: hdr, A: r.ip[:copy(r.ip[:], ip)]}
+	return &r.A
+}
+
+func (r *aaaaRecord) set(hdr dns.RR_Header, ip string) dns.RR {
+	r.AAAA = dns.AAAA{Hdr: hdr, AAAA: r.ip[:copy(r.ip[:], ip)]}
+	return &r.AAAA
+}
+
+// address is the A or AAAA record of an address of 4 or 16 octets. The octets are copied: what others do to a message
+// never reaches the index.
+func (h *Handler) address(owner, ip string) dns.RR {
+	if len(ip) == net.IPv4len {
+		return new(aRecord).set(h.header(owner, dns.TypeA), ip)
 	}
-	return &dns.AAAA{Hdr: h.header(owner, dns.TypeAAAA), AAAA: addr.AsSlice()}
+	return new(aaaaRecord).set(h.header(owner, dns.TypeAAAA), ip)
 }
 
 // fillAddresses puts as many addresses into m as the client takes. What does not fit is told by TC over UDP; over TCP
 // nobody could fetch the rest, so there the answer is a subset.
 func (q *query) fillAddresses(m *reply, a resolver.Answer) {
 	n := a.Addresses.Len()
-	width := 4
+	width := net.IPv4len
 	if a.Type == dns.TypeAAAA {
-		width = 16
+		width = net.IPv6len
 	}
-	fit := (q.size(&m.Msg) - q.preamble()) / (pointerLen + recordLen + width)
-	if n > fit {
+	if fit := (q.size(&m.Msg) - q.preamble()) / (pointerLen + recordLen + width); n > fit {
 		n = fit
 		m.Truncated = q.overUDP()
 	}
-	hdr := q.header(q.qname(), a.Type)
-	ips := m.ip[:0:len(m.ip)]
-	m.Answer = m.rrs[:0:1]
+	m.Answer = m.rr[:0]
 	if n > 1 {
-		ips = make([]byte, 0, n*width)
 		m.Answer = make([]dns.RR, 0, n)
 	}
-	if width == 4 {
-		records := m.a[:]
-		if n > 1 {
-			records = make([]dns.A, n)
-		}
-		for i := range n {
-			ips = append(ips, a.Addresses.At(i)...)
-			records[i] = dns.A{Hdr: hdr, A: ips[i*4 : (i+1)*4 : (i+1)*4]}
-			m.Answer = append(m.Answer, &records[i])
+	hdr := q.header(q.qname(), a.Type)
+	if width == net.IPv4len {
+		records := make([]aRecord, n)
+		for i := range records {
+			m.Answer = append(m.Answer, records[i].set(hdr, a.Addresses.At(i)))
 		}
 		return
 	}
-	records := m.aaaa[:]
-	if n > 1 {
-		records = make([]dns.AAAA, n)
-	}
-	for i := range n {
-		ips = append(ips, a.Addresses.At(i)...)
-		records[i] = dns.AAAA{Hdr: hdr, AAAA: ips[i*16 : (i+1)*16 : (i+1)*16]}
-		m.Answer = append(m.Answer, &records[i])
+	records := make([]aaaaRecord, n)
+	for i := range records {
+		m.Answer = append(m.Answer, records[i].set(hdr, a.Addresses.At(i)))
 	}
 }
 
@@ -230,26 +240,38 @@ func (q *query) overUDP() bool {
 func (q *query) fillServices(m *reply, a resolver.Answer) {
 	size, used := q.size(&m.Msg), q.preamble()
 	hdr := q.header(q.qname(), dns.TypeSRV)
-	origin := q.origin()
-	var name []byte
-	targets := make([]target, 0, min(a.Services.Len(), size/(pointerLen+recordLen+srvLen)))
+	most := min(a.Services.Len(), (size-used)/(pointerLen+recordLen+srvLen+len(q.zone.origin))+1)
+	m.Answer = m.rr[:0]
+	if most > 1 {
+		m.Answer = make([]dns.RR, 0, most)
+	}
+	records := make([]dns.SRV, 0, most)
+	targets := make([]target, 0, most)
+	var name [2 * maxName]byte
 	for i := range a.Services.Len() {
 		port, to := a.Services.At(i)
-		name = append(to.AppendName(name[:0]), '.')
-		if origin != "." {
-			name = append(name, origin...)
-		}
-		rdata := used + pointerLen + recordLen
-		used = rdata + srvLen + nameLen(string(name))
+		text := q.appendName(name[:0], to)
+		rdata := used + pointerLen + recordLen + srvLen
+		used = rdata + len(text) + 1
 		if used > size {
 			m.Truncated = q.overUDP()
 			return
 		}
-		srv := &dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: string(name)}
-		m.Answer = append(m.Answer, srv)
-		targets = append(targets, target{name: to, text: srv.Target, at: rdata + srvLen})
+		srv := dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: string(text)}
+		records = append(records, srv)
+		m.Answer = append(m.Answer, &records[i])
+		targets = append(targets, target{name: to, text: srv.Target, at: rdata})
 	}
 	q.glue(m, targets, size-used)
+}
+
+// appendName appends the whole name of n, in the zone as asked.
+func (q *query) appendName(b []byte, n resolver.Name) []byte {
+	b = append(n.AppendName(b), '.')
+	if q.zone.origin == "." {
+		return b
+	}
+	return append(b, q.origin()...)
 }
 
 // A target is the target of an SRV record and where its name stands in the message.
@@ -261,29 +283,40 @@ type target struct {
 
 // glue adds the addresses of targets while there is room. What does not fit is left out without a word.
 func (q *query) glue(m *reply, targets []target, room int) {
-	seen := make(map[resolver.Name]struct{}, len(targets))
-	o := q.zone.options
-	o.LocalCluster = q.state.LocalCluster
+	var seen map[resolver.Name]struct{}
+	if len(targets) > 1 {
+		seen = make(map[resolver.Name]struct{}, len(targets))
+	}
+	o := q.options()
 	for _, t := range targets {
 		if _, ok := seen[t.name]; ok {
 			continue
 		}
-		seen[t.name] = struct{}{}
-		owner := pointerLen
-		if t.at >= pointerMax {
-			owner = nameLen(t.text)
+		if seen != nil {
+			seen[t.name] = struct{}{}
 		}
-		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			// Where clusters take turns the glue is of one of the turn; which one is nobody's promise.
-			a := t.name.Answer(resolver.Question{Type: qtype}, &o)
-			for i := range a.Addresses.Len() {
-				addr := a.Addresses.At(i)
-				if room -= owner + recordLen + len(addr); room < 0 {
-					return
-				}
-				ip, _ := netip.AddrFromSlice([]byte(addr))
-				m.Extra = append(m.Extra, q.address(t.text, ip))
-			}
+		if room = q.targetGlue(m, t, room, &o); room < 0 {
+			return
 		}
 	}
+}
+
+// targetGlue adds the addresses of one target and returns the room left, below 0 if not all fitted.
+func (q *query) targetGlue(m *reply, t target, room int, o *resolver.Options) int {
+	owner := pointerLen
+	if t.at >= pointerMax {
+		owner = nameLen(t.text)
+	}
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		// Where clusters take turns the glue is of one of the turn; which one is nobody's promise.
+		a := t.name.Answer(resolver.Question{Type: qtype}, o)
+		for i := range a.Addresses.Len() {
+			ip := a.Addresses.At(i)
+			if room -= owner + recordLen + len(ip); room < 0 {
+				return room
+			}
+			m.Extra = append(m.Extra, q.address(t.text, ip))
+		}
+	}
+	return room
 }

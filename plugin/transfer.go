@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"net/netip"
 	"strings"
 
 	"github.com/coredns/coredns/plugin/transfer"
@@ -55,8 +54,7 @@ func (h *Handler) apex(origin string) []dns.RR {
 func (h *Handler) records(origin string, a resolver.Answer) (rrs []dns.RR) {
 	owner := absolute(a.Name, origin)
 	for i := range a.Addresses.Len() {
-		addr, _ := netip.AddrFromSlice([]byte(a.Addresses.At(i)))
-		rrs = append(rrs, h.address(owner, addr))
+		rrs = append(rrs, h.address(owner, a.Addresses.At(i)))
 	}
 	for i := range a.Services.Len() {
 		port, to := a.Services.At(i)
