@@ -119,11 +119,14 @@ func (c *client) version(ctx context.Context, kind Kind) (schema.GroupVersion, e
 	d := &c.served[kind]
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if time.Since(d.at) > answerAge {
-		d.version, d.err = c.discover(ctx, r)
-		d.at = time.Now()
+	if time.Since(d.at) < answerAge {
+		return d.version, d.err
 	}
-	return d.version, d.err
+	version, err := c.discover(ctx, r)
+	if ctx.Err() == nil {
+		d.version, d.err, d.at = version, err, time.Now()
+	}
+	return version, err
 }
 
 func (c *client) discover(ctx context.Context, r resource) (schema.GroupVersion, error) {

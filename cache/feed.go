@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -13,11 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -36,10 +30,7 @@ type feed struct {
 	synced  bool    // the list was complete once
 	pending bool    // the list is under way, or out of reach, and can succeed
 	trouble trouble // of the last attempt
-
-	rest     *rest.RESTClient // of the version that is watched
-	watching schema.GroupVersion
-	failed   error // of the last watch; used by the reflector's goroutine alone
+	version string  // the one that is watched
 }
 
 // trouble is why a kind cannot be watched.
@@ -106,23 +97,25 @@ func (f *feed) touch() {
 // What a feed waits before it tries again, at first and at most.
 const (
 	firstPause = 250 * time.Millisecond
-	lastPause  = 10 * time.Second
+	lastPause  = 5 * time.Second
 )
 
 // run lists and watches until ctx ends.
 func (f *feed) run(ctx context.Context) error {
 	// The feed tells what matters by itself.
 	ctx = klog.NewContext(ctx, logr.Discard())
-	var reflector *cache.Reflector
+	var fo *follower
+	defer func() { fo.close() }()
 	pause := firstPause
 	for {
 		before := f.contact.Load()
 		gv, err := f.store.client.version(ctx, f.kind)
-		if err == nil && (reflector == nil || gv != f.watching) {
-			reflector, err = f.newReflector(gv)
+		if err == nil && (fo == nil || gv != fo.version) {
+			fo.close()
+			fo, err = f.newFollower(gv)
 		}
 		if err == nil {
-			err = reflector.ListAndWatchWithContext(ctx)
+			err = fo.reflector.ListAndWatchWithContext(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -143,89 +136,6 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-func (f *feed) newReflector(gv schema.GroupVersion) (*cache.Reflector, error) {
-	var err error
-	if f.rest, err = f.store.client.of(f.kind, gv); err != nil {
-		return nil, err
-	}
-	f.watching = gv
-	lw := &cache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
-	return cache.NewReflectorWithOptions(lw, resources[f.kind].example, f, cache.ReflectorOptions{
-		Name:    f.name(),
-		Backoff: &wait.Backoff{Duration: firstPause, Cap: lastPause, Steps: 10, Factor: 2, Jitter: 0.5},
-	}), nil
-}
-
-// errMoved ends the watch of a version that is no longer the best one.
-var errMoved = errors.New("the preferred version changed")
-
-// watch is the watch of the reflector.
-func (f *feed) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.open(ctx, options)
-	f.failed = err
-	if err == nil {
-		return w, nil
-	}
-	if options.SendInitialEvents == nil {
-		f.fail(ctx, err)
-		return nil, err
-	}
-	if !cannotStream(err) {
-		f.fail(ctx, err)
-	}
-	// The reflector would sleep on some errors without looking at ctx.
-	return nil, fmt.Errorf("watch: %s", err)
-}
-
-// cannotStream reports whether err comes from an API server that lists only when it is asked for a list.
-func cannotStream(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }
-
-func (f *feed) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	if options.SendInitialEvents == nil {
-		gv, err := f.store.client.version(ctx, f.kind)
-		if err != nil {
-			return nil, err
-		}
-		if gv != f.watching {
-			return nil, errMoved
-		}
-	}
-	if err := f.store.checkNewConnection(ctx, f); err != nil {
-		return nil, err
-	}
-	options.Watch = true
-	w, err := f.request(&options).Watch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// The request may have made the connection. Nothing was read from it so far.
-	if err := f.store.checkNewConnection(ctx, f); err != nil {
-		w.Stop()
-		return nil, err
-	}
-	f.touch()
-	f.recovered()
-	return w, nil
-}
-
-// list is the list of the reflector: where the server cannot stream a list, not where it does not answer.
-func (f *feed) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	if f.failed != nil && !cannotStream(f.failed) {
-		return nil, f.failed
-	}
-	list, err := f.request(&options).Do(ctx).Get()
-	if err == nil {
-		err = f.store.checkNewConnection(ctx, f)
-	}
-	return list, err
-}
-
-func (f *feed) request(options *metav1.ListOptions) *rest.Request {
-	options.LabelSelector = f.selector.String()
-	return f.rest.Get().NamespaceIfScoped(f.scope, f.scope != "").Resource(resources[f.kind].plural).
-		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
-}
-
 // fail notes why an attempt ended, and tells it if that is news.
 func (f *feed) fail(ctx context.Context, err error) {
 	t := troubleOf(err)
@@ -240,7 +150,11 @@ func (f *feed) fail(ctx context.Context, err error) {
 	if t == absent || t == forbidden {
 		f.pending = false
 	}
+	forget := !f.needed() && !f.synced && t != lost
 	s.mu.Unlock()
+	if forget {
+		s.objects.replace(f.kind, f.scope, nil) // what a snapshot says
+	}
 	if t == lost {
 		select {
 		case s.lost <- struct{}{}:
@@ -264,14 +178,15 @@ func (f *feed) fail(ctx context.Context, err error) {
 }
 
 // recovered notes that the API server answers: from now on a first list can succeed.
-func (f *feed) recovered() {
+func (f *feed) recovered(version string) {
 	f.store.mu.Lock()
 	was := f.trouble
 	f.trouble = fine
 	f.pending = f.pending || !f.synced
+	f.version = version
 	f.store.mu.Unlock()
 	if was != fine {
-		f.store.cfg.Log.Infof("%s: %s: watching %s", f.store.cfg.Name, f.name(), f.watching)
+		f.store.cfg.Log.Infof("%s: %s: watching %s", f.store.cfg.Name, f.name(), version)
 	}
 }
 
@@ -280,6 +195,9 @@ func troubleOf(err error) trouble {
 	switch {
 	case err == nil, errors.Is(err, errGuard), errors.Is(err, errMoved):
 		return fine
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err),
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		return fine // The reflector lists anew.
 	case errors.Is(err, errAbsent), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
 		return absent
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

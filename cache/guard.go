@@ -21,7 +21,7 @@ type guard struct {
 	mu      sync.Mutex
 	uid     string // of the namespace kube-system, "" if not known
 	checked uint64 // how many connections had been made at the last check that was answered
-	err     error  // of the last check
+	err     error  // of the last check, if it got no answer
 	at      time.Time
 }
 
@@ -37,12 +37,16 @@ func (s *Store) checkNewConnection(ctx context.Context, f *feed) error {
 	if dials := s.client.dials.Load(); dials > 0 && dials == g.checked {
 		return nil
 	}
-	// Those that waited for a look that failed need no other one.
-	if g.err == nil || time.Since(g.at) > answerAge {
-		g.err = s.check(ctx, f)
-		g.at = time.Now()
+	// Those that waited for a look that got no answer need no other one.
+	if g.err != nil && time.Since(g.at) < answerAge {
+		return g.err
 	}
-	return g.err
+	err := s.check(ctx, f)
+	g.err = nil
+	if troubleOf(err) == lost && ctx.Err() == nil {
+		g.err, g.at = err, time.Now()
+	}
+	return err
 }
 
 // watchVersion looks every CheckInterval until ctx ends.

@@ -1,0 +1,139 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A follower lists and watches one version of what a feed takes.
+type follower struct {
+	feed      *feed
+	version   schema.GroupVersion
+	rest      *rest.RESTClient
+	reflector *cache.Reflector
+
+	mu     sync.Mutex // guards what follows; the reflector lists in a goroutine that it does not wait for
+	failed error      // of the last watch
+	closed bool
+	lists  sync.WaitGroup
+}
+
+// errMoved ends the watch of a version that is no longer the best one.
+var errMoved = errors.New("the preferred version changed")
+
+var errClosed = errors.New("closed")
+
+func (f *feed) newFollower(version schema.GroupVersion) (*follower, error) {
+	rc, err := f.store.client.of(f.kind, version)
+	if err != nil {
+		return nil, err
+	}
+	fo := &follower{feed: f, version: version, rest: rc}
+	lw := &cache.ListWatch{ListWithContextFunc: fo.list, WatchFuncWithContext: fo.watch}
+	fo.reflector = cache.NewReflectorWithOptions(lw, resources[f.kind].example, f, cache.ReflectorOptions{
+		Name:    f.name(),
+		Backoff: &wait.Backoff{Duration: firstPause, Cap: lastPause, Steps: 10, Factor: 2, Jitter: 0.5},
+	})
+	return fo, nil
+}
+
+// close waits for what the reflector left behind.
+func (fo *follower) close() {
+	if fo == nil {
+		return
+	}
+	fo.mu.Lock()
+	fo.closed = true
+	fo.mu.Unlock()
+	fo.lists.Wait()
+}
+
+// watch is the watch of the reflector.
+func (fo *follower) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := fo.open(ctx, &options)
+	fo.mu.Lock()
+	fo.failed = err
+	fo.mu.Unlock()
+	if err == nil {
+		return w, nil
+	}
+	if options.SendInitialEvents == nil || !cannotStream(err) {
+		fo.feed.fail(ctx, err)
+	}
+	if options.SendInitialEvents != nil && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)) {
+		// The reflector would recognize these, and sleep without a look at ctx.
+		return nil, errors.New("watch: " + err.Error())
+	}
+	return nil, err
+}
+
+// cannotStream reports whether err comes from an API server that lists only when it is asked for a list.
+func cannotStream(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }
+
+func (fo *follower) open(ctx context.Context, options *metav1.ListOptions) (watch.Interface, error) {
+	f := fo.feed
+	if options.SendInitialEvents == nil {
+		version, err := f.store.client.version(ctx, f.kind)
+		if err != nil {
+			return nil, err
+		}
+		if version != fo.version {
+			return nil, errMoved
+		}
+	}
+	if err := f.store.checkNewConnection(ctx, f); err != nil {
+		return nil, err
+	}
+	options.Watch = true
+	w, err := fo.request(options).Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The request may have made the connection. Nothing was read from it so far.
+	if err := f.store.checkNewConnection(ctx, f); err != nil {
+		w.Stop()
+		return nil, err
+	}
+	f.touch()
+	f.recovered(fo.version.String())
+	return w, nil
+}
+
+// list is the list of the reflector: where the server cannot stream a list, not where it does not answer.
+func (fo *follower) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	fo.mu.Lock()
+	failed := fo.failed
+	if fo.closed {
+		failed = errClosed
+	} else {
+		fo.lists.Add(1)
+		defer fo.lists.Done()
+	}
+	fo.mu.Unlock()
+	if failed != nil && !cannotStream(failed) {
+		return nil, failed
+	}
+	list, err := fo.request(&options).Do(ctx).Get()
+	if err == nil {
+		err = fo.feed.store.checkNewConnection(ctx, fo.feed)
+	}
+	return list, err
+}
+
+func (fo *follower) request(options *metav1.ListOptions) *rest.Request {
+	f := fo.feed
+	options.LabelSelector = f.selector.String()
+	return fo.rest.Get().NamespaceIfScoped(f.scope, f.scope != "").Resource(resources[f.kind].plural).
+		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+}

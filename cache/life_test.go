@@ -1,0 +1,500 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+// twoNamespaces are those that these tests write to.
+const twoNamespaces = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {team: a}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: bank, labels: {team: b}}
+`
+
+func apply(t *testing.T, cp *controlplane.ControlPlane, manifests ...string) {
+	t.Helper()
+	for _, m := range manifests {
+		if err := cp.ApplyYAML(t.Context(), []byte(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func remove(t *testing.T, cp *controlplane.ControlPlane, manifests ...string) {
+	t.Helper()
+	for _, m := range manifests {
+		if err := cp.DeleteYAML(t.Context(), []byte(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// user is the access of someone who may do what rules, a list in YAML's flow style, say in namespace, or everywhere.
+func user(t *testing.T, cp *controlplane.ControlPlane, name, namespace, rules string) *rest.Config {
+	t.Helper()
+	grant(t, cp, name, namespace, rules)
+	file, err := cp.UserKubeconfig(name)
+	must(t, err)
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	must(t, err)
+	cfg.QPS = -1
+	return cfg
+}
+
+func grant(t *testing.T, cp *controlplane.ControlPlane, name, namespace, rules string) {
+	t.Helper()
+	kind, where := "ClusterRole", ""
+	if namespace != "" {
+		kind, where = "Role", ", namespace: "+namespace
+	}
+	apply(t, cp, fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: %[1]s
+metadata: {name: %[2]s%[3]s}
+rules: %[4]s
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: %[1]sBinding
+metadata: {name: %[2]s%[3]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: %[1]s, name: %[2]s}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s}]
+`, kind, name, where, rules))
+}
+
+const (
+	mayImports    = `{apiGroups: [multicluster.x-k8s.io], resources: [serviceimports], verbs: [list, watch]}`
+	maySlices     = `{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}`
+	mayProperties = `{apiGroups: [about.k8s.io], resources: [clusterproperties], verbs: [list, watch]}`
+)
+
+// These share one control plane, and each removes what the next one does not want.
+func TestLifeOfObjects(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, bankPay)
+
+	t.Run("changes", func(t *testing.T) {
+		observed := make(chan time.Duration, 100)
+		r := start(t, Config{REST: cp.Config(), Latency: func(d time.Duration) { observed <- d }})
+		r.awaitNames(t, "pay.bank")
+		if len(observed) != 0 {
+			t.Error("the first list was observed as a change")
+		}
+		apply(t, cp, shopWeb, shopDB)
+		st := r.awaitNames(t, "pay.bank db.shop web.shop")
+		const want = "pay.bank=10.9.0.2, db.shop=10.1.0.7, web.shop=10.9.0.1,fd00::1,"
+		if got := show(st); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		eventually(t, "latency observed", func() bool { return len(observed) >= 2 })
+
+		// Relabelled to another service, which is served without an address of its own at first.
+		apply(t, cp, strings.Replace(bankPay, "ips: [10.9.0.2], ", "", 1),
+			strings.NewReplacer("name: db}", "name: db2}", "name: db,", "name: db2,").Replace(shopDB))
+		eventually(t, "db2.shop has taken the slice", func() bool {
+			return strings.HasPrefix(show(r.State()), "pay.bank= db2.shop=10.1.0.7, web.shop=")
+		})
+		// The type flips: without a ready endpoint, a headless service has no name.
+		apply(t, cp, strings.NewReplacer("ClusterSetIP", "Headless", `ips: [10.9.0.1, "fd00::1"], `, "").Replace(shopWeb))
+		r.awaitNames(t, "pay.bank db2.shop")
+		apply(t, cp, bankPay, shopWeb)
+		r.awaitNames(t, "pay.bank db2.shop web.shop")
+
+		apply(t, cp, ourCluster)
+		eventually(t, "our cluster is known", func() bool {
+			return r.State().LocalCluster == "east" && r.State().ClusterSet == "env"
+		})
+		eventually(t, "the serial moved for it", func() bool { return int64(r.State().Serial) >= st.serialOf() })
+		remove(t, cp, ourCluster, shopWeb, shopDB, strings.NewReplacer("name: db}", "name: db2}").Replace(strings.Split(shopDB, "---")[0]))
+		r.awaitNames(t, "pay.bank")
+		eventually(t, "our cluster is forgotten", func() bool { return r.State().LocalCluster == "" })
+	})
+
+	t.Run("namespace labels", func(t *testing.T) {
+		l, err := labels.Parse("team=a")
+		must(t, err)
+		r := start(t, Config{REST: cp.Config(), NamespaceLabels: l})
+		r.awaitNames(t, "")
+		apply(t, cp, shopWeb)
+		r.awaitNames(t, "web.shop")
+		apply(t, cp, strings.Replace(twoNamespaces, "team: b", "team: a", 1))
+		r.awaitNames(t, "pay.bank web.shop")
+		apply(t, cp, strings.Replace(twoNamespaces, "team: a", "team: b", 1))
+		r.awaitNames(t, "")
+		apply(t, cp, twoNamespaces)
+		r.awaitNames(t, "web.shop")
+		remove(t, cp, shopWeb)
+	})
+
+	t.Run("labels", func(t *testing.T) {
+		l, err := labels.Parse("tier=front")
+		must(t, err)
+		apply(t, cp, shopWeb, shopDB)
+		r := start(t, Config{REST: cp.Config(), Labels: l})
+		r.awaitNames(t, "pay.bank web.shop")
+		apply(t, cp, strings.Replace(shopWeb, "tier: front", "tier: back", 1))
+		r.awaitNames(t, "pay.bank")
+		remove(t, cp, shopWeb, shopDB)
+	})
+
+	t.Run("namespaces with rights in them only", func(t *testing.T) {
+		cfg := user(t, cp, "shopper", "shop", "["+mayImports+", "+maySlices+"]")
+		apply(t, cp, shopWeb)
+		r := start(t, Config{REST: cfg, Namespaces: []string{"shop"}, CheckInterval: 50 * time.Millisecond})
+		r.awaitNames(t, "web.shop")
+		apply(t, cp, shopDB)
+		r.awaitNames(t, "db.shop web.shop")
+		if got := r.log.count("ClusterProperty: rights are missing"); got != 1 {
+			t.Errorf("told %d times of the missing right, want 1", got)
+		}
+		remove(t, cp, shopWeb, shopDB)
+		r.awaitNames(t, "")
+	})
+
+	t.Run("rights for one kind are missing", func(t *testing.T) {
+		cfg := user(t, cp, "half", "", "["+mayImports+", "+mayProperties+"]")
+		r := start(t, Config{REST: cfg})
+		eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
+		if r.State().Ready {
+			t.Error("ready without slices")
+		}
+		grant(t, cp, "half", "", "["+mayImports+", "+mayProperties+", "+maySlices+"]")
+		r.awaitNames(t, "pay.bank")
+		if got := r.log.count("EndpointSlice: rights are missing"); got != 1 {
+			t.Errorf("told %d times, want 1", got)
+		}
+	})
+
+	t.Run("topology node", func(t *testing.T) {
+		apply(t, cp, shopDB, strings.NewReplacer("db-east", "db-far", "east", "west", "10.1.0.7", "10.2.0.7",
+			"source-cluster: ", "source-cluster: ", "labels: {", "labels: {endpointslice.kubernetes.io/for-zone: z2, ").
+			Replace(strings.Split(shopDB, "---")[1]))
+		r := start(t, Config{REST: cp.Config(), TopologyNode: "n1"})
+		st := r.awaitNames(t, "pay.bank db.shop")
+		if got := show(st); !strings.Contains(got, "10.2.0.7") {
+			t.Errorf("got %s, want the endpoints of all zones", got)
+		}
+		apply(t, cp, "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}")
+		eventually(t, "only what is for our zone", func() bool { return !strings.Contains(show(r.State()), "10.2.0.7") })
+	})
+}
+
+// serialOf is the serial as a number of seconds.
+func (st *State) serialOf() int64 { return int64(st.Serial) }
+
+func TestLifeAbsentAtStart(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	must(t, cp.StopAPIServer())
+	r := start(t, Config{REST: cp.Config()})
+	eventually(t, "told of it", func() bool { return r.log.count("out of reach") > 0 })
+	if r.State().Ready || r.Waiting() == "" || !r.LastContact().IsZero() {
+		t.Errorf("state %+v, waiting %q, contact %v", r.State(), r.Waiting(), r.LastContact())
+	}
+	select {
+	case <-r.Synced():
+		t.Error("synced")
+	default:
+	}
+	must(t, cp.StartAPIServer(t.Context()))
+	r.awaitNames(t, "web.shop")
+	<-r.Synced()
+	if r.Waiting() != "" || r.LastContact().IsZero() {
+		t.Errorf("waiting %q, contact %v", r.Waiting(), r.LastContact())
+	}
+}
+
+// Older API servers do not stream lists.
+func TestLifeWithoutStreamedLists(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{APIServerArgs: []string{"--feature-gates=WatchList=false"}})
+	apply(t, cp, twoNamespaces, shopWeb)
+	r := start(t, Config{REST: cp.Config()})
+	r.awaitNames(t, "web.shop")
+	apply(t, cp, shopDB)
+	r.awaitNames(t, "db.shop web.shop")
+	if got := r.log.count("out of reach"); got != 0 {
+		t.Errorf("told %d times that the API server is out of reach", got)
+	}
+}
+
+// Nobody may have to wait for Run while the API server does not answer.
+func TestLifeStopsWhileTheServerHangs(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	must(t, cp.Freeze())
+	r := start(t, Config{REST: cp.Config()})
+	time.Sleep(100 * time.Millisecond)
+	r.stop()
+	must(t, cp.Thaw())
+	r = start(t, Config{REST: cp.Config()})
+	r.awaitNames(t, "web.shop")
+	must(t, cp.Freeze())
+	r.stop()
+	must(t, cp.Thaw())
+}
+
+func TestLifeKilledAndRestarted(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
+	before := r.awaitNames(t, "web.shop")
+	publishes := r.Stats().Publishes
+	cp.KillAPIServer()
+	eventually(t, "told of it", func() bool { return r.log.count("out of reach") > 0 })
+	must(t, cp.StartAPIServer(t.Context()))
+	eventually(t, "all watches are back", func() bool { return r.log.count(": watching ") >= 3 })
+	if r.State() != before || r.Stats().Publishes != publishes {
+		t.Errorf("published anew without a change: %+v after %+v", r.State(), before)
+	}
+	if r.Stats().Rewinds != 0 {
+		t.Errorf("%d rewinds, want 0", r.Stats().Rewinds)
+	}
+	apply(t, cp, shopDB)
+	st := r.awaitNames(t, "db.shop web.shop")
+
+	must(t, cp.Freeze())
+	eventually(t, "no contact for a second", func() bool { return time.Since(r.LastContact()) > time.Second })
+	if r.State() != st || r.Waiting() != "" {
+		t.Errorf("state %+v, waiting %q, want the last state", r.State(), r.Waiting())
+	}
+	must(t, cp.Thaw())
+	eventually(t, "contact again", func() bool { return time.Since(r.LastContact()) < time.Second })
+	remove(t, cp, shopWeb)
+	r.awaitNames(t, "db.shop")
+}
+
+func TestLifeOfDefinitions(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	apply(t, cp, twoNamespaces)
+	r := start(t, Config{REST: cp.Config()})
+	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
+	if r.State().Ready {
+		t.Error("ready without the definition of ServiceImport")
+	}
+	for _, crd := range controlplane.DefaultCRDs() {
+		must(t, cp.InstallCRDs(t.Context(), crd))
+	}
+	apply(t, cp, shopWeb, ourCluster)
+	r.awaitNames(t, "web.shop")
+	eventually(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
+
+	// The API server deletes all objects with the definition. Then others come with a new one.
+	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
+	r.awaitNames(t, "")
+	eventually(t, "told of it", func() bool { return r.log.count("ServiceImport: not installed") == 2 })
+	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
+	apply(t, cp, bankPay)
+	r.awaitNames(t, "pay.bank")
+}
+
+func TestLifeOfVersions(t *testing.T) {
+	whole := string(controlplane.MCSCRDs()[0])
+	if strings.Count(whole, "served: true") != 2 || !strings.Contains(whole, "name: v1alpha1") {
+		t.Fatal("the definition has another shape")
+	}
+	// without is the definition that does not serve the version.
+	without := func(version string) []byte {
+		at := strings.Index(whole, "name: "+version+"\n")
+		return []byte(whole[:at] + strings.Replace(whole[at:], "served: true", "served: false", 1))
+	}
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{without("v1beta1")}})
+	apply(t, cp, twoNamespaces, shopWeb)
+	r := start(t, Config{REST: cp.Config()})
+	r.awaitNames(t, "web.shop")
+	at := func(version string) func() bool {
+		return func() bool {
+			got, err := r.client.version(context.Background(), ServiceImport)
+			return err == nil && got.Version == version && r.watchedVersion() == got.String()
+		}
+	}
+	eventually(t, "v1alpha1 is watched", at("v1alpha1"))
+	must(t, cp.InstallCRDs(t.Context(), []byte(whole)))
+	eventually(t, "v1beta1 is watched", at("v1beta1"))
+	apply(t, cp, bankPay)
+	r.awaitNames(t, "pay.bank web.shop")
+	must(t, cp.InstallCRDs(t.Context(), without("v1beta1")))
+	eventually(t, "v1alpha1 is watched again", at("v1alpha1"))
+	apply(t, cp, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1))
+	eventually(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
+	if got := names(r.State()); got != "pay.bank web.shop" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestLifeRewind(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	saved, err := cp.SaveEtcd(t.Context())
+	must(t, err)
+	apply(t, cp, shopDB, bankPay)
+	remove(t, cp, shopWeb)
+	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
+	before := r.awaitNames(t, "pay.bank db.shop")
+	cp.KillAPIServer() // It would wait for its watchers to go.
+	must(t, cp.RestoreEtcd(t.Context(), saved))
+	after := r.awaitNames(t, "web.shop")
+	if after.Stale || after.Serial < before.Serial {
+		t.Errorf("got %+v after %+v", after, before)
+	}
+	if r.Stats().Rewinds == 0 || r.log.count("went back") == 0 {
+		t.Errorf("%d rewinds, want some", r.Stats().Rewinds)
+	}
+	apply(t, cp, bankPay)
+	r.awaitNames(t, "pay.bank web.shop")
+}
+
+func TestLifeAnotherCluster(t *testing.T) {
+	other := controlplane.StartT(t, controlplane.Options{})
+	apply(t, other, twoNamespaces, bankPay)
+	saved, err := other.SaveEtcd(t.Context())
+	must(t, err)
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
+	before := r.awaitNames(t, "web.shop")
+	cp.KillAPIServer() // It would wait for its watchers to go.
+	must(t, cp.RestoreEtcd(t.Context(), saved))
+	eventually(t, "held", func() bool { return r.State().Stale && r.Stats().Held })
+	if st := r.State(); st.Index != before.Index || st.Serial != before.Serial || !st.Ready {
+		t.Errorf("got %+v, want %+v but stale", st, before)
+	}
+	if got := r.log.count("another cluster answers"); got != 1 {
+		t.Errorf("told %d times, want 1", got)
+	}
+	apply(t, cp, shopDB)
+	r.stop()
+	if got := names(r.State()); got != "web.shop" {
+		t.Errorf("got %q, want the state of our cluster", got)
+	}
+	start(t, Config{REST: cp.Config()}).awaitNames(t, "pay.bank db.shop")
+}
+
+func TestLifeSnapshot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "snapshot")
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb, shopDB, ourCluster)
+	cfg := Config{REST: cp.Config(), Snapshot: file}
+	r := start(t, cfg)
+	if r.awaitNames(t, "db.shop web.shop"); r.State().Stale {
+		t.Error("stale without a snapshot")
+	}
+	apply(t, cp, bankPay)
+	r.awaitNames(t, "pay.bank db.shop web.shop")
+	// A second change of one second moves the serial when that is over.
+	eventually(t, "no move of the serial is owed", func() bool { return time.Now().Unix() > r.State().serialOf()+1 })
+	before := r.State()
+	r.stop()
+
+	must(t, cp.StopAPIServer())
+	r = start(t, cfg)
+	st := r.awaitNames(t, "pay.bank db.shop web.shop")
+	if !st.Stale || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) || r.Waiting() != "" {
+		t.Errorf("got %+v, waiting %q, want the state before and stale", st, r.Waiting())
+	}
+	must(t, cp.StartAPIServer(t.Context()))
+	eventually(t, "fresh", func() bool { return !r.State().Stale })
+	if st := r.State(); st.Serial != before.Serial || st.Index == nil || show(st) != show(before) {
+		t.Errorf("got %+v, want the serial of before: nothing changed", st)
+	}
+	remove(t, cp, bankPay)
+	if st := r.awaitNames(t, "db.shop web.shop"); st.Serial <= before.Serial {
+		t.Errorf("serial %d, want above %d", st.Serial, before.Serial)
+	}
+	r.stop()
+
+	must(t, cp.StopAPIServer())
+	refused(t, cfg, func(c *Config) { c.SnapshotMaxAge = time.Nanosecond }, "want at most 1ns")
+	refused(t, cfg, func(c *Config) { c.Namespaces = []string{"shop"} }, "of another source")
+	refused(t, cfg, func(c *Config) { c.Snapshot = t.TempDir() }, "is not used: read ")
+	refused(t, cfg, func(*Config) { write(t, file, "x") }, "not a snapshot")
+	refused(t, cfg, func(*Config) { must(t, os.Remove(file)) }, "no snapshot")
+}
+
+// refused starts without the API, and wants the log to tell why there is no snapshot.
+func refused(t *testing.T, cfg Config, change func(*Config), why string) {
+	t.Helper()
+	change(&cfg)
+	r := start(t, cfg)
+	eventually(t, "told "+why, func() bool { return r.log.count(why) > 0 })
+	if r.State().Ready {
+		t.Errorf("%s: served", why)
+	}
+	r.stop()
+}
+
+// Many writers at once: what is served in the end is what there is, the serial never falls and never runs ahead.
+func TestLifeStress(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	r := start(t, Config{REST: cp.Config(), Snapshot: file, CheckInterval: 20 * time.Millisecond})
+	r.awaitNames(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers, writers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			last := r.State()
+			for ctx.Err() == nil {
+				st := r.State()
+				if st.Serial < last.Serial || int64(st.Serial) > time.Now().Unix() || !st.Ready || st.Stale {
+					t.Errorf("%+v after %+v", st, last)
+					return
+				}
+				for _, s := range st.Index.All() {
+					s.Addresses(index.V4).Len()
+				}
+				r.Stats()
+				last = st
+			}
+		})
+	}
+	for w := range 4 {
+		writers.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(w), 0))
+			for i := range 60 {
+				imp := strings.Replace(bankPay, "name: pay", fmt.Sprintf("name: s%d-%d", w, rnd.IntN(5)), 1)
+				imp = strings.Replace(imp, "10.9.0.2", fmt.Sprintf("10.9.%d.%d", w, 1+i), 1)
+				if rnd.IntN(4) == 0 {
+					_ = cp.DeleteYAML(ctx, []byte(imp)) // It may not be there.
+				} else if err := cp.ApplyYAML(ctx, []byte(imp)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	apply(t, cp, shopWeb)
+	eventually(t, "the last write", func() bool { return strings.Contains(names(r.State()), "web.shop") })
+	cancel()
+	readers.Wait()
+	fresh := start(t, Config{REST: cp.Config()})
+	eventually(t, "synced", func() bool { return fresh.State().Ready })
+	if got, want := show(r.State()), show(fresh.State()); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

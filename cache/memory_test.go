@@ -1,0 +1,131 @@
+package cache
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// The largest clusterset that is supported: what all of it may take on the heap, index and stores together.
+const heapCeiling = 60 << 20
+
+func TestMemory(t *testing.T) {
+	s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	load(s)
+	stores := heap()
+	for _, f := range s.feeds {
+		f.pending, f.synced = false, true
+	}
+	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	p.round()
+	after := heap()
+	st := s.Stats()
+	endpoints := 0
+	for _, n := range st.Endpoints {
+		endpoints += n
+	}
+	if st.Objects[ServiceImport] != 53_001 || endpoints != 280_000 || s.State().Index.Len() != 53_001 {
+		t.Fatalf("%v, %d endpoints, %d services", st.Objects, endpoints, s.State().Index.Len())
+	}
+	t.Logf("%d slices; stores %.1f MB, index %.1f MB", st.Objects[EndpointSlice], float64(stores-before)/1e6, float64(after-stores)/1e6)
+	if got := after - before; got > heapCeiling {
+		t.Errorf("%d octets, want at most %d", got, heapCeiling)
+	}
+	runtime.KeepAlive(s)
+}
+
+func heap() int64 {
+	for range 3 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// load brings in 50,000 imports with an address, 3,000 headless ones with 30 endpoints in each of three clusters, and one
+// with 10,000 endpoints.
+func load(s *Store) {
+	imports, slices := s.feeds[0], s.feeds[1]
+	put := func(f *feed, obj any) {
+		if err := f.Add(obj); err != nil {
+			panic(err)
+		}
+	}
+	object := func(name, spec string) {
+		obj := &customObject{Spec: json.RawMessage(spec)}
+		obj.Namespace, obj.Name = fmt.Sprintf("ns-%d", len(name)), name
+		put(imports, obj)
+	}
+	for i := range 50_000 {
+		object(fmt.Sprintf("vip-%d", i), fmt.Sprintf(
+			`{"type":"ClusterSetIP","ips":["10.%d.%d.%d"],"ports":[{"name":"http","protocol":"TCP","port":80}]}`, i>>16, i>>8&255, i&255))
+	}
+	slice := func(name string, cluster, part, n int) {
+		obj := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: fmt.Sprintf("ns-%d", len(name)), Name: fmt.Sprintf("imported-%s-%d-%d", name, cluster, part),
+				Labels: map[string]string{labelService: name, labelCluster: fmt.Sprintf("cluster-%d", cluster)},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr[int32](80)}},
+		}
+		for e := range n {
+			obj.Endpoints = append(obj.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+cluster, part, e)}, Hostname: ptr(fmt.Sprintf("pod-%d", part*100+e)),
+			})
+		}
+		put(slices, obj)
+	}
+	for i := range 3_000 {
+		name := fmt.Sprintf("headless-%d", i)
+		object(name, `{"type":"Headless","ports":[{"name":"http","port":80}]}`)
+		for cluster := range 3 {
+			slice(name, cluster, 0, 30)
+		}
+	}
+	object("large", `{"type":"Headless","ports":[{"name":"http","port":80}]}`)
+	for part := range 100 {
+		slice("large", 0, part, 100)
+	}
+}
+
+// BenchmarkPublish is one changed slice of 30 endpoints among the 53,001 services.
+func BenchmarkPublish(b *testing.B) {
+	s, err := New(Config{Manifests: []string{b.TempDir()}, Index: index.Options{ClusterNames: true}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	load(s)
+	for _, f := range s.feeds {
+		f.pending, f.synced = false, true
+	}
+	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	p.round()
+	var specs [2]index.SliceSpec
+	held := s.objects.slices["ns-10/imported-headless-7-1-0"]
+	specs[0], specs[1] = held.slice.Spec(), held.slice.Spec()
+	specs[1].Endpoints = specs[1].Endpoints[1:]
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		before := s.State()
+		s.objects.put(EndpointSlice, item{
+			key: "ns-10/imported-headless-7-1-0", service: held.service, slice: index.NewSlice(specs[(i+1)%2]),
+		}, written{})
+		p.round()
+		if s.State() == before {
+			b.Fatal("not published")
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// patience is how long something may take that takes no time on an idle machine.
+const patience = 2 * time.Minute
+
+// eventually fails the test if ok does not come true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// A journal keeps log lines for a test.
+type journal struct {
+	t     *testing.T
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(level, format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, time.Now().Format("15:04:05.000 ")+level+" "+fmt.Sprintf(format, args...))
+}
+
+func (j *journal) Infof(format string, args ...any)    { j.add("info", format, args...) }
+func (j *journal) Warningf(format string, args ...any) { j.add("warning", format, args...) }
+func (j *journal) Errorf(format string, args ...any)   { j.add("error", format, args...) }
+
+// count is how many lines hold text.
+func (j *journal) count(text string) (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range j.lines {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// A countedConn tells when it is closed.
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// A running is a Store that runs until stop, or until the test ends.
+type running struct {
+	*Store
+	log  *journal
+	stop func()
+}
+
+// start runs a Store, and fails the test if anything is alive when Run has returned.
+func start(t *testing.T, cfg Config) *running {
+	t.Helper()
+	ignored := []goleak.Option{
+		goleak.IgnoreCurrent(),
+		// Those of the control plane, which may have been restarted. The connections of the Store are counted.
+		goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/controlplane.start.func1"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+	}
+	log := &journal{t: t}
+	var conns atomic.Int64
+	if cfg.REST != nil {
+		cfg.REST.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			conns.Add(1)
+			return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { conns.Add(-1) })}, nil
+		}
+	}
+	cfg.Log = log
+	if cfg.Index == (index.Options{}) {
+		cfg.Index.ClusterNames = true
+	}
+	if cfg.Name == "" {
+		cfg.Name = "test"
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	r := &running{Store: s, log: log}
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("Run does not end")
+		}
+		if err := goleak.Find(ignored...); err != nil {
+			t.Error(err)
+		}
+		if n := conns.Load(); n != 0 {
+			t.Errorf("%d connections are open", n)
+		}
+	})
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() || testing.Verbose() {
+			t.Logf("log:\n%s", strings.Join(log.lines, "\n"))
+		}
+	})
+	return r
+}
+
+// show is the content of a state in one line: services with their addresses.
+func show(st *State) string {
+	var out []string
+	for _, s := range st.Index.All() {
+		line := s.Key() + "="
+		for _, f := range []index.Family{index.V4, index.V6} {
+			for _, list := range []index.List{s.VIPs(f), s.Addresses(f)} {
+				for i := range list.Len() {
+					addr, _ := netip.AddrFromSlice([]byte(list.At(i)))
+					line += addr.String() + ","
+				}
+			}
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, " ")
+}
+
+// names is the keys of all services.
+func names(st *State) string {
+	var out []string
+	for _, s := range st.Index.All() {
+		out = append(out, s.Key())
+	}
+	return strings.Join(out, " ")
+}
+
+// awaitNames waits until the services are want, "<name>.<namespace>" by namespace and name.
+func (r *running) awaitNames(t *testing.T, want string) *State {
+	t.Helper()
+	eventually(t, "services "+want, func() bool { return r.State().Ready && names(r.State()) == want })
+	return r.State()
+}
+
+// watchedVersion is the version of ServiceImports that is watched, with the group.
+func (r *running) watchedVersion() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.feeds[0].version
+}

@@ -1,0 +1,373 @@
+package cache
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+func TestAdvance(t *testing.T) {
+	tests := []struct {
+		name     string
+		serial   uint32
+		owed     bool
+		now      float64
+		want     uint32
+		wantOwed bool
+	}{
+		{name: "nothing changed", serial: 100, now: 105, want: 100},
+		{name: "first change of a second", serial: 100, owed: true, now: 105.9, want: 105},
+		{name: "second change of a second waits", serial: 105, owed: true, now: 105.95, want: 105, wantOwed: true},
+		{name: "until the second is over", serial: 105, owed: true, now: 106, want: 106},
+		{name: "the clock went back", serial: 105, owed: true, now: 90, want: 105, wantOwed: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, owed := advance(tt.serial, tt.owed, time.UnixMilli(int64(tt.now*1000)))
+			if got != tt.want || owed != tt.wantOwed {
+				t.Errorf("advance(%d, %t, %v) = %d, %t, want %d, %t", tt.serial, tt.owed, tt.now, got, owed, tt.want, tt.wantOwed)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	var r refusals
+	port, name := Rejection{BadPort, ""}, Rejection{BadPortName, ""}
+	steps := []struct {
+		name     string
+		rejected []Rejection
+		news     int
+	}{
+		{"told once", []Rejection{port}, 1},
+		{"not again", []Rejection{port}, 0},
+		{"a new reason", []Rejection{port, name}, 1},
+		{"mended", nil, 0},
+		{"and broken again", []Rejection{port}, 1},
+	}
+	for _, s := range steps {
+		if got := len(r.note(EndpointSlice, "a/b", s.rejected)); got != s.news {
+			t.Errorf("%s: %d news, want %d", s.name, got, s.news)
+		}
+	}
+	if got := r.counts[EndpointSlice][BadPort]; got != 2 {
+		t.Errorf("counted %d, want 2", got)
+	}
+	r.note(EndpointSlice, "c/d", []Rejection{port})
+	r.retain(EndpointSlice, "a", nil)
+	if _, ok := r.known[EndpointSlice]["c/d"]; !ok || r.n != 1 {
+		t.Errorf("retain in scope a left %v, want c/d", r.known[EndpointSlice])
+	}
+	for i := range 2 * maxKnown {
+		r.note(ServiceImport, fmt.Sprint(i), []Rejection{port})
+	}
+	if r.n != maxKnown || r.counts[ServiceImport][BadPort] != 2*maxKnown {
+		t.Errorf("%d known, %d counted, want %d, %d", r.n, r.counts[ServiceImport][BadPort], maxKnown, 2*maxKnown)
+	}
+}
+
+func TestWriteTime(t *testing.T) {
+	second := func(n int64) metav1.Time { return metav1.Unix(n, 0) }
+	obj := &discoveryv1.EndpointSlice{}
+	if got := writeTime(obj); !got.IsZero() {
+		t.Errorf("of nothing: %v", got)
+	}
+	obj.CreationTimestamp = second(10)
+	if got := writeTime(obj).Unix(); got != 10 {
+		t.Errorf("of a new object: %v", got)
+	}
+	obj.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr(second(30))}, {Time: ptr(second(20))}, {}}
+	if got := writeTime(obj).Unix(); got != 30 {
+		t.Errorf("of a changed object: %v", got)
+	}
+	obj.Annotations = map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": "1970-01-01T00:00:25.5Z"}
+	if got := writeTime(obj).UnixMilli(); got != 25_500 {
+		t.Errorf("with a trigger: %v", got)
+	}
+}
+
+// world makes n imports, every third Headless, with two slices of ten endpoints each.
+func world(n int) (imports, slices []item) {
+	for i := range n {
+		namespace, name := fmt.Sprintf("ns-%d", i%100), fmt.Sprintf("svc-%d", i)
+		spec := index.ImportSpec{Namespace: namespace, Name: name, Type: index.ClusterSetIP, VIP: true,
+			IPs:   []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})},
+			Ports: index.NewPorts([]index.Port{{Name: "http", Proto: index.TCP, Number: 80}})}
+		if i%3 == 0 {
+			spec.Type, spec.VIP, spec.IPs = index.Headless, false, nil
+		}
+		imports = append(imports, item{key: namespace + "/" + name, imp: index.NewImport(spec)})
+		for c := range 2 {
+			s := index.SliceSpec{Cluster: fmt.Sprintf("c%d", c), Zone: "z", Ports: spec.Ports}
+			for e := range 10 {
+				s.Endpoints = append(s.Endpoints, index.Endpoint{
+					Host:  fmt.Sprintf("h-%d", e),
+					Addrs: []netip.Addr{netip.AddrFrom4([4]byte{11 + byte(c), byte(i >> 8), byte(i), byte(e)})},
+				})
+			}
+			slices = append(slices, item{
+				key: fmt.Sprintf("%s/%s-%d", namespace, name, c), service: name + "." + namespace, slice: index.NewSlice(s),
+			})
+		}
+	}
+	return imports, slices
+}
+
+func testSnapshot() *snapshot {
+	sn := &snapshot{identity: "test", asOf: time.Unix(1_700_000_000, 0), serial: 1_700_000_001}
+	sn.items[ServiceImport], sn.items[EndpointSlice] = world(50)
+	sn.items[ClusterProperty] = []item{{key: propertyCluster, value: "east"}}
+	return sn
+}
+
+func TestSnapshotReadsWhatItWrote(t *testing.T) {
+	want := testSnapshot()
+	got, err := decodeSnapshot(want.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestSnapshotRefusesWhatIsBroken(t *testing.T) {
+	whole := testSnapshot().encode()
+	for _, i := range []int{0, len(snapshotMagic) - 2, len(snapshotMagic) + 1, len(whole) / 2, len(whole) - 1} {
+		b := bytes.Clone(whole)
+		b[i]++
+		if _, err := decodeSnapshot(b); err == nil {
+			t.Errorf("octet %d changed: no error", i)
+		}
+	}
+	for _, n := range []int{0, 10, len(snapshotMagic), len(whole) / 2, len(whole) - 1} {
+		if _, err := decodeSnapshot(whole[:n]); err == nil {
+			t.Errorf("cut to %d octets: no error", n)
+		}
+	}
+}
+
+// What a checksum does not find must not break anything either.
+func FuzzReader(f *testing.F) {
+	whole := testSnapshot().encode()
+	f.Add(whole[len(snapshotMagic) : len(whole)-32])
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		r := reader{b: b}
+		for !r.broken && len(r.b) > 0 {
+			index.NewImport(r.importSpec())
+			r.sliceSpec()
+		}
+	})
+}
+
+func TestSnapshotFits(t *testing.T) {
+	sn := testSnapshot()
+	now := sn.asOf.Add(time.Hour)
+	if err := sn.fits("test", time.Hour, now); err != nil {
+		t.Error(err)
+	}
+	if err := sn.fits("test", time.Hour-1, now); err == nil {
+		t.Error("too old: no error")
+	}
+	if err := sn.fits("other", time.Hour, now); err == nil {
+		t.Error("of another configuration: no error")
+	}
+}
+
+func TestWriteFileLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "snapshot")
+	for _, content := range []string{"a", "b"} {
+		if err := writeFile(name, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(name); string(got) != content {
+			t.Errorf("got %q, want %q", got, content)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("got %v, want one file", entries)
+	}
+	if err := writeFile(filepath.Join(dir, "none", "snapshot"), nil); err == nil {
+		t.Error("folder that is not there: no error")
+	}
+}
+
+// Whatever the order of changes, what is kept of them is what a fresh list of the same objects gives, and a relist of it
+// makes nothing dirty.
+func TestObjectsAgreeWithAList(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	imports, list := world(30)
+	o := newObjects(index.Options{}, false)
+	now := map[Kind]map[string]item{ServiceImport: {}, EndpointSlice: {}}
+	for range 5000 {
+		kind, it := ServiceImport, imports[rnd.IntN(len(imports))]
+		if rnd.IntN(3) > 0 {
+			kind, it = EndpointSlice, list[rnd.IntN(len(list))]
+			it.service = imports[rnd.IntN(len(imports))].imp.Key() // relabelled
+		}
+		if rnd.IntN(3) == 0 {
+			o.remove(kind, it.key)
+			delete(now[kind], it.key)
+			continue
+		}
+		o.put(kind, it, written{})
+		now[kind][it.key] = it
+	}
+	fresh := newObjects(index.Options{}, false)
+	for kind, items := range now {
+		var all []item
+		for _, it := range items {
+			all = append(all, it)
+		}
+		fresh.replace(kind, "", all)
+	}
+	if got, want := built(o, imports), built(fresh, imports); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if !reflect.DeepEqual(o.endpoints, fresh.endpoints) {
+		t.Errorf("endpoints %v, want %v", o.endpoints, fresh.endpoints)
+	}
+	o.drain()
+	for kind, items := range now {
+		var all []item
+		for _, it := range items {
+			if it.imp != nil {
+				it.imp = index.NewImport(it.imp.Spec()) // an equal one
+			}
+			all = append(all, it)
+		}
+		o.replace(kind, "", all)
+	}
+	if b := o.drain(); len(b.jobs) != 0 {
+		t.Errorf("a relist without a change: %d services dirty", len(b.jobs))
+	}
+}
+
+// built shows all services that come out of o.
+func built(o *objects, imports []item) string {
+	for _, it := range imports {
+		o.touch(it.imp.Key(), written{})
+	}
+	b := o.drain()
+	edit := new(index.Index).Edit()
+	for i := range b.jobs {
+		if s := b.build(&b.jobs[i]); s != nil {
+			edit.Put(s)
+		}
+	}
+	return show(&State{Index: edit.Index()})
+}
+
+func TestReplaceKeepsOtherNamespaces(t *testing.T) {
+	imports, list := world(10)
+	o := newObjects(index.Options{}, false)
+	o.replace(ServiceImport, "", imports)
+	o.replace(EndpointSlice, "", list)
+	o.drain()
+	o.replace(ServiceImport, "ns-3", nil)
+	o.replace(EndpointSlice, "ns-3", nil)
+	b := o.drain()
+	if len(b.jobs) != 1 || b.jobs[0].key != "svc-3.ns-3" {
+		t.Errorf("dirty %v, want svc-3.ns-3", b.jobs)
+	}
+	if len(o.imports) != 9 || len(o.slices) != 18 {
+		t.Errorf("%d imports, %d slices left, want 9, 18", len(o.imports), len(o.slices))
+	}
+}
+
+func TestTouchKeepsTheOldestWrite(t *testing.T) {
+	o := newObjects(index.Options{}, false)
+	at := func(n int64) written { return time.Unix(n, 0) }
+	for _, w := range []written{{}, at(5), {}, at(3), at(4)} {
+		o.touch("a.b", w)
+	}
+	if got := o.dirty["a.b"]; got.Unix() != 3 {
+		t.Errorf("got %v, want 3", got)
+	}
+}
+
+func TestConfigSame(t *testing.T) {
+	base := func() *Config { return &Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"b", "a"}} }
+	if same := base(); !same.Same(&Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"a", "b"}, Log: noLog{}}) {
+		t.Error("order of namespaces and log do not count")
+	}
+	for i, change := range []func(*Config){
+		func(c *Config) { c.Name = "b" },
+		func(c *Config) { c.Manifests = []string{"y"} },
+		func(c *Config) { c.Namespaces = nil },
+		func(c *Config) { c.NoEndpoints = true },
+		func(c *Config) { c.Index.ClusterNames = true },
+		func(c *Config) { c.Snapshot = "f" },
+		func(c *Config) { c.TopologyNode = "n" },
+	} {
+		other := base()
+		change(other)
+		if base().Same(other) {
+			t.Errorf("change %d: the same", i)
+		}
+	}
+}
+
+func TestSubscribeGetsTheNewest(t *testing.T) {
+	s, err := New(Config{Manifests: []string{t.TempDir()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serials, cancel := s.Subscribe()
+	s.tell(1)
+	s.tell(2)
+	if got := <-serials; got != 2 {
+		t.Errorf("got %d, want 2", got)
+	}
+	cancel()
+	cancel()
+	s.tell(3)
+	if _, ok := <-serials; ok {
+		t.Error("open after cancel")
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, cfg := range []Config{{}, {Manifests: []string{filepath.Join(t.TempDir(), "none")}}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("New(%+v): no error", cfg)
+		}
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	for s, want := range map[string]uint64{"17": 17, "": 0, "x": 0, fmt.Sprint(uint64(math.MaxUint64)): math.MaxUint64} {
+		if got, _ := parseVersion(s); got != want {
+			t.Errorf("parseVersion(%q) = %d, want %d", s, got, want)
+		}
+	}
+}
+
+func TestKindAndReasonNames(t *testing.T) {
+	var all []string
+	for k := range kinds {
+		all = append(all, k.String())
+	}
+	for r := range reasons {
+		all = append(all, r.String())
+	}
+	slices.Sort(all)
+	if len(slices.Compact(all)) != int(kinds)+int(reasons) || strings.Contains(strings.Join(all, " "), "  ") {
+		t.Errorf("names %v are not distinct", all)
+	}
+}
