@@ -47,6 +47,11 @@ test: control-plane ## run all tests, under the race detector
 .PHONY: test-race
 test-race: test ## the same: tests never run without the race detector
 
+.PHONY: test-image
+test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
+	$(call need,dig,bind9-dnsutils)
+	go test -tags image -count=1 -timeout 20m -run TestImage ./test/docs
+
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
 	@go run ./test/controlplane/cmd/binaries

@@ -57,6 +57,16 @@ var directives = map[string]directive{
 	"fallthrough":      {"[ZONES...]", 0, -1, (*block).fallthru},
 }
 
+// Directives lists the directives with their arguments, as the README writes them, sorted.
+func Directives() []string {
+	var lines []string
+	for name, d := range directives {
+		lines = append(lines, strings.TrimSpace(name+" "+d.args))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
 // exclusive lists directives of which a block may have only one, and why.
 var exclusive = []struct{ one, other, why string }{
 	{"namespaces", "namespace_labels", "name the namespaces or select them"},

@@ -1,0 +1,196 @@
+// Package server builds the CoreDNS that is shipped and runs it on loopback, for the demo and for tests.
+//
+// Nothing outlives the process that started it: on Linux the kernel ends the children.
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// Root returns the folder of the repository, which the working directory must be inside of.
+func Root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if filepath.Base(mod) != "go.mod" {
+		return "", errors.New("working directory: want a folder inside the repository")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// Build makes the program cmd/coredns at the path bin, as the Makefile does. It is quick if it is there and up to date.
+func Build(ctx context.Context, root, bin string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, "./cmd/coredns")
+	cmd.Dir = root
+	// Flags such as -race are meant for tests.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build ./cmd/coredns: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// A Command is a CoreDNS to be started.
+type Command struct {
+	Bin  string
+	Args []string
+	Dir  string   // working directory
+	Env  []string // the whole environment; nil means that of this process
+	// SysProcAttr may have more than what Start sets.
+	SysProcAttr syscall.SysProcAttr
+}
+
+// A Server is a CoreDNS that runs.
+type Server struct {
+	cmd  *exec.Cmd
+	out  output
+	done chan struct{} // closed when it is gone; err is valid then
+	err  error
+}
+
+// output keeps what a child writes.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+var _ io.Writer = (*output)(nil)
+
+// Start starts c. The caller has to call [Server.Stop].
+func Start(c Command) (*Server, error) {
+	s := &Server{cmd: exec.Command(c.Bin, c.Args...), done: make(chan struct{})}
+	s.cmd.Dir, s.cmd.Env = c.Dir, c.Env
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
+	attr := c.SysProcAttr
+	// A group of its own: Ctrl-C in a terminal is for this process alone, which then stops its children.
+	attr.Setpgid = true
+	dieWithParent(&attr)
+	s.cmd.SysProcAttr = &attr
+	started := make(chan error)
+	go func() {
+		defer close(s.done)
+		// The kernel ends the child with the thread that made it, not with the process: this one has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			s.err = s.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Bin, err)
+	}
+	return s, nil
+}
+
+// How long a server may take to answer or to end, on a machine that is busy with other tests.
+const (
+	startPatience = time.Minute
+	stopPatience  = 30 * time.Second
+)
+
+// Await returns when answered does not return an error any more. It fails if the server ends, when ctx does, or after a
+// minute.
+func (s *Server) Await(ctx context.Context, answered func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("no answer after %s", startPatience))
+	defer cancel()
+	for {
+		last := answered(ctx)
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-s.done:
+			return fmt.Errorf("CoreDNS ended: %w\n%s", s.failure(), s.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("CoreDNS: %w: %w\n%s", context.Cause(ctx), last, s.Output())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) failure() error {
+	if s.err != nil {
+		return s.err
+	}
+	return errors.New("with status 0")
+}
+
+// Done is closed when the server is gone.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Output is what the server has written so far.
+func (s *Server) Output() string { return strings.TrimSpace(s.out.String()) }
+
+// Stop ends the server by SIGTERM and returns when it is gone. It fails if the server had ended before, did not end by
+// itself, or did not end well.
+func (s *Server) Stop() error {
+	select {
+	case <-s.done:
+		return fmt.Errorf("CoreDNS had ended: %w\n%s", s.failure(), s.Output())
+	default:
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.done:
+	case <-time.After(stopPatience):
+		_ = s.cmd.Process.Kill()
+		<-s.done
+		return fmt.Errorf("CoreDNS still ran %s after SIGTERM\n%s", stopPatience, s.Output())
+	}
+	if s.err != nil {
+		return fmt.Errorf("CoreDNS ended badly: %w\n%s", s.err, s.Output())
+	}
+	return nil
+}
+
+// Ask sends one question over UDP, with an OPT record, and returns the answer.
+func Ask(ctx context.Context, address, name string, qtype uint16) (*dns.Msg, error) {
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(name), qtype)
+	m.SetEdns0(dns.DefaultMsgSize, false)
+	client := dns.Client{Timeout: time.Second}
+	reply, _, err := client.ExchangeContext(ctx, m, address)
+	return reply, err
+}
+
+// Serves asks for the SOA record of zone, which a server has once it serves.
+func Serves(ctx context.Context, address, zone string) error {
+	reply, err := Ask(ctx, address, zone, dns.TypeSOA)
+	if err != nil {
+		return err
+	}
+	if reply.Rcode != dns.RcodeSuccess || len(reply.Answer) == 0 {
+		return fmt.Errorf("SOA of %s: %s with %d records", zone, dns.RcodeToString[reply.Rcode], len(reply.Answer))
+	}
+	return nil
+}
