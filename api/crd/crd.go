@@ -1,12 +1,22 @@
-// Package crd holds the generated CustomResourceDefinitions of the types below api, as YAML, to be installed.
+// Package crd holds the generated CustomResourceDefinitions of the types below api, as YAML, to be installed. Nobody may
+// write to them.
 package crd
 
 import _ "embed"
 
-//go:generate go tool -modfile=../../test/generate/go.mod controller-gen object crd paths=../about/... output:crd:dir=.
+//go:generate go tool -modfile=../../test/generate/go.mod controller-gen object crd paths=../about/... paths=../broker/... output:crd:dir=.
 
-// ClusterProperties is the definition of ClusterProperty (KEP-2149) at v1beta1, which is stored, and v1alpha1. Nobody
-// may write to it.
+// ClusterProperties is the definition of ClusterProperty (KEP-2149) at v1beta1, which is stored, and v1alpha1.
 //
 //go:embed about.k8s.io_clusterproperties.yaml
 var ClusterProperties []byte
+
+// ExportedServices is the definition of ExportedService, for a broker.
+//
+//go:embed broker.clusterset-dns.io_exportedservices.yaml
+var ExportedServices []byte
+
+// Members is the definition of Member, for a broker.
+//
+//go:embed broker.clusterset-dns.io_members.yaml
+var Members []byte

@@ -37,12 +37,17 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", cmd, err, out)
 		}
 	}
-	regenerate("crd", "paths=../about/...", "output:crd:dir="+dir)
-	same(t, "about.k8s.io_clusterproperties.yaml", filepath.Join(dir, "about.k8s.io_clusterproperties.yaml"))
-	for _, version := range []string{"v1alpha1", "v1beta1"} {
+	regenerate("crd", "paths=../about/...", "paths=../broker/...", "output:crd:dir="+dir)
+	for _, file := range []string{
+		"about.k8s.io_clusterproperties.yaml", "broker.clusterset-dns.io_exportedservices.yaml",
+		"broker.clusterset-dns.io_members.yaml",
+	} {
+		same(t, file, filepath.Join(dir, file))
+	}
+	for _, version := range []string{"about/v1alpha1", "about/v1beta1", "broker/v1alpha1"} {
 		out := filepath.Join(dir, version)
-		regenerate("object", "paths=../about/"+version, "output:object:dir="+out)
-		same(t, "../about/"+version+"/zz_generated.deepcopy.go", filepath.Join(out, "zz_generated.deepcopy.go"))
+		regenerate("object", "paths=../"+version, "output:object:dir="+out)
+		same(t, "../"+version+"/zz_generated.deepcopy.go", filepath.Join(out, "zz_generated.deepcopy.go"))
 	}
 }
 

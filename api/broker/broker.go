@@ -1,0 +1,86 @@
+// Package broker names what all that is written to a broker, or made from it, agrees on: the API group, object names,
+// labels, bounds, and which texts are valid in it.
+//
+// The functions are pure. The CRDs of the group refuse what these functions refuse, where a schema can say it.
+package broker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// GroupName is the API group of ExportedService and Member.
+const GroupName = "broker.clusterset-dns.io"
+
+// The labels of objects on the broker.
+const (
+	// LabelClusterID is on the broker namespace of a member and holds its cluster id. Nothing else says whose the
+	// objects in that namespace are.
+	LabelClusterID = GroupName + "/cluster-id"
+
+	// LabelSourceNamespace is on export records and their slices and holds the namespace of the exported service.
+	LabelSourceNamespace = GroupName + "/source-namespace"
+)
+
+// ManagedBy marks objects as ours: it is the value of app.kubernetes.io/managed-by or, on an EndpointSlice, of
+// endpointslice.kubernetes.io/managed-by.
+const ManagedBy = "controller.clusterset-dns.io"
+
+// LabelManagedBy is the label of every object but EndpointSlices that holds [ManagedBy].
+const LabelManagedBy = "app.kubernetes.io/managed-by"
+
+// HeartbeatName is the name of the Lease in the broker namespace of a member.
+const HeartbeatName = "heartbeat"
+
+// The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
+const (
+	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.
+	AnnotationUseVIP = "lighthouse.submariner.io/use-clusterset-ip"
+
+	// AnnotationAllocatedBy on a ServiceImport is the id of the cluster that allocated its clusterset IP.
+	AnnotationAllocatedBy = "lighthouse.submariner.io/clusterset-ip-allocated-by"
+)
+
+// Bounds of what an export record and its slices may hold. Whatever is beyond them is refused whole.
+const (
+	MaxPorts     = 100  // of one export record, and of one slice
+	MaxEndpoints = 1000 // of one slice
+	MaxAddresses = 100  // of one endpoint
+	MaxMetadata  = 64   // exported labels, and likewise exported annotations, of one export record
+	MaxKey       = 317  // octets of the key of a label or annotation: a prefix of 253, a slash, a name of 63
+	MaxValue     = 4096 // octets of the value of an annotation
+	MaxCIDRs     = 64   // pod CIDRs, and likewise service CIDRs, of one member
+)
+
+// maxPrefix is how many octets of a prefix count in [NamespaceName]: with "-" and 16 digits it stays one label.
+const maxPrefix = 40
+
+// RecordName is the name of the export record of a service: "<name>.<namespace>". It is unambiguous, as neither part
+// contains a dot.
+func RecordName(namespace, name string) string { return name + "." + namespace }
+
+// SliceName is the name on the broker of the slice that stands for source: "<name>.<namespace>.<hash>" of the service,
+// where the hash is 16 hex digits of SHA-256.
+//
+// source is the name of a slice in the exporting cluster, or what [ServiceIPSource] returns.
+func SliceName(namespace, name, source string) string {
+	return RecordName(namespace, name) + "." + Hash(16, source)
+}
+
+// ServiceIPSource is the source for [SliceName] of the slice that holds the cluster IP of one family. No slice has such
+// a name, since it contains a slash.
+func ServiceIPSource(family string) string { return "service-ip/" + family }
+
+// NamespaceName is the name of the broker namespace of a member: the first 40 octets of prefix, "-" and 16 hex digits of
+// the SHA-256 of its cluster id. A cluster id may contain a dot and be as long as a label, so it cannot be part of it.
+func NamespaceName(prefix, clusterID string) string {
+	return prefix[:min(len(prefix), maxPrefix)] + "-" + Hash(16, clusterID)
+}
+
+// Hash returns the first digits, at most 64, of the hexadecimal SHA-256 of parts. Equal digits mean equal parts, also
+// where one part ends and the next begins: no valid name contains the NUL octet that stands between them.
+func Hash(digits int, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])[:digits]
+}

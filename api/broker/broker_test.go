@@ -1,0 +1,75 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// Section 2: names are unambiguous and fit.
+func TestNames(t *testing.T) {
+	if a, b := broker.RecordName("c", "a-b"), broker.RecordName("b-c", "a"); a != "a-b.c" || b != "a.b-c" {
+		t.Errorf("names = %s and %s, want a-b.c and a.b-c", a, b)
+	}
+	long := strings.Repeat("x", 63)
+	if name := broker.SliceName(long, long, strings.Repeat("s", 253)); len(name) != 63+1+63+1+16 {
+		t.Errorf("slice name %s has %d octets, want 144", name, len(name))
+	}
+	seen := map[string]string{}
+	for _, source := range []string{"db-a", "db-b", broker.ServiceIPSource("IPv4"), broker.ServiceIPSource("IPv6"), "service-ip"} {
+		name := broker.SliceName("shop", "db", source)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%s and %s are both %s", source, other, name)
+		}
+		seen[name] = source
+	}
+	// SHA-256 of "abc" begins with ba7816bf8f01cfea (FIPS 180-2, appendix B.1).
+	if got, want := broker.NamespaceName("member", "abc"), "member-ba7816bf8f01cfea"; got != want {
+		t.Errorf("namespace = %s, want %s", got, want)
+	}
+	if got := broker.NamespaceName(long, "east.registry1"); len(got) != 57 || !broker.IsLabel(got) {
+		t.Errorf("namespace = %s, want a label of 57 octets", got)
+	}
+	if a, b := broker.Hash(16, "ab", "c"), broker.Hash(16, "a", "bc"); a == b {
+		t.Errorf("hash of ab,c and a,bc = %s, want two", a)
+	}
+}
+
+// Section 1 of the DNS rules; section 9.
+func TestValid(t *testing.T) {
+	long := strings.Repeat("x", 63)
+	for _, tt := range []struct {
+		name  string
+		valid func(string) bool
+		yes   []string
+		no    []string
+	}{
+		{"label", broker.IsLabel, []string{"a", "0", "a-b", long}, []string{"", "-a", "a-", "A", "a.b", "a_b", "ä", long + "x"}},
+		{"cluster id", broker.IsClusterID, []string{"a", "east.registry1", long, long[:31] + "." + long[:31]},
+			[]string{"", "a.b.c", "a.", ".a", "a..b", long + "x", long[:32] + "." + long[:31], "A"}},
+		{"label key", broker.IsLabelKey, []string{"a", "A_b.c", "example.org/a", strings.Repeat("a.", 126) + "b/" + long},
+			[]string{"", "/", "a/", "/a", "a/b/c", "Example.org/a", "a b", "-a", long + "x", strings.Repeat("a.", 126) + "bc/d"}},
+		{"label value", broker.IsLabelValue, []string{"", "a", "A_b.c", long}, []string{"a b", "-a", "a-", long + "x"}},
+		{"reserved key", broker.IsReservedKey,
+			[]string{"kubernetes.io/a", "a.kubernetes.io/b", "k8s.io/a", "clusterset-dns.io/a", "broker.clusterset-dns.io/a", "lighthouse.submariner.io/a"},
+			[]string{"a", "kubernetes.io", "mykubernetes.io/a", "example.org/kubernetes.io"}},
+		{"address", func(s string) bool { _, err := broker.ParseAddress(s); return err == nil },
+			[]string{"10.0.0.1", "192.168.0.1", "fd00::1", "2001:db8::1"},
+			[]string{"", "a", "10.0.0.1/8", "127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00::1%eth0",
+				"224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:10.0.0.1"}},
+		{"CIDR", func(s string) bool { _, err := broker.ParsePrefix(s); return err == nil },
+			[]string{"10.0.0.0/8", "fd00::/64", "10.0.0.1/32"}, []string{"", "10.0.0.0", "10.0.0.1/8", "::ffff:10.0.0.0/104", "10.0.0.0/33"}},
+	} {
+		for _, s := range tt.yes {
+			if !tt.valid(s) {
+				t.Errorf("%s %q refused", tt.name, s)
+			}
+		}
+		for _, s := range tt.no {
+			if tt.valid(s) {
+				t.Errorf("%s %q accepted", tt.name, s)
+			}
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Member is one cluster of the clusterset, as its admin made it known by joining; its name is the cluster id. Creating it
+// takes the id and the VIP CIDR (sections 2 and 7 of the controller's rules).
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name=Namespace,type=string,JSONPath=`.spec.namespace`
+// +kubebuilder:printcolumn:name=VIP CIDR,type=string,JSONPath=`.spec.vipCIDR`
+// +kubebuilder:printcolumn:name=Version,type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="the name of a Member is its cluster id: one RFC 1123 label, or two joined by a dot, of at most 63 octets"
+type Member struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is written by an admin alone.
+	Spec MemberSpec `json:"spec"`
+
+	// Status is written by the member alone.
+	//
+	// +optional
+	Status MemberStatus `json:"status,omitempty"`
+}
+
+// MemberSpec is what a member was admitted with.
+type MemberSpec struct {
+	// KubeSystemUID is the UID of the namespace kube-system: it tells this cluster from another that wants the same id.
+	//
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="another cluster needs another cluster id"
+	KubeSystemUID string `json:"kubeSystemUID"`
+
+	// Namespace is the broker namespace of the member: a prefix of at most 40 octets, "-" and 16 hex digits of the SHA-256
+	// of the cluster id.
+	//
+	// +kubebuilder:validation:MaxLength=57
+	// +kubebuilder:validation:Pattern=`^[a-z0-9][-a-z0-9]{0,39}-[0-9a-f]{16}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the namespace follows from the cluster id"
+	Namespace string `json:"namespace"`
+
+	// PodCIDRs are where the addresses of the member's pods lie, at most 64. Without them no pod's address is accepted.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 10.0.0.0/16, without bits of a host"
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// ServiceCIDRs are where the addresses of the member's services lie, at most 64.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 10.0.0.0/16, without bits of a host"
+	ServiceCIDRs []string `json:"serviceCIDRs,omitempty"`
+
+	// VIPCIDR is what the member allocates clusterset IPs from; it allocates none without it. Of two members whose
+	// networks overlap, the one that was created later has none.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as 243.0.0.0/16, without bits of a host"
+	VIPCIDR string `json:"vipCIDR,omitempty"`
+}
+
+// MemberStatus is what a member says about itself.
+type MemberStatus struct {
+	// Version is that of its controller.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Version string `json:"version,omitempty"`
+
+	// MergeOptions is a hash of the options that decide how exports are merged. Members whose hashes differ may see
+	// different imports of the same exports.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{16})?$`
+	MergeOptions string `json:"mergeOptions,omitempty"`
+}
+
+// MemberList is a list of Member objects.
+//
+// +kubebuilder:object:root=true
+type MemberList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Member `json:"items"`
+}

@@ -1,0 +1,246 @@
+package v1alpha1
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// Validate returns why an export record counts for nothing, or nil. It refuses all that the CRD refuses, as a broker may
+// have lost its CRD or have one of another version; but only the CRD can compare the name of the object with its contents.
+func (s *ExportedServiceSpec) Validate() error {
+	for _, check := range []func(*ExportedServiceSpec) error{
+		checkNames, checkPorts, checkPolicies, checkMetadata, checkFamilies, checkVIP,
+	} {
+		if err := check(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkNames(s *ExportedServiceSpec) error {
+	switch {
+	case !broker.IsLabel(s.Namespace):
+		return fmt.Errorf("namespace %s: want one RFC 1123 label", quote(s.Namespace))
+	case !broker.IsLabel(s.Name):
+		return fmt.Errorf("name %s: want one RFC 1123 label", quote(s.Name))
+	case s.Type != ClusterSetIP && s.Type != Headless:
+		return fmt.Errorf("type %s: want ClusterSetIP or Headless", quote(string(s.Type)))
+	case s.ExportCreated.IsZero():
+		return errors.New("exportCreated: want a time")
+	case s.ExportCreated.Year() < 0 || s.ExportCreated.Year() > 9999:
+		return fmt.Errorf("exportCreated in the year %d: want one that RFC 3339 can say", s.ExportCreated.Year())
+	case s.ExportGeneration < 0:
+		return fmt.Errorf("exportGeneration %d: want none below 0", s.ExportGeneration)
+	}
+	return nil
+}
+
+func checkPorts(s *ExportedServiceSpec) error {
+	if len(s.Ports) > broker.MaxPorts {
+		return fmt.Errorf("%d ports: want at most %d", len(s.Ports), broker.MaxPorts)
+	}
+	for i, p := range s.Ports {
+		switch {
+		case p.Name != "" && !broker.IsLabel(p.Name):
+			return fmt.Errorf("port name %s: want one RFC 1123 label", quote(p.Name))
+		case !isProtocol(p.Protocol):
+			return fmt.Errorf("protocol %s: want TCP, UDP or SCTP", quote(string(p.Protocol)))
+		case p.Port < 1 || p.Port > 65535:
+			return fmt.Errorf("port %d: want 1 to 65535", p.Port)
+		case p.AppProtocol != nil && !broker.IsLabelKey(*p.AppProtocol):
+			return fmt.Errorf("appProtocol %s: want a word, with or without the prefix of a domain", quote(*p.AppProtocol))
+		}
+		for _, q := range s.Ports[:i] {
+			if p.Name == q.Name || p.Protocol == q.Protocol && p.Port == q.Port {
+				return fmt.Errorf("ports %s and %s: want another name, and another protocol or number", q, p)
+			}
+		}
+	}
+	return nil
+}
+
+func isProtocol(p corev1.Protocol) bool {
+	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
+}
+
+func checkPolicies(s *ExportedServiceSpec) error {
+	switch s.SessionAffinity {
+	case "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP:
+	default:
+		return fmt.Errorf("session affinity %s: want None or ClientIP", quote(string(s.SessionAffinity)))
+	}
+	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		if t := *c.ClientIP.TimeoutSeconds; t < 1 || t > 86400 {
+			return fmt.Errorf("session affinity of %d s: want 1 to 86400", t)
+		}
+	}
+	if p := s.InternalTrafficPolicy; p != nil && *p != corev1.ServiceInternalTrafficPolicyCluster &&
+		*p != corev1.ServiceInternalTrafficPolicyLocal {
+		return fmt.Errorf("internal traffic policy %s: want Cluster or Local", quote(string(*p)))
+	}
+	if d := s.TrafficDistribution; d != nil && !broker.IsLabelKey(*d) {
+		return fmt.Errorf("traffic distribution %s: want a word, with or without the prefix of a domain", quote(*d))
+	}
+	return nil
+}
+
+func checkMetadata(s *ExportedServiceSpec) error {
+	if len(s.Labels) > broker.MaxMetadata || len(s.Annotations) > broker.MaxMetadata {
+		return fmt.Errorf("%d labels and %d annotations: want at most %d of each",
+			len(s.Labels), len(s.Annotations), broker.MaxMetadata)
+	}
+	keys := make(map[string]bool)
+	for _, l := range s.Labels {
+		if !broker.IsLabelValue(l.Value) {
+			return fmt.Errorf("label value %s: want at most 63 letters, digits, '-', '_' and '.'", quote(l.Value))
+		}
+		if err := checkKey(l.Key, keys); err != nil {
+			return err
+		}
+	}
+	clear(keys)
+	for _, a := range s.Annotations {
+		if utf8.RuneCountInString(a.Value) > broker.MaxValue {
+			return fmt.Errorf("annotation %s: want a value of at most %d characters", quote(a.Key), broker.MaxValue)
+		}
+		if err := checkKey(a.Key, keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKey(key string, seen map[string]bool) error {
+	switch {
+	case !broker.IsLabelKey(key):
+		return fmt.Errorf("key %s: want that of a label or annotation", quote(key))
+	case broker.IsReservedKey(key):
+		return fmt.Errorf("key %s: want one without a reserved prefix", quote(key))
+	case seen[key]:
+		return fmt.Errorf("key %s: want it once", quote(key))
+	}
+	seen[key] = true
+	return nil
+}
+
+func checkFamilies(s *ExportedServiceSpec) error {
+	if len(s.IPFamilies) < 1 || len(s.IPFamilies) > 2 {
+		return fmt.Errorf("%d IP families: want one or two", len(s.IPFamilies))
+	}
+	for i, f := range s.IPFamilies {
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol || slices.Contains(s.IPFamilies[:i], f) {
+			return fmt.Errorf("IP family %s: want IPv4 or IPv6, each once", quote(string(f)))
+		}
+	}
+	return checkIPs(s.ClusterIPs)
+}
+
+func checkVIP(s *ExportedServiceSpec) error {
+	if s.VIP == nil {
+		return nil
+	}
+	return s.VIP.Validate()
+}
+
+// Validate returns why a VIP counts for nothing, or nil.
+func (v *VIP) Validate() error {
+	if allocated := len(v.IPs) > 0; allocated != (v.AllocatedBy != "") || allocated != (v.At != nil) {
+		return errors.New("vip: want ips, allocatedBy and at together")
+	}
+	if v.AllocatedBy != "" && !broker.IsClusterID(v.AllocatedBy) {
+		return fmt.Errorf("vip allocated by %s: want a cluster id", quote(v.AllocatedBy))
+	}
+	if v.At != nil && (v.At.IsZero() || v.At.Year() < 0 || v.At.Year() > 9999) {
+		return errors.New("vip: want a time that RFC 3339 can say")
+	}
+	return checkIPs(v.IPs)
+}
+
+// checkIPs refuses anything but at most one usable address of each family, in canonical form.
+func checkIPs(ips []string) error {
+	if len(ips) > 2 {
+		return fmt.Errorf("%d addresses: want at most one for each family", len(ips))
+	}
+	var first netip.Addr
+	for i, s := range ips {
+		addr, err := broker.ParseAddress(s)
+		switch {
+		case err != nil:
+			return err
+		case addr.String() != s:
+			return fmt.Errorf("address %s: want it as %s", quote(s), addr)
+		case i == 1 && addr.Is4() == first.Is4():
+			return fmt.Errorf("addresses %s and %s: want at most one for each family", first, addr)
+		}
+		first = addr
+	}
+	return nil
+}
+
+// Validate returns why a Member counts for nothing, or nil. Beyond what the CRD refuses, the namespace has to end in the
+// hash of the cluster id.
+func (m *Member) Validate() error {
+	switch {
+	case !broker.IsClusterID(m.Name):
+		return fmt.Errorf("member %s: want a cluster id, one RFC 1123 label, or two joined by one dot", quote(m.Name))
+	case !isUID(m.Spec.KubeSystemUID):
+		return fmt.Errorf("kube-system UID %s: want a lower-case UUID", quote(m.Spec.KubeSystemUID))
+	case len(m.Spec.PodCIDRs) > broker.MaxCIDRs || len(m.Spec.ServiceCIDRs) > broker.MaxCIDRs:
+		return fmt.Errorf("%d pod CIDRs and %d service CIDRs: want at most %d of each",
+			len(m.Spec.PodCIDRs), len(m.Spec.ServiceCIDRs), broker.MaxCIDRs)
+	}
+	hash := broker.NamespaceName("", m.Name)
+	prefix, ok := strings.CutSuffix(m.Spec.Namespace, hash)
+	if !ok || !broker.IsLabel(m.Spec.Namespace) || broker.NamespaceName(prefix, m.Name) != m.Spec.Namespace {
+		return fmt.Errorf("namespace %s: want a prefix of 1 to 40 octets and %s", quote(m.Spec.Namespace), hash)
+	}
+	cidrs := slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs)
+	if m.Spec.VIPCIDR != "" {
+		cidrs = append(cidrs, m.Spec.VIPCIDR)
+	}
+	for _, c := range cidrs {
+		if _, err := broker.ParsePrefix(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isUID(s string) bool {
+	groups := strings.Split(s, "-")
+	if len(s) != 36 || len(groups) != 5 || strings.Trim(s, "0123456789abcdef-") != "" {
+		return false
+	}
+	for i, digits := range []int{8, 4, 4, 4, 12} {
+		if len(groups[i]) != digits {
+			return false
+		}
+	}
+	return true
+}
+
+// String shows a port as "http/TCP/80", or "TCP/80" if it has no name.
+func (p ServicePort) String() string {
+	text := fmt.Sprintf("%s/%d", p.Protocol, p.Port)
+	if p.Name != "" {
+		text = p.Name + "/" + text
+	}
+	return text
+}
+
+// quote shows a value that came from elsewhere, cut so that it cannot flood a log.
+func quote(s string) string {
+	if len(s) > 80 {
+		s = strings.ToValidUTF8(s[:80], "") + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}

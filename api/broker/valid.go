@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// IsLabel reports whether s is a lower-case RFC 1123 label: 1 to 63 letters, digits and, not at an end, hyphens.
+func IsLabel(s string) bool {
+	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] != '-' && !isLowerAlnum(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsClusterID reports whether s is a cluster id: one RFC 1123 label, or two joined by one dot, of at most 63 octets
+// (KEP-2149; section 1 of the DNS rules).
+func IsClusterID(s string) bool {
+	first, second, dotted := strings.Cut(s, ".")
+	return len(s) <= 63 && IsLabel(first) && (!dotted || IsLabel(second))
+}
+
+// IsLabelKey reports whether s can be the key of a label or annotation, with or without a prefix.
+func IsLabelKey(s string) bool {
+	prefix, name, prefixed := strings.Cut(s, "/")
+	if !prefixed {
+		return isQualified(s)
+	}
+	return isSubdomain(prefix) && isQualified(name)
+}
+
+// IsLabelValue reports whether s can be the value of a label.
+func IsLabelValue(s string) bool { return s == "" || isQualified(s) }
+
+// IsReservedKey reports whether the key of a label or annotation has a meaning to Kubernetes, to Lighthouse or to us.
+// Such keys do not travel: one would let an exporter act in the name of a controller of every importing cluster.
+func IsReservedKey(key string) bool {
+	prefix, _, prefixed := strings.Cut(key, "/")
+	if !prefixed {
+		return false
+	}
+	for _, domain := range []string{"kubernetes.io", "k8s.io", "clusterset-dns.io", "submariner.io"} {
+		if prefix == domain || strings.HasSuffix(prefix, "."+domain) {
+			return true
+		}
+	}
+	return false
+}
+
+// ParseAddress returns the address that s says, or an error if a service must not have it: section 9 of the controller's
+// rules, section 1 of the DNS rules. A name never points a client at itself, at its link, at a group, or at an IPv4
+// address in disguise.
+func ParseAddress(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return netip.Addr{}, fmt.Errorf("address %.80q: want an IP address", s)
+	case addr.Zone() != "":
+		return netip.Addr{}, fmt.Errorf("address %.80q: want one without a zone", s)
+	case addr.Is4In6():
+		return netip.Addr{}, fmt.Errorf("address %.80q: want no IPv4-mapped one", s)
+	case !addr.IsGlobalUnicast():
+		return netip.Addr{}, fmt.Errorf("address %.80q: want a unicast one that is neither loopback nor link-local", s)
+	}
+	return addr, nil
+}
+
+// ParsePrefix returns the network that s says, in the one spelling in which no bit of a host is set.
+func ParsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() || p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("CIDR %.80q: want a network such as 10.0.0.0/16, without bits of a host", s)
+	}
+	return p, nil
+}
+
+// isQualified reports whether s is the name part of a label key, which is also the form of a label value.
+func isQualified(s string) bool {
+	if s == "" || len(s) > 63 || !isAlnum(s[0]) || !isAlnum(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlnum(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// isSubdomain reports whether s is a list of lower-case labels of at most 253 octets.
+func isSubdomain(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !IsLabel(label) {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlnum(c byte) bool { return isLowerAlnum(c) || 'A' <= c && c <= 'Z' }
+
+func isLowerAlnum(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }

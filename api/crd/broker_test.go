@@ -1,0 +1,342 @@
+package crd_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+// TestBroker installs the definitions on a real API server. What it refuses the code must refuse too, and the other way
+// round, lest a record lands on the broker that every member ignores.
+func TestBroker(t *testing.T) {
+	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ExportedServices, crd.Members}})
+	client := brokerClient(t, c)
+
+	t.Run("export record round trip", func(t *testing.T) {
+		for name, e := range map[string]*v1alpha1.ExportedService{"full": fullExport(), "least": leastExport()} {
+			want := e.DeepCopy()
+			if err := e.Spec.Validate(); err != nil {
+				t.Errorf("%s: %v, want it accepted by the code", name, err)
+			}
+			var got v1alpha1.ExportedService
+			if err := brokerPost(t, client, "exportedservices", e).Into(&got); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !reflect.DeepEqual(got.Spec, want.Spec) {
+				t.Errorf("%s: spec = %+v, want %+v", name, got.Spec, want.Spec)
+			}
+		}
+	})
+	t.Run("export record refused", func(t *testing.T) {
+		for _, tt := range badExports {
+			e := fullExport()
+			tt.spoil(e)
+			if tt.keepName {
+				e.Name = broker.RecordName(e.Spec.Namespace, e.Spec.Name)
+			}
+			brokerRefuses(t, client, "exportedservices", tt.name, tt.field, e)
+			if err := e.Spec.Validate(); err == nil && !tt.schemaOnly {
+				t.Errorf("%s: accepted by the code, refused by the schema", tt.name)
+			}
+		}
+	})
+	t.Run("member", func(t *testing.T) { testMember(t, client) })
+}
+
+func brokerClient(t *testing.T, c *controlplane.ControlPlane) *rest.RESTClient {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	config := c.Config()
+	config.GroupVersion, config.APIPath, config.QPS = &v1alpha1.GroupVersion, "/apis", -1
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func brokerPost(t *testing.T, c *rest.RESTClient, resource string, o metav1.Object) rest.Result {
+	t.Helper()
+	r := c.Post().Resource(resource).Body(o.(runtime.Object))
+	if resource == "exportedservices" {
+		r = r.Namespace(metav1.NamespaceDefault)
+	}
+	return r.Do(t.Context())
+}
+
+func brokerRefuses(t *testing.T, c *rest.RESTClient, resource, name, field string, o metav1.Object) {
+	t.Helper()
+	err := brokerPost(t, c, resource, o).Error()
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) {
+		t.Errorf("%s: %v, want %s refused", name, err, field)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func at(hour int) metav1.Time {
+	return metav1.NewTime(time.Date(2026, 3, 1, hour, 0, 0, 0, time.Local))
+}
+
+func leastExport() *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		ObjectMeta: named("a-b.c"),
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: "c", Name: "a-b", Type: v1alpha1.Headless, ExportCreated: at(1),
+			IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol},
+		},
+	}
+}
+
+// fullExport has every field that section 2 names, at the limit where it has one.
+func fullExport() *v1alpha1.ExportedService {
+	e := &v1alpha1.ExportedService{
+		ObjectMeta: named(strings.Repeat("s", 63) + "." + strings.Repeat("n", 63)),
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: strings.Repeat("n", 63), Name: strings.Repeat("s", 63), Type: v1alpha1.ClusterSetIP,
+			SessionAffinity:          corev1.ServiceAffinityClientIP,
+			SessionAffinityConfig:    &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr[int32](86400)}},
+			InternalTrafficPolicy:    ptr(corev1.ServiceInternalTrafficPolicyLocal),
+			TrafficDistribution:      ptr("PreferSameZone"),
+			IPFamilies:               []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
+			PublishNotReadyAddresses: true,
+			ExportCreated:            at(1), ExportGeneration: 7,
+			VIP:        &v1alpha1.VIP{Wanted: true, IPs: []string{"243.0.0.1"}, AllocatedBy: "east.registry1", At: ptr(at(2))},
+			ClusterIPs: []string{"fd00:10:96::1", "10.96.0.1"},
+		},
+	}
+	for i := range broker.MaxPorts {
+		protocol := corev1.ProtocolTCP
+		if i%2 == 1 {
+			protocol = corev1.ProtocolUDP // the same number twice
+		}
+		e.Spec.Ports = append(e.Spec.Ports, v1alpha1.ServicePort{
+			Name: fmt.Sprintf("port-%d", i), Protocol: protocol, Port: int32(65535 - i/2), AppProtocol: ptr("example.org/h2c"),
+		})
+	}
+	e.Spec.Ports[0].Name = ""
+	for i := range broker.MaxMetadata {
+		key := fmt.Sprintf("%s.example.org/key-%02d", strings.Repeat("a", 63), i)
+		e.Spec.Labels = append(e.Spec.Labels, v1alpha1.Label{Key: key, Value: strings.Repeat("v", 63)})
+		e.Spec.Annotations = append(e.Spec.Annotations, v1alpha1.Annotation{Key: key, Value: strings.Repeat("ü", broker.MaxValue)})
+	}
+	return e
+}
+
+var badExports = []struct {
+	name       string
+	field      string // what the API server names
+	spoil      func(*v1alpha1.ExportedService)
+	keepName   bool // the name of the object follows the spec
+	schemaOnly bool // the code is not given the object's name
+}{
+	{name: "name of another service", field: "<spec.name>.<spec.namespace>", schemaOnly: true,
+		spoil: func(e *v1alpha1.ExportedService) { e.Name = "other." + e.Spec.Namespace }},
+	{name: "name of a service in another namespace", field: "<spec.name>.<spec.namespace>", schemaOnly: true,
+		spoil: func(e *v1alpha1.ExportedService) { e.Name = e.Spec.Name + ".other" }},
+	{name: "name and namespace exchanged", field: "<spec.name>.<spec.namespace>", schemaOnly: true,
+		spoil: func(e *v1alpha1.ExportedService) { e.Name = e.Spec.Namespace + "." + e.Spec.Name }},
+	{name: "dot in a service name", field: "spec.name", keepName: true,
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Name = "a.b" }},
+	{name: "dot in a namespace", field: "spec.namespace", keepName: true,
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Namespace = "a.b" }},
+	{name: "long name", field: "spec.name", keepName: true,
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Name = strings.Repeat("s", 64) }},
+	{name: "hyphen at the end", field: "spec.name",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Name = "a-" }},
+	{name: "no type", field: "spec.type", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Type = "" }},
+	{name: "type of a Service", field: "spec.type", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Type = "ExternalName" }},
+	{name: "101 ports", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Ports = append(e.Spec.Ports, v1alpha1.ServicePort{Name: "one-more", Protocol: corev1.ProtocolTCP, Port: 1})
+	}},
+	{name: "port 0", field: "port", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Port = 0 }},
+	{name: "port 65536", field: "port", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Port = 65536 }},
+	{name: "protocol", field: "protocol", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Protocol = "ICMP" }},
+	{name: "port name", field: "name", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = "Http" }},
+	{name: "port name twice", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = e.Spec.Ports[2].Name }},
+	{name: "two ports without a name", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = "" }},
+	{name: "protocol and number twice", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[2].Port = e.Spec.Ports[0].Port }},
+	{name: "appProtocol", field: "appProtocol", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].AppProtocol = ptr("a/b/c") }},
+	{name: "session affinity", field: "spec.sessionAffinity", spoil: func(e *v1alpha1.ExportedService) { e.Spec.SessionAffinity = "Cookie" }},
+	{name: "session affinity of 0 s", field: "timeoutSeconds", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr[int32](0)
+	}},
+	{name: "session affinity of more than a day", field: "timeoutSeconds", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr[int32](86401)
+	}},
+	{name: "internal traffic policy", field: "spec.internalTrafficPolicy", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicy("Near"))
+	}},
+	{name: "traffic distribution", field: "spec.trafficDistribution", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.TrafficDistribution = ptr("anything goes")
+	}},
+	{name: "65 labels", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Labels = append(e.Spec.Labels, v1alpha1.Label{Key: "one-more"})
+	}},
+	{name: "65 annotations", field: "spec.annotations", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Annotations = append(e.Spec.Annotations, v1alpha1.Annotation{Key: "one-more"})
+	}},
+	{name: "label twice", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[1].Key = e.Spec.Labels[0].Key }},
+	{name: "label key", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "-a" }},
+	{name: "label key of two slashes", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a/b/c" }},
+	{name: "long prefix", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Labels[0].Key = strings.Repeat("a.", 126) + "bc/d" // 254 octets
+	}},
+	{name: "label value", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Value = "a b" }},
+	{name: "long label value", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Value = strings.Repeat("a", 64) }},
+	{name: "long annotation", field: "spec.annotations", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Annotations[0].Value = strings.Repeat("a", broker.MaxValue+1)
+	}},
+	{name: "reserved: kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "kubernetes.io/service-name" }},
+	{name: "reserved: below kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a.b.kubernetes.io/c" }},
+	{name: "reserved: k8s.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "multicluster.x-k8s.io.k8s.io/a" }},
+	{name: "reserved: ours", field: "reserved", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Annotations[0].Key = "clusterset-dns.io/allowed-source-clusters"
+	}},
+	{name: "reserved: Lighthouse", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Annotations[0].Key = broker.AnnotationAllocatedBy }},
+	{name: "no family", field: "spec.ipFamilies", spoil: func(e *v1alpha1.ExportedService) { e.Spec.IPFamilies = []corev1.IPFamily{} }},
+	{name: "family twice", field: "spec.ipFamilies", spoil: func(e *v1alpha1.ExportedService) { e.Spec.IPFamilies[0] = e.Spec.IPFamilies[1] }},
+	{name: "family", field: "spec.ipFamilies", spoil: func(e *v1alpha1.ExportedService) { e.Spec.IPFamilies[0] = "IPv5" }},
+	{name: "no time of creation", field: "spec.exportCreated", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ExportCreated = metav1.Time{} }},
+	{name: "negative generation", field: "spec.exportGeneration", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ExportGeneration = -1 }},
+	{name: "VIP without allocator", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.AllocatedBy = "" }},
+	{name: "VIP without time", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.At = nil }},
+	{name: "allocator without VIP", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs = nil }},
+	{name: "VIP of three labels", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.AllocatedBy = "a.b.c" }},
+	{name: "three VIPs", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs = []string{"243.0.0.1", "fd00::1", "243.0.0.2"} }},
+	{name: "two VIPs of a family", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs = []string{"243.0.0.1", "243.0.0.2"} }},
+	{name: "VIP: text", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "localhost" }},
+	{name: "VIP: loopback", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "127.0.0.1" }},
+	{name: "VIP: link-local", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "169.254.169.254" }},
+	{name: "VIP: multicast", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "ff02::1" }},
+	{name: "VIP: unspecified", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "::" }},
+	{name: "VIP: broadcast", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "255.255.255.255" }},
+	{name: "VIP: IPv4-mapped", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "::ffff:10.0.0.1" }},
+	{name: "VIP: zone", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "fd00::1%eth0" }},
+	{name: "VIP: another spelling", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "fd00:0::1" }},
+	{name: "cluster IP", field: "spec.clusterIPs", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ClusterIPs[0] = "None" }},
+	{name: "two cluster IPs of a family", field: "spec.clusterIPs", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ClusterIPs[0] = "10.96.0.2" }},
+}
+
+const kubeSystem = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+
+func newMember(id string) *v1alpha1.Member {
+	return &v1alpha1.Member{
+		ObjectMeta: named(id),
+		Spec: v1alpha1.MemberSpec{
+			KubeSystemUID: kubeSystem, Namespace: broker.NamespaceName(strings.Repeat("p", 50), id),
+			PodCIDRs: []string{"10.1.0.0/16", "fd00:10:1::/48"}, ServiceCIDRs: []string{"10.96.0.0/16"}, VIPCIDR: "243.0.0.0/16",
+		},
+	}
+}
+
+func testMember(t *testing.T, client *rest.RESTClient) {
+	for _, id := range []string{"east", "east.registry1", strings.Repeat("c", 63), "0"} {
+		m := newMember(id)
+		if err := m.Validate(); err != nil {
+			t.Errorf("%s: %v, want it accepted by the code", id, err)
+		}
+		var got v1alpha1.Member
+		if err := brokerPost(t, client, "members", m.DeepCopy()).Into(&got); err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if !reflect.DeepEqual(got.Spec, m.Spec) {
+			t.Errorf("%s: spec = %+v, want %+v", id, got.Spec, m.Spec)
+		}
+	}
+	for _, tt := range badMembers {
+		m := newMember("west")
+		tt.spoil(m)
+		brokerRefuses(t, client, "members", tt.name, tt.field, m)
+		if err := m.Validate(); err == nil {
+			t.Errorf("%s: accepted by the code, refused by the schema", tt.name)
+		}
+	}
+	other := newMember("west")
+	other.Spec.Namespace = broker.NamespaceName("p", "east")
+	if err := other.Validate(); err == nil {
+		t.Errorf("namespace %s of %s: accepted by the code, want the hash of the id checked", other.Spec.Namespace, other.Name)
+	}
+	testMemberStatus(t, client)
+	testMemberUpdate(t, client)
+}
+
+var badMembers = []struct {
+	name, field string
+	spoil       func(*v1alpha1.Member)
+}{
+	{"three labels", "cluster id", func(m *v1alpha1.Member) { m.Name = "a.b.c" }},
+	{"64 octets", "cluster id", func(m *v1alpha1.Member) { m.Name = strings.Repeat("c", 32) + "." + strings.Repeat("c", 31) }},
+	{"no UID", "spec.kubeSystemUID", func(m *v1alpha1.Member) { m.Spec.KubeSystemUID = "" }},
+	{"UID", "spec.kubeSystemUID", func(m *v1alpha1.Member) { m.Spec.KubeSystemUID = "kube-system" }},
+	{"namespace without a hash", "spec.namespace", func(m *v1alpha1.Member) { m.Spec.Namespace = "west" }},
+	{"namespace without a prefix", "spec.namespace", func(m *v1alpha1.Member) { m.Spec.Namespace = broker.NamespaceName("", "west") }},
+	{"prefix of 41 octets", "spec.namespace", func(m *v1alpha1.Member) {
+		m.Spec.Namespace = strings.Repeat("p", 41) + broker.NamespaceName("", "west")
+	}},
+	{"pod CIDR: text", "spec.podCIDRs", func(m *v1alpha1.Member) { m.Spec.PodCIDRs[0] = "pods" }},
+	{"pod CIDR: address", "spec.podCIDRs", func(m *v1alpha1.Member) { m.Spec.PodCIDRs[0] = "10.1.0.0" }},
+	{"pod CIDR: bits of a host", "spec.podCIDRs", func(m *v1alpha1.Member) { m.Spec.PodCIDRs[0] = "10.1.0.1/16" }},
+	{"pod CIDR: IPv4-mapped", "spec.podCIDRs", func(m *v1alpha1.Member) { m.Spec.PodCIDRs[0] = "::ffff:10.0.0.0/104" }},
+	{"65 pod CIDRs", "spec.podCIDRs", func(m *v1alpha1.Member) {
+		m.Spec.PodCIDRs = nil
+		for i := range broker.MaxCIDRs + 1 {
+			m.Spec.PodCIDRs = append(m.Spec.PodCIDRs, fmt.Sprintf("10.%d.0.0/16", i))
+		}
+	}},
+	{"service CIDR", "spec.serviceCIDRs", func(m *v1alpha1.Member) { m.Spec.ServiceCIDRs[0] = "10.96.0.0/33" }},
+	{"VIP CIDR", "spec.vipCIDR", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.1/16" }},
+}
+
+// A member has rights to the status alone; a write there must not change the spec, nor the other way round.
+func testMemberStatus(t *testing.T, client *rest.RESTClient) {
+	patch := `{"spec":{"vipCIDR":"243.9.0.0/16"},"status":{"version":"v1.2.3","mergeOptions":"0123456789abcdef"}}`
+	var got v1alpha1.Member
+	err := client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
+		Body([]byte(patch)).Do(t.Context()).Into(&got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", MergeOptions: "0123456789abcdef"}); got.Status != want {
+		t.Errorf("status = %+v, want %+v", got.Status, want)
+	}
+	if got.Spec.VIPCIDR != "243.0.0.0/16" {
+		t.Errorf("VIP CIDR = %s after a write to the status, want it as it was", got.Spec.VIPCIDR)
+	}
+	err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
+		Body([]byte(`{"status":{"mergeOptions":"all"}}`)).Do(t.Context()).Error()
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("status.mergeOptions: %v, want it refused", err)
+	}
+}
+
+func testMemberUpdate(t *testing.T, client *rest.RESTClient) {
+	for _, patch := range []string{
+		`{"spec":{"kubeSystemUID":"00000000-8b86-d011-b42d-00cf4fc964ff"}}`,
+		`{"spec":{"namespace":"other-0123456789abcdef"}}`,
+	} {
+		err := client.Patch(types.MergePatchType).Resource("members").Name("east").Body([]byte(patch)).Do(t.Context()).Error()
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v, want it refused", patch, err)
+		}
+	}
+}

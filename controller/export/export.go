@@ -1,0 +1,302 @@
+// Package export makes of a ServiceExport, its Service and its EndpointSlices what the broker is told about them (sections 2
+// and 3 of the controller's rules).
+//
+// It is pure: the same objects give the same export record and slices. It never touches its input.
+package export
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// Options say how, and whether, the cluster exports.
+type Options struct {
+	// ClusterID is that of the cluster; "" while it is no member of a clusterset.
+	ClusterID string
+	// BrokerNamespace is the namespace of the member on the broker.
+	BrokerNamespace string
+	// Namespace says whether services of the namespace of the export may leave the cluster.
+	Namespace NamespacePolicy
+	// Endpoints says what the slices hold.
+	Endpoints Endpoints
+	// VIP is there with "vip cidr".
+	VIP *VIP
+}
+
+// NamespacePolicy says whether services of a namespace may be exported. The zero value refuses.
+type NamespacePolicy uint8
+
+// The policies for a namespace.
+const (
+	NotAllowed  NamespacePolicy = iota // by import_namespaces and the names that are denied by default
+	Allowed                            //
+	Terminating                        // it is being deleted
+)
+
+// Endpoints says what the exported slices hold.
+type Endpoints string
+
+// The values of "endpoints". The default, also if empty, is PodIP.
+const (
+	PodIP     Endpoints = "pod_ip"     // what the source slices hold (KEP-1645, second Lighthouse document)
+	ServiceIP Endpoints = "service_ip" // the cluster IPs of the Service (first Lighthouse document); Headless as PodIP
+)
+
+// A VIP is what decides about the clusterset IP of an export.
+type VIP struct {
+	// Wanted is what holds where the ServiceExport has no annotation that says otherwise.
+	Wanted bool
+	// Allocation is what the record is to hold: what this cluster allocated, or the copy of another's. Only its ips,
+	// allocatedBy and at count.
+	Allocation *v1alpha1.VIP
+}
+
+// The reasons of the condition Valid that the MCS API has no name for (section 6).
+const (
+	ReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
+	ReasonNotMember           mcsv1beta1.ServiceExportConditionReason = "NotMember"
+)
+
+// A Result is what becomes of one ServiceExport. It shares no memory with what it was made from.
+type Result struct {
+	// Record is the export record; nil if the service is not exported, and whatever the broker has of it is to go.
+	Record *v1alpha1.ExportedService
+	// Slices are those for the broker, sorted by name.
+	Slices []*discoveryv1.EndpointSlice
+	// Local are the same for this cluster's own import: their endpoints keep nodeName.
+	Local []*discoveryv1.EndpointSlice
+	// Reason and Message are those of the condition Valid, which is true if the reason is Valid.
+	Reason  mcsv1beta1.ServiceExportConditionReason
+	Message string
+	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
+	Failed string
+	// Dropped says, one sentence each and sorted, what was asked for and is not exported.
+	Dropped []string
+}
+
+// Valid is the condition of the ServiceExport. Its LastTransitionTime is for the writer, who knows what was there before.
+func (r Result) Valid(generation int64) metav1.Condition {
+	status := metav1.ConditionFalse
+	if r.Reason == mcsv1beta1.ServiceExportReasonValid {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{
+		Type: string(mcsv1beta1.ServiceExportConditionValid), Status: status, ObservedGeneration: generation,
+		Reason: string(r.Reason), Message: r.Message,
+	}
+}
+
+// From returns what is exported for exp. service and sources are what the cluster has under its name: the Service, or nil,
+// and the EndpointSlices of that Service.
+//
+// An export that is being deleted comes to nothing, like one that is not valid.
+func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*discoveryv1.EndpointSlice, o Options) Result {
+	r := Result{}
+	r.Reason, r.Message = valid(exp, service, o)
+	if r.Reason != mcsv1beta1.ServiceExportReasonValid || exp.DeletionTimestamp != nil {
+		return r
+	}
+	x := &exporter{exp: exp, service: service, o: o}
+	spec := x.spec()
+	if err := spec.Validate(); err != nil {
+		r.Failed = fmt.Sprintf("The Service cannot be described to other clusters: %s.", err)
+		return r
+	}
+	r.Record = x.record(spec)
+	r.Local = x.slices(ours(service, sources))
+	for _, s := range r.Local {
+		r.Slices = append(r.Slices, trim(s))
+	}
+	slices.Sort(x.dropped)
+	r.Dropped = x.dropped
+	return r
+}
+
+// valid returns reason and message of the condition Valid. What no other change of the export could mend comes first.
+func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (mcsv1beta1.ServiceExportConditionReason, string) {
+	switch {
+	case !broker.IsClusterID(o.ClusterID):
+		return ReasonNotMember, "This cluster is not a member of a clusterset: join it first."
+	case o.Namespace == Terminating:
+		return ReasonNamespaceNotAllowed, fmt.Sprintf("Namespace %q is being deleted.", exp.Namespace)
+	case o.Namespace != Allowed:
+		return ReasonNamespaceNotAllowed, fmt.Sprintf(
+			"Services of namespace %q may not be exported: move the service, or have import_namespaces allow it.", exp.Namespace)
+	case service == nil || service.DeletionTimestamp != nil:
+		return mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
+			"There is no Service %q in namespace %q: create it, or delete the export.", exp.Name, exp.Namespace)
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"A Service of type ExternalName cannot be exported: create one in each cluster instead."
+	case service.Labels[broker.LabelManagedBy] == broker.ManagedBy:
+		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"This Service is derived from an import: export the Services that the import stands for."
+	}
+	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
+}
+
+// ours returns the slices that are the service's and not made from an import, sorted by name.
+func ours(service *corev1.Service, sources []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	var own []*discoveryv1.EndpointSlice
+	for _, s := range sources {
+		if s != nil && s.Namespace == service.Namespace && s.Labels[discoveryv1.LabelServiceName] == service.Name &&
+			s.Labels[discoveryv1.LabelManagedBy] != broker.ManagedBy {
+			own = append(own, s)
+		}
+	}
+	slices.SortFunc(own, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return own
+}
+
+// An exporter makes the objects of one export.
+type exporter struct {
+	exp     *mcsv1beta1.ServiceExport
+	service *corev1.Service
+	o       Options
+	dropped []string
+}
+
+func (x *exporter) drop(format string, args ...any) {
+	x.dropped = append(x.dropped, fmt.Sprintf(format, args...))
+}
+
+func (x *exporter) headless() bool { return x.service.Spec.ClusterIP == corev1.ClusterIPNone }
+
+func (x *exporter) record(spec v1alpha1.ExportedServiceSpec) *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.o.BrokerNamespace, Name: broker.RecordName(spec.Namespace, spec.Name), Labels: x.labels(),
+		},
+		Spec: spec,
+	}
+}
+
+// labels are those by which watches of the broker select, and its admission policies check who writes.
+func (x *exporter) labels() map[string]string {
+	return map[string]string{
+		mcsv1beta1.LabelServiceName:   x.service.Name,
+		mcsv1beta1.LabelSourceCluster: x.o.ClusterID,
+		broker.LabelSourceNamespace:   x.service.Namespace,
+	}
+}
+
+// spec returns what the record says.
+func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
+	from := &x.service.Spec
+	spec := v1alpha1.ExportedServiceSpec{
+		Namespace:                x.service.Namespace,
+		Name:                     x.service.Name,
+		Type:                     v1alpha1.ClusterSetIP,
+		Ports:                    x.ports(),
+		SessionAffinity:          cmp.Or(from.SessionAffinity, corev1.ServiceAffinityNone),
+		SessionAffinityConfig:    from.SessionAffinityConfig.DeepCopy(),
+		InternalTrafficPolicy:    clone(from.InternalTrafficPolicy),
+		TrafficDistribution:      clone(from.TrafficDistribution),
+		Labels:                   x.exportedLabels(),
+		Annotations:              x.exportedAnnotations(),
+		IPFamilies:               x.families(),
+		PublishNotReadyAddresses: from.PublishNotReadyAddresses,
+		ExportCreated:            x.exp.CreationTimestamp,
+		ExportGeneration:         x.exp.Generation,
+		VIP:                      x.vip(),
+	}
+	if x.headless() {
+		spec.Type = v1alpha1.Headless
+		return spec
+	}
+	for _, addr := range x.clusterIPs() {
+		spec.ClusterIPs = append(spec.ClusterIPs, addr.String())
+	}
+	return spec
+}
+
+func (x *exporter) ports() []v1alpha1.ServicePort {
+	var ports []v1alpha1.ServicePort
+	for _, p := range x.service.Spec.Ports {
+		ports = append(ports, v1alpha1.ServicePort{
+			Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), AppProtocol: clone(p.AppProtocol), Port: p.Port,
+		})
+	}
+	return ports
+}
+
+// families returns those of the Service. An API server without IPv6DualStack leaves them out; they then follow from the
+// cluster IP.
+func (x *exporter) families() []corev1.IPFamily {
+	if families := x.service.Spec.IPFamilies; len(families) > 0 {
+		return slices.Clone(families)
+	}
+	var families []corev1.IPFamily
+	for _, addr := range x.clusterIPs() {
+		families = append(families, familyOf(addr))
+	}
+	if len(families) == 0 {
+		return []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	return families
+}
+
+// clusterIPs returns the addresses of the Service, at most one for each family.
+func (x *exporter) clusterIPs() []netip.Addr {
+	given := x.service.Spec.ClusterIPs
+	if len(given) == 0 {
+		given = []string{x.service.Spec.ClusterIP}
+	}
+	var addrs []netip.Addr
+	for _, s := range given {
+		addr, err := broker.ParseAddress(s)
+		if err != nil || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }) {
+			continue
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
+
+func familyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// vip returns what the record says about a clusterset IP: the annotation of the export says more than the flag of the
+// cluster (second Lighthouse document, "Creating ServiceExport").
+func (x *exporter) vip() *v1alpha1.VIP {
+	if x.o.VIP == nil || x.headless() {
+		return nil
+	}
+	v := &v1alpha1.VIP{Wanted: x.o.VIP.Wanted}
+	if text, annotated := x.exp.Annotations[broker.AnnotationUseVIP]; annotated {
+		wanted, err := strconv.ParseBool(text)
+		if err == nil {
+			v.Wanted = wanted
+		} else {
+			x.drop("Annotation %q is %.80q: want true or false.", broker.AnnotationUseVIP, text)
+		}
+	}
+	if a := x.o.VIP.Allocation; a != nil && len(a.IPs) > 0 {
+		v.IPs, v.AllocatedBy, v.At = slices.Clone(a.IPs), a.AllocatedBy, a.At.DeepCopy()
+	}
+	return v
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}

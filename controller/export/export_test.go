@@ -1,0 +1,367 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+var created = metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+
+func options() Options {
+	return Options{ClusterID: "east.r1", BrokerNamespace: broker.NamespaceName("member", "east.r1"), Namespace: Allowed}
+}
+
+func newExport() *mcsv1beta1.ServiceExport {
+	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "db", CreationTimestamp: created, Generation: 4,
+		Labels: map[string]string{"not": "exported"}, Annotations: map[string]string{"not": "exported"},
+	}}
+}
+
+func newService() *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "db",
+			Labels: map[string]string{"not": "exported"}, Annotations: map[string]string{"not": "exported"},
+		},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd00:96::5"},
+			IPFamilies:      []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+			Ports:           []corev1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432, NodePort: 30000}},
+			SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
+		},
+	}
+}
+
+func newSlice(name string, family discoveryv1.AddressType, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name,
+			Labels: map[string]string{discoveryv1.LabelServiceName: "db", "not": "exported"},
+			Annotations: map[string]string{
+				corev1.EndpointsLastChangeTriggerTime: "2026-03-01T10:00:00Z", "not": "exported",
+			},
+		},
+		AddressType: family,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr("pg"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr[int32](15432)}},
+	}
+	for i, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{a}, Hostname: ptr(fmt.Sprintf("db-%d", i)), Zone: ptr("z1"), NodeName: ptr("n1"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)},
+			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: "db-0"},
+			Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z1"}}},
+		})
+	}
+	return s
+}
+
+func mustJSON(t testing.TB, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Sections 2 and 3: the record and a slice, whole.
+func TestFrom(t *testing.T) {
+	exp := newExport()
+	exp.Spec.ExportedLabels, exp.Spec.ExportedAnnotations = map[string]string{"b": "2", "a": "1"}, map[string]string{"c": "3"}
+	service, source := newService(), newSlice("db-x7k2p", discoveryv1.AddressTypeIPv4, "10.1.0.1")
+	before := mustJSON(t, []any{exp, service, source})
+	r := From(exp, service, []*discoveryv1.EndpointSlice{source}, options())
+
+	if c := r.Valid(4); c.Status != metav1.ConditionTrue || c.Reason != "Valid" || c.ObservedGeneration != 4 || len(r.Dropped) > 0 {
+		t.Errorf("condition = %+v, dropped %v, want Valid and nothing dropped", c, r.Dropped)
+	}
+	const labels = `"labels":{%s"broker.clusterset-dns.io/source-namespace":"shop",` +
+		`%s"multicluster.kubernetes.io/service-name":"db","multicluster.kubernetes.io/source-cluster":"east.r1"}`
+	ns := broker.NamespaceName("member", "east.r1")
+	want := `{"kind":"ExportedService","apiVersion":"broker.clusterset-dns.io/v1alpha1","metadata":{"name":"db.shop","namespace":"` + ns + `",` +
+		fmt.Sprintf(labels, "", "") + `},"spec":{"namespace":"shop","name":"db","type":"ClusterSetIP",` +
+		`"ports":[{"name":"pg","protocol":"TCP","port":5432}],"sessionAffinity":"None","internalTrafficPolicy":"Cluster",` +
+		`"labels":[{"key":"a","value":"1"},{"key":"b","value":"2"}],"annotations":[{"key":"c","value":"3"}],` +
+		`"ipFamilies":["IPv4","IPv6"],"exportCreated":"2026-03-01T09:00:00Z","exportGeneration":4,"clusterIPs":["10.96.0.5","fd00:96::5"]}}`
+	if got := mustJSON(t, r.Record); got != want {
+		t.Errorf("record = %s\nwant %s", got, want)
+	}
+	wantSlice := `{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"db.shop.` + broker.Hash(16, "db-x7k2p") +
+		`","namespace":"` + ns + `",` + fmt.Sprintf(labels, "", `"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io",`) + `,` +
+		`"annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T10:00:00Z"}},"addressType":"IPv4",` +
+		`"endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"hostname":"db-0"%s,"zone":"z1"}],` +
+		`"ports":[{"name":"pg","protocol":"TCP","port":15432}]}`
+	if got, want := mustJSON(t, r.Slices[0]), fmt.Sprintf(wantSlice, ""); got != want {
+		t.Errorf("slice = %s\nwant %s", got, want)
+	}
+	if got, want := mustJSON(t, r.Local[0]), fmt.Sprintf(wantSlice, `,"nodeName":"n1"`); got != want {
+		t.Errorf("local slice = %s\nwant %s", got, want)
+	}
+	r.Local[0].Endpoints[0].Addresses[0], *r.Slices[0].Ports[0].Name, r.Record.Spec.IPFamilies[0] = "changed", "changed", "changed"
+	if after := mustJSON(t, []any{exp, service, source}); after != before {
+		t.Errorf("input = %s after a change of the result, want %s", after, before)
+	}
+}
+
+// Section 3.1 and the first row of section 6: what cannot be exported says why, and withdraws record and slices.
+func TestValid(t *testing.T) {
+	now := metav1.Now()
+	for _, tt := range []struct {
+		name  string
+		spoil func(*mcsv1beta1.ServiceExport, *corev1.Service, *Options)
+		none  bool // no Service
+		want  string
+	}{
+		{name: "valid", want: "Valid"},
+		{name: "no Service", none: true, want: "NoService"},
+		{name: "Service being deleted", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service, _ *Options) { s.DeletionTimestamp = &now }, want: "NoService"},
+		{name: "ExternalName", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service, _ *Options) {
+			s.Spec.Type = corev1.ServiceTypeExternalName
+		}, want: "InvalidServiceType"},
+		{name: "derived by us", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service, _ *Options) {
+			s.Labels = map[string]string{broker.LabelManagedBy: broker.ManagedBy}
+		}, want: "InvalidServiceType"},
+		{name: "namespace not allowed", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.Namespace = NotAllowed }, want: "NamespaceNotAllowed"},
+		{name: "namespace terminating", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.Namespace = Terminating }, want: "NamespaceNotAllowed"},
+		{name: "not a member", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.ClusterID = "" }, want: "NotMember"},
+		{name: "no valid cluster id", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.ClusterID = "a.b.c" }, want: "NotMember"},
+	} {
+		exp, service, o := newExport(), newService(), options()
+		if tt.spoil != nil {
+			tt.spoil(exp, service, &o)
+		}
+		if tt.none {
+			service = nil
+		}
+		r := From(exp, service, []*discoveryv1.EndpointSlice{newSlice("x", discoveryv1.AddressTypeIPv4)}, o)
+		if c := r.Valid(1); c.Reason != tt.want || (c.Status == metav1.ConditionTrue) != (tt.want == "Valid") || c.Message == "" {
+			t.Errorf("%s: condition = %+v, want %s", tt.name, c, tt.want)
+		}
+		if exported := r.Record != nil || r.Slices != nil || r.Local != nil; exported != (tt.want == "Valid") {
+			t.Errorf("%s: record = %v with %d slices, want them only if valid", tt.name, r.Record, len(r.Slices))
+		}
+	}
+	exp := newExport()
+	exp.DeletionTimestamp = &now
+	if r := From(exp, newService(), nil, options()); r.Record != nil {
+		t.Errorf("record = %v of an export that is being deleted, want none", r.Record)
+	}
+}
+
+func TestTypes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(*corev1.Service)
+		want  string // type, families, cluster IPs
+	}{
+		{name: "NodePort", spoil: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }, want: "ClusterSetIP [IPv4 IPv6] [10.96.0.5 fd00:96::5]"},
+		{name: "LoadBalancer", spoil: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }, want: "ClusterSetIP [IPv4 IPv6] [10.96.0.5 fd00:96::5]"},
+		{name: "headless", spoil: func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+			s.Spec.IPFamilies = s.Spec.IPFamilies[1:]
+		}, want: "Headless [IPv6] []"},
+		{name: "families follow from the address", spoil: func(s *corev1.Service) {
+			s.Spec.IPFamilies, s.Spec.ClusterIPs, s.Spec.ClusterIP = nil, nil, "fd00:96::5"
+		}, want: "ClusterSetIP [IPv6] [fd00:96::5]"},
+	} {
+		service := newService()
+		tt.spoil(service)
+		s := From(newExport(), service, nil, options()).Record.Spec
+		if got := fmt.Sprint(s.Type, " ", s.IPFamilies, " ", s.ClusterIPs); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// show returns families, ports and addresses of slices.
+func show(list []*discoveryv1.EndpointSlice) string {
+	var text []string
+	for _, s := range list {
+		var all []string
+		for _, e := range s.Endpoints {
+			all = append(all, e.Addresses...)
+		}
+		text = append(text, fmt.Sprintf("%s:%d %v", s.AddressType, *s.Ports[0].Port, all))
+	}
+	slices.Sort(text)
+	return strings.Join(text, "; ")
+}
+
+// Section 3.3, and the rows of section 11 on the endpoints of a ClusterIP service.
+func TestSlices(t *testing.T) {
+	notReady := newSlice("c", discoveryv1.AddressTypeIPv6, "fd00:1::1")
+	notReady.Endpoints[0].Conditions.Ready = ptr(false)
+	alien, imported := newSlice("d", discoveryv1.AddressTypeIPv4, "10.1.0.9"), newSlice("e", discoveryv1.AddressTypeIPv4, "10.2.0.9")
+	alien.Labels[discoveryv1.LabelServiceName] = "web"
+	imported.Labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
+	many := newSlice("f", discoveryv1.AddressTypeIPv4, slices.Repeat([]string{"10.1.0.1"}, broker.MaxEndpoints+1)...)
+	sources := []*discoveryv1.EndpointSlice{
+		newSlice("b", discoveryv1.AddressTypeIPv4, "10.1.0.2"), newSlice("a", discoveryv1.AddressTypeIPv4, "10.1.0.1"), notReady,
+		alien, imported, many, newSlice("g", discoveryv1.AddressTypeFQDN, "db.example.org"), nil,
+	}
+	headless := newService()
+	headless.Spec.ClusterIP, headless.Spec.ClusterIPs = corev1.ClusterIPNone, nil
+	for _, tt := range []struct {
+		name    string
+		service *corev1.Service
+		sources []*discoveryv1.EndpointSlice
+		mode    Endpoints
+		want    string
+	}{
+		{name: "pod_ip: one for each source slice that is ours", sources: sources,
+			want: "IPv4:15432 [10.1.0.1]; IPv4:15432 [10.1.0.2]; IPv6:15432 [fd00:1::1]"},
+		{name: "service_ip: one endpoint for each family, none without a ready one", sources: sources, mode: ServiceIP,
+			want: "IPv4:5432 [10.96.0.5]; IPv6:5432 []"},
+		{name: "service_ip: no slices at all", mode: ServiceIP, want: "IPv4:5432 []; IPv6:5432 []"},
+		{name: "service_ip: headless as pod_ip", service: headless, sources: sources[:1], mode: ServiceIP, want: "IPv4:15432 [10.1.0.2]"},
+	} {
+		service := tt.service
+		if service == nil {
+			service = newService()
+		}
+		o := options()
+		o.Endpoints = tt.mode
+		r := From(newExport(), service, tt.sources, o)
+		if got := show(r.Slices); got != tt.want {
+			t.Errorf("%s: slices = %s, want %s", tt.name, got, tt.want)
+		}
+		if !slices.IsSortedFunc(r.Slices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) }) {
+			t.Errorf("%s: slices are not sorted by name", tt.name)
+		}
+	}
+	dropped := From(newExport(), newService(), sources, options()).Dropped
+	if len(dropped) != 2 || !strings.Contains(dropped[0], `"f" is not exported: it has 1001 endpoints`) || !strings.Contains(dropped[1], `"g"`) {
+		t.Errorf("dropped = %q, want the large slice and the one of names", dropped)
+	}
+}
+
+// Section 3.2: of labels and annotations only what every importer takes.
+func TestMetadata(t *testing.T) {
+	exp := newExport()
+	exp.Spec.ExportedLabels = map[string]string{
+		"tier": "gold", "example.org/a": "", "app.kubernetes.io/name": "x", "-bad": "x", "value": "a b",
+	}
+	exp.Spec.ExportedAnnotations = map[string]string{
+		"note": "any text: ü", broker.AnnotationAllocatedBy: "me", "long": strings.Repeat("a", broker.MaxValue+1), "clusterset-dns.io/x": "y",
+	}
+	r := From(exp, newService(), nil, options())
+	if got := fmt.Sprint(r.Record.Spec.Labels, r.Record.Spec.Annotations); got != "[{example.org/a } {tier gold}] [{note any text: ü}]" {
+		t.Errorf("exported = %s, want tier, example.org/a and note", got)
+	}
+	if len(r.Dropped) != 6 {
+		t.Errorf("dropped = %q, want the other six", r.Dropped)
+	}
+	clear(exp.Spec.ExportedAnnotations)
+	for i := range 200 {
+		exp.Spec.ExportedAnnotations[fmt.Sprintf("key-%03d", i)] = ""
+	}
+	a := From(exp, newService(), nil, options()).Record.Spec.Annotations
+	if len(a) != broker.MaxMetadata || a[0].Key != "key-000" || a[63].Key != "key-063" {
+		t.Errorf("%d annotations, want the first %d", len(a), broker.MaxMetadata)
+	}
+}
+
+// Section 5, "VIP cidr": the annotation says more than the flag.
+func TestVIP(t *testing.T) {
+	given := &v1alpha1.VIP{IPs: []string{"243.0.0.1"}, AllocatedBy: "west", At: &created, Wanted: true}
+	for _, tt := range []struct {
+		name, annotation string
+		vip              *VIP
+		want             string
+	}{
+		{name: "not vip cidr", annotation: "true", want: "null"},
+		{name: "flag off", vip: &VIP{}, want: "{}"},
+		{name: "flag on", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
+		{name: "annotation against the flag", annotation: "false", vip: &VIP{Wanted: true}, want: "{}"},
+		{name: "annotation without the flag", annotation: "true", vip: &VIP{}, want: `{"wanted":true}`},
+		{name: "annotation that says nothing", annotation: "maybe", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
+		{name: "a copy of another's allocation, not of its wish", vip: &VIP{Allocation: given},
+			want: `{"ips":["243.0.0.1"],"allocatedBy":"west","at":"2026-03-01T09:00:00Z"}`},
+	} {
+		exp, o := newExport(), options()
+		if tt.annotation != "" {
+			exp.Annotations[broker.AnnotationUseVIP] = tt.annotation
+		}
+		o.VIP = tt.vip
+		r := From(exp, newService(), nil, o)
+		if got := mustJSON(t, r.Record.Spec.VIP); got != tt.want {
+			t.Errorf("%s: vip = %s, want %s", tt.name, got, tt.want)
+		}
+		if told := len(r.Dropped) > 0; told != (tt.annotation == "maybe") {
+			t.Errorf("%s: dropped = %q", tt.name, r.Dropped)
+		}
+	}
+}
+
+// What no record can hold is a failure that says so, not a record that every importer refuses.
+func TestTooManyPorts(t *testing.T) {
+	service := newService()
+	for i := range broker.MaxPorts {
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", i), Port: int32(1 + i)})
+	}
+	r := From(newExport(), service, nil, options())
+	if r.Record != nil || r.Reason != "Valid" || !strings.Contains(r.Failed, "101 ports: want at most 100") {
+		t.Errorf("result = %+v, want a failure that names the ports", r)
+	}
+}
+
+// The order in which an informer lists slices does not show.
+func TestOrderOfSourcesDoesNotMatter(t *testing.T) {
+	var sources []*discoveryv1.EndpointSlice
+	for i := range 20 {
+		sources = append(sources, newSlice(fmt.Sprintf("s%d", i), discoveryv1.AddressTypeIPv4, fmt.Sprintf("10.1.0.%d", i+1)))
+	}
+	want := mustJSON(t, From(newExport(), newService(), sources, options()))
+	for range 20 {
+		rand.Shuffle(len(sources), func(i, j int) { sources[i], sources[j] = sources[j], sources[i] })
+		if got := mustJSON(t, From(newExport(), newService(), sources, options())); got != want {
+			t.Fatalf("result = %s\nin another order %s", want, got)
+		}
+	}
+}
+
+// FuzzFrom decodes anything into the objects. Whatever it is, nothing panics, and a record that is made is one that counts.
+func FuzzFrom(f *testing.F) {
+	f.Add([]byte(mustJSON(f, newExport())), []byte(mustJSON(f, newService())), []byte(mustJSON(f, []any{newSlice("a", "IPv4", "10.1.0.1")})), true)
+	f.Add([]byte(`{}`), []byte(`{"spec":{"clusterIP":"None","ports":[{"port":-1}]}}`), []byte(`[null]`), false)
+	f.Fuzz(func(t *testing.T, exp, svc, list []byte, serviceIP bool) {
+		e, s, sources := newExport(), newService(), []*discoveryv1.EndpointSlice{}
+		_ = json.Unmarshal(exp, e) // as far as it goes
+		_ = json.Unmarshal(svc, s)
+		_ = json.Unmarshal(list, &sources)
+		o := options()
+		o.VIP = &VIP{}
+		if serviceIP {
+			o.Endpoints = ServiceIP
+		}
+		r := From(e, s, sources, o)
+		if r.Record == nil {
+			if len(r.Slices) > 0 {
+				t.Fatalf("%d slices without a record", len(r.Slices))
+			}
+			return
+		}
+		if err := r.Record.Spec.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Slices) > max(len(sources), 2) || len(r.Slices) != len(r.Local) {
+			t.Fatalf("%d slices and %d local ones of %d", len(r.Slices), len(r.Local), len(sources))
+		}
+	})
+}

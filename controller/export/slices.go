@@ -1,0 +1,117 @@
+package export
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// slices returns the exported slices with nodeName, sorted by name.
+func (x *exporter) slices(sources []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	var exported []*discoveryv1.EndpointSlice
+	if x.o.Endpoints == ServiceIP && !x.headless() {
+		for _, addr := range x.clusterIPs() {
+			exported = append(exported, x.serviceIP(addr, sources))
+		}
+	} else {
+		for _, s := range sources {
+			if x.exportable(s) {
+				exported = append(exported, x.copyOf(s))
+			}
+		}
+	}
+	slices.SortFunc(exported, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return exported
+}
+
+// exportable drops slices that every importer would refuse whole.
+func (x *exporter) exportable(s *discoveryv1.EndpointSlice) bool {
+	switch {
+	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
+		x.drop("EndpointSlice %q is not exported: its address type is %.80q.", s.Name, s.AddressType)
+	case len(s.Endpoints) > broker.MaxEndpoints:
+		x.drop("EndpointSlice %q is not exported: it has %d endpoints, at most %d can be.", s.Name, len(s.Endpoints), broker.MaxEndpoints)
+	case len(s.Ports) > broker.MaxPorts:
+		x.drop("EndpointSlice %q is not exported: it has %d ports, at most %d can be.", s.Name, len(s.Ports), broker.MaxPorts)
+	default:
+		return true
+	}
+	return false
+}
+
+func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.o.BrokerNamespace,
+			Name:      broker.SliceName(x.service.Namespace, x.service.Name, source),
+			Labels:    x.labels(),
+		},
+		AddressType: family,
+	}
+	s.Labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
+	return s
+}
+
+// copyOf returns one source slice as it is exported. Of its metadata only the time of the change travels; targetRef and
+// hints mean nothing in another cluster.
+func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s := x.newSlice(source.Name, source.AddressType)
+	if trigger, ok := source.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
+		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger}
+	}
+	for i := range source.Endpoints {
+		e := &source.Endpoints[i]
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses:  slices.Clone(e.Addresses),
+			Conditions: *e.Conditions.DeepCopy(),
+			Hostname:   clone(e.Hostname),
+			Zone:       clone(e.Zone),
+			NodeName:   clone(e.NodeName),
+		})
+	}
+	for i := range source.Ports {
+		s.Ports = append(s.Ports, *source.Ports[i].DeepCopy())
+	}
+	return s
+}
+
+// serviceIP returns the slice of one cluster IP: the Service is the endpoint, at its own ports. While no endpoint of that
+// family is ready the list is empty, so that no request goes to a cluster that cannot serve it (first Lighthouse
+// document, "EndpointSlice Behaviour").
+func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	family := discoveryv1.AddressType(familyOf(addr))
+	s := x.newSlice(broker.ServiceIPSource(string(family)), family)
+	for _, p := range x.service.Spec.Ports {
+		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
+			Name: &p.Name, Protocol: &protocol, Port: &p.Port, AppProtocol: clone(p.AppProtocol),
+		})
+	}
+	if slices.ContainsFunc(sources, func(source *discoveryv1.EndpointSlice) bool {
+		return source.AddressType == family && slices.ContainsFunc(source.Endpoints, ready)
+	}) {
+		yes := true
+		s.Endpoints = []discoveryv1.Endpoint{{
+			Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
+		}}
+	}
+	return s
+}
+
+func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
+// trim returns a copy for the broker: nodes are nobody else's business, and a pod that moves is no news.
+func trim(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	t := s.DeepCopy()
+	for i := range t.Endpoints {
+		t.Endpoints[i].NodeName = nil
+	}
+	return t
+}

@@ -1,0 +1,289 @@
+package merge
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// FieldManager is the name under which the importer applies imports and derived Services.
+const FieldManager = "clusterset-importer"
+
+// Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order. Then
+// import, Service and slices are created and updated, in that order.
+type Changes struct {
+	Create, Update, Delete Objects
+	// Status is the import with the status to apply, or nil; conditions of others are not in it. A condition without a
+	// LastTransitionTime changes now.
+	Status *mcsv1beta1.ServiceImport
+	// Foreign names, sorted, what has the name of a desired object but is not ours. It is left alone.
+	Foreign []string
+}
+
+// Empty reports whether there is nothing to write.
+func (c Changes) Empty() bool {
+	none := func(o Objects) bool { return o.Import == nil && o.Service == nil && len(o.Slices) == 0 }
+	return none(c.Create) && none(c.Update) && none(c.Delete) && c.Status == nil
+}
+
+// Diff compares the fields that are ours and returns what has to be written, sharing no memory with existing.
+//
+// existing may hold objects that are not ours; they are never changed nor deleted. To find a label or annotation that is
+// ours no more, it has to have the managedFields of [FieldManager]. An update is the desired object with the UID and the
+// resource version of the one that was compared, fit to be applied; to be written in place of the other it lacks what
+// others own. To be deleted are objects that exist, as they are.
+func Diff(desired, existing Objects) Changes {
+	var c Changes
+	c.diffImport(desired.Import, existing.Import)
+	c.diffService(desired.Service, existing.Service)
+	c.diffSlices(desired.Slices, existing.Slices)
+	slices.Sort(c.Foreign)
+	return c
+}
+
+func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
+	switch {
+	case existing == nil && desired == nil:
+	case existing == nil:
+		c.Create.Import = desired.DeepCopy()
+	case existing.Labels[broker.LabelManagedBy] != broker.ManagedBy:
+		if desired != nil {
+			c.foreign("ServiceImport", existing)
+		}
+	case desired == nil:
+		c.Delete.Import = existing.DeepCopy()
+	default:
+		if !sameOwnedMeta(desired, existing) || !bytes.Equal(encode(desired.Spec), encode(existing.Spec)) {
+			c.Update.Import = desired.DeepCopy()
+			follow(c.Update.Import, existing)
+		}
+		if status, same := nextStatus(desired.Status, existing.Status); !same {
+			c.Status = desired.DeepCopy()
+			c.Status.Status = status
+			follow(c.Status, existing)
+		}
+	}
+}
+
+// nextStatus returns the desired status with the times of transition that stand, and whether it says what existing says.
+func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.ServiceImportStatus, bool) {
+	status := *desired.DeepCopy()
+	same := status.EndpointSliceObjects == existing.EndpointSliceObjects && slices.Equal(status.Clusters, existing.Clusters)
+	for i := range status.Conditions {
+		now := &status.Conditions[i]
+		was := findCondition(existing.Conditions, now.Type)
+		if was != nil && was.Status == now.Status {
+			now.LastTransitionTime = was.LastTransitionTime
+		}
+		same = same && was != nil && *was == *now
+	}
+	return status, same
+}
+
+func findCondition(conditions []metav1.Condition, typ string) *metav1.Condition {
+	for i := range conditions {
+		if conditions[i].Type == typ {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// diffService keeps the primary family of an existing Service, which cannot change; without it the Service is made anew.
+func (c *Changes) diffService(desired, existing *corev1.Service) {
+	switch {
+	case existing == nil && desired == nil:
+	case existing == nil:
+		c.Create.Service = desired.DeepCopy()
+	case existing.Labels[broker.LabelManagedBy] != broker.ManagedBy:
+		if desired != nil {
+			c.foreign("Service", existing)
+		}
+	case desired == nil:
+		c.Delete.Service = existing.DeepCopy()
+	default:
+		next := desired.DeepCopy()
+		primary := slices.Index(next.Spec.IPFamilies, firstFamily(existing))
+		if primary < 0 || existing.Spec.Type != next.Spec.Type || existing.Spec.ClusterIP == corev1.ClusterIPNone {
+			c.Delete.Service, c.Create.Service = existing.DeepCopy(), next
+			return
+		}
+		next.Spec.IPFamilies[0], next.Spec.IPFamilies[primary] = next.Spec.IPFamilies[primary], next.Spec.IPFamilies[0]
+		if !sameOwnedMeta(next, existing) || !sameService(&next.Spec, &existing.Spec) {
+			follow(next, existing)
+			c.Update.Service = next
+		}
+	}
+}
+
+func firstFamily(s *corev1.Service) corev1.IPFamily {
+	if len(s.Spec.IPFamilies) == 0 {
+		return ""
+	}
+	return s.Spec.IPFamilies[0]
+}
+
+// sameService compares what a derived Service says; addresses, target ports and the like are the API server's.
+func sameService(desired, existing *corev1.ServiceSpec) bool {
+	port := func(a, b corev1.ServicePort) bool {
+		return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && deref(a.AppProtocol) == deref(b.AppProtocol)
+	}
+	policy := func(s *corev1.ServiceSpec) corev1.ServiceInternalTrafficPolicy {
+		if s.InternalTrafficPolicy == nil {
+			return corev1.ServiceInternalTrafficPolicyCluster
+		}
+		return *s.InternalTrafficPolicy
+	}
+	timeout := func(s *corev1.ServiceSpec) int32 {
+		switch c := s.SessionAffinityConfig; {
+		case s.SessionAffinity != corev1.ServiceAffinityClientIP:
+			return 0
+		case c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil:
+			return corev1.DefaultClientIPServiceAffinitySeconds
+		default:
+			return *c.ClientIP.TimeoutSeconds
+		}
+	}
+	return slices.EqualFunc(desired.Ports, existing.Ports, port) &&
+		slices.Equal(desired.IPFamilies, existing.IPFamilies) &&
+		reflect.DeepEqual(desired.IPFamilyPolicy, existing.IPFamilyPolicy) &&
+		len(existing.Selector) == 0 &&
+		cmp.Or(desired.SessionAffinity, corev1.ServiceAffinityNone) == cmp.Or(existing.SessionAffinity, corev1.ServiceAffinityNone) &&
+		timeout(desired) == timeout(existing) && policy(desired) == policy(existing) &&
+		deref(desired.TrafficDistribution) == deref(existing.TrafficDistribution)
+}
+
+// diffSlices matches slices by name. The address type of a slice cannot change, so such a slice is made anew.
+func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
+	byName := make(map[string]*discoveryv1.EndpointSlice, len(existing))
+	for _, e := range existing {
+		if e != nil {
+			byName[e.Name] = e
+		}
+	}
+	for _, d := range desired {
+		e := byName[d.Name]
+		delete(byName, d.Name)
+		switch {
+		case e == nil:
+			c.Create.Slices = append(c.Create.Slices, d.DeepCopy())
+		case e.Labels[discoveryv1.LabelManagedBy] != broker.ManagedBy:
+			c.foreign("EndpointSlice", e)
+		case e.AddressType != d.AddressType:
+			c.Delete.Slices = append(c.Delete.Slices, e.DeepCopy())
+			c.Create.Slices = append(c.Create.Slices, d.DeepCopy())
+		case !sameSlice(d, e):
+			next := d.DeepCopy()
+			follow(next, e)
+			c.Update.Slices = append(c.Update.Slices, next)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if e := byName[name]; e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy {
+			c.Delete.Slices = append(c.Delete.Slices, e.DeepCopy())
+		}
+	}
+}
+
+// sliceLabels and sliceAnnotations are the keys that are ours on an imported slice, set or not.
+var (
+	sliceLabels = []string{
+		mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, discoveryv1.LabelManagedBy,
+		discoveryv1.LabelServiceName, corev1.IsHeadlessService,
+	}
+	sliceAnnotations = []string{corev1.EndpointsLastChangeTriggerTime}
+)
+
+func sameSlice(desired, existing *discoveryv1.EndpointSlice) bool {
+	return sameKeys(desired.Labels, existing.Labels, sliceLabels) &&
+		sameKeys(desired.Annotations, existing.Annotations, sliceAnnotations) &&
+		hasOwners(desired, existing) &&
+		slices.EqualFunc(desired.Ports, existing.Ports, func(a, b discoveryv1.EndpointPort) bool { return reflect.DeepEqual(a, b) }) &&
+		slices.EqualFunc(desired.Endpoints, existing.Endpoints, func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
+}
+
+func sameKeys(desired, existing map[string]string, keys []string) bool {
+	for _, key := range keys {
+		want, wanted := desired[key]
+		if got, has := existing[key]; got != want || has != wanted {
+			return false
+		}
+	}
+	return true
+}
+
+// sameOwnedMeta compares labels, annotations and owners: all that are desired are there, and none that we set before and
+// do not desire.
+func sameOwnedMeta(desired, existing metav1.Object) bool {
+	owned := ownedKeys(existing.GetManagedFields())
+	same := func(kind string, desired, existing map[string]string) bool {
+		for key, want := range desired {
+			if got, has := existing[key]; got != want || !has {
+				return false
+			}
+		}
+		return !slices.ContainsFunc(owned[kind], func(key string) bool {
+			_, wanted := desired[key]
+			_, has := existing[key]
+			return has && !wanted
+		})
+	}
+	return same("f:labels", desired.GetLabels(), existing.GetLabels()) &&
+		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations()) && hasOwners(desired, existing)
+}
+
+// ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [FieldManager] has set.
+func ownedKeys(entries []metav1.ManagedFieldsEntry) map[string][]string {
+	owned := make(map[string][]string)
+	for _, e := range entries {
+		if e.Manager != FieldManager || e.Subresource != "" || e.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Metadata map[string]map[string]json.RawMessage `json:"f:metadata"`
+		}
+		if json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		for _, kind := range []string{"f:labels", "f:annotations"} {
+			for field := range fields.Metadata[kind] {
+				if key, ok := strings.CutPrefix(field, "f:"); ok {
+					owned[kind] = append(owned[kind], key)
+				}
+			}
+		}
+	}
+	return owned
+}
+
+func hasOwners(desired, existing metav1.Object) bool {
+	for _, want := range desired.GetOwnerReferences() {
+		if !slices.ContainsFunc(existing.GetOwnerReferences(), func(got metav1.OwnerReference) bool {
+			return reflect.DeepEqual(got, want)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// follow makes an update fail if the object is no longer the one that was compared.
+func follow(update, existing metav1.Object) {
+	update.SetUID(existing.GetUID())
+	update.SetResourceVersion(existing.GetResourceVersion())
+}
+
+func (c *Changes) foreign(kind string, o metav1.Object) {
+	c.Foreign = append(c.Foreign, kind+" "+o.GetNamespace()+"/"+o.GetName())
+}

@@ -1,0 +1,233 @@
+package merge
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+func desiredOf(t *testing.T, records ...Record) Objects {
+	t.Helper()
+	o, refused := Desired(Merge(shop, records, Options{}), Cluster{
+		Sources: []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))}, Owner: "uid-1",
+		Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9"},
+		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}},
+	})
+	if len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	return o
+}
+
+// existingOf returns what an API server holds after desiredOf was applied, with what it and others add.
+func existingOf(t *testing.T, records ...Record) Objects {
+	t.Helper()
+	var o Objects
+	o.apply(Diff(desiredOf(t, records...), Objects{}))
+	own(o.Import)
+	o.Import.UID, o.Import.ResourceVersion, o.Import.Generation = "uid-1", "7", 3
+	o.Import.Labels["someone"] = "else"
+	metav1.SetMetaDataAnnotation(&o.Import.ObjectMeta, "someone", "else")
+	o.Import.Status.Conditions[0].LastTransitionTime = hour(4)
+	o.Import.Status.Conditions = append(o.Import.Status.Conditions, metav1.Condition{Type: "Other", Status: "False"})
+	if o.Service != nil {
+		o.Service.Spec.ClusterIP, o.Service.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
+		o.Service.Spec.Ports[0].TargetPort.IntVal = 80
+		o.Service.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyCluster)
+		o.Service.UID, o.Service.ResourceVersion = "uid-2", "8"
+	}
+	for _, s := range o.Slices {
+		s.Labels["someone"], s.UID, s.ResourceVersion, s.Generation = "else", "uid-3", "9", 2
+	}
+	return o
+}
+
+// written shows which objects are created, updated and deleted: import, Service, slices, status.
+func written(c Changes) string {
+	text := func(o Objects) string {
+		var s string
+		if o.Import != nil {
+			s += "i"
+		}
+		if o.Service != nil {
+			s += "s"
+		}
+		for range o.Slices {
+			s += "e"
+		}
+		return s
+	}
+	status := ""
+	if c.Status != nil {
+		status = " status"
+	}
+	return fmt.Sprintf("+%s ~%s -%s%s", text(c.Create), text(c.Update), text(c.Delete), status)
+}
+
+// Section 10: compare before write, owned fields only.
+func TestDiff(t *testing.T) {
+	b := record("b", 1, label("x", "1"), annotation("y", "2"))
+	for _, tt := range []struct {
+		name     string
+		desired  Objects
+		existing func(*Objects)
+		want     string
+	}{
+		{name: "nothing but what others own", desired: desiredOf(t, b), want: "+ ~ -"},
+		{name: "nothing exists", desired: desiredOf(t, b), existing: func(o *Objects) { *o = Objects{} }, want: "+ise ~ -"},
+		{name: "last exporter gone", want: "+ ~ -ise"},
+		{name: "drift of a label", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Labels["x"] = "9" }, want: "+ ~i -"},
+		{name: "a label of ours was removed", desired: desiredOf(t, b), existing: func(o *Objects) { delete(o.Import.Labels, "x") }, want: "+ ~i -"},
+		{name: "a label is exported no longer", desired: desiredOf(t, record("b", 1, annotation("y", "2"))), want: "+ ~i -"},
+		{name: "an annotation is exported no longer", desired: desiredOf(t, record("b", 1, label("x", "1"))), existing: func(o *Objects) {
+			o.Import.Annotations["y"] = "2"
+		}, want: "+ ~i -"},
+		{name: "drift of the spec", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Spec.IPs = nil }, want: "+ ~i -"},
+		{name: "another port", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"), ports("http/TCP/81"))), want: "+ ~is -"},
+		{name: "drift of the status", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Status.Clusters = nil }, want: "+ ~ - status"},
+		{name: "a condition turns", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Status.Conditions[0].Status = "False" }, want: "+ ~ - status"},
+		{name: "turned Headless", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"), headless)), want: "+ ~ie -s"},
+		{name: "drift of a slice", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Endpoints = nil }, want: "+ ~e -"},
+		{name: "drift of a slice's label", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Labels[corev1.IsHeadlessService] = "" }, want: "+ ~e -"},
+		{name: "a slice lost its owner", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].OwnerReferences = nil }, want: "+ ~e -"},
+		{name: "a slice of another family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].AddressType = discoveryv1.AddressTypeIPv6 }, want: "+e ~ -e"},
+		{name: "a slice too many", desired: desiredOf(t, b), existing: func(o *Objects) {
+			more := o.Slices[0].DeepCopy()
+			more.Name = "imported-more"
+			o.Slices = append(o.Slices, more, nil)
+		}, want: "+ ~ -e"},
+		{name: "derived Service with a selector", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.Selector = map[string]string{"a": "b"} }, want: "+ ~s -"},
+		{name: "derived Service with another primary family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.IPFamilies[0] = v6 }, want: "+s ~ -s"},
+		{name: "derived Service that became headless", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.ClusterIP = corev1.ClusterIPNone }, want: "+s ~ -s"},
+		{name: "affinity of the derived Service", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.SessionAffinity = "ClientIP" }, want: "+ ~s -"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			existing := existingOf(t, b)
+			if tt.existing != nil {
+				tt.existing(&existing)
+			}
+			before := mustJSON(t, existing)
+			got := Diff(tt.desired, existing)
+			if text := written(got); text != tt.want || len(got.Foreign) > 0 {
+				t.Errorf("changes = %s, foreign %v, want %s", text, got.Foreign, tt.want)
+			}
+			if empty := tt.want == "+ ~ -"; got.Empty() != empty {
+				t.Errorf("Empty = %v, want %v", got.Empty(), empty)
+			}
+			for _, o := range []metav1.Object{got.Update.Import, got.Update.Service} {
+				if !isNil(o) && (o.GetUID() == "" || o.GetResourceVersion() == "") {
+					t.Errorf("update of %s without UID and resource version", o.GetName())
+				}
+			}
+			if after := mustJSON(t, existing); after != before {
+				t.Errorf("existing = %s after the diff, want %s", after, before)
+			}
+		})
+	}
+}
+
+func isNil(o metav1.Object) bool {
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		return o == nil
+	case *corev1.Service:
+		return o == nil
+	}
+	return false
+}
+
+// Section 1: what does not carry our mark is neither changed nor deleted. Section 5: such a Service is never adopted.
+func TestDiffLeavesOthersAlone(t *testing.T) {
+	b := record("b", 1)
+	existing := existingOf(t, b)
+	delete(existing.Import.Labels, broker.LabelManagedBy)
+	existing.Service.Labels = nil
+	existing.Slices[0].Labels[discoveryv1.LabelManagedBy] = "someone"
+	got := Diff(desiredOf(t, record("b", 1, ports("http/TCP/81"))), existing)
+	if !got.Empty() {
+		t.Errorf("changes = %s, want none", written(got))
+	}
+	want := fmt.Sprintf("[EndpointSlice shop/%s Service shop/%s ServiceImport shop/db]", existing.Slices[0].Name, existing.Service.Name)
+	if fmt.Sprint(got.Foreign) != want {
+		t.Errorf("foreign = %v, want %s", got.Foreign, want)
+	}
+	if got := Diff(Objects{}, existing); !got.Empty() || len(got.Foreign) > 0 {
+		t.Errorf("changes = %s, foreign %v when nothing is desired, want neither", written(got), got.Foreign)
+	}
+}
+
+// Section 6: lastTransitionTime moves only with status.
+func TestTransitionTime(t *testing.T) {
+	b := record("b", 1)
+	desired, existing := desiredOf(t, b), existingOf(t, b)
+	desired.Import.Status.Conditions[0].Message = "new"
+	got := Diff(desired, existing).Status
+	if got == nil || !got.Status.Conditions[0].LastTransitionTime.Equal(ptr(hour(4))) || len(got.Status.Conditions) != 1 {
+		t.Errorf("status = %+v, want our condition with the time that stands", got)
+	}
+	desired.Import.Status.Conditions[0].Status = "False"
+	if got := Diff(desired, existing).Status.Status.Conditions[0].LastTransitionTime; !got.IsZero() {
+		t.Errorf("time of transition = %s, want none: it is the writer's", got)
+	}
+}
+
+// Section 5: the derived Service, whole, and which families it may have.
+func TestDerivedService(t *testing.T) {
+	r := Merge(shop, []Record{
+		record("a", 1, ports("/TCP/80/h2c"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
+		record("b", 2, ports("dns/UDP/53"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
+	}, Options{})
+	o, _ := Desired(r, Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
+	want := `{"kind":"Service","apiVersion":"v1","metadata":{"name":"` + DerivedName("shop", "db") + `","namespace":"shop",` +
+		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io"},` +
+		`"ownerReferences":[{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","name":"db","uid":"uid-1","controller":false}]},` +
+		`"spec":{"ports":[{"name":"tcp-80","protocol":"TCP","appProtocol":"h2c","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
+		`"type":"ClusterIP","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":9}},` +
+		`"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack","internalTrafficPolicy":"Local","trafficDistribution":"PreferClose"},` +
+		`"status":{"loadBalancer":{}}}`
+	if got := mustJSON(t, o.Service); got != want {
+		t.Errorf("Service = %s\nwant %s", got, want)
+	}
+	if fmt.Sprint(o.Import.Spec.IPs, o.Import.Spec.IPFamilies) != "[10.96.0.9 fd00::9] [IPv4 IPv6]" {
+		t.Errorf("import has %v of %v, want the cluster IPs and their families", o.Import.Spec.IPs, o.Import.Spec.IPFamilies)
+	}
+	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" || *o.Service.Spec.IPFamilyPolicy != "SingleStack" {
+		t.Errorf("families = %v, want those of the cluster", o.Service.Spec.IPFamilies)
+	}
+	v6only := Merge(shop, []Record{record("a", 1, families(v6))}, Options{})
+	if o, _ := Desired(v6only, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil || len(v6only.Families([]corev1.IPFamily{v4})) > 0 {
+		t.Errorf("Service = %+v in a cluster without IPv6, want none", o.Service)
+	}
+	for name, r := range map[string]Result{
+		"headless": Merge(shop, []Record{record("a", 1, headless)}, Options{}),
+		"none":     Merge(shop, []Record{record("a", 1)}, Options{VIP: NoVIP}),
+		"no ports": Merge(shop, []Record{record("a", 1, ports())}, Options{}),
+	} {
+		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil {
+			t.Errorf("%s: Service = %+v, want none", name, o.Service)
+		}
+	}
+}
+
+// The primary family of a Service cannot change, so another order is no reason to write, and none to make it anew.
+func TestPrimaryFamilyStays(t *testing.T) {
+	both := Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}}
+	first, _ := Desired(Merge(shop, []Record{record("a", 1, families(v4, v6))}, Options{}), both)
+	second, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6, v4))}, Options{}), both)
+	if got := Diff(Objects{Service: second.Service}, Objects{Service: first.Service}); !got.Empty() {
+		t.Errorf("changes = %s, families %v, want none", written(got), got.Update.Service.Spec.IPFamilies)
+	}
+	more, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6, v4))}, Options{}), both)
+	single := first.Service.DeepCopy()
+	single.Spec.IPFamilies, single.Spec.IPFamilyPolicy = []corev1.IPFamily{v4}, ptr(corev1.IPFamilyPolicySingleStack)
+	got := Diff(Objects{Service: more.Service}, Objects{Service: single})
+	if got.Update.Service == nil || fmt.Sprint(got.Update.Service.Spec.IPFamilies) != "[IPv4 IPv6]" {
+		t.Errorf("changes = %s, want an update to IPv4 and IPv6", written(got))
+	}
+}

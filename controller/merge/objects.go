@@ -1,0 +1,130 @@
+package merge
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// Objects are what stands for one imported service in an importing cluster.
+type Objects struct {
+	Import  *mcsv1beta1.ServiceImport
+	Service *corev1.Service // derived from the import; nil if it has none
+	Slices  []*discoveryv1.EndpointSlice
+}
+
+// A Cluster is what the objects of an imported service depend on besides the exports.
+type Cluster struct {
+	Sources []Source
+	// Owner is the UID of the import. While it is empty, because there is no import yet, nothing but the import should be
+	// written.
+	Owner types.UID
+	// Families are those in which the cluster has addresses for Services.
+	Families []corev1.IPFamily
+	// ClusterIPs are those of the derived Service, empty while there is none.
+	ClusterIPs []string
+	// Conditions are those of the import.
+	Conditions []metav1.Condition
+}
+
+// DerivedName is the name of the Service that is derived from an import.
+func DerivedName(namespace, name string) string { return "derived-" + broker.Hash(16, namespace, name) }
+
+// Families returns those of the families that the import has, in its order. None means that the import cannot be reached
+// from here (condition Ready: IPFamilyNotSupported).
+func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
+	if r.Import == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.Import.Spec.IPFamilies), func(f corev1.IPFamily) bool {
+		return !slices.Contains(local, f)
+	})
+}
+
+// Desired returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
+// refused.
+func Desired(r Result, c Cluster) (Objects, []Refusal) {
+	if r.Import == nil {
+		return Objects{}, nil
+	}
+	o := Objects{Import: r.Import.DeepCopy(), Service: r.service(c)}
+	if o.Service != nil {
+		setIPs(o.Import, c.ClusterIPs)
+	}
+	var refused []Refusal
+	for _, src := range c.Sources {
+		imported, no := r.Slices(src)
+		o.Slices, refused = append(o.Slices, imported...), append(refused, no...)
+	}
+	for _, s := range o.Slices {
+		s.OwnerReferences = owners(r.Import, c.Owner)
+	}
+	o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
+	if len(o.Slices) > 0 {
+		o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
+	}
+	for i := range c.Conditions {
+		o.Import.Status.Conditions = append(o.Import.Status.Conditions, *c.Conditions[i].DeepCopy())
+	}
+	return o, refused
+}
+
+// hasService reports whether a Service is derived from the import. A Service must have a port.
+func (r Result) hasService() bool {
+	return (r.vip == "" || r.vip == Derived) && r.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(r.Import.Spec.Ports) > 0
+}
+
+// service returns the Service that gives the import its addresses in this cluster (KEP-1645, "ClusterSet Service
+// Behavior Expectations"). It has no selector: its endpoints are the imported slices.
+func (r Result) service(c Cluster) *corev1.Service {
+	families := r.Families(c.Families)
+	if !r.hasService() || len(families) == 0 {
+		return nil
+	}
+	spec := &r.Import.Spec
+	policy := corev1.IPFamilyPolicySingleStack
+	if len(families) > 1 {
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	s := &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Import.Namespace, Name: DerivedName(r.Import.Namespace, r.Import.Name),
+			Labels:          map[string]string{broker.LabelManagedBy: broker.ManagedBy},
+			OwnerReferences: owners(r.Import, c.Owner),
+		},
+		Spec: corev1.ServiceSpec{
+			Type:                  corev1.ServiceTypeClusterIP,
+			IPFamilies:            families,
+			IPFamilyPolicy:        &policy,
+			SessionAffinity:       spec.SessionAffinity,
+			SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
+			InternalTrafficPolicy: clone(spec.InternalTrafficPolicy),
+			TrafficDistribution:   clone(spec.TrafficDistribution),
+		},
+	}
+	for i, p := range spec.Ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+			Name: r.portNames[i], Protocol: p.Protocol, AppProtocol: clone(p.AppProtocol), Port: p.Port,
+		})
+	}
+	return s
+}
+
+// owners is the safety net that removes slices and Service if nobody of us does. It does not claim control.
+func owners(imp *mcsv1beta1.ServiceImport, uid types.UID) []metav1.OwnerReference {
+	if uid == "" {
+		return nil
+	}
+	no := false
+	return []metav1.OwnerReference{{
+		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName,
+		Name: imp.Name, UID: uid, Controller: &no,
+	}}
+}

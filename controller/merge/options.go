@@ -1,0 +1,79 @@
+package merge
+
+import (
+	"cmp"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// Options decide where the texts that the controller's rules come from disagree (section 11). The zero value is the
+// default.
+type Options struct {
+	OnConflict   OnConflict
+	PortMerge    PortMerge
+	TypeConflict TypeConflict
+	Precedence   Precedence
+	VIP          VIPMode
+
+	// With [CIDR] the VIP CIDRs of the members, and what the records of other services say about the addresses that the
+	// merged ones claim; more claims do not hurt.
+	Pools  []Pool
+	Claims []Claim
+}
+
+// OnConflict says what becomes of a service whose exports disagree.
+type OnConflict string
+
+// The values of "on_conflict".
+const (
+	OldestWins OnConflict = "oldest"   // the oldest export decides, traffic goes on (current KEP-1645)
+	Withhold   OnConflict = "withhold" // no import until the exports agree (first version of KEP-1645)
+)
+
+// PortMerge says which ports an import has.
+type PortMerge string
+
+// The values of "port_merge".
+const (
+	Union        PortMerge = "union"        // every port that an export has (KEP-1645)
+	Intersection PortMerge = "intersection" // every port that all exports have (first Lighthouse document)
+)
+
+// TypeConflict says what becomes of an export that is Headless while the oldest is not, or the other way round.
+type TypeConflict string
+
+// The values of "type_conflict".
+const (
+	Keep    TypeConflict = "keep"    // its endpoints count (KEP-1645)
+	Exclude TypeConflict = "exclude" // it is left out (first Lighthouse document)
+)
+
+// Precedence says by which time one export is older than another.
+type Precedence string
+
+// The values of "precedence".
+const (
+	Claimed  Precedence = "claimed" // creation of the ServiceExport, within what the broker saw itself
+	ByBroker Precedence = "broker"  // creation of the export record on the broker
+)
+
+// VIPMode says where the addresses of a ClusterSetIP import come from.
+type VIPMode string
+
+// The values of "vip".
+const (
+	Derived VIPMode = "derived" // cluster IPs of a Service that is derived from the import
+	CIDR    VIPMode = "cidr"    // allocated by an exporter from its VIP CIDR (second Lighthouse document)
+	NoVIP   VIPMode = "none"    // no addresses
+)
+
+// Hash is 16 hex digits that are the same for options which merge alike, with defaults spelled out or not.
+func (o Options) Hash() string {
+	vip := "none"
+	if o.VIP == CIDR {
+		vip = string(CIDR) // derived addresses are each member's own affair
+	}
+	return broker.Hash(16,
+		string(cmp.Or(o.OnConflict, OldestWins)), string(cmp.Or(o.PortMerge, Union)),
+		string(cmp.Or(o.TypeConflict, Keep)), string(cmp.Or(o.Precedence, Claimed)), vip)
+}

@@ -1,0 +1,203 @@
+package merge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A unionPort is a port of the import, as the oldest export that has it says.
+type unionPort struct {
+	v1alpha1.ServicePort
+	servers int // exports that serve it
+}
+
+// mergePorts unites the ports, oldest record first (section 4; KEP-1645, "Service Port": no name twice, and no protocol
+// and number twice).
+func (m *merging) mergePorts() {
+	in := m.in()
+	var clash bool
+	for _, e := range in {
+		clash = m.unitePorts(e) || clash
+	}
+	union := len(m.ports)
+	if m.o.PortMerge == Intersection {
+		m.keepCommonPorts(in)
+	}
+	disagree := m.comparePorts(in)
+	for _, e := range in {
+		if union > 0 && !slices.ContainsFunc(e.serves, func(i int) bool { return i >= 0 }) {
+			e.out = LeftOutPorts
+		}
+	}
+	if disagree > 0 {
+		m.conflict(finding{
+			reason: mcsv1beta1.ServiceExportReasonPortConflict, what: "ports", using: m.portText(), merged: m.mergedPorts(),
+			disagree: disagree, leftOut: m.leftOut(LeftOutPorts), unresolved: clash,
+		})
+	}
+}
+
+// unitePorts adds the ports of e to the union and notes which of the union it serves. It reports whether an older port
+// stood in the way of one of them.
+func (m *merging) unitePorts(e *entry) (clash bool) {
+	older := len(m.ports)
+	e.serves = make([]int, len(e.Spec.Ports))
+	for i, p := range e.Spec.Ports {
+		at, differs := match(m.ports[:older], p)
+		clash = clash || differs
+		if at < 0 && !differs {
+			at = len(m.ports)
+			m.ports = append(m.ports, unionPort{ServicePort: p})
+		}
+		e.serves[i] = at
+		if at >= 0 {
+			m.ports[at].servers++
+		}
+	}
+	return clash
+}
+
+// match returns which of the older ports p is, or -1 if none, and whether they are in conflict.
+//
+// Names come first: a port of the same name with another number must not get the traffic of it.
+func match(older []unionPort, p v1alpha1.ServicePort) (at int, differs bool) {
+	at = slices.IndexFunc(older, func(u unionPort) bool { return u.Name == p.Name })
+	if at >= 0 {
+		if !samePort(older[at], p) {
+			return -1, true
+		}
+		return at, deref(older[at].AppProtocol) != deref(p.AppProtocol)
+	}
+	at = slices.IndexFunc(older, func(u unionPort) bool { return samePort(u, p) })
+	return at, at >= 0
+}
+
+func samePort(u unionPort, p v1alpha1.ServicePort) bool {
+	return u.Protocol == p.Protocol && u.Port == p.Port
+}
+
+// keepCommonPorts takes from the union what not all serve (first Lighthouse document, "Service Ports").
+func (m *merging) keepCommonPorts(in []*entry) {
+	moved := make([]int, len(m.ports))
+	var common []unionPort
+	for i, u := range m.ports {
+		moved[i] = -1
+		if u.servers == len(in) {
+			moved[i] = len(common)
+			common = append(common, u)
+		}
+	}
+	m.ports = common
+	for _, e := range in {
+		for i, at := range e.serves {
+			if at >= 0 {
+				e.serves[i] = moved[at]
+			}
+		}
+	}
+}
+
+// comparePorts returns how many exports have a set of ports that is not that of the import.
+func (m *merging) comparePorts(in []*entry) int {
+	var disagree int
+	for _, e := range in {
+		same := len(e.serves) == len(m.ports)
+		for i, at := range e.serves {
+			same = same && at >= 0 && equalPorts(m.ports[at].ServicePort, e.Spec.Ports[i])
+		}
+		if !same {
+			disagree++
+		}
+	}
+	return disagree
+}
+
+func equalPorts(a, b v1alpha1.ServicePort) bool {
+	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && deref(a.AppProtocol) == deref(b.AppProtocol)
+}
+
+func (m *merging) importPorts() []mcsv1beta1.ServicePort {
+	ports := make([]mcsv1beta1.ServicePort, 0, len(m.ports))
+	for _, u := range m.ports {
+		ports = append(ports, mcsv1beta1.ServicePort{
+			Name: u.Name, Protocol: u.Protocol, AppProtocol: clone(u.AppProtocol), Port: u.Port,
+		})
+	}
+	return ports
+}
+
+// portNames returns the names that the ports of the import have in a derived Service and in the slices that go with it.
+// A Service with several ports needs a name for each (section 5).
+func (m *merging) portNames() []string {
+	names := make([]string, len(m.ports))
+	for i, u := range m.ports {
+		names[i] = u.Name
+	}
+	derived := (m.o.VIP == "" || m.o.VIP == Derived) && m.oldest.Spec.Type == v1alpha1.ClusterSetIP
+	if unnamed := slices.Index(names, ""); unnamed >= 0 && derived && len(names) > 1 {
+		u := m.ports[unnamed]
+		base := fmt.Sprintf("%s-%d", strings.ToLower(string(u.Protocol)), u.Port)
+		name := base
+		for i := 2; slices.Contains(names, name); i++ { // an exporter may have given this very name to another port
+			name = fmt.Sprintf("%s-%d", base, i)
+		}
+		names[unnamed] = name
+	}
+	return names
+}
+
+// portMap tells which ports of the slices of e count, so that traffic for a port reaches only endpoints that serve it.
+func (m *merging) portMap(e *entry, names []string) []PortMapping {
+	var mapping []PortMapping
+	for i, at := range e.serves {
+		if at < 0 {
+			continue
+		}
+		mapping = append(mapping, PortMapping{
+			From: e.Spec.Ports[i].Name, To: names[at],
+			Protocol: m.ports[at].Protocol, AppProtocol: clone(m.ports[at].AppProtocol),
+		})
+	}
+	return mapping
+}
+
+// portText shows the ports of the import, at most eight of them.
+func (m *merging) portText() string {
+	const shown = 8
+	var text []string
+	for _, u := range m.ports[:min(len(m.ports), shown)] {
+		text = append(text, u.String())
+	}
+	if more := len(m.ports) - shown; more > 0 {
+		text = append(text, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(text, ", ")
+}
+
+func (m *merging) mergedPorts() string {
+	if m.o.PortMerge == Intersection {
+		return "the intersection"
+	}
+	return "the union"
+}
+
+func deref(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+func join(families []corev1.IPFamily) string {
+	text := make([]string, len(families))
+	for i, f := range families {
+		text[i] = string(f)
+	}
+	return strings.Join(text, ", ")
+}

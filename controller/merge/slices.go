@@ -1,0 +1,246 @@
+package merge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// A Source is the slices of one member, and what is believed of them.
+type Source struct {
+	Cluster string
+	// Slices are those on the broker, or for the importing cluster itself those that its exporter makes.
+	Slices []*discoveryv1.EndpointSlice
+	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses need
+	// not be declared.
+	Local bool
+	// Declared are the networks of the member (its Member object). No address outside them counts.
+	Declared []netip.Prefix
+	// Reserved are the service networks of the importing cluster. No address of another member in them counts.
+	Reserved []netip.Prefix
+}
+
+// importedPrefix starts the name of an imported slice.
+const importedPrefix = "imported-"
+
+// Slices returns the imported form of the slices of one member, in their order, and what of them is refused. It shares no
+// memory with src.
+//
+// Only ports of the member's port map are left, under the names of the import; only families of the import; only
+// addresses that the member may offer (section 9). A slice in which nothing counts is left out.
+func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Refusal) {
+	at := slices.IndexFunc(r.Members, func(m Member) bool { return m.Cluster == src.Cluster })
+	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
+		return nil, nil
+	}
+	im := &importer{Result: r, src: src, member: r.Members[at]}
+	var imported []*discoveryv1.EndpointSlice
+	for _, s := range src.Slices {
+		if s == nil {
+			continue
+		}
+		if reason, err := im.check(s); err != nil {
+			im.refuse(s, reason, err)
+			continue
+		}
+		i := im.slice(s)
+		switch {
+		case i == nil:
+		case slices.ContainsFunc(imported, func(other *discoveryv1.EndpointSlice) bool { return other.Name == i.Name }):
+			im.refuse(s, Duplicate, fmt.Errorf("slice %s: want it once", quote(s.Name)))
+		default:
+			imported = append(imported, i)
+		}
+	}
+	return imported, im.refused
+}
+
+// An importer reads the slices of one member.
+type importer struct {
+	Result
+	src     Source
+	member  Member
+	refused []Refusal
+}
+
+// refuse notes a refusal, once for each slice and reason.
+func (im *importer) refuse(s *discoveryv1.EndpointSlice, reason Reason, err error) {
+	name := cut(s.Name, 253)
+	if n := len(im.refused); n > 0 && slices.ContainsFunc(im.refused, func(r Refusal) bool {
+		return r.Object == name && r.Reason == reason
+	}) {
+		return
+	}
+	im.refused = append(im.refused, Refusal{Cluster: im.src.Cluster, Object: name, Reason: reason, Detail: err.Error()})
+}
+
+// check refuses a slice whole: one whose names do not agree with each other, or that is out of bounds.
+func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
+	service := im.Import
+	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
+	switch {
+	case !ok || !isHash(hash):
+		return BadName, fmt.Errorf("slice %s: want <name>.<namespace>.<hash> of its service", quote(s.Name))
+	case s.Labels[mcsv1beta1.LabelServiceName] != service.Name:
+		return BadName, fmt.Errorf("service %s: want %s", quote(s.Labels[mcsv1beta1.LabelServiceName]), service.Name)
+	case s.Labels[broker.LabelSourceNamespace] != service.Namespace:
+		return BadName, fmt.Errorf("namespace %s: want %s", quote(s.Labels[broker.LabelSourceNamespace]), service.Namespace)
+	case s.Labels[mcsv1beta1.LabelSourceCluster] != im.src.Cluster:
+		return BadName, fmt.Errorf("cluster %s: want %s", quote(s.Labels[mcsv1beta1.LabelSourceCluster]), im.src.Cluster)
+	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
+		return BadSlice, fmt.Errorf("address type %s: want IPv4 or IPv6", quote(string(s.AddressType)))
+	case len(s.Endpoints) > broker.MaxEndpoints:
+		return BadSlice, fmt.Errorf("%d endpoints: want at most %d", len(s.Endpoints), broker.MaxEndpoints)
+	case len(s.Ports) > broker.MaxPorts:
+		return BadSlice, fmt.Errorf("%d ports: want at most %d", len(s.Ports), broker.MaxPorts)
+	}
+	for i := range s.Endpoints {
+		if n := len(s.Endpoints[i].Addresses); n > broker.MaxAddresses {
+			return BadSlice, fmt.Errorf("%d addresses of one endpoint: want at most %d", n, broker.MaxAddresses)
+		}
+	}
+	return "", nil
+}
+
+// isHash reports whether s is 16 hex digits, as in [broker.SliceName].
+func isHash(s string) bool {
+	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// slice returns the imported form of s, or nil if nothing in it counts.
+func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if !slices.Contains(im.Import.Spec.IPFamilies, corev1.IPFamily(s.AddressType)) {
+		return nil
+	}
+	ports := im.ports(s.Ports)
+	portless := len(s.Ports) == 0 && im.Import.Spec.Type == mcsv1beta1.Headless
+	if len(ports) == 0 && len(im.Import.Spec.Ports) > 0 && !portless {
+		return nil
+	}
+	imported := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: im.Import.Namespace,
+			Name:      importedPrefix + broker.Hash(32, im.src.Cluster, im.Import.Namespace, s.Name),
+			Labels:    im.labels(),
+		},
+		AddressType: s.AddressType,
+		Endpoints:   im.endpoints(s),
+		Ports:       ports,
+	}
+	// The lag of an endpoint is measured from here.
+	trigger := s.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil {
+		imported.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger}
+	}
+	return imported
+}
+
+// labels are those of section 5. kube-proxy takes a slice for that of a Service by kubernetes.io/service-name, so only
+// slices behind a derived Service have it.
+func (im *importer) labels() map[string]string {
+	l := map[string]string{
+		mcsv1beta1.LabelServiceName:   im.Import.Name,
+		mcsv1beta1.LabelSourceCluster: im.src.Cluster,
+		discoveryv1.LabelManagedBy:    broker.ManagedBy,
+	}
+	switch {
+	case im.Import.Spec.Type == mcsv1beta1.Headless:
+		l[corev1.IsHeadlessService] = ""
+	case im.hasService():
+		l[discoveryv1.LabelServiceName] = DerivedName(im.Import.Namespace, im.Import.Name)
+	}
+	return l
+}
+
+func (im *importer) ports(ports []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
+	var imported []discoveryv1.EndpointPort
+	for _, p := range ports {
+		protocol := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		at := slices.IndexFunc(im.member.Ports, func(m PortMapping) bool {
+			return m.From == deref(p.Name) && m.Protocol == protocol
+		})
+		if at < 0 || p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
+			continue
+		}
+		m := im.member.Ports[at]
+		named := func(q discoveryv1.EndpointPort) bool { return *q.Name == m.To }
+		if slices.ContainsFunc(imported, named) { // the API server refuses a second port of a name
+			continue
+		}
+		imported = append(imported, discoveryv1.EndpointPort{
+			Name: &m.To, Protocol: &protocol, Port: clone(p.Port), AppProtocol: clone(m.AppProtocol),
+		})
+	}
+	return imported
+}
+
+func (im *importer) endpoints(s *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
+	var imported []discoveryv1.Endpoint
+	for i := range s.Endpoints {
+		from := &s.Endpoints[i]
+		to := discoveryv1.Endpoint{Addresses: im.addresses(s, from.Addresses), Conditions: *from.Conditions.DeepCopy()}
+		if len(to.Addresses) == 0 {
+			continue
+		}
+		if h := from.Hostname; h != nil && broker.IsLabel(*h) {
+			to.Hostname = clone(h)
+		}
+		if z := from.Zone; z != nil && *z != "" && broker.IsLabelValue(*z) {
+			to.Zone = clone(z)
+		}
+		if n := from.NodeName; n != nil && im.src.Local {
+			to.NodeName = clone(n)
+		}
+		imported = append(imported, to)
+	}
+	return imported
+}
+
+// addresses returns those that count, in canonical form.
+func (im *importer) addresses(s *discoveryv1.EndpointSlice, given []string) []string {
+	var addresses []string
+	for _, text := range given {
+		addr, err := broker.ParseAddress(text)
+		reason := BadAddress
+		if err == nil {
+			reason, err = im.accept(s.AddressType, addr)
+		}
+		if err != nil {
+			im.refuse(s, reason, err)
+			continue
+		}
+		if canonical := addr.String(); !slices.Contains(addresses, canonical) {
+			addresses = append(addresses, canonical)
+		}
+	}
+	return addresses
+}
+
+// accept says why a member may not offer an address.
+func (im *importer) accept(family discoveryv1.AddressType, addr netip.Addr) (Reason, error) {
+	within := func(p netip.Prefix) bool { return p.Contains(addr) }
+	switch {
+	case addr.Is4() != (family == discoveryv1.AddressTypeIPv4):
+		return BadAddress, fmt.Errorf("address %s: want one of the address type %s", addr, family)
+	case im.src.Local:
+		return "", nil
+	case slices.ContainsFunc(im.src.Reserved, within):
+		return ServiceCIDR, fmt.Errorf("address %s: want none of this cluster's own services", addr)
+	case !slices.ContainsFunc(im.src.Declared, within):
+		return AlienCIDR, fmt.Errorf("address %s: want one in a network that its member declared", addr)
+	}
+	return "", nil
+}

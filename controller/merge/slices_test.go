@@ -1,0 +1,190 @@
+package merge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// source returns a slice of cluster b with one port for each name, at 8080, and one endpoint for each address.
+func source(portNames []string, addresses ...string) *discoveryv1.EndpointSlice {
+	s := slice("b", "db-x7k2p", discoveryv1.AddressTypeIPv4)
+	for _, name := range portNames {
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr[int32](8080), Protocol: ptr(corev1.ProtocolTCP)})
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	return s
+}
+
+func sourceOf(list ...*discoveryv1.EndpointSlice) Source {
+	return Source{
+		Cluster: "b", Slices: list, Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		Reserved: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+	}
+}
+
+// Section 5: an imported slice, whole.
+func TestImportedSlice(t *testing.T) {
+	from := source([]string{"web"}, "10.1.0.1")
+	from.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-03-01T00:00:00.5Z", "other": "x"}
+	from.Labels["other"] = "x"
+	from.Endpoints[0] = discoveryv1.Endpoint{
+		Addresses: []string{"10.1.0.1"}, Hostname: ptr("db-0"), Zone: ptr("z1"), NodeName: ptr("n1"),
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true), Terminating: ptr(true)},
+		TargetRef:  &corev1.ObjectReference{Name: "db-0"}, Hints: &discoveryv1.EndpointHints{},
+	}
+	r := Merge(shop, []Record{record("a", 1, ports("http/TCP/80/h2c")), record("b", 2, ports("web/TCP/80"))}, Options{})
+	o, _ := Desired(r, Cluster{Sources: []Source{sourceOf(from)}, Owner: "uid-1"})
+	want := `[{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"imported-` +
+		broker.Hash(32, "b", "shop", from.Name) + `","namespace":"shop","labels":{` +
+		`"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io","kubernetes.io/service-name":"` + DerivedName("shop", "db") + `",` +
+		`"multicluster.kubernetes.io/service-name":"db","multicluster.kubernetes.io/source-cluster":"b"},` +
+		`"annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T00:00:00.5Z"},` +
+		`"ownerReferences":[{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","name":"db","uid":"uid-1","controller":false}]},` +
+		`"addressType":"IPv4","endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":false,"serving":true,"terminating":true},` +
+		`"hostname":"db-0","zone":"z1"}],"ports":[{"name":"http","protocol":"TCP","port":8080,"appProtocol":"h2c"}]}]`
+	if got := mustJSON(t, o.Slices); got != want {
+		t.Errorf("slices = %s\nwant %s", got, want)
+	}
+	if o.Import.Status.EndpointSliceObjects != mcsv1beta1.EndpointSliceObjectsPresent {
+		t.Errorf("endpointSliceObjects = %s, want Present", o.Import.Status.EndpointSliceObjects)
+	}
+	local := sourceOf(from)
+	local.Local = true
+	if s, _ := r.Slices(local); s[0].Endpoints[0].NodeName == nil {
+		t.Error("nodeName of the cluster's own endpoint is gone")
+	}
+}
+
+// Section 5: which labels say whose slice it is.
+func TestSliceLabels(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		record  Record
+		options Options
+		want    string // labels beside the three of every slice
+	}{
+		{name: "derived", record: record("b", 1), want: "kubernetes.io/service-name"},
+		{name: "headless", record: record("b", 1, headless), want: "service.kubernetes.io/headless"},
+		{name: "cidr", record: record("b", 1), options: Options{VIP: CIDR}},
+		{name: "none", record: record("b", 1), options: Options{VIP: NoVIP}},
+	} {
+		s, _ := Merge(shop, []Record{tt.record}, tt.options).Slices(sourceOf(source([]string{"http"}, "10.1.0.1")))
+		var more []string
+		for key := range s[0].Labels {
+			if !strings.HasPrefix(key, "multicluster") && key != discoveryv1.LabelManagedBy {
+				more = append(more, key)
+			}
+		}
+		if got := strings.Join(more, ","); got != tt.want || len(s[0].Labels) != 3+len(more) {
+			t.Errorf("%s: labels = %v, want %q beside the usual", tt.name, s[0].Labels, tt.want)
+		}
+	}
+}
+
+// Sections 4 and 9: what of a slice counts.
+func TestSlices(t *testing.T) {
+	many := make([]string, broker.MaxEndpoints+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250)
+	}
+	spoiled := func(f func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
+		s := source([]string{"http"}, "10.1.0.1")
+		f(s)
+		return s
+	}
+	for _, tt := range []struct {
+		name    string
+		slice   *discoveryv1.EndpointSlice
+		with    Record // of cluster b; the zero Record is one that serves http
+		local   bool
+		want    string // ports and addresses; "none"
+		refused string
+	}{
+		{name: "as it is", slice: source([]string{"http"}, "10.1.0.1", "10.1.0.2"), want: "[http] [10.1.0.1 10.1.0.2]"},
+		{name: "a port that the member does not serve", slice: source([]string{"http", "other"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
+		{name: "no port that counts", slice: source([]string{"other"}, "10.1.0.1"), want: "none"},
+		{name: "a port of another protocol", slice: spoiled(func(s *discoveryv1.EndpointSlice) { *s.Ports[0].Protocol = "UDP" }), want: "none"},
+		{name: "a port without a number", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = nil }), want: "none"},
+		{name: "no protocol is TCP", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = nil }), want: "[http] [10.1.0.1]"},
+		{name: "a member that is left out", slice: source([]string{"http"}, "10.1.0.1"), with: record("b", 2, ports("http/TCP/81")), want: "none"},
+		{name: "no endpoints", slice: source([]string{"http"}), want: "[http] []"},
+		{name: "a family that the import does not have", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeIPv6 }), want: "none"},
+		{name: "FQDN", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }), want: "none", refused: "slice"},
+		{name: "another service's name", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = broker.SliceName("shop", "web", "x") }), want: "none", refused: "name"},
+		{name: "a name without a hash", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = "db.shop.x" }), want: "none", refused: "name"},
+		{name: "another service's label", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "web" }), want: "none", refused: "name"},
+		{name: "spoofed source-cluster", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "a" }), want: "none", refused: "name"},
+		{name: "someone else's namespace", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[broker.LabelSourceNamespace] = "kube-system" }), want: "none", refused: "name"},
+		{name: "1,001 endpoints", slice: source([]string{"http"}, many...), want: "none", refused: "slice"},
+		{name: "1,000 endpoints", slice: source([]string{"http"}, many[:1000]...), want: "[http] " + fmt.Sprint(many[:1000])},
+		{name: "101 ports", slice: source(slices.Repeat([]string{"http"}, 101), "10.1.0.1"), want: "none", refused: "slice"},
+		{name: "a port name twice", slice: source([]string{"http", "http"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
+		{name: "loopback", slice: source([]string{"http"}, "127.0.0.1", "10.1.0.1"), want: "[http] [10.1.0.1]", refused: "address"},
+		{name: "link-local", slice: source([]string{"http"}, "169.254.169.254"), want: "[http] []", refused: "address"},
+		{name: "IPv6 in an IPv4 slice", slice: source([]string{"http"}, "fd00::1"), want: "[http] []", refused: "address"},
+		{name: "no address", slice: source([]string{"http"}, "db.example.org"), want: "[http] []", refused: "address"},
+		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "[http] []", refused: "own_cidr"},
+		{name: "not declared", slice: source([]string{"http"}, "192.0.2.1"), want: "[http] []", refused: "cidr"},
+		{name: "own export: neither matters", slice: source([]string{"http"}, "10.96.0.1", "192.0.2.1"), local: true, want: "[http] [10.96.0.1 192.0.2.1]"},
+		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "[http] []", refused: "address"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := tt.with
+			if b.Cluster == "" {
+				b = record("b", 2)
+			}
+			src := sourceOf(tt.slice)
+			src.Local = tt.local
+			before := mustJSON(t, tt.slice)
+			imported, refused := Merge(shop, []Record{record("a", 1), b}, Options{}).Slices(src)
+			if got := show(imported); got != tt.want {
+				t.Errorf("slices = %s, want %s", got, tt.want)
+			}
+			var reasons []string
+			for _, r := range refused {
+				reasons = append(reasons, string(r.Reason))
+			}
+			if got := strings.Join(reasons, ","); got != tt.refused {
+				t.Errorf("refused = %q, want %q", got, tt.refused)
+			}
+			if after := mustJSON(t, tt.slice); after != before {
+				t.Errorf("slice = %s after the import, want %s", after, before)
+			}
+		})
+	}
+}
+
+func show(imported []*discoveryv1.EndpointSlice) string {
+	if len(imported) == 0 {
+		return "none"
+	}
+	var names, addresses []string
+	for _, p := range imported[0].Ports {
+		names = append(names, *p.Name)
+	}
+	for _, e := range imported[0].Endpoints {
+		addresses = append(addresses, e.Addresses...)
+	}
+	return fmt.Sprint(names, " ", addresses)
+}
+
+func TestSlicesOfNobody(t *testing.T) {
+	r := Merge(shop, []Record{record("a", 1)}, Options{})
+	if got, refused := r.Slices(sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || refused != nil {
+		t.Errorf("slices = %v, refused = %v of a cluster that exports nothing, want neither", got, refused)
+	}
+	if o, _ := Desired(Merge(shop, nil, Options{}), Cluster{Sources: []Source{sourceOf()}}); !(Changes{Create: o}).Empty() {
+		t.Errorf("objects = %+v without exports, want none", o)
+	}
+}

@@ -1,0 +1,196 @@
+package merge
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A Pool is the network that a member may allocate clusterset IPs from.
+type Pool struct {
+	Cluster string
+	Prefix  netip.Prefix
+}
+
+// A Claim is what one export record says about the clusterset IP of a service, be it allocated there or copied.
+type Claim struct {
+	Service  types.NamespacedName
+	Cluster  string      // whose record it is
+	Admitted metav1.Time // as in Record
+	Created  metav1.Time
+	VIP      v1alpha1.VIP
+}
+
+// An Allocation is the clusterset IP of a service.
+type Allocation struct {
+	IPs []string // in the order of the claim, canonical
+	By  string   // id of the cluster that allocated them
+	At  metav1.Time
+}
+
+// Pools returns the VIP CIDRs of the members, sorted by cluster id. Of two members whose networks overlap only the one
+// that was created first has its own, by cluster id among equals (section 2); it takes the network even while it is
+// being deleted itself.
+func Pools(members []v1alpha1.Member) []Pool {
+	sorted := slices.Clone(members)
+	slices.SortFunc(sorted, func(a, b v1alpha1.Member) int {
+		return cmp.Or(cmp.Compare(a.CreationTimestamp.Unix(), b.CreationTimestamp.Unix()), cmp.Compare(a.Name, b.Name))
+	})
+	var pools []Pool
+	for i := range sorted {
+		prefix, err := broker.ParsePrefix(sorted[i].Spec.VIPCIDR)
+		overlaps := func(p Pool) bool { return p.Prefix.Overlaps(prefix) }
+		if err != nil || !broker.IsClusterID(sorted[i].Name) || slices.ContainsFunc(pools, overlaps) {
+			continue
+		}
+		pools = append(pools, Pool{Cluster: sorted[i].Name, Prefix: prefix})
+	}
+	slices.SortFunc(pools, func(a, b Pool) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return pools
+}
+
+// Allocated returns the clusterset IP of a service: the oldest valid allocation that any record of the service names
+// (section 5). claims are those of the service, and those of others for the same addresses.
+//
+// Valid is an allocation whose addresses lie in the pool of the member that it names. Of several claims to one address
+// that of the allocator's own record counts, whatever time a copy states, and so a copy for another service never does.
+func Allocated(service types.NamespacedName, claims []Claim, o Options) *Allocation {
+	valid := validClaims(claims, o)
+	for _, c := range valid {
+		if c.Service != service {
+			continue
+		}
+		if !slices.ContainsFunc(valid, func(d claim) bool { return d.Service != service && d.beats(c) }) {
+			return &Allocation{IPs: slices.Clone(c.VIP.IPs), By: c.VIP.AllocatedBy, At: *c.VIP.At.DeepCopy()}
+		}
+	}
+	return nil
+}
+
+// A claim is a valid [Claim].
+type claim struct {
+	Claim
+	when moment
+	own  bool // of the allocator itself
+}
+
+// validClaims returns the valid claims, the oldest first. Where the allocator's own record has an address, its copies of
+// the same service are left out: they cannot make it older.
+func validClaims(claims []Claim, o Options) []claim {
+	var valid []claim
+	for i := range claims {
+		c := claim{Claim: claims[i]}
+		c.own = c.Cluster == c.VIP.AllocatedBy
+		if c.valid(o.Pools) {
+			c.when = o.Precedence.moment(*c.VIP.At, c.Admitted, c.Created)
+			valid = append(valid, c)
+		}
+	}
+	all := slices.Clone(valid)
+	valid = slices.DeleteFunc(valid, func(c claim) bool {
+		return !c.own && slices.ContainsFunc(all, func(d claim) bool { return d.own && d.Service == c.Service && d.shares(c) })
+	})
+	slices.SortFunc(valid, claim.compare)
+	return valid
+}
+
+// valid reports whether the addresses of the claim are such that its allocator may give out.
+func (c claim) valid(pools []Pool) bool {
+	if len(c.VIP.IPs) == 0 || c.VIP.Validate() != nil {
+		return false
+	}
+	for _, ip := range c.VIP.IPs {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil || !slices.ContainsFunc(pools, func(p Pool) bool {
+			return p.Cluster == c.VIP.AllocatedBy && p.Prefix.Contains(addr)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c claim) shares(d claim) bool {
+	return slices.ContainsFunc(c.VIP.IPs, func(ip string) bool { return slices.Contains(d.VIP.IPs, ip) })
+}
+
+// beats reports whether c has an address that d wants too, and the better right to it.
+func (c claim) beats(d claim) bool {
+	if !c.shares(d) {
+		return false
+	}
+	if c.own != d.own {
+		return c.own
+	}
+	return c.compare(d) < 0
+}
+
+// compare sorts the oldest first. What follows the time only makes the order one of the claims, not of the input.
+func (c claim) compare(d claim) int {
+	return cmp.Or(c.when.compare(d.when), cmp.Compare(c.VIP.AllocatedBy, d.VIP.AllocatedBy),
+		cmp.Compare(c.Service.String(), d.Service.String()), cmp.Compare(c.Cluster, d.Cluster),
+		cmp.Compare(strings.Join(c.VIP.IPs, ","), strings.Join(d.VIP.IPs, ",")), cmp.Compare(c.VIP.At.Unix(), d.VIP.At.Unix()))
+}
+
+// mergeVIP returns the clusterset IP under "vip cidr", and compares who wants one with what is (second Lighthouse
+// document, "Conflict Resolution"). What was allocated stays, whoever changes their mind.
+func (m *merging) mergeVIP(service types.NamespacedName) *Allocation {
+	if m.o.VIP != CIDR || m.oldest.Spec.Type != v1alpha1.ClusterSetIP {
+		return nil
+	}
+	claims := slices.DeleteFunc(slices.Clone(m.o.Claims), func(c Claim) bool { return c.Service == service })
+	in := m.in()
+	for _, e := range in {
+		if e.Spec.VIP != nil {
+			claims = append(claims, Claim{
+				Service: service, Cluster: e.Cluster, Admitted: e.Admitted, Created: e.Created, VIP: *e.Spec.VIP,
+			})
+		}
+	}
+	vip := Allocated(service, claims, m.o)
+	using := vip != nil || wantsVIP(m.oldest)
+	var disagree int
+	for _, e := range in {
+		if wantsVIP(e) != using {
+			disagree++
+		}
+	}
+	if disagree > 0 {
+		text := "none"
+		switch {
+		case vip != nil:
+			text = strings.Join(vip.IPs, ", ")
+		case using:
+			text = "wanted"
+		}
+		m.conflict(finding{reason: ReasonClusterSetIP, what: "clusterset IP", using: text, disagree: disagree})
+	}
+	return vip
+}
+
+func wantsVIP(e *entry) bool { return e.Spec.VIP != nil && e.Spec.VIP.Wanted }
+
+// setIPs gives the import its addresses, and its families in their order (KEP-1645).
+func setIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
+	if len(ips) == 0 {
+		return
+	}
+	imp.Spec.IPs = slices.Clone(ips)
+	imp.Spec.IPFamilies = nil
+	for _, ip := range ips {
+		family := corev1.IPv4Protocol
+		if addr, err := netip.ParseAddr(ip); err == nil && !addr.Is4() {
+			family = corev1.IPv6Protocol
+		}
+		imp.Spec.IPFamilies = append(imp.Spec.IPFamilies, family)
+	}
+}

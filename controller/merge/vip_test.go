@@ -1,0 +1,164 @@
+package merge
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+func pools() []Pool {
+	return []Pool{
+		{Cluster: "a", Prefix: netip.MustParsePrefix("243.0.0.0/16")},
+		{Cluster: "b", Prefix: netip.MustParsePrefix("243.1.0.0/16")},
+		{Cluster: "left", Prefix: netip.MustParsePrefix("243.2.0.0/16")},
+	}
+}
+
+// vip returns what a record says: ip allocated by a cluster at an hour, or only whether one is wanted.
+func vip(wanted bool, ip, by string, h int) func(*v1alpha1.ExportedServiceSpec) {
+	return func(s *v1alpha1.ExportedServiceSpec) {
+		s.VIP = &v1alpha1.VIP{Wanted: wanted}
+		if ip != "" {
+			s.VIP.IPs, s.VIP.AllocatedBy, s.VIP.At = []string{ip}, by, ptr(hour(h))
+		}
+	}
+}
+
+func claimOf(name, cluster string, created int, with func(*v1alpha1.ExportedServiceSpec)) Claim {
+	var s v1alpha1.ExportedServiceSpec
+	with(&s)
+	return Claim{
+		Service: types.NamespacedName{Namespace: "other", Name: name}, Cluster: cluster,
+		Admitted: hour(0), Created: hour(created), VIP: *s.VIP,
+	}
+}
+
+// Section 5, "VIP cidr".
+func TestVIP(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		records []Record
+		claims  []Claim
+		want    string // "ip by"; "" for none
+		reason  string
+	}{
+		{name: "allocated by the first exporter", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1))}, want: "243.0.0.1 a"},
+		{name: "the oldest valid allocation wins",
+			records: []Record{record("a", 2, vip(true, "243.0.0.1", "a", 2)), record("b", 1, vip(true, "243.1.0.1", "b", 1))},
+			want:    "243.1.0.1 b"},
+		{name: "the time of allocation counts, not that of the export",
+			records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 9)), record("b", 2, vip(true, "243.1.0.1", "b", 2))},
+			want:    "243.0.0.1 a"}, // clamped to the creation of a's record, at 1
+		{name: "equal times: lower id of the allocator",
+			records: []Record{record("b", 1, vip(true, "243.1.0.1", "b", 1)), record("a", 1, vip(true, "243.0.0.1", "a", 1))},
+			want:    "243.0.0.1 a"},
+		{name: "a copy outlives its allocator", records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 1))}, want: "243.2.0.1 left"},
+		{name: "outside the CIDR of the one that it names",
+			records: []Record{record("a", 1, vip(true, "243.1.0.1", "a", 1)), record("b", 2, vip(true, "243.1.0.2", "b", 2))},
+			want:    "243.1.0.2 b"},
+		{name: "of a cluster that is no member", records: []Record{record("a", 1, vip(true, "243.9.0.1", "x", 1))}},
+		{name: "a copy that states an earlier time than the original does not make it older",
+			records: []Record{
+				record("a", 5, vip(true, "243.0.0.1", "a", 5)), record("b", 4, vip(true, "243.1.0.1", "b", 4)),
+				record("c", 1, vip(true, "243.0.0.1", "a", 1)),
+			}, want: "243.1.0.1 b"},
+		{name: "a copy of another service's address does not count",
+			records: []Record{record("b", 1, vip(true, "243.0.0.1", "a", 1))},
+			claims:  []Claim{claimOf("x", "a", 5, vip(true, "243.0.0.1", "a", 5))}},
+		{name: "the allocator's own record beats copies for another service",
+			records: []Record{record("a", 5, vip(true, "243.0.0.1", "a", 5))},
+			claims:  []Claim{claimOf("x", "b", 1, vip(true, "243.0.0.1", "a", 1))}, want: "243.0.0.1 a"},
+		{name: "two services with copies of one address: the older claim",
+			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
+			claims:  []Claim{claimOf("x", "a", 1, vip(true, "243.2.0.1", "left", 1))}},
+		{name: "an address that no service may have", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1), func(s *v1alpha1.ExportedServiceSpec) {
+			s.VIP.IPs = append(s.VIP.IPs, "fd00::1") // not in the CIDR
+		})}},
+		{name: "nobody wants one", records: []Record{record("a", 1, vip(false, "", "", 0)), record("b", 2)}},
+		{name: "a difference: the oldest wins",
+			records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1)), record("b", 2, vip(false, "243.0.0.1", "a", 1))},
+			want:    "243.0.0.1 a", reason: "ClusterSetIPConflict"},
+		{name: "a difference, none allocated", records: []Record{record("a", 1, vip(false, "", "", 0)), record("b", 2, vip(true, "", "", 0))},
+			reason: "ClusterSetIPConflict"},
+		{name: "a later change of mind changes only the conflict", records: []Record{record("a", 1, vip(false, "243.0.0.1", "a", 1))},
+			want: "243.0.0.1 a", reason: "ClusterSetIPConflict"},
+		{name: "none for Headless", records: []Record{record("a", 1, headless, vip(true, "243.0.0.1", "a", 1))}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := Merge(shop, tt.records, Options{VIP: CIDR, Pools: pools(), Claims: tt.claims})
+			got := strings.TrimSpace(fmt.Sprint(strings.Join(r.Import.Spec.IPs, ","), " ", r.Import.Annotations[broker.AnnotationAllocatedBy]))
+			if got != tt.want {
+				t.Errorf("VIP = %q, want %q", got, tt.want)
+			}
+			if want := orElse(tt.reason, "NoConflicts"); reasonsOf(r) != want {
+				t.Errorf("reason = %s, want %s", reasonsOf(r), want)
+			}
+			for _, mode := range []VIPMode{Derived, NoVIP} {
+				if r := Merge(shop, tt.records, Options{VIP: mode, Pools: pools()}); len(r.Import.Spec.IPs) > 0 || len(r.Conflicts) > 0 {
+					t.Errorf("vip %s: ips = %v, conflicts = %v, want neither", mode, r.Import.Spec.IPs, r.Conflicts)
+				}
+			}
+		})
+	}
+}
+
+// Section 5: the families of the import are those of its addresses, in their order.
+func TestFamiliesFollowAddresses(t *testing.T) {
+	both := []Pool{{Cluster: "a", Prefix: netip.MustParsePrefix("243.0.0.0/16")}, {Cluster: "a", Prefix: netip.MustParsePrefix("fd00:243::/64")}}
+	r := record("a", 1, families(v4, v6), vip(true, "fd00:243::1", "a", 1))
+	r.Spec.VIP.IPs = append(r.Spec.VIP.IPs, "243.0.0.1")
+	got := Merge(shop, []Record{r}, Options{VIP: CIDR, Pools: both}).Import.Spec
+	if fmt.Sprint(got.IPs, got.IPFamilies) != "[fd00:243::1 243.0.0.1] [IPv6 IPv4]" {
+		t.Errorf("ips = %v of %v, want families in the order of the addresses", got.IPs, got.IPFamilies)
+	}
+}
+
+// No address is that of two services, whatever the records say.
+func TestNoAddressTwice(t *testing.T) {
+	names := []types.NamespacedName{{Namespace: "n", Name: "x"}, {Namespace: "n", Name: "y"}, {Namespace: "n", Name: "z"}}
+	for seed := range uint64(5000) {
+		g := newGenerator(seed)
+		o := g.options()
+		var claims []Claim
+		for range 8 {
+			claims = append(claims, Claim{
+				Service: pick(g, names...), Cluster: pick(g, clusters...), Admitted: hour(g.IntN(2)), Created: hour(g.IntN(4)), VIP: *g.vip(),
+			})
+		}
+		owner := map[string]types.NamespacedName{}
+		for _, name := range names {
+			a := Allocated(name, claims, o)
+			if a == nil {
+				continue
+			}
+			if other, taken := owner[a.IPs[0]]; taken {
+				t.Fatalf("seed %d: %s is that of %s and %s", seed, a.IPs[0], other, name)
+			}
+			owner[a.IPs[0]] = name
+		}
+	}
+}
+
+// Section 2: of two VIP CIDRs that overlap the older counts.
+func TestPools(t *testing.T) {
+	member := func(id, cidr string, h int) v1alpha1.Member {
+		return v1alpha1.Member{
+			ObjectMeta: metav1.ObjectMeta{Name: id, CreationTimestamp: hour(h)}, Spec: v1alpha1.MemberSpec{VIPCIDR: cidr},
+		}
+	}
+	members := []v1alpha1.Member{
+		member("d", "243.0.0.0/8", 4), member("c", "243.2.0.0/16", 3), member("b", "243.1.0.0/16", 2), member("a", "243.1.128.0/17", 2),
+		member("none", "", 1), member("bad", "243.9.0.1/16", 1), member("a.b.c", "243.8.0.0/16", 1),
+	}
+	want := "[{a 243.1.128.0/17} {c 243.2.0.0/16}]"
+	if got := fmt.Sprint(Pools(members)); got != want {
+		t.Errorf("pools = %s, want %s", got, want)
+	}
+}
