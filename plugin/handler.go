@@ -4,8 +4,11 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coredns/coredns/plugin"
@@ -33,6 +36,7 @@ type Handler struct {
 	Synced func() bool
 
 	config Config
+	ttl    uint32 // of records, in seconds
 	store  *cache.Store
 	turns  *Turns
 	zones  []zone
@@ -40,8 +44,10 @@ type Handler struct {
 
 // A zone is one origin as it is compared with question names.
 type zone struct {
-	origin  string // lower case, fully qualified
-	options resolver.Options
+	origin     string // lower case, fully qualified
+	nameServer string // ns.dns in lower case
+	mailbox    string // of the SOA record, in lower case
+	options    resolver.Options
 }
 
 // maxName is the most octets of an owner name, without the final dot (RFC 1035 section 2.3.4).
@@ -49,14 +55,16 @@ const maxName = 253
 
 // NewHandler makes the handler of a block that is answered from store. Turns outlive a reload.
 func NewHandler(config Config, store *cache.Store, turns *Turns) *Handler {
-	h := &Handler{config: config, store: store, turns: turns}
+	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, turns: turns}
 	for _, origin := range config.Zones {
-		h.zones = append(h.zones, zone{origin: origin, options: resolver.Options{
-			ClusterNames: config.ClusterNames,
-			Policy:       config.Policy,
-			MaxAnswers:   config.MaxAnswers,
-			MaxName:      maxName - len(origin),
-		}})
+		h.zones = append(h.zones, zone{
+			origin: origin, nameServer: nameServerOf(origin), mailbox: mailboxOf(origin),
+			options: resolver.Options{
+				ClusterNames: config.ClusterNames,
+				Policy:       config.Policy,
+				MaxAnswers:   config.MaxAnswers,
+				MaxName:      maxName - len(origin),
+			}})
 	}
 	return h
 }
@@ -73,23 +81,23 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	if z == nil {
 		return plugin.NextOrFailure(Name, h.Next, ctx, w, r)
 	}
-	state := h.store.State()
-	q := query{Handler: h, zone: z, state: state, w: w, r: r}
+	q := newQuery(h, z, w, r)
+	defer q.release()
 	switch {
 	case r.Opcode != dns.OpcodeQuery:
 		return dns.RcodeNotImplemented, nil
 	case r.Question[0].Qclass != dns.ClassINET:
 		return dns.RcodeRefused, nil
-	case !state.Ready:
+	case !q.state.Ready:
 		return q.notReady()
 	case q.qtype() == dns.TypeAXFR || q.qtype() == dns.TypeIXFR:
 		return dns.RcodeRefused, nil // the transfer plugin stands before this one
 	}
-	a := q.resolve()
-	if a.Outcome == resolver.NXDomain && h.config.Fall.Through(strings.ToLower(q.qname())) {
+	q.resolve()
+	if q.answer.Outcome == resolver.NXDomain && h.config.Fall.Through(strings.ToLower(q.qname())) {
 		return plugin.NextOrFailure(Name, h.Next, ctx, w, r)
 	}
-	return q.answer(a)
+	return q.reply()
 }
 
 // match finds the longest zone that qname is at or below, whatever its letter case.
@@ -115,13 +123,38 @@ func (z *zone) contains(qname string) bool {
 	return qname[head-1] == '.' && (!strings.Contains(qname, `\`) || dns.IsSubDomain(z.origin, qname))
 }
 
-// A query is one query to a zone of ours, with the state it is answered from.
+// A query is one query to a zone of ours, with the state it is answered from and all that is worked out on the way. It
+// is not on the stack: CoreDNS answers each query in a goroutine of its own, and growing its stack costs more than the
+// answer.
 type query struct {
 	*Handler
 	zone  *zone
 	state *cache.State
 	w     dns.ResponseWriter
 	r     *dns.Msg
+
+	options      resolver.Options
+	question     resolver.Question
+	answer, glue resolver.Answer
+	text         [maxName + 2]byte // scratch, for a name
+}
+
+var queries = sync.Pool{New: func() any { return new(query) }}
+
+func newQuery(h *Handler, z *zone, w dns.ResponseWriter, r *dns.Msg) *query {
+	q := queries.Get().(*query)
+	q.Handler, q.zone, q.state, q.w, q.r = h, z, h.store.State(), w, r
+	q.options = z.options
+	q.options.LocalCluster = q.state.LocalCluster
+	return q
+}
+
+// release gives q back, and lets go of the state it was answered from.
+func (q *query) release() {
+	q.Handler, q.zone, q.state, q.w, q.r = nil, nil, nil, nil, nil
+	q.options, q.question = resolver.Options{}, resolver.Question{}
+	q.answer, q.glue = resolver.Answer{}, resolver.Answer{}
+	queries.Put(q)
 }
 
 func (q *query) qname() string { return q.r.Question[0].Name }
@@ -144,24 +177,18 @@ func (z *zone) relative(qname string) string {
 	return strings.ToLower(qname[:head])
 }
 
-// options are those of the zone, with what the state adds.
-func (q *query) options() resolver.Options {
-	o := q.zone.options
-	o.LocalCluster = q.state.LocalCluster
-	return o
-}
-
-func (q *query) resolve() resolver.Answer {
-	o := q.options()
-	n := resolver.Find(q.state.Index, q.relative(), &o)
-	question := resolver.Question{Type: q.qtype(), Turn: q.turns.next()}
+// resolve works out the answer.
+func (q *query) resolve() {
+	n := &q.answer.Name
+	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
+	q.question.Type, q.question.Turn = q.qtype(), q.turns.next()
 	if n.TakesTurns() {
-		question.ClusterTurn = q.turns.nextCluster(n.Service.Key(), q.qtype())
+		q.question.ClusterTurn = q.turns.nextCluster(n.Service.Key(), q.qtype())
 	}
-	if o.MaxAnswers > 0 {
-		question.Second = uint64(time.Now().Unix())
+	if q.options.MaxAnswers > 0 {
+		q.question.Second = uint64(time.Now().Unix())
 	}
-	return n.Answer(question, &o)
+	q.answer.Ask(&q.question, &q.options)
 }
 
 // notReady answers before the first sync: nothing is known, so nothing is denied (RFC 8914 section 4.15).
@@ -177,9 +204,18 @@ func (q *query) explain(m *dns.Msg, code uint16) {
 	if q.r.IsEdns0() == nil {
 		return
 	}
+	opt := ownOPT(m)
+	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code})
+}
+
+// ownOPT returns the OPT record of m, which gets one if it has none. With it, CoreDNS does not send back that of the query.
+func ownOPT(m *dns.Msg) *dns.OPT {
+	if opt := m.IsEdns0(); opt != nil {
+		return opt
+	}
 	opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-	opt.Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: code}}
 	m.Extra = append(m.Extra, opt)
+	return opt
 }
 
 // stale tells whether the state may be out of date: from a file, held, or without contact for too long.
@@ -187,28 +223,46 @@ func (q *query) stale() bool {
 	return q.state.Stale || time.Since(q.store.LastContact()) > q.config.StaleAfter
 }
 
-// write sends m. A message that cannot be packed or sent becomes SERVFAIL, which the server sends.
+// write sends m. A message that cannot be packed becomes SERVFAIL, which the server sends.
 func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	if err := q.w.WriteMsg(m); err != nil {
 		answers[kindServFail].Inc()
+		var network net.Error
+		if errors.As(err, &network) {
+			return m.Rcode, nil // The client has hung up: there is nobody to tell, and it must not fill the log.
+		}
 		return dns.RcodeServerFailure, err
 	}
 	answers[kind].Inc()
 	return m.Rcode, nil
 }
 
-// size is how many octets the client takes, less what the OPT record of the reply may need.
+// maxEcho is the most octets of an OPT record that may go back to the client as it came. A client that takes 512 octets can
+// send options that leave no room for anything else.
+const maxEcho = 128
+
+// nsidLen is room for the identifier of a server (RFC 5001): a host name, mostly.
+const nsidLen = 128
+
+// size is how many octets the client takes, less what the OPT record of the reply may need. There is always room for
+// header and question.
 func (q *query) size(m *dns.Msg) int {
 	state := request.Request{W: q.w, Req: q.r}
 	size := state.Size()
 	if opt := q.r.IsEdns0(); opt != nil {
 		need := dns.Len(opt)
 		if ours := m.IsEdns0(); ours != nil {
-			need = max(need, dns.Len(ours))
+			need = dns.Len(ours)
+		}
+		for _, option := range opt.Option {
+			// The nsid plugin puts its data in when the answer is complete.
+			if option.Option() == dns.EDNS0NSID {
+				need += nsidLen
+			}
 		}
 		size -= need
 	}
-	return size
+	return max(size, q.preamble())
 }
 
 // MaxName is the most octets of a name relative to the longest of zones.

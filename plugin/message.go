@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"net"
+	"slices"
 
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -19,13 +20,13 @@ const (
 	version    = "1.0.0"
 )
 
-// Octets of a message that do not depend on names: the header, a question and a record behind its name, a compressed
-// name (RFC 1035 section 4.1), and how far into a message a name can be pointed at.
+// Octets of a message that do not depend on names: the header, a question and a record behind its name, an SRV record
+// before its target, a compressed name (RFC 1035 section 4.1), and how far into a message a name can be pointed at.
 const (
 	headerLen   = 12
 	questionLen = 4
 	recordLen   = 10
-	srvLen      = 6
+	srvLen      = pointerLen + recordLen + 6 // without the target
 	pointerLen  = 2
 	pointerMax  = 1 << 14
 )
@@ -37,14 +38,17 @@ type reply struct {
 	rr       [1]dns.RR
 }
 
-func (q *query) reply() *reply {
+func newReply(r *dns.Msg) *reply {
 	m := new(reply)
-	m.question[0] = q.r.Question[0]
+	m.question[0] = r.Question[0]
 	m.MsgHdr = dns.MsgHdr{
-		Id: q.r.Id, Response: true, Opcode: q.r.Opcode, Authoritative: true,
-		RecursionDesired: q.r.RecursionDesired, CheckingDisabled: q.r.CheckingDisabled,
+		Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true,
+		RecursionDesired: r.RecursionDesired, CheckingDisabled: r.CheckingDisabled,
 	}
 	m.Question = m.question[:]
+	if opt := r.IsEdns0(); opt != nil && len(opt.Option) > 0 && dns.Len(opt) > maxEcho {
+		ownOPT(&m.Msg)
+	}
 	return m
 }
 
@@ -54,23 +58,13 @@ func (m *reply) one(rr dns.RR) []dns.RR {
 	return m.rr[:]
 }
 
-// answer sends what the resolver found.
-func (q *query) answer(a resolver.Answer) (int, error) {
-	m := q.reply()
-	kind := kindOf(a)
-	stale := q.r.IsEdns0() != nil && q.stale()
-	if stale {
-		q.explain(&m.Msg, staleCode(a.Outcome))
+// reply sends what the resolver found.
+func (q *query) reply() (int, error) {
+	m := newReply(q.r)
+	if q.r.IsEdns0() != nil && q.stale() {
+		q.explain(&m.Msg, staleCode(q.answer.Outcome))
 	}
-	switch {
-	case a.Outcome == resolver.NXDomain:
-		m.Rcode = dns.RcodeNameError
-		m.Ns = m.one(q.soa())
-	case a.Outcome == resolver.NoData || !q.fill(m, a):
-		m.Ns = m.one(q.soa())
-		kind = kindNoData
-	}
-	return q.write(&m.Msg, kind)
+	return q.write(&m.Msg, q.fill(m))
 }
 
 func staleCode(o resolver.Outcome) uint16 {
@@ -80,23 +74,33 @@ func staleCode(o resolver.Outcome) uint16 {
 	return dns.ExtendedErrorCodeStaleAnswer
 }
 
-// fill puts the records of a into m. It reports false if there are none after all.
-func (q *query) fill(m *reply, a resolver.Answer) bool {
-	switch a.Name.Kind {
-	case resolver.Apex, resolver.Version, resolver.NameServer:
-		q.fillApex(m, a)
+// fill puts what the resolver found into m, and tells what that is.
+func (q *query) fill(m *reply) answerKind {
+	kind := kindOf(&q.answer)
+	switch {
+	case q.answer.Outcome == resolver.NXDomain:
+		m.Rcode = dns.RcodeNameError
+	case q.answer.Outcome != resolver.Found:
+	case q.answer.Name.Kind <= resolver.Version:
+		q.fillApex(m)
+	case q.answer.Type == dns.TypeSRV:
+		q.fillServices(m)
 	default:
-		if a.Type == dns.TypeSRV {
-			q.fillServices(m, a)
-		} else {
-			q.fillAddresses(m, a)
-		}
+		q.fillAddresses(m)
 	}
-	return len(m.Answer) > 0
+	if len(m.Answer) > 0 || m.Truncated {
+		return kind
+	}
+	m.Ns = m.one(q.soa())
+	if kind != kindNXDomain {
+		kind = kindNoData
+	}
+	return kind
 }
 
-func (q *query) fillApex(m *reply, a resolver.Answer) {
-	switch a.Name.Kind {
+// fillApex puts records that are the server's own into m.
+func (q *query) fillApex(m *reply) {
+	switch q.answer.Name.Kind {
 	case resolver.Version:
 		m.Answer = m.one(versionTXT(q.qname()))
 	case resolver.NameServer:
@@ -106,7 +110,7 @@ func (q *query) fillApex(m *reply, a resolver.Answer) {
 			}
 		}
 	case resolver.Apex:
-		if a.Type == dns.TypeSOA {
+		if q.answer.Type == dns.TypeSOA {
 			m.Answer = m.one(q.soa())
 			return
 		}
@@ -117,16 +121,22 @@ func (q *query) fillApex(m *reply, a resolver.Answer) {
 }
 
 func (h *Handler) header(owner string, t uint16) dns.RR_Header {
-	return dns.RR_Header{Name: owner, Rrtype: t, Class: dns.ClassINET, Ttl: uint32(h.config.TTL.Seconds())}
+	return dns.RR_Header{Name: owner, Rrtype: t, Class: dns.ClassINET, Ttl: h.ttl}
 }
 
-func (q *query) soa() dns.RR { return q.Handler.soa(q.origin(), q.state.Serial) }
+// soa is the SOA record of the zone, in the letter case of the question.
+func (q *query) soa() dns.RR {
+	origin := q.origin()
+	if origin == q.zone.origin {
+		return q.Handler.soa(origin, q.zone.nameServer, q.zone.mailbox, q.state.Serial)
+	}
+	return q.Handler.soa(origin, nameServerOf(origin), mailboxOf(origin), q.state.Serial)
+}
 
-func (h *Handler) soa(origin string, serial uint32) dns.RR {
-	hdr := h.header(origin, dns.TypeSOA)
+func (h *Handler) soa(origin, nameServer, mailbox string, serial uint32) dns.RR {
 	return &dns.SOA{
-		Hdr: hdr, Ns: nameServerOf(origin), Mbox: below("hostmaster.", origin),
-		Serial: serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: hdr.Ttl,
+		Hdr: h.header(origin, dns.TypeSOA), Ns: nameServer, Mbox: mailbox,
+		Serial: serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: h.ttl,
 	}
 }
 
@@ -135,6 +145,8 @@ func (h *Handler) ns(origin string) dns.RR {
 }
 
 func nameServerOf(origin string) string { return below("ns.dns.", origin) }
+
+func mailboxOf(origin string) string { return below("hostmaster.", origin) }
 
 // below joins labels, with their final dot, and an origin.
 func below(labels, origin string) string {
@@ -170,31 +182,34 @@ type aaaaRecord struct {
 	ip [16]byte
 }
 
-func (r *aRecord) set(hdr dns.RR_Header, ip string) dns.RR {
-	r.A = dns.A{Hdr: hdr, A: r.ip[:copy(r.ip[:], ip)]}
+func (r *aRecord) set(hdr *dns.RR_Header, ip string) dns.RR {
+	r.A = dns.A{Hdr: *hdr, A: r.ip[:copy(r.ip[:], ip)]}
 	return &r.A
 }
 
-func (r *aaaaRecord) set(hdr dns.RR_Header, ip string) dns.RR {
-	r.AAAA = dns.AAAA{Hdr: hdr, AAAA: r.ip[:copy(r.ip[:], ip)]}
+func (r *aaaaRecord) set(hdr *dns.RR_Header, ip string) dns.RR {
+	r.AAAA = dns.AAAA{Hdr: *hdr, AAAA: r.ip[:copy(r.ip[:], ip)]}
 	return &r.AAAA
 }
 
 // address is the A or AAAA record of an address of 4 or 16 octets. The octets are copied: what others do to a message
 // never reaches the index.
 func (h *Handler) address(owner, ip string) dns.RR {
+	hdr := h.header(owner, dns.TypeA)
 	if len(ip) == net.IPv4len {
-		return new(aRecord).set(h.header(owner, dns.TypeA), ip)
+		return new(aRecord).set(&hdr, ip)
 	}
-	return new(aaaaRecord).set(h.header(owner, dns.TypeAAAA), ip)
+	hdr.Rrtype = dns.TypeAAAA
+	return new(aaaaRecord).set(&hdr, ip)
 }
 
 // fillAddresses puts as many addresses into m as the client takes. What does not fit is told by TC over UDP; over TCP
 // nobody could fetch the rest, so there the answer is a subset.
-func (q *query) fillAddresses(m *reply, a resolver.Answer) {
-	n := a.Addresses.Len()
+func (q *query) fillAddresses(m *reply) {
+	list := &q.answer.Addresses
+	n := list.Len()
 	width := net.IPv4len
-	if a.Type == dns.TypeAAAA {
+	if q.answer.Type == dns.TypeAAAA {
 		width = net.IPv6len
 	}
 	if fit := (q.size(&m.Msg) - q.preamble()) / (pointerLen + recordLen + width); n > fit {
@@ -205,17 +220,17 @@ func (q *query) fillAddresses(m *reply, a resolver.Answer) {
 	if n > 1 {
 		m.Answer = make([]dns.RR, 0, n)
 	}
-	hdr := q.header(q.qname(), a.Type)
+	hdr := q.header(q.qname(), q.answer.Type)
 	if width == net.IPv4len {
 		records := make([]aRecord, n)
 		for i := range records {
-			m.Answer = append(m.Answer, records[i].set(hdr, a.Addresses.At(i)))
+			m.Answer = append(m.Answer, records[i].set(&hdr, list.At(i)))
 		}
 		return
 	}
 	records := make([]aaaaRecord, n)
 	for i := range records {
-		m.Answer = append(m.Answer, records[i].set(hdr, a.Addresses.At(i)))
+		m.Answer = append(m.Answer, records[i].set(&hdr, list.At(i)))
 	}
 }
 
@@ -223,8 +238,8 @@ func (q *query) fillAddresses(m *reply, a resolver.Answer) {
 func (q *query) preamble() int { return headerLen + nameLen(q.qname()) + questionLen }
 
 // nameLen is the octets of a name on the wire. The names that own records have no escapes.
-func nameLen(name string) int {
-	if name == "." {
+func nameLen[T string | []byte](name T) int {
+	if string(name) == "." {
 		return 1
 	}
 	return len(name) + 1
@@ -237,36 +252,31 @@ func (q *query) overUDP() bool {
 
 // fillServices puts as many SRV records into m as the client takes, and then as many addresses of their targets as
 // there is room left for.
-func (q *query) fillServices(m *reply, a resolver.Answer) {
+func (q *query) fillServices(m *reply) {
+	list := &q.answer.Services
 	size, used := q.size(&m.Msg), q.preamble()
-	hdr := q.header(q.qname(), dns.TypeSRV)
-	most := min(a.Services.Len(), (size-used)/(pointerLen+recordLen+srvLen+len(q.zone.origin))+1)
+	most := min(list.Len(), (size-used)/(srvLen+len(q.zone.origin))+1)
+	records := make([]dns.SRV, 0, most)
 	m.Answer = m.rr[:0]
 	if most > 1 {
 		m.Answer = make([]dns.RR, 0, most)
 	}
-	records := make([]dns.SRV, 0, most)
-	targets := make([]target, 0, most)
-	var name [2 * maxName]byte
-	for i := range a.Services.Len() {
-		port, to := a.Services.At(i)
-		text := q.appendName(name[:0], to)
-		rdata := used + pointerLen + recordLen + srvLen
-		used = rdata + len(text) + 1
-		if used > size {
+	hdr := q.header(q.qname(), dns.TypeSRV)
+	for i := range list.Len() {
+		port, to := list.At(i)
+		text := q.appendName(q.text[:0], &to)
+		if used += srvLen + nameLen(text); used > size {
 			m.Truncated = q.overUDP()
 			return
 		}
-		srv := dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: string(text)}
-		records = append(records, srv)
+		records = append(records, dns.SRV{Hdr: hdr, Weight: list.Weight(), Port: port, Target: string(text)})
 		m.Answer = append(m.Answer, &records[i])
-		targets = append(targets, target{name: to, text: srv.Target, at: rdata})
 	}
-	q.glue(m, targets, size-used)
+	q.addGlue(m, records, size-used)
 }
 
 // appendName appends the whole name of n, in the zone as asked.
-func (q *query) appendName(b []byte, n resolver.Name) []byte {
+func (q *query) appendName(b []byte, n *resolver.Name) []byte {
 	b = append(n.AppendName(b), '.')
 	if q.zone.origin == "." {
 		return b
@@ -274,49 +284,41 @@ func (q *query) appendName(b []byte, n resolver.Name) []byte {
 	return append(b, q.origin()...)
 }
 
-// A target is the target of an SRV record and where its name stands in the message.
-type target struct {
-	name resolver.Name
-	text string
-	at   int
-}
-
-// glue adds the addresses of targets while there is room. What does not fit is left out without a word.
-func (q *query) glue(m *reply, targets []target, room int) {
+// addGlue adds the addresses of the targets of records while there is room. What does not fit is left out without a
+// word.
+func (q *query) addGlue(m *reply, records []dns.SRV, room int) {
+	list := &q.answer.Services
+	m.Extra = slices.Grow(m.Extra, min(2*len(records), room/(pointerLen+recordLen+net.IPv4len))+1)
 	var seen map[resolver.Name]struct{}
-	if len(targets) > 1 {
-		seen = make(map[resolver.Name]struct{}, len(targets))
+	if !list.Distinct() {
+		seen = make(map[resolver.Name]struct{}, len(records))
 	}
-	o := q.options()
-	for _, t := range targets {
-		if _, ok := seen[t.name]; ok {
-			continue
+	at := q.preamble()
+	for i := range records {
+		_, to := list.At(i)
+		target := records[i].Target
+		owner := pointerLen
+		if at+srvLen >= pointerMax {
+			owner = nameLen(target)
 		}
+		at += srvLen + nameLen(target)
 		if seen != nil {
-			seen[t.name] = struct{}{}
-		}
-		if room = q.targetGlue(m, t, room, &o); room < 0 {
-			return
-		}
-	}
-}
-
-// targetGlue adds the addresses of one target and returns the room left, below 0 if not all fitted.
-func (q *query) targetGlue(m *reply, t target, room int, o *resolver.Options) int {
-	owner := pointerLen
-	if t.at >= pointerMax {
-		owner = nameLen(t.text)
-	}
-	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		// Where clusters take turns the glue is of one of the turn; which one is nobody's promise.
-		a := t.name.Answer(resolver.Question{Type: qtype}, o)
-		for i := range a.Addresses.Len() {
-			ip := a.Addresses.At(i)
-			if room -= owner + recordLen + len(ip); room < 0 {
-				return room
+			if _, ok := seen[to]; ok {
+				continue
 			}
-			m.Extra = append(m.Extra, q.address(t.text, ip))
+			seen[to] = struct{}{}
+		}
+		q.glue.Name = to
+		for _, q.question.Type = range [...]uint16{dns.TypeA, dns.TypeAAAA} {
+			// Where clusters take turns the glue is of one of the turn; which one is nobody's promise.
+			q.glue.Ask(&q.question, &q.options)
+			for i := range q.glue.Addresses.Len() {
+				ip := q.glue.Addresses.At(i)
+				if room -= owner + recordLen + len(ip); room < 0 {
+					return
+				}
+				m.Extra = append(m.Extra, q.address(target, ip))
+			}
 		}
 	}
-	return room
 }

@@ -10,17 +10,19 @@ import (
 )
 
 // metadataOf says what each label tells of a name.
-var metadataOf = map[string]func(n resolver.Name, local string) string{
-	"kind":    func(n resolver.Name, _ string) string { return kindNames[n.Kind] },
-	"service": func(n resolver.Name, _ string) string { return ofService(n, func() string { return n.Service.Name() }) },
-	"namespace": func(n resolver.Name, _ string) string {
+var metadataOf = map[string]func(n *resolver.Name, local string) string{
+	"kind": func(n *resolver.Name, _ string) string { return kindNames[n.Kind] },
+	"service": func(n *resolver.Name, _ string) string {
+		return ofService(n, func() string { return n.Service.Name() })
+	},
+	"namespace": func(n *resolver.Name, _ string) string {
 		return ofService(n, func() string { return n.Service.Namespace() })
 	},
-	"cluster":       func(n resolver.Name, _ string) string { return n.ClusterID },
-	"hostname":      func(n resolver.Name, _ string) string { return n.HostLabel() },
-	"port-name":     func(n resolver.Name, _ string) string { return n.PortName },
+	"cluster":       func(n *resolver.Name, _ string) string { return n.ClusterID() },
+	"hostname":      func(n *resolver.Name, _ string) string { return n.HostLabel() },
+	"port-name":     func(n *resolver.Name, _ string) string { return n.PortName },
 	"protocol":      protocolOf,
-	"local-cluster": func(_ resolver.Name, local string) string { return local },
+	"local-cluster": func(_ *resolver.Name, local string) string { return local },
 }
 
 var kindNames = map[resolver.Kind]string{
@@ -29,14 +31,14 @@ var kindNames = map[resolver.Kind]string{
 	resolver.Port: "port",
 }
 
-func ofService(n resolver.Name, text func() string) string {
+func ofService(n *resolver.Name, text func() string) string {
 	if n.Service == nil {
 		return ""
 	}
 	return text()
 }
 
-func protocolOf(n resolver.Name, _ string) string {
+func protocolOf(n *resolver.Name, _ string) string {
 	if n.Kind != resolver.Port {
 		return ""
 	}
@@ -53,7 +55,8 @@ func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Conte
 	o := z.options
 	for label, of := range metadataOf {
 		metadata.SetValueFunc(ctx, Name+"/"+label, func() string {
-			return of(resolver.Find(state.Index, z.relative(r.QName()), &o), state.LocalCluster)
+			n := resolver.Find(state.Index, z.relative(r.QName()), &o)
+			return of(&n, state.LocalCluster)
 		})
 	}
 	return ctx

@@ -45,7 +45,7 @@ var answers = func() (counters [kinds]prometheus.Counter) {
 	return counters
 }()
 
-func kindOf(a resolver.Answer) answerKind {
+func kindOf(a *resolver.Answer) answerKind {
 	switch a.Outcome {
 	case resolver.NXDomain:
 		return kindNXDomain

@@ -22,7 +22,7 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 		return nil, transfer.ErrNotAuthoritative
 	}
 	out := make(chan []dns.RR, 1)
-	soa := []dns.RR{h.soa(origin, state.Serial)}
+	soa := []dns.RR{h.soa(origin, nameServerOf(origin), mailboxOf(origin), state.Serial)}
 	if serial != 0 && int32(serial-state.Serial) >= 0 {
 		out <- soa
 		close(out)
@@ -36,7 +36,7 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 		out <- soa
 		out <- h.apex(origin)
 		for a := range resolver.RRsets(state.Index, &o) {
-			out <- h.records(origin, a)
+			out <- h.records(origin, &a)
 		}
 		out <- soa
 	}()
@@ -51,19 +51,19 @@ func (h *Handler) apex(origin string) []dns.RR {
 }
 
 // records are all records of an RRset.
-func (h *Handler) records(origin string, a resolver.Answer) (rrs []dns.RR) {
-	owner := absolute(a.Name, origin)
+func (h *Handler) records(origin string, a *resolver.Answer) (rrs []dns.RR) {
+	owner := absolute(&a.Name, origin)
 	for i := range a.Addresses.Len() {
 		rrs = append(rrs, h.address(owner, a.Addresses.At(i)))
 	}
 	for i := range a.Services.Len() {
 		port, to := a.Services.At(i)
 		hdr := h.header(owner, dns.TypeSRV)
-		rrs = append(rrs, &dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: absolute(to, origin)})
+		rrs = append(rrs, &dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: absolute(&to, origin)})
 	}
 	return rrs
 }
 
-func absolute(n resolver.Name, origin string) string {
+func absolute(n *resolver.Name, origin string) string {
 	return below(string(append(n.AppendName(nil), '.')), origin)
 }

@@ -183,13 +183,13 @@ func checkName(t *testing.T, a resolver.Answer, name string) {
 	parts := []string{}
 	switch a.Name.Kind {
 	case resolver.Host:
-		parts = append(parts, a.Name.HostLabel(), a.Name.ClusterID)
+		parts = append(parts, a.Name.HostLabel(), a.Name.ClusterID())
 	case resolver.Cluster:
-		parts = append(parts, a.Name.ClusterID)
+		parts = append(parts, a.Name.ClusterID())
 	case resolver.Port:
 		parts = append(parts, "_"+a.Name.PortName, a.Name.Proto.Label())
-		if a.Name.ClusterID != "" {
-			parts = append(parts, a.Name.ClusterID)
+		if a.Name.ClusterID() != "" {
+			parts = append(parts, a.Name.ClusterID())
 		}
 	case resolver.Service:
 	default:
@@ -280,7 +280,8 @@ func targetsResolve(t *testing.T, objs objects) {
 				found := false
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Turn: turn, ClusterTurn: turn}
-					glue, asked := to.Answer(q, &objs.serve), resolver.Resolve(x, q, &objs.serve)
+					glue, asked := resolver.Answer{Name: to}, resolver.Resolve(x, q, &objs.serve)
+					glue.Ask(&q, &objs.serve)
 					found = found || asked.Outcome == resolver.Found
 					if !reflect.DeepEqual(text(glue), text(asked)) || glue.Outcome != asked.Outcome {
 						t.Errorf("glue of %s is %v, but its answer %v", q.Name, text(glue), text(asked))

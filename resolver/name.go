@@ -24,39 +24,46 @@ const (
 
 // A Name is what stands at one name of the zone.
 type Name struct {
-	Kind      Kind
-	Service   *index.Service // nil above the services
-	PortName  string         // Port only, without the underscore
-	Proto     index.Proto    // Port only
-	ClusterID string         // Cluster, Host, and Port of one cluster
-
-	cluster int
-	host    int
+	Service  *index.Service // nil above the services
+	PortName string         // Port only, without the underscore
+	cluster  int32          // of a Cluster, a Host, and a Port of one cluster; else noCluster or nothing that counts
+	host     int32          // of a Host
+	Kind     Kind
+	Proto    index.Proto // Port only
 }
 
-// HostLabel is the label of a Host, or "".
-func (n Name) HostLabel() string {
+const noCluster = -1
+
+// ClusterID is the id of the cluster that a Cluster, a Host, or a Port of one cluster belongs to, else "".
+func (n *Name) ClusterID() string {
+	switch {
+	case n.Kind == Cluster, n.Kind == Host, n.Kind == Port && n.cluster != noCluster:
+		return n.Service.ClusterID(int(n.cluster))
+	}
+	return ""
+}
+
+// HostLabel is the label of a Host, else "".
+func (n *Name) HostLabel() string {
 	if n.Kind != Host {
 		return ""
 	}
-	label, _ := n.Service.HostName(n.host)
-	return string(label)
+	return string(n.Service.HostLabel(int(n.host)))
 }
 
 const branch = ".svc"
 
 // AppendName appends the name relative to the zone, of a Service or what is below one.
-func (n Name) AppendName(b []byte) []byte {
+func (n *Name) AppendName(b []byte) []byte {
 	switch n.Kind {
 	case Host:
-		label, _ := n.Service.HostName(n.host)
-		b = append(append(b, label...), '.')
+		b = append(append(b, n.Service.HostLabel(int(n.host))...), '.')
 	case Port:
 		b = append(append(b, '_'), n.PortName...)
 		b = append(append(append(b, '.'), n.Proto.Label()...), '.')
 	}
-	if n.ClusterID != "" {
-		b = append(append(b, n.ClusterID...), '.')
+	if id := n.ClusterID(); id != "" {
+		b = append(append(b, id...), '.')
 	}
 	return append(append(b, n.Service.Key()...), branch...)
 }
@@ -108,7 +115,7 @@ func below(s *index.Service, left string, o *Options) Name {
 	}
 	if c, ok := s.Cluster(left); ok {
 		if o.ClusterNames {
-			return Name{Kind: Cluster, Service: s, cluster: c, ClusterID: s.ClusterID(c)}
+			return Name{Kind: Cluster, Service: s, cluster: int32(c)}
 		}
 		if s.HasNames(c) {
 			return Name{Kind: Empty, Service: s}
@@ -142,7 +149,7 @@ func findHost(s *index.Service, left string) (Name, bool) {
 		return Name{}, false
 	}
 	h, ok := s.Host(c, label)
-	return Name{Kind: Host, Service: s, cluster: c, ClusterID: s.ClusterID(c), host: h}, ok
+	return Name{Kind: Host, Service: s, cluster: int32(c), host: int32(h)}, ok
 }
 
 // findPort finds "_<port>._<proto>" and "_<proto>", at the service or at a cluster id.
@@ -152,30 +159,49 @@ func findPort(s *index.Service, left string, o *Options) Name {
 	if strings.HasPrefix(rest, "_") {
 		second, id, _ = strings.Cut(rest, ".")
 	}
-	n := Name{Kind: Port, Service: s, cluster: theService}
+	c := noCluster
 	if id != "" {
-		c, ok := s.Cluster(id)
-		if !ok || !o.ClusterNames {
+		var ok bool
+		if c, ok = s.Cluster(id); !ok || !o.ClusterNames {
 			return Name{}
 		}
-		n.cluster, n.ClusterID = c, s.ClusterID(c)
 	}
-	label := first
-	if second != "" {
-		label, n.PortName = second, first[1:]
+	if second == "" {
+		if hasProto(s, c, protoOf(first), o) {
+			return Name{Kind: Empty, Service: s}
+		}
+		return Name{}
 	}
-	n.Proto = protoOf(label)
-	for name, proto := range portNames(s, n.cluster, o) {
-		switch {
-		case proto != n.Proto:
-			continue
-		case second == "":
-			return Name{Kind: Empty, Service: s, ClusterID: n.ClusterID}
-		case name == n.PortName:
-			return n
+	n := Name{Kind: Port, Service: s, cluster: int32(c), PortName: first[1:], Proto: protoOf(second)}
+	if n.Proto == 0 || !hasPort(s, c, n.PortName, n.Proto) || !o.fitsPort(s, c, n.PortName, n.Proto) {
+		return Name{}
+	}
+	return n
+}
+
+// hasPort tells whether a port has a name at a service, or at cluster c of it. A service has the ports of its import, and
+// where spec.ips does not decide those of its slices too; a cluster has those that own a record.
+func hasPort(s *index.Service, c int, name string, proto index.Proto) bool {
+	if name == "" {
+		return false
+	}
+	if c == noCluster {
+		if has := s.Ports().Has(name, proto); has || s.HasVIP() {
+			return has
 		}
 	}
-	return Name{}
+	set, ok := s.Port(name, proto)
+	return ok && (c == noCluster || set.InCluster(c).Len() > 0)
+}
+
+// hasProto tells whether a port of a transport has a name at a service, or at cluster c of it.
+func hasProto(s *index.Service, c int, want index.Proto, o *Options) bool {
+	for _, proto := range portNames(s, c, o) {
+		if proto == want {
+			return true
+		}
+	}
+	return false
 }
 
 func protoOf(label string) index.Proto {
@@ -187,28 +213,19 @@ func protoOf(label string) index.Proto {
 	return 0
 }
 
-// portNames yields each port that has a name at a service, or at cluster c of it. A service has the ports of its import,
-// and where spec.ips does not decide those of its slices too; a cluster has those that own a record.
+// portNames yields each port that has a name at a service, or at cluster c of it.
 func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Proto] {
 	return func(yield func(string, index.Proto) bool) {
-		if c == theService {
-			for name, proto := range s.Ports().Names {
-				if _, again := s.Port(name, proto); again && !s.HasVIP() {
-					continue
-				}
-				if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
-					return
-				}
-			}
-			if s.HasVIP() {
+		each := func(name string, proto index.Proto) bool {
+			return !hasPort(s, c, name, proto) || !o.fitsPort(s, c, name, proto) || yield(name, proto)
+		}
+		for name, proto := range s.PortNames {
+			if !each(name, proto) {
 				return
 			}
 		}
-		for name, proto := range s.PortNames {
-			if set, _ := s.Port(name, proto); c != theService && set.InCluster(c).Len() == 0 {
-				continue
-			}
-			if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
+		for name, proto := range s.Ports().Names {
+			if _, again := s.Port(name, proto); c == noCluster && !again && !each(name, proto) {
 				return
 			}
 		}
@@ -218,13 +235,13 @@ func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Prot
 // fitsPort tells whether the name of a port is not too long for an owner name.
 func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Proto) bool {
 	left := len("_") + len(name) + len(".") + len(proto.Label())
-	if c != theService {
+	if c != noCluster {
 		left += len(".") + len(s.ClusterID(c))
 	}
 	return o.fits(s, left)
 }
 
 // TakesTurns tells whether clusters take turns in answers to n.
-func (n Name) TakesTurns() bool {
+func (n *Name) TakesTurns() bool {
 	return (n.Kind == Service || n.Kind == Port) && n.Service.Type() == index.ClusterSetIP && !n.Service.HasVIP()
 }

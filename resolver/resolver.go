@@ -5,6 +5,8 @@
 package resolver
 
 import (
+	"slices"
+
 	"github.com/clusterset-dns/clusterset/cache/index"
 
 	"github.com/miekg/dns"
@@ -63,32 +65,33 @@ type Answer struct {
 
 // Resolve finds the name of a question and answers it.
 func Resolve(x *index.Index, q Question, o *Options) Answer {
-	n := Find(x, q.Name, o)
-	return n.Answer(q, o)
-}
-
-// Answer tells what n owns of the type asked for. Existence does not depend on the type. An ANY question gets one RRset
-// of the name (RFC 8482 section 4.1).
-func (n Name) Answer(q Question, o *Options) Answer {
-	if n.Kind == None {
-		return Answer{Outcome: NXDomain, Type: q.Type, Name: n}
-	}
-	if q.Type != dns.TypeANY {
-		return n.rrset(q, o)
-	}
-	a := Answer{Outcome: NoData, Type: q.Type, Name: n}
-	for _, t := range n.types() {
-		q.Type = t
-		if a = n.rrset(q, o); a.Outcome == Found {
-			return a
-		}
-	}
-	a.Type = dns.TypeANY
+	a := Answer{Name: Find(x, q.Name, o)}
+	a.Ask(&q, o)
 	return a
 }
 
+// Ask fills in what a.Name owns of the type asked for. Existence does not depend on the type. An ANY question gets one
+// RRset of the name (RFC 8482 section 4.1).
+func (a *Answer) Ask(q *Question, o *Options) {
+	a.Type = q.Type
+	switch {
+	case a.Name.Kind == None:
+		a.Outcome = NXDomain
+	case q.Type != dns.TypeANY:
+		a.rrset(q, o)
+	default:
+		a.Outcome = NoData
+		for _, a.Type = range a.Name.types() {
+			if a.rrset(q, o); a.Outcome == Found {
+				return
+			}
+		}
+		a.Type = dns.TypeANY
+	}
+}
+
 // types lists what a name of its kind can own.
-func (n Name) types() []uint16 {
+func (n *Name) types() []uint16 {
 	switch n.Kind {
 	case Apex:
 		return []uint16{dns.TypeSOA, dns.TypeNS}
@@ -104,58 +107,58 @@ func (n Name) types() []uint16 {
 	return nil
 }
 
-func (n Name) rrset(q Question, o *Options) Answer {
-	a := Answer{Outcome: NoData, Type: q.Type, Name: n}
-	switch n.Kind {
+// rrset fills in what a.Name, which exists, owns of a.Type.
+func (a *Answer) rrset(q *Question, o *Options) {
+	a.Outcome, a.Addresses.n, a.Services.n = NoData, 0, 0
+	switch a.Name.Kind {
 	case Apex, NameServer, Version:
-		for _, t := range n.types() {
-			if t == q.Type {
-				a.Outcome = Found
-			}
+		if slices.Contains(a.Name.types(), a.Type) {
+			a.Outcome = Found
 		}
-		return a
+		return
 	}
-	switch q.Type {
+	switch a.Type {
 	case dns.TypeA:
-		a.Addresses = n.addresses(index.V4, q, o)
+		a.Addresses.fill(&a.Name, index.V4, q, o)
 	case dns.TypeAAAA:
-		a.Addresses = n.addresses(index.V6, q, o)
+		a.Addresses.fill(&a.Name, index.V6, q, o)
 	case dns.TypeSRV:
-		a.Services = n.services(q, o)
+		a.Services.fill(&a.Name, q, o)
 	}
-	if a.Addresses.Len() > 0 || a.Services.Len() > 0 {
+	if a.Addresses.n > 0 || a.Services.n > 0 {
 		a.Outcome = Found
 	}
-	return a
 }
 
 // phi spreads successive numbers evenly over 32 bits, whatever stride a client asks in (golden ratio, Weyl sequence).
 const phi = 0x9E3779B9
 
 // order is the part of an RRset that is shown: n records of total from start on, beginning within them at turn.
-type order struct{ start, turn, n, total int }
+type order struct{ start, turn, n, total int32 }
 
-// newOrder caps total records to limit. Window says where a window that moves with the second starts.
-func newOrder(total int, q Question, o *Options, window func(at uint32) int) order {
-	r := order{n: total, total: total}
+// window is how far into an RRset a window that moves with the second starts, in 1/2^32.
+func (q *Question) window() uint32 { return uint32(q.Second * phi) }
+
+// set shows total records, or as many of them as an answer may have, and reports whether these are not all.
+func (r *order) set(total int, q *Question, o *Options) (capped bool) {
+	*r = order{n: int32(total), total: int32(total)}
 	if o.MaxAnswers > 0 && total > o.MaxAnswers && !q.Union {
-		r.n = o.MaxAnswers
-		r.start = window(uint32(q.Second * phi))
+		r.n, capped = int32(o.MaxAnswers), true
 	}
-	r.turn = int(uint64(uint32(q.Turn*phi)) * uint64(r.n) >> 32)
-	return r
+	r.turn = int32(uint64(uint32(q.Turn*phi)) * uint64(r.n) >> 32)
+	return capped
 }
 
-func (r order) at(i int) int {
-	i += r.turn
-	if i >= r.n {
-		i -= r.n
+func (r *order) at(i int) int {
+	pos := int32(i) + r.turn
+	if pos >= r.n {
+		pos -= r.n
 	}
-	i += r.start
-	if i >= r.total {
-		i -= r.total
+	pos += r.start
+	if pos >= r.total {
+		pos -= r.total
 	}
-	return i
+	return int(pos)
 }
 
 // Addresses are the address records of one name, in the order to be sent.
@@ -164,56 +167,54 @@ type Addresses struct {
 	order
 }
 
-func newAddresses(l index.List, q Question, o *Options) Addresses {
-	return Addresses{list: l, order: newOrder(l.Len(), q, o, l.Window)}
-}
-
 // Len is the number of records.
-func (a Addresses) Len() int { return a.n }
+func (a *Addresses) Len() int { return int(a.n) }
 
 // At is the address of record i, 4 or 16 octets in network order.
-func (a Addresses) At(i int) string { return a.list.At(a.at(i)) }
+func (a *Addresses) At(i int) string { return a.list.At(a.at(i)) }
 
-// addresses are the A or AAAA records of n.
-func (n Name) addresses(f index.Family, q Question, o *Options) Addresses {
-	s := n.Service
+// fill makes a the A or AAAA records of n.
+func (a *Addresses) fill(n *Name, f index.Family, q *Question, o *Options) {
 	switch n.Kind {
 	case Service:
-		return n.serviceAddresses(f, q, o)
+		a.list = serviceAddresses(n.Service, f, q, o)
 	case Cluster:
-		return newAddresses(s.ClusterAddresses(n.cluster, f), q, o)
+		a.list = n.Service.ClusterAddresses(int(n.cluster), f)
 	case Host:
-		return newAddresses(s.HostAddresses(n.host, f), q, o)
+		a.list = n.Service.HostAddresses(int(n.host), f)
+	default:
+		return
 	}
-	return Addresses{}
+	if a.set(a.list.Len(), q, o) {
+		a.start = int32(a.list.Window(q.window()))
+	}
 }
 
-func (n Name) serviceAddresses(f index.Family, q Question, o *Options) Addresses {
-	s := n.Service
+func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options) index.List {
 	switch {
 	case s.HasVIP():
-		return newAddresses(s.VIPs(f), q, o)
+		return s.VIPs(f)
 	case s.Type() == index.Headless, o.Policy == All:
-		return newAddresses(s.Addresses(f), q, o)
+		return s.Addresses(f)
 	}
 	able := answering(s, f, o)
 	switch {
 	case len(able) == 0:
-		return Addresses{}
+		return index.List{}
 	case q.Union && len(able) > 1:
-		return newAddresses(s.Addresses(f), q, o)
+		return s.Addresses(f)
 	}
-	return newAddresses(s.ClusterAddresses(able[q.ClusterTurn%uint64(len(able))], f), q, o)
+	return s.ClusterAddresses(able[q.ClusterTurn%uint64(len(able))], f)
 }
 
 // answering lists the clusters that take turns for addresses of a family.
 func answering(s *index.Service, f index.Family, o *Options) []int {
-	if c, ok := s.Cluster(o.LocalCluster); ok && o.Policy == LocalFirst && s.ClusterAddresses(c, f).Len() > 0 {
+	if c, ok := s.Cluster(o.LocalCluster); ok && o.Policy == LocalFirst && s.ClusterHas(c, f) {
 		return []int{c}
 	}
 	var able []int
 	for c := range s.Clusters() {
-		if s.ClusterAddresses(c, f).Len() > 0 {
+		if s.ClusterHas(c, f) {
 			able = append(able, c)
 		}
 	}

@@ -8,77 +8,83 @@ import (
 
 // Services are the SRV records of one name, in the order to be sent.
 type Services struct {
-	name   Name
-	set    index.PortSet // Headless: a record a host and port number
-	list   []target      // ClusterSetIP
-	weight uint16
+	service *index.Service
+	set     index.PortSet // Headless: a record a host and port number
+	list    []target      // ClusterSetIP
 	order
+	weight uint16
 }
 
 // A target of a ClusterSetIP service is the service name, or that of a cluster.
 type target struct {
-	cluster int // -1: the service name
+	cluster int32 // noCluster: the service name
 	number  uint16
 }
 
-const theService = -1
-
 // Len is the number of records.
-func (s Services) Len() int { return s.n }
+func (s *Services) Len() int { return int(s.n) }
 
 // Weight is the weight of every record: an even share of 100 among the whole RRset, at least 1.
-func (s Services) Weight() uint16 { return s.weight }
+func (s *Services) Weight() uint16 { return s.weight }
 
 // At is record i: the port number and the name that is its target.
-func (s Services) At(i int) (number uint16, to Name) {
+func (s *Services) At(i int) (number uint16, to Name) {
 	i = s.at(i)
-	to = Name{Kind: Service, Service: s.name.Service}
-	if s.list == nil {
+	if s.service.Type() == index.Headless {
 		host, number := s.set.At(i)
-		to.Kind, to.host = Host, host
-		_, to.ClusterID = s.name.Service.HostName(host)
-		return number, to
+		return number, Name{Kind: Host, Service: s.service, cluster: int32(s.service.ClusterOf(host)), host: int32(host)}
 	}
-	if t := s.list[i]; t.cluster != theService {
-		to.Kind, to.cluster, to.ClusterID = Cluster, t.cluster, s.name.Service.ClusterID(t.cluster)
+	t := s.list[i]
+	if t.cluster == noCluster {
+		return t.number, Name{Kind: Service, Service: s.service}
 	}
-	return s.list[i].number, to
+	return t.number, Name{Kind: Cluster, Service: s.service, cluster: t.cluster}
 }
 
-// services are the SRV records of n.
-func (n Name) services(q Question, o *Options) Services {
-	if n.Kind != Service && n.Kind != Port {
-		return Services{}
+// Distinct tells whether no two records have the same target, as far as that can be told without looking at them.
+func (s *Services) Distinct() bool {
+	if s.service.Type() == index.Headless {
+		return s.set.Distinct()
 	}
-	s := Services{name: n}
+	return len(s.list) == 1
+}
+
+// fill makes s the SRV records of n.
+func (s *Services) fill(n *Name, q *Question, o *Options) {
+	if n.Kind != Service && n.Kind != Port {
+		return
+	}
+	s.service = n.Service
 	if n.Service.Type() == index.Headless {
 		s.set, _ = n.Service.Port(n.PortName, n.Proto)
-		if n.Kind == Port && n.cluster >= 0 {
-			s.set = s.set.InCluster(n.cluster)
+		if n.Kind == Port && n.cluster != noCluster {
+			s.set = s.set.InCluster(int(n.cluster))
 		}
-		s.order = newOrder(s.set.Len(), q, o, s.set.Window)
 		s.weight = weight(s.set.Len())
-		return s
+		if s.order.set(s.set.Len(), q, o) {
+			s.start = int32(s.set.Window(q.window()))
+		}
+		return
 	}
-	whole := n.targets(o)
-	s.weight = weight(len(whole))
-	s.list = whole
+	s.list = n.targets(o)
+	s.weight = weight(len(s.list))
 	if !q.Union {
-		s.list = inTurn(whole, q.ClusterTurn)
+		s.list = inTurn(s.list, q.ClusterTurn)
 	}
-	s.order = newOrder(len(s.list), q, o, func(at uint32) int { return int(uint64(at) * uint64(len(s.list)) >> 32) })
-	return s
+	if s.order.set(len(s.list), q, o) {
+		s.start = int32(uint64(q.window()) * uint64(len(s.list)) >> 32)
+	}
 }
 
 func weight(records int) uint16 { return uint16(max(1, 100/max(1, records))) }
 
 // targets is the whole SRV RRset of a ClusterSetIP name, ordered by target and number.
-func (n Name) targets(o *Options) []target {
+func (n *Name) targets(o *Options) []target {
 	var list []target
 	switch {
-	case n.Kind == Port && n.cluster >= 0:
+	case n.Kind == Port && n.cluster != noCluster:
 		set, _ := n.Service.Port(n.PortName, n.Proto)
-		for _, number := range set.InCluster(n.cluster).Numbers(nil) {
+		for _, number := range set.InCluster(int(n.cluster)).Numbers(nil) {
 			list = append(list, target{n.cluster, number})
 		}
 		return list
@@ -87,9 +93,12 @@ func (n Name) targets(o *Options) []target {
 	default:
 		list = n.sliceTargets(o)
 	}
+	if len(list) < 2 {
+		return list
+	}
 	slices.SortFunc(list, func(a, b target) int {
 		if a.cluster != b.cluster {
-			return a.cluster - b.cluster
+			return int(a.cluster - b.cluster)
 		}
 		return int(a.number) - int(b.number)
 	})
@@ -97,26 +106,27 @@ func (n Name) targets(o *Options) []target {
 }
 
 // vipTargets are the records of the ports of the import, if the service has an address.
-func (n Name) vipTargets() (list []target) {
-	if n.Service.VIPs(index.V4).Len()+n.Service.VIPs(index.V6).Len() == 0 {
+func (n *Name) vipTargets() (list []target) {
+	v4, v6 := n.Service.VIPs(index.V4), n.Service.VIPs(index.V6)
+	if v4.Len()+v6.Len() == 0 {
 		return nil
 	}
 	for p := range n.Service.Ports().All() {
 		if n.asks(p.Name, p.Proto) {
-			list = append(list, target{theService, p.Number})
+			list = append(list, target{noCluster, p.Number})
 		}
 	}
 	return list
 }
 
 // asks tells whether n is the name of a port, or of a service: then every port counts.
-func (n Name) asks(name string, proto index.Proto) bool {
+func (n *Name) asks(name string, proto index.Proto) bool {
 	return n.Kind == Service || name == n.PortName && proto == n.Proto
 }
 
 // sliceTargets are the records of the ports of the slices. The service name is the target of a port that all clusters
 // that can answer number alike, else each cluster is one.
-func (n Name) sliceTargets(o *Options) (list []target) {
+func (n *Name) sliceTargets(o *Options) (list []target) {
 	able := answeringAny(n.Service, o)
 	if len(able) == 0 {
 		return nil
@@ -132,7 +142,7 @@ func (n Name) sliceTargets(o *Options) (list []target) {
 		}
 		if alike {
 			for _, number := range first {
-				list = append(list, target{theService, number})
+				list = append(list, target{noCluster, number})
 			}
 			continue
 		}
@@ -142,7 +152,7 @@ func (n Name) sliceTargets(o *Options) (list []target) {
 				continue
 			}
 			for _, number := range set.InCluster(c).Numbers(nil) {
-				list = append(list, target{c, number})
+				list = append(list, target{int32(c), number})
 			}
 		}
 	}
@@ -158,9 +168,9 @@ func answeringAny(s *index.Service, o *Options) []int {
 
 // inTurn keeps the records of the service name and those of one cluster.
 func inTurn(whole []target, turn uint64) []target {
-	var clusters []int
+	var clusters []int32
 	for _, t := range whole {
-		if t.cluster != theService && !slices.Contains(clusters, t.cluster) {
+		if t.cluster != noCluster && !slices.Contains(clusters, t.cluster) {
 			clusters = append(clusters, t.cluster)
 		}
 	}
@@ -169,6 +179,6 @@ func inTurn(whole []target, turn uint64) []target {
 	}
 	chosen := clusters[turn%uint64(len(clusters))]
 	return slices.DeleteFunc(slices.Clone(whole), func(t target) bool {
-		return t.cluster != theService && t.cluster != chosen
+		return t.cluster != noCluster && t.cluster != chosen
 	})
 }

@@ -16,8 +16,8 @@ func RRsets(x *index.Index, o *Options) iter.Seq[Answer] {
 					continue
 				}
 				for _, t := range n.types() {
-					a := n.rrset(Question{Type: t, Union: true}, o)
-					if a.Outcome == Found && !yield(a) {
+					a := Answer{Name: n}
+					if a.Ask(&Question{Type: t, Union: true}, o); a.Outcome == Found && !yield(a) {
 						return
 					}
 				}
@@ -29,7 +29,7 @@ func RRsets(x *index.Index, o *Options) iter.Seq[Answer] {
 // names yields the names at and below a service that can own records.
 func names(s *index.Service, o *Options) iter.Seq[Name] {
 	return func(yield func(Name) bool) {
-		if !yield(Name{Kind: Service, Service: s, cluster: theService}) || !eachPort(s, theService, o, yield) {
+		if !yield(Name{Kind: Service, Service: s}) || !eachPort(s, noCluster, o, yield) {
 			return
 		}
 		for c := range s.Clusters() {
@@ -52,7 +52,7 @@ func eachBelow(s *index.Service, c int, o *Options, yield func(Name) bool) bool 
 		}
 	}
 	for h := range s.Hosts(c) {
-		if !yield(Name{Kind: Host, Service: s, cluster: c, ClusterID: id, host: h}) {
+		if !yield(Name{Kind: Host, Service: s, cluster: int32(c), host: int32(h)}) {
 			return false
 		}
 	}
@@ -61,10 +61,7 @@ func eachBelow(s *index.Service, c int, o *Options, yield func(Name) bool) bool 
 
 // eachPort yields the port names at the service, or at one cluster.
 func eachPort(s *index.Service, c int, o *Options, yield func(Name) bool) bool {
-	n := Name{Kind: Port, Service: s, cluster: c}
-	if c != theService {
-		n.ClusterID = s.ClusterID(c)
-	}
+	n := Name{Kind: Port, Service: s, cluster: int32(c)}
 	for n.PortName, n.Proto = range portNames(s, c, o) {
 		if !yield(n) {
 			return false

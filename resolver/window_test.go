@@ -164,7 +164,8 @@ func TestWeight(t *testing.T) {
 			objs.imports[0].slices = objs.imports[0].slices[:2]
 			objs.serve.MaxAnswers = tt.limit
 			q := resolver.Question{Name: "_pg._tcp.db.shop.svc", Type: dns.TypeSRV}
-			if got := resolver.Resolve(newIndex(objs), q, &objs.serve).Services.Weight(); got != tt.want {
+			a := resolver.Resolve(newIndex(objs), q, &objs.serve)
+			if got := a.Services.Weight(); got != tt.want {
 				t.Errorf("weight of %d records capped to %d = %d, want %d", tt.records, tt.limit, got, tt.want)
 			}
 		})

@@ -89,6 +89,18 @@ func (ps Ports) Names(yield func(name string, proto Proto) bool) {
 	}
 }
 
+// Has tells whether a port of that name and transport is in the list.
+func (ps Ports) Has(name string, proto Proto) bool {
+	for s := ps.packed; s != ""; {
+		end := 4 + int(s[3])
+		if Proto(s[0]) == proto && s[4:end] == name {
+			return true
+		}
+		s = s[end:]
+	}
+	return false
+}
+
 // withoutNumbers is for an import whose port numbers no answer shows: they are those of its slices.
 func (ps Ports) withoutNumbers() Ports {
 	var list []Port

@@ -148,19 +148,17 @@ func (s *Service) Hosts(c int) iter.Seq[int] {
 	}
 }
 
-// HostName is the label of a host and the id of its cluster.
-func (s *Service) HostName(host int) (label []byte, clusterID string) {
-	i, _ := slices.BinarySearchFunc(s.eps.clusters, uint32(host), func(c cluster, h uint32) int {
-		if c.hosts.to <= h {
-			return -1
-		}
-		if c.hosts.from > h {
-			return 1
-		}
-		return 0
-	})
-	return s.eps.label(uint32(host)), s.eps.clusters[i].id
+// HostLabel is the label of a host.
+func (s *Service) HostLabel(host int) []byte { return s.eps.label(uint32(host)) }
+
+// ClusterOf is the cluster of a host.
+func (s *Service) ClusterOf(host int) int {
+	clusters := s.eps.clusters
+	return sort.Search(len(clusters), func(c int) bool { return uint32(host) < clusters[c].hosts.to })
 }
+
+// ClusterHas tells whether cluster c has an address of a family.
+func (s *Service) ClusterHas(c int, f Family) bool { return s.eps.clusters[c].addresses[f].len() > 0 }
 
 // VIPs are the addresses of spec.ips.
 func (s *Service) VIPs(f Family) List { return s.list(f) }
@@ -216,7 +214,7 @@ type List struct {
 }
 
 // Len is the number of addresses.
-func (l List) Len() int {
+func (l *List) Len() int {
 	if l.at != nil {
 		return len(l.at)
 	}
@@ -224,7 +222,7 @@ func (l List) Len() int {
 }
 
 // At is address i, 4 or 16 octets in network order.
-func (l List) At(i int) string {
+func (l *List) At(i int) string {
 	pos := int(l.from) + i
 	if l.at != nil {
 		pos = int(l.at[i])
@@ -235,7 +233,7 @@ func (l List) At(i int) string {
 
 // Window is where a window over the list starts. At is a fraction of the whole in 1/2^32. Where hosts have addresses of
 // both families it is a fraction of the hosts, so that equal fractions start both families at the same host.
-func (l List) Window(at uint32) int {
+func (l *List) Window(at uint32) int {
 	n := l.Len()
 	if n == 0 || !l.dual {
 		return scale(at, n)
@@ -289,6 +287,16 @@ func (set PortSet) InCluster(c int) PortSet {
 	}
 	set.runs = set.runs[from:to]
 	return set
+}
+
+// Distinct tells whether no host is the target of two records.
+func (set PortSet) Distinct() bool {
+	for i := 1; i < len(set.runs); i++ {
+		if set.runs[i].group == set.runs[i-1].group {
+			return false
+		}
+	}
+	return true
 }
 
 // Numbers appends the distinct port numbers of the set to buf, in ascending order.
