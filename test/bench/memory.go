@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// Sizes of the zone that memory is measured with, and what our server may take over a CoreDNS that serves nothing.
+const (
+	memoryVIPs     = 50_000
+	memoryHeadless = 3_000
+	memoryThirties = 3 * 30
+	memoryLarge    = 10_000
+
+	memoryRounds = 3
+	// What is still at work right after the start does not count.
+	settle = 5 * time.Second
+
+	targetHeap, targetResident, targetPeak = 60e6, 110e6, 2 * 110e6
+)
+
+var memoryPeers = []peer{emptyPeer, inTreePeer, ourPeer}
+
+// A memoryResult is what one peer takes, in octets.
+type memoryResult struct {
+	Peer     string  `json:"peer"`
+	Heap     summary `json:"liveHeap"`
+	Resident summary `json:"resident"`
+	Peak     summary `json:"peakResident"`
+	Ready    summary `json:"secondsToReady"`
+}
+
+// memorySection measures what each peer takes with a large zone.
+func (b *bench) memorySection(ctx context.Context) (_ []memoryResult, err error) {
+	virtual := vips(memoryVIPs)
+	small := headless("headless", memoryHeadless, memoryThirties, 0)
+	large := headless("large", 1, memoryLarge, memoryHeadless*memoryThirties)
+	c, err := b.startCluster(ctx, "memory", slices.Concat(virtual, small, large))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	questions := slices.Concat(some(askVIP(virtual), checked), some(askHosts(slices.Concat(small, large), 999), checked))
+	taken := make([]footprints, len(memoryPeers))
+	for round := range memoryRounds {
+		for i, p := range memoryPeers {
+			b.progress.say("memory: round %d of %d: %s", round+1, memoryRounds, p.name)
+			if err := b.takeFootprint(ctx, &taken[i], p, c.source, questions); err != nil {
+				return nil, err
+			}
+		}
+	}
+	results := make([]memoryResult, len(memoryPeers))
+	for i, p := range memoryPeers {
+		results[i] = taken[i].result(p)
+	}
+	return results, nil
+}
+
+// refused is what a CoreDNS answers that serves nothing.
+var refused = question{owner: zone, qtype: dns.TypeSOA, want: answer{rcode: dns.RcodeRefused}}
+
+// footprints holds a value for each round.
+type footprints struct{ heap, resident, peak, ready []float64 }
+
+func (b *bench) takeFootprint(ctx context.Context, f *footprints, p peer, src source, questions []question) error {
+	if p.name == emptyPeer.name {
+		questions = []question{refused}
+	}
+	s, err := b.startServer(ctx, p, src, questions)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
+	now, peak, err := resident(s.child.pid())
+	if err != nil {
+		return err
+	}
+	live, err := s.liveHeap(ctx)
+	if err != nil {
+		return err
+	}
+	f.heap, f.resident = append(f.heap, float64(live)), append(f.resident, float64(now))
+	f.peak, f.ready = append(f.peak, float64(peak)), append(f.ready, s.ready.Seconds())
+	return nil
+}
+
+func (f footprints) result(p peer) memoryResult {
+	return memoryResult{
+		Peer: p.name, Heap: summarize(f.heap), Resident: summarize(f.resident),
+		Peak: summarize(f.peak), Ready: summarize(f.ready),
+	}
+}

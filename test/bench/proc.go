@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of CPU time in /proc. The kernel fixes it for programs (USER_HZ), whatever it counts in itself.
+const tick = 10 * time.Millisecond
+
+// cpuTime returns the CPU time that the process has used, in user and kernel mode, in steps of [tick].
+func cpuTime(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("CPU time: %w", err)
+	}
+	return parseStat(string(b))
+}
+
+// parseStat adds utime and stime, fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)).
+func parseStat(stat string) (time.Duration, error) {
+	// The program's name, field 2, is in parentheses and may hold blanks and parentheses itself.
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	const utime, stime = 14 - 3, 15 - 3
+	if len(fields) <= stime {
+		return 0, fmt.Errorf("process status %q: want at least 15 fields", stat)
+	}
+	var sum time.Duration
+	for _, f := range fields[utime : stime+1] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process status %q: %w", stat, err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum, nil
+}
+
+// resident returns how many octets of the process are in memory, now and at most so far.
+func resident(pid int) (now, peak int64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, fmt.Errorf("resident memory: %w", err)
+	}
+	now, errNow := parseStatus(string(b), "VmRSS")
+	peak, errPeak := parseStatus(string(b), "VmHWM")
+	return now, peak, errors.Join(errNow, errPeak)
+}
+
+// parseStatus returns one size of /proc/PID/status (proc_pid_status(5)) in octets.
+func parseStatus(status, key string) (int64, error) {
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != key {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process status: %s: %w", key, err)
+		}
+		return kib << 10, nil
+	}
+	return 0, fmt.Errorf("process status without %s", key)
+}
+
+// loadAverage returns how many processes wanted to run during the last minute: figures from a busy machine are rough.
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}

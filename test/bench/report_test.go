@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTable(t *testing.T) {
+	got := table([][]string{{"question", "µs"}, {"A", "12.5"}, {"NXDOMAIN, mostly", "1"}})
+	want := `| question         |   µs |
+| ---------------- | ---: |
+| A                | 12.5 |
+| NXDOMAIN, mostly |    1 |
+`
+	if got != want {
+		t.Errorf("table =\n%s\nwant\n%s", got, want)
+	}
+}
+
+// testReport meets some targets and misses others.
+func testReport() *report {
+	flat := func(v float64) summary { return summary{v, v, v} }
+	peers := func(over float64) map[string]peerResult {
+		return map[string]peerResult{
+			"floor": {CPU: flat(10), OverFloor: flat(1)}, "in-tree": {CPU: flat(20), OverFloor: flat(2)},
+			"ours": {CPU: flat(10 * over), OverFloor: flat(over)},
+		}
+	}
+	return &report{
+		Rows: []rowResult{
+			{Question: "met", Target: 1.1, Peers: peers(1.1)},
+			{Question: "over it", Target: 1.1, Peers: peers(1.2)},
+		},
+		Memory: []memoryResult{
+			{Peer: "empty", Heap: flat(2e6), Resident: flat(30e6), Peak: flat(30e6)},
+			{Peer: "in-tree", Heap: flat(202e6), Resident: flat(430e6), Peak: flat(430e6)},
+			{Peer: "ours", Heap: flat(52e6), Resident: flat(141e6), Peak: flat(250e6)},
+		},
+		Fresh: []freshResult{
+			{Peer: "in-tree", P50: 0.4, P99: 4, Max: 10}, {Peer: "ours", P50: 0.2, P99: 8, Max: 10},
+		},
+		Growth: []growthResult{
+			{Question: "VIP A", Peer: "in-tree", Growth: flat(3)},
+			{Question: "VIP A", Peer: "ours", Growth: flat(1.05)},
+		},
+	}
+}
+
+func TestGoals(t *testing.T) {
+	var missed []string
+	all := testReport().goals()
+	for _, g := range all {
+		if g.Missed {
+			missed = append(missed, g.What)
+		}
+	}
+	want := "over it: CPU over floor; resident over empty, octets; p99 from change to answer over in-tree"
+	if got := strings.Join(missed, "; "); got != want || len(all) != 8 {
+		t.Errorf("of %d goals missed %q, want of 8 %q", len(all), got, want)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	var out strings.Builder
+	if err := testReport().write(&out, dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "bench.md"))
+	if err != nil || string(text) != out.String() {
+		t.Errorf("bench.md differs from the standard output: %v", err)
+	}
+	for _, want := range []string{
+		"| over it  |   10.0 (0 %) |    20.0 (0 %) | 12.0 (0 %) |        2.00 (0 %) |     1.20 (0 %) | ≤ 1.10 **missed** |",
+		"| ours over empty    |          50.0 |           111.0 |             220.0 |                |",
+		"| ours / in-tree |         |           |    0.50 |              2.00 |    1.00 |",
+		"5 of 8 met.",
+	} {
+		if !strings.Contains(squeeze(out.String()), squeeze(want)) {
+			t.Errorf("report lacks %q:\n%s", want, out.String())
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "bench.json"))
+	var back report
+	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Goals) != 8 || len(back.Rows) != 2 {
+		t.Errorf("bench.json is not the report: %v\n%s", err, data)
+	}
+}
+
+// squeeze leaves one blank where there were several: widths are the matter of TestTable.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+// A peer is one way to serve the zone.
+type peer struct {
+	name string
+	// lines of its Corefile block.
+	lines func(source) []string
+}
+
+// A source is where peers take the zone from.
+type source struct{ kubeconfig, master string }
+
+// The empty peer serves nothing: what CoreDNS itself takes.
+var (
+	emptyPeer = peer{"empty", func(source) []string { return nil }}
+	floorPeer = peer{"floor", func(s source) []string { return []string{"floor " + s.master} }}
+
+	inTreePeer = peer{"in-tree", func(s source) []string {
+		return []string{"kubernetes " + zone + " {", "kubeconfig " + s.kubeconfig, "multicluster " + zone, "}"}
+	}}
+	ourPeer = peer{"ours", func(s source) []string {
+		return []string{"clusterset {", "kubeconfig " + s.kubeconfig, "}"}
+	}}
+)
+
+// How long a server may take until it answers right.
+const readyPatience = 5 * time.Minute
+
+// A server is a CoreDNS with one peer.
+type server struct {
+	peer        peer
+	port, pprof *controlplane.Port
+	child       *child
+	ready       time.Duration // from its start until its first right answer
+}
+
+func (s *server) String() string { return s.peer.name }
+
+// startServer returns when the server answers the questions right. The caller has to stop it.
+func (b *bench) startServer(ctx context.Context, p peer, src source, questions []question) (_ *server, err error) {
+	s := &server{peer: p}
+	defer func() {
+		if err != nil {
+			s.stop()
+			err = fmt.Errorf("server %s: %w", p.name, err)
+		}
+	}()
+	if s.port, err = controlplane.ReservePort(); err != nil {
+		return nil, err
+	}
+	if s.pprof, err = controlplane.ReservePort(); err != nil {
+		return nil, err
+	}
+	corefile, err := s.writeCorefile(b.dir, src)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if s.child, err = start(b.coredns, "-conf", corefile); err != nil {
+		return nil, err
+	}
+	if err := s.awaitAnswers(ctx, questions); err != nil {
+		return nil, err
+	}
+	s.ready = time.Since(began)
+	return s, nil
+}
+
+// startServers starts one server for each peer. The returned function stops those that run, also after an error.
+func (b *bench) startServers(
+	ctx context.Context, section string, peers []peer, src source, questions []question,
+) ([]*server, func(), error) {
+	var servers []*server
+	stop := func() {
+		for _, s := range servers {
+			s.stop()
+		}
+	}
+	for _, p := range peers {
+		b.progress.say("%s: starting %s", section, p.name)
+		s, err := b.startServer(ctx, p, src, questions)
+		if err != nil {
+			return nil, stop, err
+		}
+		servers = append(servers, s)
+	}
+	return servers, stop, nil
+}
+
+func (s *server) writeCorefile(dir string, src source) (string, error) {
+	lines := append([]string{"bind 127.0.0.1", "pprof " + s.pprof.String()}, s.peer.lines(src)...)
+	text := fmt.Sprintf("%s:%d {\n%s\n}\n", strings.TrimSuffix(zone, "."), s.port.Number, strings.Join(lines, "\n"))
+	file := filepath.Join(dir, fmt.Sprintf("Corefile-%d", s.port.Number))
+	return file, os.WriteFile(file, []byte(text), 0o600)
+}
+
+func (s *server) awaitAnswers(ctx context.Context, questions []question) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("not ready after %s", readyPatience))
+	defer cancel()
+	for {
+		last := check(ctx, s.port.String(), questions)
+		if last == nil {
+			return nil
+		}
+		if err := s.child.ended(); err != nil {
+			return err
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("%w: %w\n%s", err, last, s.child.out.String())
+		}
+	}
+}
+
+func (s *server) stop() {
+	if s.child != nil {
+		s.child.stop()
+	}
+	for _, p := range []*controlplane.Port{s.port, s.pprof} {
+		if p != nil {
+			_ = p.Close()
+		}
+	}
+}
+
+func (s *server) cpuTime() (time.Duration, error) {
+	if err := s.child.ended(); err != nil {
+		return 0, err
+	}
+	return cpuTime(s.child.pid())
+}
+
+// quiet returns the server's CPU time once it has stopped to grow: what is still in the socket belongs to the run that
+// sent it.
+func (s *server) quiet(ctx context.Context) (time.Duration, error) {
+	last, err := s.cpuTime()
+	for range 100 {
+		if err != nil {
+			return 0, err
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return 0, err
+		}
+		var now time.Duration
+		if now, err = s.cpuTime(); err == nil && now <= last+tick {
+			return now, nil
+		}
+		last = now
+	}
+	return 0, errors.New("CPU time grows without queries")
+}
+
+// liveHeap collects garbage in the server and returns the octets of all that is left.
+func (s *server) liveHeap(ctx context.Context) (int64, error) {
+	var live int64
+	// What pools hold survives the first collection.
+	for range 2 {
+		var err error
+		if live, err = s.heapAfterGC(ctx); err != nil {
+			return 0, fmt.Errorf("heap of %s: %w", s, err)
+		}
+	}
+	return live, nil
+}
+
+func (s *server) heapAfterGC(ctx context.Context) (int64, error) {
+	url := fmt.Sprintf("http://%s/debug/pprof/heap?gc=1&debug=1", s.pprof)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	// A line of a profile is a whole stack of addresses.
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), "# HeapAlloc = "); ok {
+			return strconv.ParseInt(value, 10, 64)
+		}
+	}
+	return 0, errors.Join(errors.New("profile without HeapAlloc"), lines.Err())
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

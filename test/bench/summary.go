@@ -1,0 +1,58 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A summary is a set of measurements in short.
+type summary struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// summarize returns the zero summary of no values.
+func summarize(values []float64) summary {
+	if len(values) == 0 {
+		return summary{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	mid := len(sorted) / 2
+	median := sorted[mid]
+	if len(sorted)%2 == 0 {
+		median = (sorted[mid-1] + sorted[mid]) / 2
+	}
+	return summary{Median: median, Min: sorted[0], Max: sorted[len(sorted)-1]}
+}
+
+// spread returns the range in proportion to the median.
+func (s summary) spread() float64 {
+	if s.Median == 0 {
+		return 0
+	}
+	return (s.Max - s.Min) / s.Median
+}
+
+// percentile returns the smallest value that so many percent of the values do not exceed (nearest rank). It panics
+// without values.
+func percentile[T cmp.Ordered](values []T, percent float64) T {
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(math.Ceil(percent / 100 * float64(len(sorted))))
+	return sorted[max(rank, 1)-1]
+}
+
+// ratios divides pairwise: rounds that ran side by side see the same machine.
+func ratios(over, under []float64) []float64 {
+	n := min(len(over), len(under))
+	r := make([]float64, n)
+	for i := range r {
+		r[i] = over[i] / under[i]
+	}
+	return r
+}
+
+func (s summary) scale(by float64) summary {
+	return summary{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by}
+}
