@@ -1,0 +1,77 @@
+package plugin_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/miekg/dns"
+)
+
+// A sink takes replies and forgets them. What it is asked for costs nothing.
+type sink struct {
+	test.ResponseWriter
+	remote net.Addr
+	rcode  int
+	n      int
+}
+
+func (s *sink) RemoteAddr() net.Addr { return s.remote }
+
+func (s *sink) WriteMsg(m *dns.Msg) error {
+	s.rcode, s.n = m.Rcode, len(m.Answer)
+	return nil
+}
+
+func TestAllocations(t *testing.T) {
+	objects := []string{
+		"ServiceImport  shop/web  ClusterSetIP  ips: 10.96.0.10  ports: http/TCP/80",
+		"ServiceImport  shop/db  Headless  ports: pg/TCP/5432",
+	}
+	for cluster := range 3 {
+		line := fmt.Sprintf("EndpointSlice  shop/db  cluster: c%d", cluster)
+		for host := range 10 {
+			line += fmt.Sprintf("  h%d=10.%d.0.%d", host, cluster, 1+host)
+		}
+		objects = append(objects, line)
+	}
+	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: objects})
+	for _, tt := range []struct {
+		name    string
+		qname   string
+		qtype   uint16
+		records int
+		most    float64 // allocations, each of which is told
+	}{
+		// The message with its question and the one-record section, and the record with its address.
+		{name: "VIP A", qname: "web.shop", qtype: dns.TypeA, records: 1, most: 2},
+		{name: "host A", qname: "h5.c1.db.shop", qtype: dns.TypeA, records: 1, most: 2},
+		// The message, the section, and all records with their addresses in one piece.
+		{name: "headless A of 30", qname: "db.shop", qtype: dns.TypeA, records: 30, most: 3},
+		// The message; the list of the resolver; the records; where their targets stand in the message; the text of the target;
+		// the section of the glue, and the record in it.
+		{name: "SRV of a VIP", qname: "_http._tcp.web.shop", qtype: dns.TypeSRV, records: 1, most: 7},
+		// The message, the SOA record, and the two names in it.
+		{name: "NXDOMAIN", qname: "x.shop", qtype: dns.TypeA, most: 4},
+		{name: "NODATA", qname: "web.shop", qtype: dns.TypeMX, most: 4},
+		// The name in lower case comes to the two of any A.
+		{name: "mixed case", qname: "WEB.Shop", qtype: dns.TypeA, records: 1, most: 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := ask(tt.qname+".svc.clusterset.local.", tt.qtype, 4096)
+			w := &sink{remote: &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}}
+			got := testing.AllocsPerRun(1000, func() {
+				if _, err := s.handler.ServeDNS(t.Context(), w, r); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if w.n != tt.records || (w.rcode == dns.RcodeNameError) != (tt.name == "NXDOMAIN") {
+				t.Fatalf("%s with %d records", dns.RcodeToString[w.rcode], w.n)
+			}
+			if got > tt.most {
+				t.Errorf("%v allocations, want at most %v", got, tt.most)
+			}
+		})
+	}
+}

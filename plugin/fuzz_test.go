@@ -1,0 +1,51 @@
+package plugin_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/coredns/coredns/plugin/pkg/dnstest"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/golden"
+)
+
+// FuzzServeDNS hands the handler whatever the server takes for a query: it never panics, and what it writes can be packed
+// and fits the client.
+func FuzzServeDNS(f *testing.F) {
+	s := serve(f, setup{
+		zones: []string{"clusterset.local", "."}, corefile: "max_answers 3",
+		objects: golden.Hostile(rand.New(rand.NewPCG(1, 3)), 20),
+	})
+	for _, name := range []string{
+		".", "clusterset.local.", "svc.clusterset.local.", "db.shop.svc.clusterset.local.", "svc.shop.svc.clusterset.local.",
+		`_http\._tcp.db.shop.svc.clusterset.local.`, `\000.db.shop.svc.clusterset.local.`, `x\.clusterset.local.`,
+		"_http._tcp.east.db.shop.svc.clusterset.local.", strings.Repeat("x.", 118) + "clusterset.local.",
+		strings.Repeat("_tcp.", 40) + "db.shop.svc.clusterset.local.", "_.db.shop.svc.clusterset.local.",
+	} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypeANY, dns.TypeAXFR, dns.TypeOPT, 0, 65535} {
+			b, err := ask(name, qtype, 512).Pack()
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, octets []byte) {
+		query := new(dns.Msg)
+		if query.Unpack(octets) != nil || len(query.Question) != 1 {
+			return // the server answers, or drops it
+		}
+		recorder := dnstest.NewRecorder(&test.ResponseWriter{})
+		if _, err := s.handler.ServeDNS(t.Context(), recorder, query.Copy()); err != nil && !strings.Contains(err.Error(), "no next plugin") {
+			t.Errorf("ServeDNS(%v) = %v", query, err)
+		}
+		if recorder.Msg != nil {
+			if _, err := recorder.Msg.Pack(); err != nil {
+				t.Errorf("the reply to %v: %v", query, err)
+			}
+		}
+	})
+}

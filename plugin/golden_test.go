@@ -1,0 +1,207 @@
+package plugin_test
+
+import (
+	"context"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/coredns/core/dnsserver"
+	coreplugin "github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/file"
+	"github.com/coredns/coredns/plugin/pkg/dnstest"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/plugin"
+	"github.com/clusterset-dns/clusterset/test/golden"
+)
+
+var update = flag.Bool("update", false, "rewrite the answers of the golden files that are not permitted")
+
+// rounds is how often a question is asked whose answer may differ from time to time.
+const rounds = 12
+
+func TestGolden(t *testing.T) {
+	files, err := golden.ReadAll("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		t.Run(f.Name, func(t *testing.T) { testFile(t, f) })
+	}
+}
+
+func testFile(t *testing.T, f *golden.File) {
+	s := serve(t, setup{zones: f.Zones, corefile: f.Corefile, next: f.Next, objects: f.Objects})
+	var all []golden.Want
+	for _, c := range f.Cases {
+		var replies []golden.Reply
+		for i := range rounds {
+			replies = append(replies, golden.NewReply(s.ask(t, c.Message(), i%3 == 2)))
+		}
+		all = append(all, compare(t, c, replies))
+	}
+	if *update {
+		if err := f.Update(all); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// compare returns what the file should say: what it says, if all replies are permitted and every answer was seen. Which glue
+// comes with an answer is nobody's promise where clusters take turns.
+func compare(t *testing.T, c *golden.Case, replies []golden.Reply) golden.Want {
+	t.Helper()
+	missing := map[string]bool{}
+	for _, form := range c.Want.Forms {
+		missing[strings.Join(form.Answer, "\n")] = c.Want.Any == 0
+	}
+	permitted := true
+	for _, r := range replies {
+		permitted = permitted && c.Want.Permits(r)
+		missing[strings.Join(r.Answer, "\n")] = false
+	}
+	if permitted && !slices.Contains(slices.Collect(maps.Values(missing)), true) {
+		return c.Want
+	}
+	got, err := golden.Seen(replies)
+	if err != nil {
+		t.Errorf("%s: %s", c.Question, err)
+		return c.Want
+	}
+	if !*update {
+		t.Errorf("%s: got\n%s\nwant\n%s", c.Question, got, c.Want)
+	}
+	return got
+}
+
+// A setup is what a server is made from.
+type setup struct {
+	zones    []string
+	corefile string // directives
+	next     string // zone file of the next plugin
+	objects  []string
+}
+
+// A server is CoreDNS's own server with one block, without its sockets.
+type server struct {
+	*dnsserver.Server
+	handler *plugin.Handler
+	config  plugin.Config
+}
+
+// serve starts a server whose objects are manifests. It is answering when serve returns, and stopped with the test.
+func serve(t testing.TB, s setup) server {
+	t.Helper()
+	config := plugin.ParsedT(t, s.zones, s.corefile)
+	manifest, err := golden.Expand(s.objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(path, manifest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := cache.New(source(config, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := store.Run(ctx); err != nil {
+			t.Errorf("store: %s", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	<-store.Synced()
+
+	h := plugin.NewHandler(config, store, new(plugin.Turns))
+	h.Addresses = plugin.ListenAddresses([]string{"127.0.0.1"})
+	if s.next != "" {
+		h.Next = zoneFile(t, s.next)
+	}
+	return server{newServer(t, config.Zones, h), h, config}
+}
+
+// source is what setup.go makes of the directives that the goldens use; test/e2e runs the goldens through setup.go itself.
+func source(c plugin.Config, path string) cache.Config {
+	return cache.Config{
+		Manifests: []string{path}, Name: path,
+		Namespaces: c.Namespaces, NamespaceLabels: c.NamespaceLabels, Labels: c.Labels, NoEndpoints: c.NoEndpoints,
+		Index: index.Options{
+			ClusterNames: c.ClusterNames, Zone: c.Topology.Zone, Region: c.Topology.Region,
+			MaxName: plugin.MaxName(c.Zones) - len(".svc"),
+		},
+		TopologyNode: c.Topology.Node,
+	}
+}
+
+func zoneFile(t testing.TB, text string) coreplugin.Handler {
+	t.Helper()
+	const origin = "clusterset.local."
+	z, err := file.Parse(strings.NewReader(text), origin, "next", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.File{Zones: file.Zones{Z: map[string]*file.Zone{origin: z}, Names: []string{origin}}}
+}
+
+func newServer(t testing.TB, zones []string, h coreplugin.Handler) *dnsserver.Server {
+	t.Helper()
+	var blocks []*dnsserver.Config
+	for _, z := range zones {
+		block := &dnsserver.Config{Zone: z, ListenHosts: []string{"127.0.0.1"}, Port: "53", Transport: "dns"}
+		block.AddPlugin(func(coreplugin.Handler) coreplugin.Handler { return h })
+		blocks = append(blocks, block)
+	}
+	s, err := dnsserver.NewServer("dns://127.0.0.1:53", blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ask sends the octets of a query and returns what the octets of the reply say.
+func (s server) ask(t testing.TB, query *dns.Msg, tcp bool) *dns.Msg {
+	t.Helper()
+	m, _ := s.exchange(t, query, tcp)
+	return m
+}
+
+// exchange is ask, and returns the size of the reply too.
+func (s server) exchange(t testing.TB, query *dns.Msg, tcp bool) (*dns.Msg, int) {
+	t.Helper()
+	received := new(dns.Msg)
+	repack(t, query, received)
+	recorder := dnstest.NewRecorder(&test.ResponseWriter{TCP: tcp})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s.ServeDNS(ctx, recorder, received)
+	if recorder.Msg == nil {
+		t.Fatalf("%s: no reply", query.Question[0].String())
+	}
+	reply := new(dns.Msg)
+	return reply, repack(t, recorder.Msg, reply)
+}
+
+func repack(t testing.TB, from, to *dns.Msg) int {
+	t.Helper()
+	b, err := from.Pack()
+	if err != nil {
+		t.Fatalf("%v: pack: %s", from.Question, err)
+	}
+	if err := to.Unpack(b); err != nil {
+		t.Fatalf("%v: unpack: %s", from.Question, err)
+	}
+	return len(b)
+}
