@@ -3,6 +3,8 @@ package plugin
 import (
 	"strings"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
 // ParsedT is the Config of a clusterset block with these directives, for tests outside of this package.
@@ -13,4 +15,15 @@ func ParsedT(t testing.TB, zones []string, directives string) Config {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// NextCluster is nextCluster, for tests outside of this package.
+func (t *Turns) NextCluster(x *index.Index, service string, qtype uint16) uint64 {
+	return t.nextCluster(x, service, qtype)
+}
+
+// Len is how many turns are kept.
+func (t *Turns) Len() (n int) {
+	t.clusters.Range(func(any, any) bool { n++; return true })
+	return n
 }

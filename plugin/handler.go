@@ -7,8 +7,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/coredns/coredns/plugin"
@@ -63,7 +65,7 @@ func NewHandler(config Config, store *cache.Store, turns *Turns) *Handler {
 				ClusterNames: config.ClusterNames,
 				Policy:       config.Policy,
 				MaxAnswers:   config.MaxAnswers,
-				MaxName:      maxName - len(origin),
+				MaxName:      maxRelative(origin),
 			}})
 	}
 	return h
@@ -116,11 +118,23 @@ func (z *zone) contains(qname string) bool {
 	switch {
 	case head < 0 || !strings.EqualFold(qname[head:], z.origin):
 		return false
-	case head == 0 || z.origin == ".":
+	case z.origin == ".":
+		return !isReverse(qname)
+	case head == 0:
 		return true
 	}
 	// A dot behind a backslash does not end a label; an escaped name takes the slow way.
 	return qname[head-1] == '.' && (!strings.Contains(qname, `\`) || dns.IsSubDomain(z.origin, qname))
+}
+
+// isReverse tells whether qname is a reverse name: those belong to others, even where the zone is the root.
+func isReverse(qname string) bool {
+	for _, tree := range []string{"in-addr.arpa.", "ip6.arpa."} {
+		if dns.IsSubDomain(tree, qname) {
+			return true
+		}
+	}
+	return false
 }
 
 // A query is one query to a zone of ours, with the state it is answered from and all that is worked out on the way. It
@@ -183,7 +197,7 @@ func (q *query) resolve() {
 	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
 	q.question.Type, q.question.Turn = q.qtype(), q.turns.next()
 	if n.TakesTurns() {
-		q.question.ClusterTurn = q.turns.nextCluster(n.Service.Key(), q.qtype())
+		q.question.ClusterTurn = q.turns.nextCluster(q.state.Index, n.Service.Key(), q.qtype())
 	}
 	if q.options.MaxAnswers > 0 {
 		q.question.Second = uint64(time.Now().Unix())
@@ -223,18 +237,27 @@ func (q *query) stale() bool {
 	return q.state.Stale || time.Since(q.store.LastContact()) > q.config.StaleAfter
 }
 
-// write sends m. A message that cannot be packed becomes SERVFAIL, which the server sends.
+// write sends m. A message that cannot be packed or sent becomes SERVFAIL, which the server sends.
 func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	if err := q.w.WriteMsg(m); err != nil {
 		answers[kindServFail].Inc()
-		var network net.Error
-		if errors.As(err, &network) {
-			return m.Rcode, nil // The client has hung up: there is nobody to tell, and it must not fill the log.
+		if hungUp(err) {
+			return m.Rcode, nil // There is nobody to tell, and it must not fill the log.
 		}
 		return dns.RcodeServerFailure, err
 	}
 	answers[kind].Inc()
 	return m.Rcode, nil
+}
+
+// hungUp tells whether a write failed because the client has gone, or does not read.
+func hungUp(err error) bool {
+	for _, gone := range []error{net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET, os.ErrDeadlineExceeded} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxEcho is the most octets of an OPT record that may go back to the client as it came. A client that takes 512 octets can
@@ -244,11 +267,17 @@ const maxEcho = 128
 // nsidLen is room for the identifier of a server (RFC 5001): a host name, mostly.
 const nsidLen = 128
 
+// maxDatagram is the most octets of a datagram over IPv4, whatever a client says that it takes.
+const maxDatagram = 65507
+
 // size is how many octets the client takes, less what the OPT record of the reply may need. There is always room for
 // header and question.
 func (q *query) size(m *dns.Msg) int {
 	state := request.Request{W: q.w, Req: q.r}
 	size := state.Size()
+	if state.Proto() == "udp" {
+		size = min(size, maxDatagram)
+	}
 	if opt := q.r.IsEdns0(); opt != nil {
 		need := dns.Len(opt)
 		if ours := m.IsEdns0(); ours != nil {
@@ -267,9 +296,17 @@ func (q *query) size(m *dns.Msg) int {
 
 // MaxName is the most octets of a name relative to the longest of zones.
 func MaxName(zones []string) int {
-	longest := 0
-	for _, z := range zones {
-		longest = max(longest, len(z))
+	least := maxName
+	for _, origin := range zones {
+		least = min(least, maxRelative(origin))
 	}
-	return maxName - longest
+	return least
+}
+
+// maxRelative is the most octets of a name relative to origin.
+func maxRelative(origin string) int {
+	if origin == "." {
+		return maxName
+	}
+	return maxName - len(origin)
 }

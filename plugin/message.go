@@ -104,20 +104,46 @@ func (q *query) fillApex(m *reply) {
 	case resolver.Version:
 		m.Answer = m.one(versionTXT(q.qname()))
 	case resolver.NameServer:
-		for _, t := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			if q.qtype() == t || q.qtype() == dns.TypeANY && len(m.Answer) == 0 {
-				m.Answer = q.nameServer(q.qname(), t)
-			}
-		}
+		q.fillNameServer(m)
 	case resolver.Apex:
 		if q.answer.Type == dns.TypeSOA {
 			m.Answer = m.one(q.soa())
 			return
 		}
-		m.Answer = m.one(q.ns(q.origin()))
+		ns := q.ns(q.origin())
+		m.Answer = m.one(ns)
+		room := q.size(&m.Msg) - q.preamble() - dns.Len(ns)
 		host := nameServerOf(q.origin())
-		m.Extra = append(append(m.Extra, q.nameServer(host, dns.TypeA)...), q.nameServer(host, dns.TypeAAAA)...)
+		for _, rr := range append(q.nameServer(host, dns.TypeA), q.nameServer(host, dns.TypeAAAA)...) {
+			if room -= dns.Len(rr); room < 0 {
+				return
+			}
+			m.Extra = append(m.Extra, rr)
+		}
 	}
+}
+
+// fillNameServer puts the addresses of this server into m, as far as the client takes them, beginning with another one
+// for every query.
+func (q *query) fillNameServer(m *reply) {
+	rrs := q.nameServer(q.qname(), q.answer.Type)
+	if len(rrs) == 0 && q.qtype() == dns.TypeANY {
+		rrs = q.nameServer(q.qname(), dns.TypeAAAA)
+	}
+	if len(rrs) == 0 {
+		return
+	}
+	fit := (q.size(&m.Msg) - q.preamble()) / (pointerLen + dns.Len(rrs[0]) - nameLen(q.qname()))
+	most := len(rrs)
+	if q.options.MaxAnswers > 0 {
+		most = min(most, q.options.MaxAnswers)
+	}
+	if most > fit {
+		most = fit
+		m.Truncated = q.overUDP()
+	}
+	start := int(q.question.Turn % uint64(len(rrs)))
+	m.Answer = append(rrs[start:], rrs[:start]...)[:most]
 }
 
 func (h *Handler) header(owner string, t uint16) dns.RR_Header {

@@ -53,9 +53,11 @@ func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Conte
 	}
 	state := h.store.State()
 	o := z.options
+	// Others may change the name in the message before a label is asked for.
+	relative := z.relative(r.QName())
 	for label, of := range metadataOf {
 		metadata.SetValueFunc(ctx, Name+"/"+label, func() string {
-			n := resolver.Find(state.Index, z.relative(r.QName()), &o)
+			n := resolver.Find(state.Index, relative, &o)
 			return of(&n, state.LocalCluster)
 		})
 	}

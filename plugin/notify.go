@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/coredns/coredns/plugin/transfer"
@@ -21,11 +22,8 @@ func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, told uint32)
 	for {
 		if serial := h.store.State().Serial; serial != told {
 			told = serial
-			for i, z := range h.zones {
-				if ctx.Err() != nil {
-					return
-				}
-				failed[i] = logNews(failed[i], t.Notify(z.origin))
+			if !h.notify(ctx, t, failed) {
+				return
 			}
 			select {
 			case <-ctx.Done():
@@ -46,11 +44,32 @@ func logNews(known string, err error) string {
 	if err == nil {
 		return ""
 	}
-	text := err.Error()
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	if text != known {
 		Log.Warningf("notify: %s", text)
 	}
 	return text
+}
+
+// notify tells the secondaries of every zone, and reports whether that is done: a secondary that does not answer takes
+// seconds, for which the end of ctx does not wait. Failed is what was logged last for each zone.
+func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []string) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, z := range h.zones {
+			if ctx.Err() != nil {
+				return
+			}
+			failed[i] = logNews(failed[i], t.Notify(z.origin))
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-done:
+		return true
+	}
 }
 
 // ListenAddresses are the addresses of a server that listens on hosts: the machine's own for a wildcard. Addresses that

@@ -216,16 +216,25 @@ func protoOf(label string) index.Proto {
 // portNames yields each port that has a name at a service, or at cluster c of it.
 func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Proto] {
 	return func(yield func(string, index.Proto) bool) {
-		each := func(name string, proto index.Proto) bool {
-			return !hasPort(s, c, name, proto) || !o.fitsPort(s, c, name, proto) || yield(name, proto)
-		}
-		for name, proto := range s.PortNames {
-			if !each(name, proto) {
-				return
+		if c != noCluster || !s.HasVIP() {
+			for name, proto := range s.PortNames {
+				set, _ := s.Port(name, proto)
+				if c != noCluster && set.InCluster(c).Len() == 0 {
+					continue
+				}
+				if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
+					return
+				}
 			}
 		}
+		if c != noCluster {
+			return
+		}
 		for name, proto := range s.Ports().Names {
-			if _, again := s.Port(name, proto); c == noCluster && !again && !each(name, proto) {
+			if _, again := s.Port(name, proto); again && !s.HasVIP() {
+				continue
+			}
+			if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
 				return
 			}
 		}
