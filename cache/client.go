@@ -111,7 +111,8 @@ func (c *client) of(kind Kind, gv schema.GroupVersion) (*rest.RESTClient, error)
 }
 
 // version returns the version of kind to watch: the first of its list that the server has.
-func (c *client) version(ctx context.Context, kind Kind) (schema.GroupVersion, error) {
+// Where discovery is closed it takes rights in scope to know.
+func (c *client) version(ctx context.Context, kind Kind, scope string) (schema.GroupVersion, error) {
 	r := resources[kind]
 	if !r.custom {
 		return schema.GroupVersion{Group: r.group, Version: r.versions[0]}, nil
@@ -122,17 +123,18 @@ func (c *client) version(ctx context.Context, kind Kind) (schema.GroupVersion, e
 	if time.Since(d.at) < answerAge {
 		return d.version, d.err
 	}
-	version, err := c.discover(ctx, r)
-	if ctx.Err() == nil {
+	version, err := c.discover(ctx, r, scope)
+	// Without rights there is no answer, though there may be one in another scope.
+	if ctx.Err() == nil && !apierrors.IsForbidden(err) {
 		d.version, d.err, d.at = version, err, time.Now()
 	}
 	return version, err
 }
 
-func (c *client) discover(ctx context.Context, r resource) (schema.GroupVersion, error) {
+func (c *client) discover(ctx context.Context, r resource, scope string) (schema.GroupVersion, error) {
 	for _, version := range r.versions {
 		gv := schema.GroupVersion{Group: r.group, Version: version}
-		ok, err := c.serves(ctx, gv, r.plural)
+		ok, err := c.serves(ctx, gv, r, scope)
 		if ok || err != nil {
 			return gv, err
 		}
@@ -140,22 +142,25 @@ func (c *client) discover(ctx context.Context, r resource) (schema.GroupVersion,
 	return schema.GroupVersion{}, errAbsent
 }
 
-func (c *client) serves(ctx context.Context, gv schema.GroupVersion, plural string) (bool, error) {
+func (c *client) serves(ctx context.Context, gv schema.GroupVersion, r resource, scope string) (bool, error) {
 	var list struct {
 		Resources []struct {
 			Name string `json:"name"`
 		} `json:"resources"`
 	}
 	err := c.get(ctx, &list, "/apis", gv.Group, gv.Version)
+	if apierrors.IsForbidden(err) {
+		// Discovery is closed, which says nothing about the objects: asked for some, the server tells.
+		_, err = c.newest(ctx, gv, r, scope)
+		if !apierrors.IsNotFound(err) {
+			return err == nil, err
+		}
+	}
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	if apierrors.IsForbidden(err) {
-		// Discovery is closed, which says nothing about the objects.
-		return true, nil
-	}
 	for _, served := range list.Resources {
-		if served.Name == plural {
+		if served.Name == r.plural {
 			return true, err
 		}
 	}
@@ -171,20 +176,15 @@ func (c *client) get(ctx context.Context, into any, path ...string) error {
 	return json.Unmarshal(raw, into)
 }
 
-// newest asks for the version of the whole resource that f watches. Without a version in the question, the answer is
-// as new as etcd.
-func (c *client) newest(ctx context.Context, f *feed) (uint64, error) {
-	r := resources[f.kind]
-	gv, err := c.version(ctx, f.kind)
-	if err != nil {
-		return 0, err
-	}
+// newest asks for the resource version of all objects of a kind in scope. Without a version in the question, the answer
+// is as new as etcd.
+func (c *client) newest(ctx context.Context, gv schema.GroupVersion, r resource, scope string) (uint64, error) {
 	path := []string{"/apis", gv.Group, gv.Version}
 	if gv.Group == "" {
 		path = []string{"/api", gv.Version}
 	}
-	if f.scope != "" {
-		path = append(path, "namespaces", f.scope)
+	if scope != "" {
+		path = append(path, "namespaces", scope)
 	}
 	raw, err := c.plain.Get().AbsPath(append(path, r.plural)...).Param("limit", "1").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").Do(ctx).Raw()

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -31,6 +32,8 @@ type feed struct {
 	pending bool    // the list is under way, or out of reach, and can succeed
 	trouble trouble // of the last attempt
 	version string  // the one that is watched
+	streams bool    // the list comes with the watch, which is open
+	well    bool    // this attempt got to a complete list and an open watch
 }
 
 // trouble is why a kind cannot be watched.
@@ -108,8 +111,7 @@ func (f *feed) run(ctx context.Context) error {
 	defer func() { fo.close() }()
 	pause := firstPause
 	for {
-		before := f.contact.Load()
-		gv, err := f.store.client.version(ctx, f.kind)
+		gv, err := f.bestVersion(ctx)
 		if err == nil && (fo == nil || gv != fo.version) {
 			fo.close()
 			fo, err = f.newFollower(gv)
@@ -124,7 +126,7 @@ func (f *feed) run(ctx context.Context) error {
 			continue
 		}
 		f.fail(ctx, err)
-		if f.contact.Load() != before {
+		if f.wasWell() {
 			pause = firstPause
 		}
 		select {
@@ -134,6 +136,20 @@ func (f *feed) run(ctx context.Context) error {
 		}
 		pause = min(2*pause, lastPause)
 	}
+}
+
+// bestVersion returns the version to watch.
+func (f *feed) bestVersion(ctx context.Context) (schema.GroupVersion, error) {
+	return f.store.client.version(ctx, f.kind, f.scope)
+}
+
+// newest asks for the version up to which the API server knows what f watches.
+func (f *feed) newest(ctx context.Context) (uint64, error) {
+	gv, err := f.bestVersion(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return f.store.client.newest(ctx, gv, resources[f.kind], f.scope)
 }
 
 // fail notes why an attempt ended, and tells it if that is news.
@@ -177,17 +193,45 @@ func (f *feed) fail(ctx context.Context, err error) {
 	}
 }
 
-// recovered notes that the API server answers: from now on a first list can succeed.
-func (f *feed) recovered(version string) {
+// opened notes that a watch is open: one that streams the list, so that a first list can succeed from now on, or one that
+// goes on from a complete list.
+func (f *feed) opened(version string, streams bool) {
+	f.touch()
 	f.store.mu.Lock()
-	was := f.trouble
-	f.trouble = fine
+	f.version, f.streams = version, streams
 	f.pending = f.pending || !f.synced
-	f.version = version
+	f.store.mu.Unlock()
+	if !streams {
+		f.recovered()
+	}
+}
+
+// recovered notes that the list is complete and the watch is open. An API server that opens a watch may be no better than
+// it was.
+func (f *feed) recovered() {
+	f.store.mu.Lock()
+	was, version := f.trouble, f.version
+	f.trouble, f.well = fine, true
 	f.store.mu.Unlock()
 	if was != fine {
 		f.store.cfg.Log.Infof("%s: %s: watching %s", f.store.cfg.Name, f.name(), version)
 	}
+}
+
+// lists notes that the list is asked for by itself: it may be complete without a watch.
+func (f *feed) lists() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.streams = false
+}
+
+// wasWell reports whether the last attempt got to what it wanted, and begins a new one.
+func (f *feed) wasWell() bool {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	well := f.well
+	f.well, f.streams = false, false
+	return well
 }
 
 // troubleOf says what err means for the next attempt.
@@ -279,10 +323,13 @@ func (f *feed) replace(items []item) {
 	s.refused.retain(f.kind, f.scope, items)
 	s.mu.Lock()
 	f.pending = false
-	f.trouble = fine
+	streams := f.streams
 	s.mu.Unlock()
 	if first {
 		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, f.name(), len(items))
+	}
+	if streams {
+		f.recovered()
 	}
 	s.objects.stir()
 }

@@ -84,7 +84,7 @@ func cannotStream(err error) bool { return apierrors.IsInvalid(err) || apierrors
 func (fo *follower) open(ctx context.Context, options *metav1.ListOptions) (watch.Interface, error) {
 	f := fo.feed
 	if options.SendInitialEvents == nil {
-		version, err := f.store.client.version(ctx, f.kind)
+		version, err := f.bestVersion(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -105,8 +105,7 @@ func (fo *follower) open(ctx context.Context, options *metav1.ListOptions) (watc
 		w.Stop()
 		return nil, err
 	}
-	f.touch()
-	f.recovered(fo.version.String())
+	f.opened(fo.version.String(), options.SendInitialEvents != nil)
 	return w, nil
 }
 
@@ -124,6 +123,7 @@ func (fo *follower) list(ctx context.Context, options metav1.ListOptions) (runti
 	if failed != nil && !cannotStream(failed) {
 		return nil, failed
 	}
+	fo.feed.lists()
 	list, err := fo.request(&options).Do(ctx).Get()
 	if err == nil {
 		err = fo.feed.store.checkNewConnection(ctx, fo.feed)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // errGuard says that the API server is not the one, or not in the state, that is followed.
@@ -18,10 +20,11 @@ var errGuard = errors.New("the API server went back in time or is another one")
 // A guard finds what client-go does not: an API server whose etcd was restored to an older state
 // (kubernetes/kubernetes#107457), or another cluster behind the same address.
 type guard struct {
-	mu      sync.Mutex
-	uid     string // of the namespace kube-system, "" if not known
-	checked uint64 // how many connections had been made at the last check that was answered
-	err     error  // of the last check, if it got no answer
+	uid atomic.Pointer[types.UID] // of the namespace kube-system, nil if not known
+
+	mu      sync.Mutex // held while a look goes on; guards what follows
+	checked uint64     // how many connections had been made at the last check that was answered
+	err     error      // of the last check, if it got no answer
 	at      time.Time
 }
 
@@ -84,15 +87,16 @@ func (s *Store) check(ctx context.Context, f *feed) error {
 	case err != nil && troubleOf(err) == lost:
 		return err
 	case err != nil: // Not permitted, so only the version tells.
-	case g.uid == "":
-		g.uid = string(system.UID)
-	case g.uid != string(system.UID):
-		s.hold()
+	case g.uid.CompareAndSwap(nil, &system.UID): // the first look
+	case *g.uid.Load() != system.UID:
+		if s.replaced() {
+			g.uid.Store(&system.UID)
+		}
 		return errGuard
 	}
 	s.contact.Store(time.Now().UnixNano())
 	if seen := f.seen.Load(); seen > 0 {
-		now, err := s.client.newest(ctx, f)
+		now, err := f.newest(ctx)
 		switch {
 		case err != nil && troubleOf(err) == lost:
 			return err

@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,31 +318,22 @@ func TestLifeOfDefinitions(t *testing.T) {
 }
 
 func TestLifeOfVersions(t *testing.T) {
-	whole := string(controlplane.MCSCRDs()[0])
-	if strings.Count(whole, "served: true") != 2 || !strings.Contains(whole, "name: v1alpha1") {
-		t.Fatal("the definition has another shape")
-	}
-	// without is the definition that does not serve the version.
-	without := func(version string) []byte {
-		at := strings.Index(whole, "name: "+version+"\n")
-		return []byte(whole[:at] + strings.Replace(whole[at:], "served: true", "served: false", 1))
-	}
-	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{without("v1beta1")}})
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
 	apply(t, cp, twoNamespaces, shopWeb)
 	r := start(t, Config{REST: cp.Config()})
 	r.awaitNames(t, "web.shop")
 	at := func(version string) func() bool {
 		return func() bool {
-			got, err := r.client.version(context.Background(), ServiceImport)
+			got, err := r.client.version(context.Background(), ServiceImport, "")
 			return err == nil && got.Version == version && r.watchedVersion() == got.String()
 		}
 	}
 	eventually(t, "v1alpha1 is watched", at("v1alpha1"))
-	must(t, cp.InstallCRDs(t.Context(), []byte(whole)))
+	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()[0]))
 	eventually(t, "v1beta1 is watched", at("v1beta1"))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
-	must(t, cp.InstallCRDs(t.Context(), without("v1beta1")))
+	must(t, cp.InstallCRDs(t.Context(), withoutVersion(t, "v1beta1")))
 	eventually(t, "v1alpha1 is watched again", at("v1alpha1"))
 	apply(t, cp, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1))
 	eventually(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
@@ -466,7 +462,8 @@ func TestLifeStress(t *testing.T) {
 					return
 				}
 				for _, s := range st.Index.All() {
-					s.Addresses(index.V4).Len()
+					list := s.Addresses(index.V4)
+					list.Len()
 				}
 				r.Stats()
 				last = st
@@ -496,5 +493,122 @@ func TestLifeStress(t *testing.T) {
 	eventually(t, "synced", func() bool { return fresh.State().Ready })
 	if got, want := show(r.State()), show(fresh.State()); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// withoutVersion is the definition of ServiceImport that does not serve the version.
+func withoutVersion(t *testing.T, version string) []byte {
+	t.Helper()
+	whole := string(controlplane.MCSCRDs()[0])
+	if strings.Count(whole, "served: true") != 2 || !strings.Contains(whole, "name: v1alpha1") {
+		t.Fatal("the definition has another shape")
+	}
+	at := strings.Index(whole, "name: "+version+"\n")
+	return []byte(whole[:at] + strings.Replace(whole[at:], "served: true", "served: false", 1))
+}
+
+// Before anything was served there is nothing to hold: the zone must not stay shut for it.
+func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
+	other := controlplane.StartT(t, controlplane.Options{})
+	apply(t, other, twoNamespaces, bankPay)
+	saved, err := other.SaveEtcd(t.Context())
+	must(t, err)
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
+	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.guard.uid.Load() != nil })
+	cp.KillAPIServer() // It would wait for its watchers to go.
+	must(t, cp.RestoreEtcd(t.Context(), saved))
+	if st := r.awaitNames(t, "pay.bank"); st.Stale || r.Stats().Held {
+		t.Errorf("got %+v, held %t", st, r.Stats().Held)
+	}
+	if got := r.log.count("another cluster answers"); got != 1 {
+		t.Errorf("told %d times, want 1", got)
+	}
+	apply(t, cp, shopDB)
+	r.awaitNames(t, "pay.bank db.shop")
+}
+
+// A list of properties that opens and then fails is not waited for once there is a state, and is told of once.
+func TestLifePropertiesThatFail(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: controlplane.MCSCRDs()})
+	apply(t, cp, twoNamespaces, shopWeb)
+	var broken atomic.Bool
+	var failures atomic.Int64
+	broken.Store(true)
+	rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+		if !broken.Load() || !strings.HasSuffix(r.URL.Path, "/clusterproperties") {
+			return false
+		}
+		const status = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}`
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") == "" {
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, status)
+			return true
+		}
+		failures.Add(1)
+		fmt.Fprintf(w, `{"type": "ERROR", "object": %s}`, status)
+		return true
+	})
+	r := start(t, Config{REST: rest, CheckInterval: 100 * time.Millisecond})
+	r.awaitNames(t, "web.shop")
+	must(t, cp.InstallCRDs(t.Context(), controlplane.DefaultCRDs()[2:]...))
+	eventually(t, "properties fail", func() bool { return failures.Load() >= 3 })
+	apply(t, cp, bankPay, ourCluster)
+	r.awaitNames(t, "pay.bank web.shop")
+	if lost, watched := r.log.count("ClusterProperty: out of reach"), r.log.count("ClusterProperty: watching"); lost != 1 || watched != 0 {
+		t.Errorf("told %d times that they are out of reach, want 1, and %d times that they are watched, want 0", lost, watched)
+	}
+	broken.Store(false)
+	eventually(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
+	eventually(t, "told of it", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
+}
+
+// behind is the access to a proxy in front of the API server that lets instead answer what it wants to.
+func behind(t *testing.T, cp *controlplane.ControlPlane, instead func(http.ResponseWriter, *http.Request) bool) *rest.Config {
+	t.Helper()
+	target, err := url.Parse(cp.Config().Host)
+	must(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // Whoever has asked is gone.
+	proxy.Transport, err = rest.TransportFor(cp.Config())
+	must(t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !instead(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL, QPS: -1}
+}
+
+// Where nobody may ask which versions there are, the objects tell.
+func TestLifeClosedDiscovery(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
+	apply(t, cp, twoNamespaces, shopWeb)
+	const binding = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: "system:discovery"}`
+	remove(t, cp, binding)
+	whole := user(t, cp, "blind", "", "["+mayImports+", "+maySlices+"]")
+	part := user(t, cp, "shopper", "shop", "["+mayImports+", "+maySlices+"]")
+	for name, cfg := range map[string]Config{
+		"everywhere": {REST: whole}, "in one namespace": {REST: part, Namespaces: []string{"shop"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, cfg)
+			r.awaitNames(t, "web.shop")
+			if got := r.watchedVersion(); got != "multicluster.x-k8s.io/v1alpha1" {
+				t.Errorf("watching %s", got)
+			}
+		})
+	}
+	// Without rights for the objects, that is what is wrong.
+	r := start(t, Config{REST: part})
+	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
+	if got := r.log.count("ServiceImport: rights are missing"); got != 1 || r.State().Ready {
+		t.Errorf("told %d times, want 1; state %+v", got, r.State())
 	}
 }

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,32 +26,47 @@ import (
 // manifests are the objects of some files at one moment.
 type manifests struct {
 	objects [kinds][]metav1.Object
-	zone    map[string][2]string // zone and region by Node
-	origin  map[string]string    // file by kind and key
-	stamp   map[string]stamp
+	origin  map[string]string // file by kind and key
 }
 
 // A stamp tells whether a file has changed without reading it.
 type stamp struct {
 	info    os.FileInfo
-	settled bool // so old when it was read that a later write has another time
+	settled bool // a later write has another time: the file was old when it was looked at, or is from the future
 }
 
 // readManifests reads files, and those files in folders (not in folders below them) whose names end in .yaml, .yml or
 // .json. Names with a leading dot are passed over: a mounted ConfigMap has such.
-func readManifests(paths []string) (*manifests, error) {
-	stamps, err := lookAt(paths)
+func readManifests(paths []string) (*manifests, stamps, error) {
+	at, err := lookAt(paths)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	m := &manifests{origin: map[string]string{}, zone: map[string][2]string{}, stamp: stamps}
+	m, err := at.read()
+	return m, at, err
+}
+
+// stamps are those of all files.
+type stamps map[string]stamp
+
+// read reads the files. One that cannot be read is not settled: it can be mended without a change.
+func (at stamps) read() (*manifests, error) {
+	files := slices.Sorted(maps.Keys(at))
+	contents := make([][]byte, len(files))
 	var errs []error
-	for _, file := range slices.Sorted(maps.Keys(stamps)) {
-		b, err := os.ReadFile(file)
-		if err == nil {
-			err = m.readFile(file, b)
+	for i, file := range files {
+		var err error
+		if contents[i], err = os.ReadFile(file); err != nil {
+			at[file] = stamp{info: at[file].info}
+			errs = append(errs, fmt.Errorf("manifests: %w", err))
 		}
-		if err != nil {
+	}
+	if errs != nil {
+		return nil, errors.Join(errs...)
+	}
+	m := &manifests{origin: map[string]string{}}
+	for i, file := range files {
+		if err := m.readFile(file, contents[i]); err != nil {
 			errs = append(errs, fmt.Errorf("manifests: %w", err))
 		}
 	}
@@ -58,15 +74,16 @@ func readManifests(paths []string) (*manifests, error) {
 }
 
 // lookAt finds the files.
-func lookAt(paths []string) (map[string]stamp, error) {
-	stamps := map[string]stamp{}
+func lookAt(paths []string) (stamps, error) {
+	at := stamps{}
 	look := func(file string) error {
 		info, err := os.Stat(file)
 		if err != nil {
 			return fmt.Errorf("manifests: %w", err)
 		}
 		if !info.IsDir() {
-			stamps[file] = stamp{info, time.Since(info.ModTime()) > 2*time.Second}
+			age := time.Since(info.ModTime())
+			at[file] = stamp{info, age > 2*time.Second || age < 0}
 		}
 		return nil
 	}
@@ -88,7 +105,7 @@ func lookAt(paths []string) (map[string]stamp, error) {
 			}
 		}
 	}
-	return stamps, nil
+	return at, nil
 }
 
 func isManifest(name string) bool {
@@ -97,8 +114,8 @@ func isManifest(name string) bool {
 }
 
 // changed reports whether the files may hold something else now.
-func (m *manifests) changed(now map[string]stamp) bool {
-	return !maps.EqualFunc(m.stamp, now, func(a, b stamp) bool {
+func (at stamps) changed(now stamps) bool {
+	return !maps.EqualFunc(at, now, func(a, b stamp) bool {
 		return a.settled && os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() &&
 			a.info.ModTime().Equal(b.info.ModTime())
 	})
@@ -151,9 +168,6 @@ func (m *manifests) readObject(file string, doc []byte) error {
 		}
 		return nil
 	}
-	if head.Kind == "Node" && gv.Group == "" {
-		return m.readNode(doc)
-	}
 	for kind, r := range resources {
 		if head.Kind == Kind(kind).String() && gv.Group == r.group && slices.Contains(r.versions, gv.Version) {
 			return m.add(Kind(kind), file, doc)
@@ -173,15 +187,6 @@ func inList(doc []byte, apiVersion, kind string) []byte {
 	}
 	doc, _ = json.Marshal(fields)
 	return doc
-}
-
-func (m *manifests) readNode(doc []byte) error {
-	var node metav1.PartialObjectMetadata
-	if err := json.Unmarshal(doc, &node); err != nil {
-		return fmt.Errorf("want a Node: %w", err)
-	}
-	m.zone[node.Name] = [2]string{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion]}
-	return nil
 }
 
 // add keeps an object, once.
@@ -228,7 +233,7 @@ const pollInterval = time.Second
 // followFiles serves what the files say until ctx ends. Files that are broken change nothing.
 func (s *Store) followFiles(ctx context.Context) error {
 	s.apply(s.files)
-	told := ""
+	w := fileWatch{store: s, seen: s.stamps}
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
@@ -236,30 +241,50 @@ func (s *Store) followFiles(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+			w.look()
 		}
-		now, err := lookAt(s.cfg.Manifests)
-		if err == nil && !s.files.changed(now) {
-			s.touchAll()
-			if told != "" {
-				s.cfg.Log.Infof("%s: sound again", s.cfg.Name)
-				told = ""
-			}
-			continue
-		}
-		var next *manifests
-		if err == nil {
-			next, err = readManifests(s.cfg.Manifests)
-		}
-		if err != nil {
-			if text := short(err); text != told {
-				told = text
-				s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, text)
-			}
-			continue
-		}
-		s.files = next
-		s.apply(next)
 	}
+}
+
+// A fileWatch finds out when files change.
+type fileWatch struct {
+	store  *Store
+	seen   stamps // of the files that were read last
+	broken error  // what was wrong with these
+	told   string // what is wrong now
+}
+
+// look reads the files if they have changed, broken or not, since they were read last.
+func (w *fileWatch) look() {
+	s := w.store
+	now, err := lookAt(s.cfg.Manifests)
+	if err == nil && w.seen.changed(now) {
+		var next *manifests
+		next, w.broken = now.read()
+		w.seen = now
+		if w.broken == nil {
+			s.apply(next)
+		}
+	}
+	w.tell(cmp.Or(err, w.broken))
+}
+
+// tell tells what is wrong, or that nothing is, if that is news.
+func (w *fileWatch) tell(err error) {
+	s, text := w.store, ""
+	if err != nil {
+		text = short(err)
+	} else {
+		s.touchAll()
+	}
+	switch text {
+	case w.told:
+	case "":
+		s.cfg.Log.Infof("%s: sound again", s.cfg.Name)
+	default:
+		s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, text)
+	}
+	w.told = text
 }
 
 func (s *Store) touchAll() {
@@ -275,9 +300,6 @@ func (s *Store) apply(m *manifests) {
 		f.pending = true
 	}
 	s.mu.Unlock()
-	if at, ok := m.zone[s.cfg.TopologyNode]; ok {
-		s.objects.stand(at[0], at[1])
-	}
 	for _, f := range s.feeds {
 		var list []any
 		for _, obj := range m.objects[f.kind] {

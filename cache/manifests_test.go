@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -114,29 +115,6 @@ func TestManifestsFilters(t *testing.T) {
 	}
 }
 
-func TestManifestsTopologyNode(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a.yaml"), strings.Join([]string{shopDB, `
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata:
-  namespace: shop
-  name: db-far
-  labels:
-    multicluster.kubernetes.io/service-name: db
-    multicluster.kubernetes.io/source-cluster: west
-    endpointslice.kubernetes.io/for-zone: z2
-addressType: IPv4
-endpoints: [{addresses: [10.2.0.7]}]`, `
-apiVersion: v1
-kind: Node
-metadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}`}, "\n---\n"))
-	r := start(t, Config{Manifests: []string{dir}, TopologyNode: "n1"})
-	if got, want := show(r.awaitNames(t, "db.shop")), "db.shop=10.1.0.7,"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
 func TestManifestsAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	web, db := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "db.yaml")
@@ -222,5 +200,79 @@ func TestManifestsRejectedObjectsAreTold(t *testing.T) {
 	}
 	if got := r.log.count(`EndpointSlice shop/db-east: address "127.0.0.1"`); got != 1 {
 		t.Errorf("told %d times, want 1", got)
+	}
+}
+
+// age makes a file older, so that another write has another time.
+func age(t *testing.T, name string, by time.Duration) {
+	t.Helper()
+	at := time.Now().Add(-by)
+	must(t, os.Chtimes(name, at, at))
+}
+
+// What does not change is not read, and costs next to nothing.
+func TestManifestsThatDoNotChangeAreNotRead(t *testing.T) {
+	for name, by := range map[string]time.Duration{"old": time.Hour, "from the future": -time.Hour} {
+		file := filepath.Join(t.TempDir(), "web.yaml")
+		write(t, file, shopWeb)
+		age(t, file, by)
+		_, first, err := readManifests([]string{file})
+		must(t, err)
+		second, err := lookAt([]string{file})
+		must(t, err)
+		if first.changed(second) {
+			t.Errorf("%s: changed without a write", name)
+		}
+		write(t, file, shopDB)
+		third, err := lookAt([]string{file})
+		must(t, err)
+		if !second.changed(third) {
+			t.Errorf("%s: not changed after a write", name)
+		}
+	}
+}
+
+func TestManifestsThatAreBrokenAreReadOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	write(t, file, shopWeb)
+	age(t, file, 2*time.Hour)
+	log := &journal{t: t}
+	s, err := New(Config{Manifests: []string{file}, Log: log})
+	must(t, err)
+	s.apply(s.files)
+	s.publisher.round()
+	w := fileWatch{store: s, seen: s.stamps}
+	w.look()
+	write(t, file, "x")
+	age(t, file, time.Hour)
+	w.look()
+	broken := w.broken
+	w.look()
+	if w.broken == nil || w.broken != broken { //nolint:errorlint // the very error of one reading is what is asked for
+		t.Errorf("read again: %v after %v", w.broken, broken)
+	}
+	if log.count("the last state stays") != 1 || names(s.State()) != "web.shop" {
+		t.Errorf("serving %q, log %q", names(s.State()), log.lines)
+	}
+	write(t, file, shopDB)
+	w.look()
+	if s.publisher.round(); names(s.State()) != "db.shop" || log.count("sound again") != 1 {
+		t.Errorf("serving %q, log %q", names(s.State()), log.lines)
+	}
+}
+
+// Whoever mends the rights of a file does not touch its time.
+func TestManifestsThatCannotBeReadAreTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	must(t, os.Mkdir(file, 0o700)) // It can be looked at and not be read, even by root.
+	info, err := os.Stat(file)
+	must(t, err)
+	at := stamps{file: {info, true}}
+	if _, err := at.read(); err == nil {
+		t.Fatal("no error")
+	}
+	if !at.changed(stamps{file: {info, true}}) {
+		t.Error("not tried again")
 	}
 }

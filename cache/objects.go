@@ -244,6 +244,28 @@ func (o *objects) stand(zone, region string) {
 	o.stir()
 }
 
+// unclean reports whether anything is kept that was not drained yet. The caller holds o.mu.
+func (o *objects) unclean() bool { return len(o.dirty) > 0 || len(o.dirtyNamespaces) > 0 || o.changed }
+
+// items lists all that is kept. The caller holds o.mu.
+func (o *objects) items() (items [kinds][]item) {
+	items[ServiceImport] = make([]item, 0, len(o.imports))
+	for _, imp := range o.imports {
+		items[ServiceImport] = append(items[ServiceImport], item{key: imp.Namespace() + "/" + imp.Name(), imp: imp})
+	}
+	items[EndpointSlice] = make([]item, 0, len(o.slices))
+	for key, held := range o.slices {
+		items[EndpointSlice] = append(items[EndpointSlice], item{key: key, slice: held.slice, service: held.service})
+	}
+	for name := range o.namespaces {
+		items[Namespace] = append(items[Namespace], item{key: name, value: name})
+	}
+	for name, value := range o.properties {
+		items[ClusterProperty] = append(items[ClusterProperty], item{key: name, value: value})
+	}
+	return items
+}
+
 // A batch is all that was dirty at one moment, with what it takes to build it.
 type batch struct {
 	jobs       []job

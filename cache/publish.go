@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
@@ -11,37 +12,52 @@ import (
 type seed struct {
 	batch  batch
 	serial uint32
+	owed   bool
 }
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
 type publisher struct {
 	store *Store
+	now   func() time.Time
+
+	mu    sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
 	index *index.Index
 	owed  bool // something changed that the serial does not show yet
-	now   func() time.Time
 }
 
-// publish runs until ctx ends. Nothing waits here: what arrives during one round is the next one.
-func (s *Store) publish(ctx context.Context) error {
-	p := publisher{store: s, index: s.State().Index, now: time.Now}
+// run publishes until ctx ends. Nothing waits here: what arrives during one round is the next one.
+func (p *publisher) run(ctx context.Context) error {
+	s := p.store
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
 	for {
-		if p.owed {
+		if p.owes() {
 			timer.Reset(time.Until(time.Unix(int64(s.State().Serial)+1, 0)))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.objects.wake:
-			p.round()
+			p.do(p.round)
 		case sd := <-s.seeds:
-			p.sow(sd)
+			p.do(func() { p.sow(sd) })
 		case <-timer.C:
-			p.show(*s.State(), nil)
+			p.do(func() { p.show(*s.State(), nil) })
 		}
 	}
+}
+
+func (p *publisher) do(step func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	step()
+}
+
+func (p *publisher) owes() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.owed
 }
 
 // round publishes what changed since the last one, if anything did.
@@ -67,20 +83,27 @@ func (p *publisher) round() {
 		p.owed = true
 	}
 	next.Ready, next.Stale = true, false
-	b := s.objects.drain()
+	writes := p.catchUp(&next)
+	p.show(next, writes)
+}
+
+// catchUp builds all that is dirty, makes next say what this cluster says of itself, and returns when it was written.
+func (p *publisher) catchUp(next *State) []written {
+	b := p.store.objects.drain()
 	writes := p.build(&b)
 	if b.properties != nil {
+		before := next.LocalCluster
 		next.LocalCluster, next.ClusterSet = b.properties[propertyCluster], b.properties[propertyClusterSet]
 		// The answers that prefer the local cluster are others now.
-		p.owed = p.owed || next.LocalCluster != s.State().LocalCluster
+		p.owed = p.owed || next.LocalCluster != before
 	}
-	p.show(next, writes)
+	return writes
 }
 
 // sow publishes a snapshot. Nothing can have been published before.
 func (p *publisher) sow(sd seed) {
 	p.build(&sd.batch)
-	p.owed = false
+	p.owed = sd.owed
 	p.show(State{
 		Serial: sd.serial, Ready: true, Stale: true,
 		LocalCluster: sd.batch.properties[propertyCluster], ClusterSet: sd.batch.properties[propertyClusterSet],
@@ -124,10 +147,11 @@ func (p *publisher) show(next State, writes []written) {
 		return
 	}
 	s.state.Store(&next)
-	if next.Index != old.Index || !old.Ready {
+	first := next.Ready && !old.Ready
+	if next.Index != old.Index || first {
 		s.publishes.Add(1)
 	}
-	if !old.Ready {
+	if first {
 		s.cfg.Log.Infof("%s: serving %d services, serial %d", s.cfg.Name, next.Index.Len(), next.Serial)
 		close(s.synced)
 	}

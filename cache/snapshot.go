@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
@@ -23,11 +24,12 @@ type snapshot struct {
 	identity string    // of the configuration it was written with
 	asOf     time.Time // when the source was last heard of
 	serial   uint32
+	owed     bool // items are newer than what was served with serial
 	items    [kinds][]item
 }
 
 // The head of the file. The number changes with every change of the format.
-const snapshotMagic = "clusterset snapshot 1\n"
+const snapshotMagic = "clusterset snapshot 2\n"
 
 // Times that matter to the file.
 const (
@@ -41,6 +43,7 @@ func (sn *snapshot) encode() []byte {
 	w.text(sn.identity)
 	w.number(uint64(sn.asOf.Unix()))
 	w.number(uint64(sn.serial))
+	w.flag(sn.owed)
 	for kind := range kinds {
 		w.number(uint64(len(sn.items[kind])))
 		for i := range sn.items[kind] {
@@ -65,6 +68,14 @@ func (sn *snapshot) encode() []byte {
 type writer struct{ b []byte }
 
 func (w *writer) number(n uint64) { w.b = binary.AppendUvarint(w.b, n) }
+
+func (w *writer) flag(b bool) {
+	if b {
+		w.number(1)
+	} else {
+		w.number(0)
+	}
+}
 
 func (w *writer) text(s string) {
 	w.number(uint64(len(s)))
@@ -95,11 +106,7 @@ func (w *writer) importSpec(spec index.ImportSpec) {
 	w.text(spec.Namespace)
 	w.text(spec.Name)
 	w.number(uint64(spec.Type))
-	vip := uint64(0)
-	if spec.VIP {
-		vip = 1
-	}
-	w.number(vip)
+	w.flag(spec.VIP)
 	w.addrs(spec.IPs)
 	w.ports(spec.Ports)
 }
@@ -131,7 +138,7 @@ func decodeSnapshot(b []byte) (*snapshot, error) {
 	}
 	r := reader{b: content[len(snapshotMagic):]}
 	sn := &snapshot{identity: r.text(), asOf: time.Unix(int64(r.number(math.MaxInt64)), 0)}
-	sn.serial = uint32(r.number(math.MaxUint32))
+	sn.serial, sn.owed = uint32(r.number(math.MaxUint32)), r.flag()
 	for kind := range kinds {
 		for range r.count() {
 			it := item{key: r.text()}
@@ -149,6 +156,9 @@ func decodeSnapshot(b []byte) (*snapshot, error) {
 			}
 			sn.items[kind] = append(sn.items[kind], it)
 		}
+	}
+	if r.broken {
+		return nil, errors.New("broken in spite of its checksum")
 	}
 	return sn, nil
 }
@@ -168,6 +178,8 @@ func (r *reader) number(most uint64) uint64 {
 	r.b = r.b[size:]
 	return n
 }
+
+func (r *reader) flag() bool { return r.number(1) == 1 }
 
 // count is the length of a list, each entry of which takes an octet at least.
 func (r *reader) count() uint64 { return r.number(uint64(len(r.b))) }
@@ -208,7 +220,7 @@ func (r *reader) ports() index.Ports {
 
 func (r *reader) importSpec() index.ImportSpec {
 	return index.ImportSpec{
-		Namespace: r.text(), Name: r.text(), Type: index.Type(r.number(math.MaxUint8)), VIP: r.number(1) == 1,
+		Namespace: r.text(), Name: r.text(), Type: index.Type(r.number(math.MaxUint8)), VIP: r.flag(),
 		IPs: r.addrs(), Ports: r.ports(),
 	}
 }
@@ -221,34 +233,6 @@ func (r *reader) sliceSpec() index.SliceSpec {
 		spec.Endpoints = append(spec.Endpoints, index.Endpoint{Host: r.text(), Addrs: r.addrs()})
 	}
 	return spec
-}
-
-// items lists all that is kept of a kind.
-func (o *objects) items(kind Kind) []item {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var items []item
-	switch kind {
-	case ServiceImport:
-		items = make([]item, 0, len(o.imports))
-		for _, imp := range o.imports {
-			items = append(items, item{key: imp.Namespace() + "/" + imp.Name(), imp: imp})
-		}
-	case EndpointSlice:
-		items = make([]item, 0, len(o.slices))
-		for key, held := range o.slices {
-			items = append(items, item{key: key, slice: held.slice, service: held.service})
-		}
-	case Namespace:
-		for name := range o.namespaces {
-			items = append(items, item{key: name, value: name})
-		}
-	case ClusterProperty:
-		for name, value := range o.properties {
-			items = append(items, item{key: name, value: value})
-		}
-	}
-	return items
 }
 
 // loadSnapshot reads the file once the API server is found out of reach, or says nothing at all, before the first sync.
@@ -298,10 +282,14 @@ func (sn *snapshot) fits(identity string, maxAge time.Duration, now time.Time) e
 	return nil
 }
 
-// seed puts a snapshot where lists go, unless one of them is there already. Later lists change what differs.
+// seed puts a snapshot where lists go, unless one of them, or a state that was inherited, is there already. Later lists
+// change what differs.
 func (s *Store) seed(sn *snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.State().Ready {
+		return
+	}
 	for _, f := range s.feeds {
 		if f.synced {
 			return
@@ -312,7 +300,7 @@ func (s *Store) seed(sn *snapshot) {
 	}
 	s.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server answers", s.cfg.Name,
 		sn.asOf.UTC().Format(time.RFC3339))
-	s.seeds <- seed{s.objects.drain(), sn.serial}
+	s.seeds <- seed{s.objects.drain(), sn.serial, sn.owed}
 }
 
 // keepSnapshot writes the file when the state changed, not too often, and when ctx ends.
@@ -324,7 +312,7 @@ func (s *Store) keepSnapshot(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(snapshotPause)
 	defer ticker.Stop()
-	k := keeper{store: s}
+	k := keeper{store: s, file: filepath.Clean(s.cfg.Snapshot)}
 	for ctx.Err() == nil {
 		k.keep()
 		select {
@@ -333,40 +321,87 @@ func (s *Store) keepSnapshot(ctx context.Context) error {
 		}
 	}
 	k.keep()
+	k.leave()
 	return nil
 }
+
+// owners are the keepers that write to a file, of all in this process. At a reload with other filters two Stores have
+// the same one; that of the old instance, which ends last, must not have the last word.
+var owners = struct {
+	sync.Mutex
+	of map[string]*keeper
+}{of: map[string]*keeper{}}
 
 // A keeper knows what the file holds.
 type keeper struct {
 	store *Store
+	file  string
+	owned bool // the file was its own once
 	state *State
 	asOf  time.Time
 	told  string // the last error
 }
 
-// keep writes the state if the file has another one. The same state is written anew from time to time, so that the file
-// does not look older than it is.
+// keep writes the state if the file has another one and is the keeper's own. The same state is written anew from time to
+// time, so that the file does not look older than it is.
 func (k *keeper) keep() {
 	s := k.store
-	state, asOf := s.State(), s.LastContact()
-	if state.Stale || state == k.state && asOf.Sub(k.asOf) < s.cfg.SnapshotMaxAge/8 {
+	owners.Lock()
+	defer owners.Unlock()
+	state := s.State()
+	if state.Stale || !k.own() || state == k.state && s.LastContact().Sub(k.asOf) < s.cfg.SnapshotMaxAge/8 {
 		return
 	}
-	err := s.writeSnapshot(state, asOf)
+	sn, state := s.capture()
+	if sn == nil || state.Stale {
+		return
+	}
+	err := writeFile(k.file, sn.encode())
 	if err == nil {
-		k.state, k.asOf, k.told = state, asOf, ""
+		k.state, k.asOf, k.told = state, sn.asOf, ""
 	} else if text := short(err); text != k.told {
 		k.told = text
 		s.cfg.Log.Errorf("%s: snapshot: %s", s.cfg.Name, text)
 	}
 }
 
-func (s *Store) writeSnapshot(state *State, contact time.Time) error {
-	sn := snapshot{identity: s.cfg.identity(), asOf: contact, serial: state.Serial}
-	for kind := range kinds {
-		sn.items[kind] = s.objects.items(kind)
+// own makes the file the keeper's own if nobody has it, or if the keeper is newer than who has it.
+func (k *keeper) own() bool {
+	owner := owners.of[k.file]
+	switch {
+	case owner == k:
+	case owner != nil && k.owned:
+		return false
+	default:
+		owners.of[k.file] = k
+		k.owned, k.state = true, nil // Whatever is in the file, it is not known.
 	}
-	return writeFile(s.cfg.Snapshot, sn.encode())
+	return true
+}
+
+// leave gives the file up.
+func (k *keeper) leave() {
+	owners.Lock()
+	defer owners.Unlock()
+	if owners.of[k.file] == k {
+		delete(owners.of, k.file)
+	}
+}
+
+// capture takes what a file keeps, and the state that goes with it, all of one moment. It returns nil while what is kept
+// may not be shown.
+func (s *Store) capture() (*snapshot, *State) {
+	p := &s.publisher
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := s.gather()
+	if !k.sound {
+		return nil, nil
+	}
+	state := s.State()
+	return &snapshot{
+		identity: s.cfg.identity(), asOf: s.LastContact(), serial: state.Serial, owed: p.owed || k.dirty, items: k.items,
+	}, state
 }
 
 // writeFile replaces the file at once: after a crash either the old or the new content is there.

@@ -106,13 +106,18 @@ func (c *Config) identity() string {
 	return b.String()
 }
 
+// SameObjects tells whether a Store of other sees the same objects as one of c, with the same rights: then one may
+// inherit from the other. How services are built and how objects are followed does not count.
+func (c *Config) SameObjects(other *Config) bool {
+	return c.identity() == other.identity() && slices.Equal(c.Manifests, other.Manifests) && sameAccess(c.REST, other.REST)
+}
+
 // Same tells whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not count.
 func (c *Config) Same(other *Config) bool {
 	a, b := *c, *other
-	return a.check() == nil && b.check() == nil && a.identity() == b.identity() &&
-		slices.Equal(a.Manifests, b.Manifests) && a.Index == b.Index && a.TopologyNode == b.TopologyNode &&
-		a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge && a.CheckInterval == b.CheckInterval &&
-		sameAccess(a.REST, b.REST)
+	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index == b.Index &&
+		a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge &&
+		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.QPS == b.REST.QPS && a.REST.Burst == b.REST.Burst)
 }
 
 func sameAccess(a, b *rest.Config) bool {
@@ -120,7 +125,7 @@ func sameAccess(a, b *rest.Config) bool {
 		return a == b
 	}
 	return a.Host == b.Host && a.APIPath == b.APIPath && a.Username == b.Username && a.Password == b.Password &&
-		a.BearerToken == b.BearerToken && a.BearerTokenFile == b.BearerTokenFile && a.QPS == b.QPS && a.Burst == b.Burst &&
+		a.BearerToken == b.BearerToken && a.BearerTokenFile == b.BearerTokenFile &&
 		reflect.DeepEqual(a.Impersonate, b.Impersonate) && reflect.DeepEqual(a.TLSClientConfig, b.TLSClientConfig) &&
 		reflect.DeepEqual(a.AuthProvider, b.AuthProvider) && reflect.DeepEqual(a.ExecProvider, b.ExecProvider)
 }
@@ -146,10 +151,13 @@ type Store struct {
 	refused refusals
 	feeds   []*feed
 	guard   guard
-	client  *client // nil with manifests
-	files   *manifests
+	client  *client       // nil with manifests
+	files   *manifests    // nil with an API server
+	stamps  stamps        // of files
 	seeds   chan seed     // at most one: the snapshot
 	lost    chan struct{} // holds a token once the API was found out of reach
+
+	publisher publisher
 
 	state   atomic.Pointer[State]
 	synced  chan struct{}
@@ -179,12 +187,13 @@ func New(cfg Config) (*Store, error) {
 		subscribers: map[chan uint32]struct{}{},
 	}
 	s.state.Store(&State{Index: new(index.Index)})
+	s.publisher = publisher{store: s, index: s.State().Index, now: time.Now}
 	s.feeds = newFeeds(s)
 	var err error
 	if cfg.REST != nil {
 		s.client, err = newClient(cfg.REST)
 	} else {
-		s.files, err = readManifests(cfg.Manifests)
+		s.files, s.stamps, err = readManifests(cfg.Manifests)
 	}
 	if err != nil {
 		return nil, err
@@ -195,7 +204,7 @@ func New(cfg Config) (*Store, error) {
 // Run follows the source until ctx ends; it then returns nil. A Store runs once.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.publish(ctx) }) // objects -> state; the only writer of s.state
+	g.Go(func() error { return s.publisher.run(ctx) }) // objects -> state; the only writer of s.state
 	if s.files != nil {
 		g.Go(func() error { return s.followFiles(ctx) })
 		return g.Wait()
@@ -271,15 +280,46 @@ func (s *Store) tell(serial uint32) {
 	}
 }
 
-// whole reports whether what is kept may be shown: every list that is needed is complete, and none is under way.
+// whole reports whether what is kept may be shown: every list that is needed is complete, and none is under way that
+// has to be waited for.
 func (s *Store) whole() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.complete()
+}
+
+// complete is whole for a caller that holds s.mu.
+func (s *Store) complete() bool {
+	ready := s.State().Ready
 	for _, f := range s.feeds {
-		if f.pending || f.needed() && !f.synced {
+		switch {
+		case f.needed() && !f.synced:
 			return false
+		case f.synced || !ready: // What is served does without a list that was never there.
+			if f.pending {
+				return false
+			}
 		}
 	}
+	return true
+}
+
+// replaced acts upon another cluster at the address of ours, and reports whether it is followed from now on. Only a state
+// that somebody may have seen is worth to be held.
+func (s *Store) replaced() (followed bool) {
+	s.publisher.mu.Lock() // Nothing becomes ready meanwhile.
+	defer s.publisher.mu.Unlock()
+	if s.State().Ready {
+		s.hold()
+		return false
+	}
+	s.cfg.Log.Warningf("%s: another cluster answers; nothing of the one before was served, listing all kinds anew", s.cfg.Name)
+	s.mu.Lock()
+	for _, f := range s.feeds {
+		f.pending, f.synced = true, false
+	}
+	s.mu.Unlock()
+	s.relist()
 	return true
 }
 

@@ -16,6 +16,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
@@ -369,5 +370,192 @@ func TestKindAndReasonNames(t *testing.T) {
 	slices.Sort(all)
 	if len(slices.Compact(all)) != int(kinds)+int(reasons) || strings.Contains(strings.Join(all, " "), "  ") {
 		t.Errorf("names %v are not distinct", all)
+	}
+}
+
+// ready makes a Store of manifests that shows the world of n services, without Run.
+func ready(t *testing.T, cfg Config, n int) *Store {
+	t.Helper()
+	cfg.Manifests = []string{t.TempDir()}
+	cfg.Index.ClusterNames = true
+	s, err := New(cfg)
+	must(t, err)
+	imports, list := world(n)
+	s.objects.replace(ServiceImport, "", imports)
+	s.objects.replace(EndpointSlice, "", list)
+	for _, f := range s.feeds {
+		f.pending, f.synced = false, true
+	}
+	s.touchAll()
+	s.publisher.round()
+	if !s.State().Ready {
+		t.Fatal("not ready")
+	}
+	return s
+}
+
+// Synced is about the first state that may be served, not about the first one at all.
+func TestSyncedIsClosedOnce(t *testing.T) {
+	s, err := New(Config{Manifests: []string{t.TempDir()}})
+	must(t, err)
+	s.held.Store(true)
+	s.publisher.round()
+	select {
+	case <-s.Synced():
+		t.Error("synced before there was a state")
+	default:
+	}
+	s.publisher.sow(seed{serial: 7})
+	<-s.Synced()
+	s.publisher.round()
+	if st := s.State(); !st.Ready || st.Serial != 7 || s.Stats().Publishes != 1 {
+		t.Errorf("got %+v, %d publishes", st, s.Stats().Publishes)
+	}
+}
+
+// A file holds what may be shown, or the file before stays.
+func TestSnapshotIsOfWholeLists(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "snapshot")
+	s := ready(t, Config{Name: "a", Snapshot: file}, 20)
+	k := keeper{store: s, file: file}
+	defer k.leave()
+	k.keep()
+	before := readSnapshot(t, file)
+	if len(before.items[ServiceImport]) != 20 || len(before.items[EndpointSlice]) != 40 {
+		t.Fatalf("got %d imports, %d slices", len(before.items[ServiceImport]), len(before.items[EndpointSlice]))
+	}
+	for _, f := range s.feeds {
+		f.pending = true
+	}
+	s.objects.replace(ServiceImport, "", nil)
+	k.state = nil // so that it wants to write
+	k.keep()
+	if after := readSnapshot(t, file); !reflect.DeepEqual(after, before) {
+		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.items[ServiceImport]), len(after.items[EndpointSlice]))
+	}
+	for _, f := range s.feeds {
+		f.pending = false
+	}
+	k.keep()
+	if after := readSnapshot(t, file); len(after.items[ServiceImport]) != 0 {
+		t.Errorf("%d imports after the relist, want 0", len(after.items[ServiceImport]))
+	}
+}
+
+// A serial never stands for other content than what was served with it.
+func TestSnapshotOwesTheSerial(t *testing.T) {
+	s := ready(t, Config{}, 20)
+	p := &s.publisher
+	past := time.Now().Add(-time.Hour)
+	p.now = func() time.Time { return past }
+	owed := func() bool { sn, _ := s.capture(); return sn.owed }
+	if p.owed = false; owed() {
+		t.Error("owed though nothing has changed")
+	}
+	s.objects.remove(ServiceImport, "ns-3/svc-3")
+	if !owed() {
+		t.Error("not owed before the change is published")
+	}
+	if p.round(); !owed() {
+		t.Error("not owed before the serial has moved")
+	}
+	sn, _ := s.capture()
+	if got, err := decodeSnapshot(sn.encode()); err != nil || !got.owed {
+		t.Fatalf("got %v, %v, want an owed one", got, err)
+	}
+	sn.serial -= 100
+	other, err := New(Config{Manifests: []string{t.TempDir()}})
+	must(t, err)
+	other.seed(sn)
+	other.publisher.sow(<-other.seeds)
+	if got := other.State().Serial; got <= sn.serial {
+		t.Errorf("serial %d, want above %d", got, sn.serial)
+	}
+}
+
+// At a reload two Stores have the same file for a while, and the old one ends last.
+func TestSnapshotIsOfTheNewestStore(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "snapshot")
+	a, b := ready(t, Config{Name: "a"}, 20), ready(t, Config{Name: "b"}, 10)
+	old, young := keeper{store: a, file: file}, keeper{store: b, file: file}
+	change := func(s *Store) {
+		all := s.State().Index.All()
+		key := all[0].Namespace() + "/" + all[0].Name()
+		s.objects.remove(ServiceImport, key)
+		s.publisher.round()
+	}
+	want := func(when, source string, n int) {
+		t.Helper()
+		sn := readSnapshot(t, file)
+		if !strings.Contains(sn.identity, `source="`+source+`"`) || len(sn.items[ServiceImport]) != n {
+			t.Errorf("%s: %s with %d imports, want %s with %d", when, sn.identity, len(sn.items[ServiceImport]), source, n)
+		}
+	}
+	old.keep()
+	want("at first", "a", 20)
+	young.keep()
+	want("after the reload", "b", 10)
+	change(a)
+	old.keep()
+	want("while both are there", "b", 10)
+	change(b)
+	young.keep()
+	want("after a change", "b", 9)
+	old.keep()
+	old.leave()
+	want("when the old one has ended", "b", 9)
+
+	// The other way round: the reload fails.
+	old = keeper{store: a, file: file}
+	old.keep()
+	young = keeper{store: b, file: file}
+	young.keep()
+	want("after a reload that fails", "b", 9)
+	young.leave()
+	old.keep()
+	want("when the new one has ended", "a", 19)
+	old.leave()
+}
+
+func readSnapshot(t *testing.T, file string) *snapshot {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	must(t, err)
+	sn, err := decodeSnapshot(b)
+	must(t, err)
+	return sn
+}
+
+func TestConfigSameObjects(t *testing.T) {
+	base := func() *Config {
+		return &Config{Name: "a", REST: &rest.Config{Host: "h", BearerToken: "t"}, Namespaces: []string{"b", "a"}}
+	}
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   bool
+	}{
+		{"nothing", func(*Config) {}, true},
+		{"how services are built", func(c *Config) { c.Index.ClusterNames = true }, true},
+		{"node", func(c *Config) { c.TopologyNode = "n" }, true},
+		{"snapshot", func(c *Config) { c.Snapshot, c.SnapshotMaxAge = "f", time.Hour }, true},
+		{"checks", func(c *Config) { c.CheckInterval = time.Second }, true},
+		{"rate", func(c *Config) { c.REST.QPS, c.REST.Burst = 1, 2 }, true},
+		{"order", func(c *Config) { c.Namespaces = []string{"a", "b"} }, true},
+		{"filter", func(c *Config) { c.Namespaces = nil }, false},
+		{"slices", func(c *Config) { c.NoEndpoints = true }, false},
+		{"server", func(c *Config) { c.REST.Host = "i" }, false},
+		{"rights", func(c *Config) { c.REST.BearerToken = "u" }, false},
+		{"source", func(c *Config) { c.REST, c.Manifests = nil, []string{"x"} }, false},
+	}
+	for _, tt := range tests {
+		other := base()
+		tt.change(other)
+		if got := base().SameObjects(other); got != tt.want {
+			t.Errorf("%s: SameObjects = %t, want %t", tt.name, got, tt.want)
+		}
+		if same := tt.name == "nothing" || tt.name == "order"; base().Same(other) != same {
+			t.Errorf("%s: Same = %t, want %t", tt.name, !same, same)
+		}
 	}
 }

@@ -42,8 +42,9 @@ func inUse(list []*Slice, o Options) []*Slice {
 	var ours []*Slice
 	ready := uint32(0)
 	for _, s := range list {
-		anywhere := s.zone == "" && s.region == ""
-		if anywhere || s.zone != "" && s.zone == o.Zone || s.region != "" && s.region == o.Region {
+		zone, region := s.zone.String(), s.region.String()
+		anywhere := zone == "" && region == ""
+		if anywhere || zone != "" && zone == o.Zone || region != "" && region == o.Region {
 			ours = append(ours, s)
 			ready += s.count
 		}
@@ -117,7 +118,7 @@ func (b *builder) intern(ps Ports) uint32 {
 // addAll collects the addresses of all slices, by cluster, host label, family and value.
 func (b *builder) addAll(list []*Slice) {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(x, y *Slice) int { return byCluster(x.cluster, y.cluster) })
+	slices.SortFunc(list, func(x, y *Slice) int { return byCluster(x.Cluster(), y.Cluster()) })
 	count := 0
 	for _, s := range list {
 		count += int(s.count)
@@ -144,8 +145,8 @@ func (b *builder) add(s *Slice) {
 	if s.count == 0 {
 		return
 	}
-	if last := len(b.clusters) - 1; last < 0 || b.clusters[last] != s.cluster {
-		b.clusters = append(b.clusters, s.cluster)
+	if last := len(b.clusters) - 1; last < 0 || b.clusters[last] != s.Cluster() {
+		b.clusters = append(b.clusters, s.Cluster())
 	}
 	a := address{cluster: uint32(len(b.clusters) - 1), ports: b.intern(s.ports), family: s.family}
 	for hostname, addrs := range s.all() {
@@ -238,7 +239,7 @@ func (b *builder) group(e *endpoints) {
 		case x.unnamed != y.unnamed:
 			return falseFirst(x.unnamed)
 		case x.ports != y.ports:
-			return strings.Compare(b.portSets[x.ports].packed, b.portSets[y.ports].packed)
+			return strings.Compare(b.portSets[x.ports].packed(), b.portSets[y.ports].packed())
 		}
 		return 0
 	})

@@ -41,7 +41,27 @@ type Port struct {
 }
 
 // Ports is a list of ports in canonical order. Equal lists share their memory and compare equal by ==.
-type Ports struct{ packed string }
+// The zero Ports is the empty list.
+type Ports struct{ list shared }
+
+// A shared is a string that takes memory once however many hold it, for as long as one of them does. Equal ones are equal
+// by ==. The zero shared is "".
+type shared struct{ handle unique.Handle[string] }
+
+func share(s string) shared {
+	if s == "" {
+		return shared{}
+	}
+	return shared{unique.Make(s)}
+}
+
+// String does not allocate.
+func (s shared) String() string {
+	if s == (shared{}) {
+		return ""
+	}
+	return s.handle.Value()
+}
 
 // NewPorts keeps the distinct ports of list that have a name (Kubernetes DNS specification 2.3.2).
 func NewPorts(list []Port) Ports {
@@ -52,7 +72,7 @@ func NewPorts(list []Port) Ports {
 		b = append(b, byte(p.Proto), byte(p.Number>>8), byte(p.Number), byte(len(p.Name)))
 		b = append(b, p.Name...)
 	}
-	return Ports{unique.Make(string(b)).Value()}
+	return Ports{share(string(b))}
 }
 
 func comparePorts(a, b Port) int {
@@ -65,10 +85,13 @@ func comparePorts(a, b Port) int {
 	return int(a.Number) - int(b.Number)
 }
 
+// packed holds of each port: transport, number, length of name, name.
+func (ps Ports) packed() string { return ps.list.String() }
+
 // All yields the ports, by name, transport and number.
 func (ps Ports) All() iter.Seq[Port] {
 	return func(yield func(Port) bool) {
-		for s := ps.packed; s != ""; {
+		for s := ps.packed(); s != ""; {
 			end := 4 + int(s[3])
 			if !yield(Port{Name: s[4:end], Proto: Proto(s[0]), Number: uint16(s[1])<<8 | uint16(s[2])}) {
 				return
@@ -91,7 +114,7 @@ func (ps Ports) Names(yield func(name string, proto Proto) bool) {
 
 // Has tells whether a port of that name and transport is in the list.
 func (ps Ports) Has(name string, proto Proto) bool {
-	for s := ps.packed; s != ""; {
+	for s := ps.packed(); s != ""; {
 		end := 4 + int(s[3])
 		if Proto(s[0]) == proto && s[4:end] == name {
 			return true
@@ -225,9 +248,9 @@ type Endpoint struct {
 
 // A Slice is what DNS keeps of one EndpointSlice: its ready endpoints, packed. It never changes.
 type Slice struct {
-	cluster   string
-	zone      string
-	region    string
+	cluster   shared
+	zone      shared
+	region    shared
 	ports     Ports
 	endpoints string // of each: length of host, host, number of addresses (uint16), addresses
 	count     uint32
@@ -247,7 +270,7 @@ type SliceSpec struct {
 // NewSlice packs spec.
 func NewSlice(spec SliceSpec) *Slice {
 	s := &Slice{
-		cluster: intern(spec.Cluster), zone: intern(spec.Zone), region: intern(spec.Region),
+		cluster: share(spec.Cluster), zone: share(spec.Zone), region: share(spec.Region),
 		ports: spec.Ports, family: spec.Family,
 	}
 	size := 0
@@ -271,17 +294,17 @@ func NewSlice(spec SliceSpec) *Slice {
 	return s
 }
 
-func intern(s string) string { return unique.Make(s).Value() }
-
 // Cluster is the id of the source cluster, or "".
-func (s *Slice) Cluster() string { return s.cluster }
+func (s *Slice) Cluster() string { return s.cluster.String() }
 
 // Len is the number of ready endpoints.
 func (s *Slice) Len() int { return int(s.count) }
 
 // Spec gives back what NewSlice kept: an equal slice can be made of it.
 func (s *Slice) Spec() SliceSpec {
-	spec := SliceSpec{Cluster: s.cluster, Zone: s.zone, Region: s.region, Family: s.family, Ports: s.ports}
+	spec := SliceSpec{
+		Cluster: s.cluster.String(), Zone: s.zone.String(), Region: s.region.String(), Family: s.family, Ports: s.ports,
+	}
 	for host, addrs := range s.all() {
 		ep := Endpoint{Host: host}
 		for a := addrs; a != ""; a = a[s.family.width():] {

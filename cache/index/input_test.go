@@ -3,9 +3,11 @@ package index
 import (
 	"net/netip"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 )
 
 func addrs(text ...string) (list []netip.Addr) {
@@ -53,11 +55,9 @@ func FuzzAddressLabel(f *testing.F) {
 		if strings.Trim(label, "-") != label || strings.Trim(label, "0123456789abcdef-") != "" || len(label) > 63 {
 			t.Errorf("AddressLabel(%s) = %q, want an RFC 1123 label", addr, label)
 		}
-		text := label
+		text := strings.ReplaceAll(label, "-", ":")
 		if addr.Is4() {
 			text = strings.ReplaceAll(label, "-", ".")
-		} else {
-			text = strings.ReplaceAll(label, "-", ":")
 		}
 		if back, err := netip.ParseAddr(text); err != nil || back != addr {
 			t.Errorf("AddressLabel(%s) = %q, which reads as %v", addr, label, back)
@@ -216,5 +216,36 @@ func TestNewSlice(t *testing.T) {
 	none := NewSlice(SliceSpec{Endpoints: []Endpoint{{"db-0", nil}}})
 	if none.Len() != 0 || len(none.Spec().Endpoints) != 0 {
 		t.Errorf("a slice of one endpoint without an address: %d endpoints, %v", none.Len(), none.Spec().Endpoints)
+	}
+}
+
+// What is equal takes memory once, however long ago the first of them was made.
+func TestEqualOnesShareTheirMemory(t *testing.T) {
+	ports := func() Ports { return NewPorts([]Port{{"http", TCP, 80}}) }
+	slice := func() *Slice { return NewSlice(SliceSpec{Cluster: "east", Zone: "z1", Ports: ports()}) }
+	first := slice()
+	for range 3 {
+		runtime.GC()
+	}
+	second := slice()
+	for _, tt := range []struct{ name, a, b string }{
+		{"ports", first.ports.packed(), second.ports.packed()},
+		{"cluster", first.Cluster(), second.Cluster()},
+		{"zone", first.zone.String(), second.zone.String()},
+	} {
+		if tt.a == "" || tt.a != tt.b || unsafe.StringData(tt.a) != unsafe.StringData(tt.b) {
+			t.Errorf("%s: %q and %q are two copies", tt.name, tt.a, tt.b)
+		}
+	}
+	if *first != *second {
+		t.Errorf("%+v is not %+v", first, second)
+	}
+	runtime.KeepAlive(first)
+}
+
+func TestZeroPortsAreTheEmptyList(t *testing.T) {
+	var zero Ports
+	if zero != NewPorts(nil) || zero.Has("", 0) || len(slices.Collect(zero.All())) != 0 || zero.withoutNumbers() != zero {
+		t.Error("the zero Ports are not the empty list")
 	}
 }

@@ -1,0 +1,220 @@
+package cache
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+// These share one control plane; the last one finds it stopped.
+func TestInherit(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb, shopDB, dbFar, ourCluster)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	cfg := func() Config { return Config{REST: cp.Config(), Snapshot: file, CheckInterval: 100 * time.Millisecond} }
+	old := start(t, cfg())
+	old.awaitNames(t, "db.shop web.shop")
+	eventually(t, "our cluster is known", func() bool { return old.State().LocalCluster == "east" })
+	eventually(t, "no move of the serial is owed", func() bool { return time.Now().Unix() > old.State().serialOf()+1 })
+
+	t.Run("options that DNS does not show", func(t *testing.T) {
+		next := cfg()
+		next.CheckInterval = 50 * time.Millisecond
+		next.REST.QPS = 100
+		r := startAfter(t, next, old.Store)
+		inherited(t, r.first, old.State())
+		eventually(t, "listed", func() bool { return r.whole() })
+		apply(t, cp, bankPay)
+		r.awaitNames(t, "pay.bank db.shop web.shop")
+		if got := r.Stats().Publishes; got != 2 {
+			t.Errorf("%d publishes, want 2: a relist without a change is none", got)
+		}
+		remove(t, cp, bankPay)
+		r.awaitNames(t, "db.shop web.shop")
+	})
+	old.awaitNames(t, "db.shop web.shop")
+	eventually(t, "no move of the serial is owed", func() bool { return time.Now().Unix() > old.State().serialOf()+1 })
+
+	cp.KillAPIServer() // It would wait for its watchers to go.
+	t.Run("without the API server", func(t *testing.T) {
+		next := cfg()
+		next.Index = index.Options{ClusterNames: true, Zone: "z1"}
+		// A snapshot that is wrong must not come before what is inherited.
+		sn := &snapshot{identity: old.cfg.identity(), asOf: time.Now(), serial: 1}
+		must(t, writeFile(file, sn.encode()))
+		r := startAfter(t, next, old.Store)
+		st := r.first
+		if !st.Ready || st.Stale || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {
+			t.Errorf("got %s, %+v, want what is for our zone", show(st), st)
+		}
+		if before := old.State(); !hasFar(before) || st.Serial <= before.Serial {
+			t.Errorf("serial %d, want above %d: DNS shows something else", st.Serial, before.Serial)
+		}
+		// And once more, before there was a list.
+		again := next
+		again.REST = cp.Config()
+		again.Index.Zone = ""
+		third := startAfter(t, again, r.Store)
+		if got := third.first; !got.Ready || got.Stale || !hasFar(got) {
+			t.Errorf("got %s, %+v, want what is for all zones again", show(got), got)
+		}
+		eventually(t, "told of it", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
+		if st := r.State(); !st.Ready || st.Stale || r.Waiting() != "" || r.LastContact().IsZero() {
+			t.Errorf("got %+v, waiting %q, contact %v", st, r.Waiting(), r.LastContact())
+		}
+		must(t, cp.StartAPIServer(t.Context()))
+		apply(t, cp, bankPay)
+		r.awaitNames(t, "pay.bank db.shop web.shop")
+		third.awaitNames(t, "pay.bank db.shop web.shop")
+	})
+}
+
+// dbFar is a slice of db.shop that is not for all zones.
+const dbFar = `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  namespace: shop
+  name: db-far
+  labels:
+    multicluster.kubernetes.io/service-name: db
+    multicluster.kubernetes.io/source-cluster: west
+    endpointslice.kubernetes.io/for-zone: z2
+addressType: IPv4
+endpoints: [{addresses: [10.2.0.7]}]
+`
+
+func hasFar(st *State) bool { return strings.Contains(show(st), "10.2.0.7") }
+
+// inherited checks the first state of a Store that shows what old does.
+func inherited(t *testing.T, got, old *State) {
+	t.Helper()
+	if *got != *old {
+		t.Errorf("got %+v, want %+v", got, old)
+	}
+}
+
+func TestInheritNothing(t *testing.T) {
+	unready, err := New(Config{Name: "a", Manifests: []string{t.TempDir()}})
+	must(t, err)
+	foreign := ready(t, Config{Name: "b"}, 10)
+	for name, from := range map[string]*Store{"not ready": unready, "other objects": foreign} {
+		cfg := unready.cfg
+		s, err := New(cfg)
+		must(t, err)
+		s.Inherit(from)
+		select {
+		case <-s.Synced():
+			t.Errorf("%s: synced", name)
+		default:
+		}
+		if st := s.State(); st.Ready || st.Index.Len() != 0 || s.Waiting() == "" {
+			t.Errorf("%s: got %+v, waiting %q", name, st, s.Waiting())
+		}
+	}
+}
+
+// What is of two times is not shown: the state is served as it was built.
+func TestInheritDuringARelist(t *testing.T) {
+	old := ready(t, Config{Name: "a"}, 20)
+	for _, f := range old.feeds {
+		f.pending = true
+	}
+	old.objects.replace(ServiceImport, "", nil)
+	old.objects.replace(EndpointSlice, "", nil)
+	cfg := old.cfg
+	cfg.Index.ClusterNames = false
+	s, err := New(cfg)
+	must(t, err)
+	s.Inherit(old)
+	inherited(t, s.State(), old.State())
+	for _, f := range s.feeds {
+		f.pending = false
+	}
+	if s.publisher.round(); s.State().Index.Len() != 0 {
+		t.Errorf("%d services after the list, want 0", s.State().Index.Len())
+	}
+}
+
+// What old has kept and not published yet comes along, and so does a move of the serial that is owed.
+func TestInheritWhatIsNotPublished(t *testing.T) {
+	old := ready(t, Config{Name: "a"}, 20)
+	before := *old.State()
+	old.objects.remove(ServiceImport, "ns-3/svc-3")
+	old.objects.put(ClusterProperty, item{key: propertyCluster, value: "east"}, written{})
+	cfg := old.cfg
+	s, err := New(cfg)
+	must(t, err)
+	// The serial has moved in this second, or it moves at once.
+	s.publisher.now = func() time.Time { return time.Unix(int64(before.Serial), 0) }
+	s.Inherit(old)
+	if st := s.State(); st.Index.Len() != before.Index.Len()-1 || st.LocalCluster != "east" || st.Serial != before.Serial {
+		t.Errorf("got %+v with %d services after %+v", st, st.Index.Len(), before)
+	}
+	if !s.publisher.owed {
+		t.Error("no move of the serial is owed")
+	}
+}
+
+func TestInheritKeepsThePlace(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{Name: "a", Manifests: []string{dir}, TopologyNode: "n1"}
+	old, err := New(cfg)
+	must(t, err)
+	old.objects.stand("z1", "r1")
+	for _, f := range old.feeds {
+		f.pending, f.synced = false, true
+	}
+	old.publisher.round()
+	for node, want := range map[string]string{"n1": "z1", "n2": "", "": ""} {
+		cfg.TopologyNode = node
+		s, err := New(cfg)
+		must(t, err)
+		s.Inherit(old)
+		if got := s.objects.options.Zone; got != want {
+			t.Errorf("node %q: zone %q, want %q", node, got, want)
+		}
+	}
+}
+
+// What old has from a snapshot is as new as the file, or newer.
+func TestInheritFromASnapshot(t *testing.T) {
+	old, err := New(Config{Name: "a", Manifests: []string{t.TempDir()}})
+	must(t, err)
+	old.seed(testSnapshot())
+	old.publisher.sow(<-old.seeds)
+	s, err := New(old.cfg)
+	must(t, err)
+	s.Inherit(old)
+	inherited(t, s.State(), old.State())
+	if st := s.State(); !st.Stale || st.Index.Len() == 0 {
+		t.Errorf("got %+v with %d services, want the snapshot", st, st.Index.Len())
+	}
+	if s.seed(testSnapshot()); len(s.seeds) != 0 {
+		t.Error("the snapshot is read again")
+	}
+}
+
+// Held is what the operator did not want: a reload may mean the other cluster.
+func TestInheritFromTheHeld(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		old := ready(t, Config{Name: "a"}, 10)
+		old.guard.uid.Store(ptr(types.UID("ours")))
+		if held {
+			old.held.Store(true)
+			old.publisher.round()
+		}
+		s, err := New(old.cfg)
+		must(t, err)
+		s.Inherit(old)
+		if got := s.guard.uid.Load() != nil; got == held || s.State().Stale != held || !s.State().Ready {
+			t.Errorf("held %t: knows our cluster %t, state %+v", held, got, s.State())
+		}
+	}
+}
