@@ -19,7 +19,7 @@ PACKAGES      ?= ./...
 GOLANGCI_LINT := bin/golangci-lint
 
 # $(call need,program,Debian package)
-need = @command -v $(1) >/dev/null || { echo "make $@: $(1) is missing; Debian has it in the package $(2)" >&2; exit 1; }
+need = @PATH="$$PATH:/usr/sbin" command -v $(1) >/dev/null || { echo "make $@: $(1) is missing; Debian has it in the package $(2)" >&2; exit 1; }
 
 .PHONY: help
 help: ## list the targets
@@ -39,6 +39,7 @@ demo: ## start a real API server and our CoreDNS, and ask questions with dig; Ct
 .PHONY: test
 test: control-plane ## run all tests, under the race detector
 	$(call need,dig,bind9-dnsutils)
+	$(call need,nsd,nsd)
 	$(call need,gcc,gcc)
 	@go build -o bin/summary ./test/summary
 	@echo "building and running the tests"

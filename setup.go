@@ -3,6 +3,8 @@
 package clusterset
 
 import (
+	"context"
+
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	coreplugin "github.com/coredns/coredns/plugin"
@@ -13,6 +15,9 @@ import (
 
 	"github.com/clusterset-dns/clusterset/plugin"
 )
+
+// sources are the running sources of this process.
+var sources = registry{ctx: context.Background()}
 
 func init() {
 	coreplugin.Register(plugin.Name, setup)

@@ -21,12 +21,11 @@ import (
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// sources are the running sources of this process. Server blocks, and the Corefile before and after a reload, share a
-// source if they see the same objects.
-var sources registry
-
-// A registry knows which sources run and who needs them.
+// A registry knows which sources run and who needs them. Server blocks, and the Corefile before and after a reload, share
+// a source if they see the same objects.
 type registry struct {
+	ctx context.Context // of all that runs
+
 	mu       sync.Mutex // guards all that is not constant in holdings and sources, too
 	holdings []*holding // those that are not released
 	running  []*source
@@ -49,7 +48,8 @@ type holding struct {
 	cancel   context.CancelFunc
 	tasks    sync.WaitGroup
 	wanted   []*wanted
-	replaces *holding  // that of the instance which answers until this one does; nil at the first start
+	initial  bool      // nothing answered before
+	replaces *holding  // that of the instance which answers until this one does; nil if none does
 	started  time.Time // since when the blocks of the instance wait, all together
 	released bool
 }
@@ -86,8 +86,8 @@ func holdingOf(c *caddy.Controller) *holding {
 func (r *registry) hold() *holding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := &holding{replaces: r.restarting}
-	held.ctx, held.cancel = context.WithCancel(context.Background())
+	held := &holding{initial: r.restarting == nil, replaces: r.restarting}
+	held.ctx, held.cancel = context.WithCancel(r.ctx)
 	r.holdings = append(r.holdings, held)
 	return held
 }
@@ -106,7 +106,8 @@ func (r *registry) find(held *holding, config cache.Config) (*wanted, error) {
 		}
 	}
 	for _, src := range known {
-		if src.config.Same(&config) {
+		// A reload lets go of a state that is held because another cluster answers.
+		if src.config.Same(&config) && !src.store.Stats().Held {
 			w := &wanted{source: src, inherited: held.replaces.wants(src)}
 			held.wanted = append(held.wanted, w)
 			return w, nil
@@ -117,20 +118,26 @@ func (r *registry) find(held *holding, config cache.Config) (*wanted, error) {
 		return nil, err
 	}
 	w := &wanted{source: &source{config: config, store: store, turns: new(plugin.Turns)}}
+	if from := r.ancestor(w.source); from != nil {
+		w.turns = from.turns
+	}
 	held.wanted = append(held.wanted, w)
 	return w, nil
 }
 
+// ancestor returns a source that runs and sees the same objects as src: what it has src can have at once.
+func (r *registry) ancestor(src *source) *source {
+	for _, from := range r.running {
+		if from != src && src.config.SameObjects(&from.config) {
+			return from
+		}
+	}
+	return nil
+}
+
 // clash tells whether two configurations put different objects into one snapshot file.
 func clash(a, b cache.Config) bool {
-	if a.Snapshot == "" || a.Snapshot != b.Snapshot {
-		return false
-	}
-	// How services are built from the objects does not matter, nor how they are followed.
-	for _, c := range []*cache.Config{&a, &b} {
-		c.Index, c.TopologyNode, c.SnapshotMaxAge, c.CheckInterval = index.Options{}, "", 0, 0
-	}
-	return !a.Same(&b)
+	return a.Snapshot != "" && a.Snapshot == b.Snapshot && !a.SameObjects(&b)
 }
 
 func (held *holding) wants(src *source) bool {
@@ -147,19 +154,23 @@ func (r *registry) start(held *holding) {
 	held.started = time.Now()
 	for _, w := range held.wanted {
 		w.told = w.store.State().Serial
+		if from := r.ancestor(w.source); from != nil && !slices.Contains(r.running, w.source) {
+			w.told = from.store.State().Serial
+			w.store.Inherit(from.store)
+		}
 	}
 	for _, w := range held.wanted {
 		if !slices.Contains(r.running, w.source) {
 			r.running = append(r.running, w.source)
-			w.start()
+			w.start(r.ctx)
 		}
 	}
 }
 
-func (src *source) start() {
+func (src *source) start(ctx context.Context) {
 	// The store tells what matters by itself. client-go would tell of every attempt.
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
-	src.cancel, src.done = cancel, make(chan struct{})
+	ctx, src.cancel = context.WithCancel(klog.NewContext(ctx, logr.Discard()))
+	src.done = make(chan struct{})
 	go func() {
 		defer close(src.done)
 		if err := src.store.Run(ctx); err != nil {
@@ -227,8 +238,14 @@ func (r *registry) replaced(held *holding) bool {
 	return r.restarting == held
 }
 
-// restartFailed releases what would have replaced held.
+// restartFailed releases what would have replaced held, or held if it was replaced nevertheless: caddy calls a restart
+// failed, too, if a plugin of the old instance, which is stopped by then, fails to shut down.
 func (r *registry) restartFailed(held *holding) {
+	// Only this goroutine changes the list, unless the process is about to end.
+	if !slices.ContainsFunc(caddy.Instances(), held.isOf) {
+		r.release(held)
+		return
+	}
 	r.mu.Lock()
 	var discarded []*holding
 	for _, other := range r.holdings {
@@ -245,13 +262,26 @@ func (r *registry) restartFailed(held *holding) {
 	}
 }
 
-// stores are those that run, with the names of their sources.
+// isOf tells whether held is what i holds.
+func (held *holding) isOf(i *caddy.Instance) bool {
+	i.StorageMu.RLock()
+	defer i.StorageMu.RUnlock()
+	t, ok := i.Storage[holdingKey{}].(*token)
+	return ok && t.held == held
+}
+
+// stores are those that run, with the names of their sources. Several of one name see different objects of it, or are
+// there while a reload goes on: they are numbered.
 func (r *registry) stores() map[string]*cache.Store {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stores := make(map[string]*cache.Store, len(r.running))
 	for _, src := range r.running {
-		stores[src.config.Name] = src.store
+		name := src.config.Name
+		for n := 2; stores[name] != nil; n++ {
+			name = fmt.Sprintf("%s (%d)", src.config.Name, n)
+		}
+		stores[name] = src.store
 	}
 	return stores
 }
@@ -287,7 +317,7 @@ func (held *holding) await(w *wanted, timeout time.Duration) {
 			plugin.Log.Warningf("starting after %s without the first sync of %s: %s", timeout, w.config.Name, w.store.Waiting())
 			return
 		case <-look.C:
-			if held.replaces == nil && w.store.Waiting() == "" {
+			if held.initial && w.store.Waiting() == "" {
 				return
 			}
 		}
