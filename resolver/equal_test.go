@@ -90,7 +90,7 @@ func FuzzEqualShows(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, octets []byte, at, by uint64) {
 		if len(octets) > 300 {
-			t.Skip("more objects than a failure needs")
+			return // A failure needs fewer objects.
 		}
 		equalShows(t, newObjects(octets), newObjects(sibling(octets, at, by)))
 	})

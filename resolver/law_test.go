@@ -37,7 +37,7 @@ func fuzz(f *testing.F, law func(t *testing.T, objs objects)) {
 	}
 	f.Fuzz(func(t *testing.T, octets []byte) {
 		if len(octets) > 600 {
-			t.Skip("more objects than a failure needs")
+			return // A failure needs fewer objects.
 		}
 		objs := newObjects(octets)
 		law(t, objs)

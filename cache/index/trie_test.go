@@ -101,7 +101,7 @@ func FuzzTrieMatchesMap(f *testing.F) {
 	f.Add([]byte{0, 4, 8, 12, 3, 2, 6, 10, 14, 3})
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		if len(steps) > 2000 {
-			t.Skip("more steps than a failure needs")
+			return // A failure needs fewer steps.
 		}
 		trieMatchesMap(t, steps, 64)
 	})

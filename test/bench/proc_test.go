@@ -52,7 +52,7 @@ func TestParseStatus(t *testing.T) {
 // The parsers agree with the kernel this runs on.
 func TestOwnProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("no /proc here")
+		t.Fatal("no /proc here: this package measures on Linux")
 	}
 	if _, err := cpuTime(os.Getpid()); err != nil {
 		t.Error(err)
