@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/child"
 )
 
 // A load is how dnsperf asks: the same for all peers.
@@ -58,14 +60,14 @@ func findDnsperf() (string, error) {
 
 // ask asks the questions in file, over and over.
 func (b *bench) ask(ctx context.Context, l load, port int, file string) (stats, error) {
-	c, err := start(b.dnsperf, l.args(port, file)...)
+	c, err := child.Start(child.Command{Bin: b.dnsperf, Args: l.args(port, file)})
 	if err != nil {
 		return stats{}, err
 	}
-	if err := c.wait(ctx); err != nil {
+	if err := c.Wait(ctx); err != nil {
 		return stats{}, err
 	}
-	return parseStats(c.out.String())
+	return parseStats(c.Out.String())
 }
 
 var (

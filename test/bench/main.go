@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/test/child"
 )
 
 // coreDNS is the package of the server that is measured.
@@ -108,11 +110,11 @@ func (b *bench) main(ctx context.Context) (err error) {
 func (b *bench) build(ctx context.Context) error {
 	b.progress.say("building CoreDNS with all peers")
 	b.coredns = filepath.Join(b.dir, "coredns")
-	c, err := start("go", "build", "-o", b.coredns, coreDNS)
+	c, err := child.Start(child.Command{Bin: "go", Args: []string{"build", "-o", b.coredns, coreDNS}})
 	if err != nil {
 		return err
 	}
-	return c.wait(ctx)
+	return c.Wait(ctx)
 }
 
 func (b *bench) measureAll(ctx context.Context, r *report) error {

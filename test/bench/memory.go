@@ -79,7 +79,7 @@ func (b *bench) takeFootprint(ctx context.Context, f *footprints, p peer, src so
 	if err := pause(ctx, settle); err != nil {
 		return err
 	}
-	now, peak, err := resident(s.child.pid())
+	now, peak, err := resident(s.child.Pid())
 	if err != nil {
 		return err
 	}

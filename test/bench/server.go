@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 )
 
@@ -45,7 +46,7 @@ const readyPatience = 5 * time.Minute
 type server struct {
 	peer        peer
 	port, pprof *controlplane.Port
-	child       *child
+	child       *child.Child
 	ready       time.Duration // from its start until its first right answer
 }
 
@@ -71,7 +72,7 @@ func (b *bench) startServer(ctx context.Context, p peer, src source, questions [
 		return nil, err
 	}
 	began := time.Now()
-	if s.child, err = start(b.coredns, "-conf", corefile); err != nil {
+	if s.child, err = child.Start(child.Command{Bin: b.coredns, Args: []string{"-conf", corefile}}); err != nil {
 		return nil, err
 	}
 	if err := s.awaitAnswers(ctx, questions); err != nil {
@@ -117,18 +118,31 @@ func (s *server) awaitAnswers(ctx context.Context, questions []question) error {
 		if last == nil {
 			return nil
 		}
-		if err := s.child.ended(); err != nil {
+		if err := s.ended(); err != nil {
 			return err
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("%w: %w\n%s", err, last, s.child.out.String())
+			return fmt.Errorf("%w: %w\n%s", err, last, s.child.Out.String())
 		}
+	}
+}
+
+// stopPatience is how long a server may take to end by itself.
+const stopPatience = 10 * time.Second
+
+// ended returns how the server ended and what it wrote, or nil while it runs.
+func (s *server) ended() error {
+	select {
+	case <-s.child.Done():
+		return fmt.Errorf("it ended: %s\n%s", s.child.State(), s.child.Out.String())
+	default:
+		return nil
 	}
 }
 
 func (s *server) stop() {
 	if s.child != nil {
-		s.child.stop()
+		s.child.Stop(stopPatience)
 	}
 	for _, p := range []*controlplane.Port{s.port, s.pprof} {
 		if p != nil {
@@ -138,10 +152,10 @@ func (s *server) stop() {
 }
 
 func (s *server) cpuTime() (time.Duration, error) {
-	if err := s.child.ended(); err != nil {
+	if err := s.ended(); err != nil {
 		return 0, err
 	}
-	return cpuTime(s.child.pid())
+	return cpuTime(s.child.Pid())
 }
 
 // quiet returns the server's CPU time once it has stopped to grow: what is still in the socket belongs to the run that

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
@@ -177,7 +178,7 @@ func (d *demo) startDNS(ctx context.Context) (err error) {
 	}
 	done = d.step("start CoreDNS with this Corefile:\n\n%s", indent(corefile))
 	defer done()
-	if d.server, err = server.Start(server.Command{Bin: bin, Args: []string{"-conf", file}, Dir: dir}); err != nil {
+	if d.server, err = server.Start(child.Command{Bin: bin, Args: []string{"-conf", file}, Dir: dir}); err != nil {
 		return err
 	}
 	return d.server.Await(ctx, func(ctx context.Context) error { return server.Serves(ctx, d.port.String(), zone) })

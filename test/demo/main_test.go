@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
@@ -214,7 +215,7 @@ func TestManifests(t *testing.T) {
 	if err := os.WriteFile(file, []byte(corefile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d.server, err = server.Start(server.Command{Bin: bin, Args: []string{"-conf", file}}); err != nil {
+	if d.server, err = server.Start(child.Command{Bin: bin, Args: []string{"-conf", file}}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
@@ -217,7 +218,7 @@ func (c *corefile) start(t *testing.T) *server.Server {
 	if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.Start(server.Command{Bin: coredns, Args: []string{"-conf", file}, Dir: c.dir})
+	s, err := server.Start(child.Command{Bin: coredns, Args: []string{"-conf", file}, Dir: c.dir})
 	if err != nil {
 		t.Fatal(err)
 	}

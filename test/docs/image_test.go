@@ -20,6 +20,7 @@ import (
 	"github.com/miekg/dns"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
 
@@ -51,7 +52,7 @@ func TestImage(t *testing.T) {
 	image := t.TempDir()
 	f.fill(t, image, context, bin)
 	c := localize(t, read(t, "corefile.example"), "")
-	command := server.Command{Dir: "/", Env: mount(t, image, c.text, kubeconfig), SysProcAttr: f.confined(t, image)}
+	command := child.Command{Dir: "/", Env: mount(t, image, c.text, kubeconfig), SysProcAttr: f.confined(t, image)}
 	command.Bin, command.Args = f.command(t)
 	s, err := server.Start(command)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
 
@@ -142,7 +143,7 @@ metadata:
 	if err := os.WriteFile(file, []byte(more.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = server.Start(server.Command{Bin: coredns, Args: []string{"-conf", file}}); err != nil {
+	if s, err = server.Start(child.Command{Bin: coredns, Args: []string{"-conf", file}}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

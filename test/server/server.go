@@ -4,21 +4,18 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/child"
 )
 
 // Root returns the folder of the repository, which the working directory must be inside of.
@@ -46,70 +43,16 @@ func Build(ctx context.Context, root, bin string) error {
 	return nil
 }
 
-// A Command is a CoreDNS to be started.
-type Command struct {
-	Bin  string
-	Args []string
-	Dir  string   // working directory
-	Env  []string // the whole environment; nil means that of this process
-	// SysProcAttr may have more than what Start sets.
-	SysProcAttr syscall.SysProcAttr
-}
-
 // A Server is a CoreDNS that runs.
-type Server struct {
-	cmd  *exec.Cmd
-	out  output
-	done chan struct{} // closed when it is gone; err is valid then
-	err  error
-}
+type Server struct{ *child.Child }
 
-// output keeps what a child writes.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-var _ io.Writer = (*output)(nil)
-
-// Start starts c. The caller has to call [Server.Stop].
-func Start(c Command) (*Server, error) {
-	s := &Server{cmd: exec.Command(c.Bin, c.Args...), done: make(chan struct{})}
-	s.cmd.Dir, s.cmd.Env = c.Dir, c.Env
-	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	attr := c.SysProcAttr
-	// A group of its own: Ctrl-C in a terminal is for this process alone, which then stops its children.
-	attr.Setpgid = true
-	dieWithParent(&attr)
-	s.cmd.SysProcAttr = &attr
-	started := make(chan error)
-	go func() {
-		defer close(s.done)
-		// The kernel ends the child with the thread that made it, not with the process: this one has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := s.cmd.Start()
-		started <- err
-		if err == nil {
-			s.err = s.cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Bin, err)
+// Start starts c, a CoreDNS. The caller has to call [Server.Stop].
+func Start(c child.Command) (*Server, error) {
+	started, err := child.Start(c)
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	return &Server{started}, nil
 }
 
 // How long a server may take to answer or to end, on a machine that is busy with other tests.
@@ -129,7 +72,7 @@ func (s *Server) Await(ctx context.Context, answered func(context.Context) error
 			return nil
 		}
 		select {
-		case <-s.done:
+		case <-s.Done():
 			return fmt.Errorf("CoreDNS ended: %w\n%s", s.failure(), s.Output())
 		case <-ctx.Done():
 			return fmt.Errorf("CoreDNS: %w: %w\n%s", context.Cause(ctx), last, s.Output())
@@ -139,36 +82,28 @@ func (s *Server) Await(ctx context.Context, answered func(context.Context) error
 }
 
 func (s *Server) failure() error {
-	if s.err != nil {
-		return s.err
+	if err := s.Err(); err != nil {
+		return err
 	}
 	return errors.New("with status 0")
 }
 
-// Done is closed when the server is gone.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
 // Output is what the server has written so far.
-func (s *Server) Output() string { return strings.TrimSpace(s.out.String()) }
+func (s *Server) Output() string { return strings.TrimSpace(s.Out.String()) }
 
 // Stop ends the server by SIGTERM and returns when it is gone. It fails if the server had ended before, did not end by
 // itself, or did not end well.
 func (s *Server) Stop() error {
 	select {
-	case <-s.done:
+	case <-s.Done():
 		return fmt.Errorf("CoreDNS had ended: %w\n%s", s.failure(), s.Output())
 	default:
 	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.done:
-	case <-time.After(stopPatience):
-		_ = s.cmd.Process.Kill()
-		<-s.done
+	if !s.Child.Stop(stopPatience) {
 		return fmt.Errorf("CoreDNS still ran %s after SIGTERM\n%s", stopPatience, s.Output())
 	}
-	if s.err != nil {
-		return fmt.Errorf("CoreDNS ended badly: %w\n%s", s.err, s.Output())
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("CoreDNS ended badly: %w\n%s", err, s.Output())
 	}
 	return nil
 }
