@@ -33,6 +33,30 @@ const LabelManagedBy = "app.kubernetes.io/managed-by"
 // HeartbeatName is the name of the Lease in the broker namespace of a member.
 const HeartbeatName = "heartbeat"
 
+// What a join makes (sections 2 and 7 of the controller's rules). The kubeconfig in the Secret names its token file as
+// "token": where the Secret is mounted as a folder, it is complete.
+const (
+	// SecretName is the Secret in the controller's namespace of a member that holds its broker credential.
+	SecretName = "clusterset-broker"
+	// KeyKubeconfig and KeyToken are the keys of that Secret.
+	KeyKubeconfig = "kubeconfig"
+	KeyToken      = "token"
+
+	// ServiceAccount is the account of a member in its broker namespace. Its user name is that of no other member.
+	ServiceAccount = "member"
+
+	// AnnotationBrokerUID on the ClusterProperty clusterset.k8s.io is the UID of the broker's namespace kube-system as the
+	// join saw it.
+	AnnotationBrokerUID = "clusterset-dns.io/broker-uid"
+	// AnnotationLeaving on the same ClusterProperty, with any value, says that the cluster is being taken out of the
+	// clusterset: its controller withdraws everything and writes nothing else.
+	AnnotationLeaving = "clusterset-dns.io/leaving"
+)
+
+// AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported there,
+// with commas between their ids (section 9).
+const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
+
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
 	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.
