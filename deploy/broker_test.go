@@ -1,0 +1,517 @@
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/deploy"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func namespaceOf(id string) string { return broker.NamespaceName("clusterset", id) }
+
+// join makes what the policies look at: Member, namespace, service account, the binding for addresses. The account may do
+// everything, so that nothing but the policies refuses.
+func join(t *testing.T, c *controlplane.ControlPlane, id string, spec v1alpha1.MemberSpec) {
+	t.Helper()
+	ns := namespaceOf(id)
+	spec.Namespace, spec.KubeSystemUID = ns, "721ab723-13bc-11e5-aec2-42010af0021e"
+	apply(t, c,
+		&v1alpha1.Member{TypeMeta: kind(v1alpha1.GroupVersion, "Member"), ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: spec},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{broker.LabelClusterID: id}}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: broker.ServiceAccount}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "too-much-for-" + ns},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: broker.ServiceAccount}},
+		},
+		&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+			"metadata": map[string]any{"name": "clusterset-" + ns},
+			"spec": map[string]any{
+				"policyName": "clusterset-broker-addresses", "validationActions": []any{"Deny"},
+				"paramRef":       map[string]any{"name": id, "parameterNotFoundAction": "Deny"},
+				"matchResources": map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{broker.LabelClusterID: id}}},
+			},
+		}},
+	)
+}
+
+func kind(gv fmt.Stringer, name string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: gv.String(), Kind: name}
+}
+
+// exported is what the exporter makes of a Service shop/db in a cluster.
+func exported(id string, o export.Options) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice) {
+	o.ClusterID, o.BrokerNamespace, o.Namespace = id, namespaceOf(id), export.Allowed
+	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "db", Generation: 1, CreationTimestamp: metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)),
+	}}
+	exp.Spec.ExportedLabels = map[string]string{"tier": "gold", "example.org/team": "a"}
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5"}, IPFamilies: []corev1.IPFamily{"IPv4"},
+			Ports: []corev1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
+		},
+	}
+	source := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "db-x7k2p", Labels: map[string]string{discoveryv1.LabelServiceName: "db", "team": "a"},
+			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-03-01T10:00:00Z", "note": "a"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, NodeName: ptr("n1")}},
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr("pg"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr[int32](5432)}},
+	}
+	r := export.From(exp, service, []*discoveryv1.EndpointSlice{source}, o)
+	return r.Record, r.Slices[0]
+}
+
+func record(spoil func(*v1alpha1.ExportedService)) runtime.Object {
+	r, _ := exported("east", export.Options{})
+	if spoil != nil {
+		spoil(r)
+	}
+	return r
+}
+
+func slice(spoil func(*discoveryv1.EndpointSlice)) runtime.Object {
+	_, s := exported("east", export.Options{})
+	if spoil != nil {
+		spoil(s)
+	}
+	return s
+}
+
+func lease(id, name string) runtime.Object {
+	return &coordinationv1.Lease{
+		TypeMeta: kind(coordinationv1.SchemeGroupVersion, "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: name},
+	}
+}
+
+func view(id string) runtime.Object {
+	return &mcsv1beta1.ServiceImport{
+		TypeMeta: kind(mcsv1beta1.GroupVersion, "ServiceImport"), ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: "db.shop"},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}, IPFamilies: []corev1.IPFamily{"IPv4"}},
+	}
+}
+
+func configMap(ns string) runtime.Object {
+	return &corev1.ConfigMap{TypeMeta: kind(corev1.SchemeGroupVersion, "ConfigMap"), ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}}
+}
+
+func tokenRequest(ns string) runtime.Object {
+	return &authenticationv1.TokenRequest{
+		TypeMeta: kind(authenticationv1.SchemeGroupVersion, "TokenRequest"), ObjectMeta: metav1.ObjectMeta{Namespace: ns},
+	}
+}
+
+// A write is one request, never for good. The object has the kind and namespace, and the name unless there is one here.
+type write struct {
+	verb        string // create (also if empty), update, delete, deletecollection
+	object      runtime.Object
+	name        string
+	subresource string
+}
+
+// do writes as the user of the client.
+func (w write) do(ctx context.Context, client dynamic.Interface) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.object)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+	if u.GetKind() == "TokenRequest" {
+		gvr = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	}
+	r := client.Resource(gvr).Namespace(u.GetNamespace())
+	if w.name == "" {
+		w.name = u.GetName()
+	}
+	var sub []string
+	if w.subresource != "" {
+		sub = []string{w.subresource}
+	}
+	switch w.verb {
+	case "update":
+		_, err = r.Update(ctx, u, metav1.UpdateOptions{DryRun: dryRun}, sub...)
+	case "delete":
+		err = r.Delete(ctx, w.name, metav1.DeleteOptions{DryRun: dryRun})
+	case "deletecollection":
+		err = r.DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{})
+	default:
+		if len(sub) > 0 {
+			u.SetName(w.name) // the client takes it from there
+		}
+		_, err = r.Create(ctx, u, metav1.CreateOptions{DryRun: dryRun}, sub...)
+	}
+	return err
+}
+
+const (
+	nothingElse = "nothing else"
+	noOwners    = "no finalizers and no owners"
+	onlyLease   = `the only Lease of a member is "heartbeat"`
+	ownToken    = "tokens of its own service account"
+	ownCluster  = `label multicluster.kubernetes.io/source-cluster has to be "east"`
+	onlyLabels  = "labels have to be service-name"
+	onlyNote    = "the only annotation is"
+	ourMark     = "label endpointslice.kubernetes.io/managed-by has to be"
+	asSpec      = "have to be those of the spec"
+	sliceName   = "the name of a slice is"
+)
+
+// TestBrokerWrites lets a member write what it should not, with the rights to write everything.
+func TestBrokerWrites(t *testing.T) {
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
+	applyYAML(t, c, deploy.Broker)
+	networks := v1alpha1.MemberSpec{PodCIDRs: []string{"10.1.0.0/16"}, ServiceCIDRs: []string{"10.96.0.0/16"}}
+	for _, id := range []string{"east", "west"} {
+		join(t, c, id, networks)
+		r, s := exported(id, export.Options{})
+		eventually(t, "binding", func(ctx context.Context) error { return c.Apply(ctx, r, s, lease(id, broker.HeartbeatName), view(id)) })
+	}
+	east, west := namespaceOf("east"), namespaceOf("west")
+	apply(t, c, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "other"}})
+	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), east, broker.ServiceAccount)
+	client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "policy", func(ctx context.Context) error {
+		return refused(write{object: configMap("kube-system")}.do(ctx, client), nothingElse)
+	})
+
+	member := func(id string, spoil func(*v1alpha1.Member)) runtime.Object {
+		u, err := c.Dynamic().Resource(v1alpha1.Members).Get(t.Context(), id, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &v1alpha1.Member{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, m); err != nil {
+			t.Fatal(err)
+		}
+		spoil(m)
+		return m
+	}
+	status := func(m *v1alpha1.Member) { m.Status.Version = "v1" }
+	inWest := func(o runtime.Object) runtime.Object {
+		a, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.SetNamespace(west)
+		return o
+	}
+	current := func(o runtime.Object, gvr schema.GroupVersionResource) runtime.Object {
+		a, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := c.Dynamic().Resource(gvr).Namespace(a.GetNamespace()).Get(t.Context(), a.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.SetResourceVersion(u.GetResourceVersion())
+		return o
+	}
+	slicesGVR := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+	leasesGVR := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	viewsGVR := schema.GroupVersion(mcsv1beta1.GroupVersion).WithResource("serviceimports")
+	label := func(key, value string) func(*discoveryv1.EndpointSlice) {
+		return func(s *discoveryv1.EndpointSlice) { s.Name, s.Labels[key] = "db.shop.0123456789abcdef", value }
+	}
+	named := func(name string) func(*discoveryv1.EndpointSlice) {
+		return func(s *discoveryv1.EndpointSlice) { s.Name = name }
+	}
+	fresh := func(spoil func(*v1alpha1.ExportedService)) runtime.Object {
+		return record(func(r *v1alpha1.ExportedService) {
+			r.Name, r.Spec.Name, r.Labels[mcsv1beta1.LabelServiceName] = "web.shop", "web", "web"
+			spoil(r)
+		})
+	}
+	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "kube-system", UID: "1"}}
+
+	for _, tt := range []struct {
+		name    string
+		write   write
+		refused string
+	}{
+		// What it does every day.
+		{"export record", write{object: fresh(func(*v1alpha1.ExportedService) {})}, ""},
+		{"export record, again", write{verb: "update", object: current(record(nil), v1alpha1.ExportedServices)}, ""},
+		{"withdraw export record", write{verb: "delete", object: record(nil)}, ""},
+		{"withdraw all", write{verb: "deletecollection", object: record(nil)}, ""},
+		{"slice", write{object: slice(named("db.shop.0123456789abcdef"))}, ""},
+		{"slice, again", write{verb: "update", object: current(slice(nil), slicesGVR)}, ""},
+		{"withdraw slice", write{verb: "delete", object: slice(nil)}, ""},
+		{"heartbeat", write{verb: "update", object: current(lease("east", broker.HeartbeatName), leasesGVR)}, ""},
+		{"withdraw heartbeat", write{verb: "delete", object: lease("east", broker.HeartbeatName)}, ""},
+		{"status of its Member", write{verb: "update", object: member("east", status), subresource: "status"}, ""},
+		{"merged view", write{verb: "update", object: current(view("east"), viewsGVR)}, ""},
+		{"status of the merged view", write{verb: "update", object: current(view("east"), viewsGVR), subresource: "status"}, ""},
+		{"token of its own", write{object: tokenRequest(east), name: broker.ServiceAccount, subresource: "token"}, ""},
+		{"question about its rights", write{object: &authorizationv1.SelfSubjectAccessReview{
+			TypeMeta: kind(authorizationv1.SchemeGroupVersion, "SelfSubjectAccessReview"),
+			Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get"}},
+		}}, ""},
+
+		// What belongs to others.
+		{"someone else's record", write{verb: "update", object: current(inWest(record(nil)), v1alpha1.ExportedServices)}, nothingElse},
+		{"record in someone else's namespace", write{object: inWest(fresh(func(*v1alpha1.ExportedService) {}))}, nothingElse},
+		{"withdraw someone else's record", write{verb: "delete", object: inWest(record(nil))}, nothingElse},
+		{"withdraw all of someone else's", write{verb: "deletecollection", object: inWest(record(nil))}, nothingElse},
+		{"someone else's slice", write{verb: "update", object: current(inWest(slice(nil)), slicesGVR)}, nothingElse},
+		{"withdraw someone else's slice", write{verb: "delete", object: inWest(slice(nil))}, nothingElse},
+		{"someone else's heartbeat", write{verb: "update", object: current(lease("west", broker.HeartbeatName), leasesGVR)}, nothingElse},
+		{"someone else's view", write{verb: "update", object: current(view("west"), viewsGVR)}, nothingElse},
+		{"status of someone else's Member", write{verb: "update", object: member("west", status), subresource: "status"}, nothingElse},
+		{"someone else's token", write{object: tokenRequest(west), name: broker.ServiceAccount, subresource: "token"}, nothingElse},
+		{"kube-system", write{object: configMap("kube-system")}, nothingElse},
+
+		// What is nobody's.
+		{"its Member", write{verb: "update", object: member("east", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.0/8" })}, nothingElse},
+		{"a Member", write{object: member("east", func(m *v1alpha1.Member) { m.Name, m.ResourceVersion, m.UID = "north", "", "" })}, nothingElse},
+		{"delete its Member", write{verb: "delete", object: member("east", status)}, nothingElse},
+		{"its namespace", write{verb: "update", object: &corev1.Namespace{
+			TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: east, Labels: map[string]string{broker.LabelClusterID: "west"}},
+		}}, nothingElse},
+		{"something else in its namespace", write{object: configMap(east)}, nothingElse},
+		{"rights in its namespace", write{object: &rbacv1.RoleBinding{
+			TypeMeta: kind(rbacv1.SchemeGroupVersion, "RoleBinding"), ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "x"},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		}}, nothingElse},
+		{"rights everywhere", write{object: &rbacv1.ClusterRoleBinding{
+			TypeMeta: kind(rbacv1.SchemeGroupVersion, "ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		}}, nothingElse},
+		{"another Lease", write{object: lease("east", "leader")}, onlyLease},
+		{"another token", write{object: tokenRequest(east), name: "other", subresource: "token"}, ownToken},
+
+		// What does not fit, in a record.
+		{"record: source-cluster of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[mcsv1beta1.LabelSourceCluster] = "west" })}, ownCluster},
+		{"record: no source-cluster", write{object: fresh(func(r *v1alpha1.ExportedService) { delete(r.Labels, mcsv1beta1.LabelSourceCluster) })}, ownCluster},
+		{"record: no labels", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels = nil })}, ownCluster},
+		{"record: label", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels["tier"] = "gold" })}, onlyLabels},
+		{"record: label of slices", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[discoveryv1.LabelManagedBy] = "x" })}, onlyLabels},
+		{"record: annotation", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Annotations = map[string]string{"a": "b"} })}, onlyNote},
+		{"record: annotation of slices", write{object: fresh(func(r *v1alpha1.ExportedService) {
+			r.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "x"}
+		})}, onlyNote},
+		{"record: service-name of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[mcsv1beta1.LabelServiceName] = "db" })}, asSpec},
+		{"record: source-namespace of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[broker.LabelSourceNamespace] = "bank" })}, asSpec},
+		{"record: finalizer", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Finalizers = []string{"example.org/never"} })}, noOwners},
+		{"record: owner", write{object: fresh(func(r *v1alpha1.ExportedService) { r.OwnerReferences = owner })}, noOwners},
+		{"record: name, by the CRD", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Name = "web.bank" })}, "has to be <spec.name>.<spec.namespace>"},
+		{"record: reserved exported label, by the CRD", write{object: fresh(func(r *v1alpha1.ExportedService) {
+			r.Spec.Labels = []v1alpha1.Label{{Key: "app.kubernetes.io/managed-by", Value: "x"}}
+		})}, "the prefix is reserved"},
+		{"record: changed label", write{verb: "update", object: current(record(func(r *v1alpha1.ExportedService) {
+			r.Labels[mcsv1beta1.LabelSourceCluster] = "west"
+		}), v1alpha1.ExportedServices)}, ownCluster},
+
+		// What does not fit, in a slice.
+		{"slice: source-cluster of another", write{object: slice(label(mcsv1beta1.LabelSourceCluster, "west"))}, ownCluster},
+		{"slice: label", write{object: slice(label("tier", "gold"))}, onlyLabels},
+		{"slice: label that makes it a Service's", write{object: slice(label(discoveryv1.LabelServiceName, "kubernetes"))}, onlyLabels},
+		{"slice: mark of another", write{object: slice(label(discoveryv1.LabelManagedBy, "endpointslice-controller.k8s.io"))}, ourMark},
+		{"slice: annotation", write{object: slice(func(s *discoveryv1.EndpointSlice) { s.Name, s.Annotations["a"] = "db.shop.0123456789abcdef", "b" })}, onlyNote},
+		{"slice: service-name of another", write{object: slice(label(mcsv1beta1.LabelServiceName, "web"))}, sliceName},
+		{"slice: no service-name", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name = "db.shop.0123456789abcdef"
+			delete(s.Labels, mcsv1beta1.LabelServiceName)
+		})}, sliceName},
+		{"slice: source-namespace of another", write{object: slice(label(broker.LabelSourceNamespace, "bank"))}, sliceName},
+		{"slice: tail of other digits", write{object: slice(named("db.shop.0123456789abcdeg"))}, sliceName},
+		{"slice: short tail", write{object: slice(named("db.shop.0123456789abcde"))}, sliceName},
+		{"slice: dot in the namespace", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name, s.Labels[broker.LabelSourceNamespace] = "db.shop.x.0123456789abcdef", "shop.x"
+		})}, sliceName},
+		{"slice: finalizer", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name, s.Finalizers = "db.shop.0123456789abcdef", []string{"example.org/never"}
+		})}, noOwners},
+	} {
+		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	testOthers(t, c)
+}
+
+// testOthers shows that the policy is for members alone.
+func testOthers(t *testing.T, c *controlplane.ControlPlane) {
+	for _, user := range []string{
+		"system:serviceaccount:default:member", "system:serviceaccount:" + namespaceOf("east") + ":other", "admin",
+		"system:serviceaccount:clusterset-0123456789abcde:member",
+	} {
+		kubeconfig, err := c.UserKubeconfig(user, "system:masters")
+		client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := refused(write{object: configMap("kube-system")}.do(t.Context(), client), ""); err != nil {
+			t.Errorf("as %s: %v", user, err)
+		}
+	}
+}
+
+const (
+	notDeclared = "addresses have to be in the networks of Member "
+	family      = "the address type has to be IPv4 or IPv6"
+	special     = "addresses must not be loopback"
+	tooMany     = "at most 1000 endpoints and 100 ports"
+	tooLong     = "at most 1000 addresses"
+	badVIP      = "has to be in the VIP CIDR of its Member"
+)
+
+// TestBrokerAddresses has a Member with networks of both families, one with as many as there can be, one without any, and a
+// namespace without its Member.
+func TestBrokerAddresses(t *testing.T) {
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
+	applyYAML(t, c, deploy.Broker)
+	join(t, c, "east", v1alpha1.MemberSpec{
+		PodCIDRs: []string{"10.1.0.0/16", "fd00:1::/64", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "fe80::/10"}, ServiceCIDRs: []string{"10.96.0.0/16"},
+		VIPCIDR: "243.0.0.0/16",
+	})
+	join(t, c, "none", v1alpha1.MemberSpec{})
+	wide := v1alpha1.MemberSpec{}
+	for i := range broker.MaxCIDRs {
+		wide.PodCIDRs = append(wide.PodCIDRs, fmt.Sprintf("10.%d.0.0/24", i))
+		wide.ServiceCIDRs = append(wide.ServiceCIDRs, fmt.Sprintf("10.%d.0.0/16", 100+i))
+	}
+	join(t, c, "wide4", wide)
+	for i := range broker.MaxCIDRs {
+		wide.PodCIDRs[i], wide.ServiceCIDRs[i] = fmt.Sprintf("fd00:1234:5678:%x::/64", 0x1000+i), fmt.Sprintf("fd00:1234:5678:%x::/64", 0x2000+i)
+	}
+	join(t, c, "wide6", wide)
+	join(t, c, "gone", v1alpha1.MemberSpec{})
+	gone := &v1alpha1.Member{TypeMeta: kind(v1alpha1.GroupVersion, "Member"), ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
+	if err := c.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	create := func(ctx context.Context, id string, s *discoveryv1.EndpointSlice) error {
+		s.Namespace = namespaceOf(id)
+		return write{object: s}.do(ctx, c.Dynamic())
+	}
+	for _, tt := range []struct{ id, address, refused string }{
+		{"east", "10.2.0.1", notDeclared}, {"east", "10.1.0.1", ""}, {"none", "10.1.0.1", notDeclared}, {"gone", "10.1.0.1", "no params found"},
+		{"wide4", "10.200.0.1", notDeclared}, {"wide6", "10.200.0.1", notDeclared},
+	} {
+		eventually(t, "policy for "+tt.id, func(ctx context.Context) error {
+			return refused(create(ctx, tt.id, addressSlice("IPv4", tt.address)), tt.refused)
+		})
+	}
+
+	for _, tt := range []struct {
+		name    string
+		id      string
+		slice   *discoveryv1.EndpointSlice
+		refused string
+	}{
+		{"none", "east", addressSlice("IPv4"), ""},
+		{"pod", "east", addressSlice("IPv4", "10.1.255.255"), ""},
+		{"service", "east", addressSlice("IPv4", "10.96.0.5"), ""},
+		{"IPv6 pod", "east", addressSlice("IPv6", "fd00:1::7"), ""},
+		{"1,000 endpoints, the last network of 128", "wide4", addressSlice("IPv4", many("10.163.%d.%d", 1000)...), ""},
+		{"1,000 endpoints, the last IPv6 network of 128", "wide6", addressSlice("IPv6", many("fd00:1234:5678:203f:1234:1234:12%02x:12%02x", 1000)...), ""},
+		{"100 ports", "east", portSlice(100), ""},
+		{"someone else's pod", "east", addressSlice("IPv4", "10.1.0.1", "10.2.0.1"), notDeclared + "east"},
+		{"IPv6 of someone else", "east", addressSlice("IPv6", "fd00:2::7"), notDeclared + "east"},
+		{"the wrong family", "none", addressSlice("IPv6", "fd00:1::7"), notDeclared + "none"},
+		// The API server itself refuses most of these, in words of its own; older ones refuse fewer.
+		{"broadcast", "east", addressSlice("IPv4", "255.255.255.255"), special},
+		{"IPv4-mapped", "east", addressSlice("IPv6", "::ffff:10.1.0.1"), "IPv4-mapped"},
+		{"loopback", "east", addressSlice("IPv4", "127.0.0.1"), "loopback"},
+		{"link-local", "east", addressSlice("IPv4", "169.254.169.254"), "link-local"},
+		{"IPv6 link-local", "east", addressSlice("IPv6", "fe80::1"), "link-local"},
+		{"multicast", "east", addressSlice("IPv4", "239.0.0.1"), "multicast"},
+		{"host name", "east", addressSlice("FQDN", "db.example.org"), family},
+		{"1,001 endpoints", "wide4", addressSlice("IPv4", many("10.163.%d.%d", 1001)...), "1000"},
+		{"101 ports", "east", portSlice(101), tooMany},
+		{"1,001 addresses", "east", longSlice(1001), tooLong},
+		{"1,000 addresses of few endpoints", "east", longSlice(1000), ""},
+		{"no Member", "gone", addressSlice("IPv4"), "no params found"},
+	} {
+		if err := refused(create(t.Context(), tt.id, tt.slice), tt.refused); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+
+	for _, tt := range []struct{ name, id, by, ip, refused string }{
+		{"its own", "east", "east", "243.0.7.1", ""},
+		{"a copy", "east", "west", "243.1.7.1", ""},
+		{"not in its CIDR", "east", "east", "243.1.7.1", badVIP},
+		{"without a CIDR", "none", "none", "243.0.7.1", badVIP},
+	} {
+		r, _ := exported(tt.id, export.Options{VIP: &export.VIP{Allocation: &v1alpha1.VIP{
+			IPs: []string{tt.ip}, AllocatedBy: tt.by, At: ptr(metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))),
+		}}})
+		if err := refused(write{object: r}.do(t.Context(), c.Dynamic()), tt.refused); err != nil {
+			t.Errorf("clusterset IP %s: %v", tt.name, err)
+		}
+	}
+}
+
+// addressSlice has one endpoint for each address.
+func addressSlice(family discoveryv1.AddressType, addresses ...string) *discoveryv1.EndpointSlice {
+	_, s := exported("east", export.Options{})
+	s.AddressType, s.Endpoints = family, []discoveryv1.Endpoint{}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	return s
+}
+
+// many returns n addresses of a format with two numbers from 1 to 250 in it.
+func many(format string, n int) []string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(format, 1+i/250, 1+i%250))
+	}
+	return all
+}
+
+func portSlice(n int) *discoveryv1.EndpointSlice {
+	s := addressSlice("IPv4", "10.1.0.1")
+	s.Ports = nil
+	for i := range n {
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr(fmt.Sprintf("p%d", i)), Port: ptr(int32(1000 + i)), Protocol: ptr(corev1.ProtocolTCP)})
+	}
+	return s
+}
+
+// longSlice has n addresses, 91 of them at each endpoint.
+func longSlice(n int) *discoveryv1.EndpointSlice {
+	s := addressSlice("IPv4")
+	all := many("10.1.%d.%d", n)
+	for len(all) > 0 {
+		size := min(91, len(all))
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: all[:size]})
+		all = all[size:]
+	}
+	return s
+}

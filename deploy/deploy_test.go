@@ -1,0 +1,256 @@
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/deploy"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+const system = "clusterset-system"
+
+// dryRun makes of a write a question: admission answers as for any other.
+var dryRun = []string{metav1.DryRunAll}
+
+// allCRDs are those of a member and of a broker.
+func allCRDs() [][]byte {
+	return append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members)
+}
+
+// manifests returns the paths of what is to be applied, the namespace first.
+func manifests(t *testing.T) []string {
+	t.Helper()
+	paths := []string{"namespace.yaml"}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path == "alerts" {
+			return fs.SkipDir
+		}
+		if err == nil && filepath.Ext(path) == ".yaml" && path != paths[0] {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// objects returns those in the manifests at the paths.
+func objects(t *testing.T, paths ...string) []*unstructured.Unstructured {
+	t.Helper()
+	var all []*unstructured.Unstructured
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := controlplane.ParseYAML(b)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, o := range parsed {
+			all = append(all, o.(*unstructured.Unstructured))
+		}
+	}
+	return all
+}
+
+// TestManifests applies every manifest, twice, and creates the Pods of the Deployments where the namespace forbids all that
+// is not restricted.
+func TestManifests(t *testing.T) {
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
+	client := clientset(t, c.Config())
+	for range 2 {
+		for _, path := range manifests(t) {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.ApplyYAML(t.Context(), b); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+	deployments := 0
+	for _, o := range objects(t, manifests(t)...) {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		deployments++
+		d, err := client.AppsV1().Deployments(system).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		if _, err := client.CoreV1().Pods(system).Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun}); err != nil {
+			t.Errorf("Pod of Deployment %s: %v", d.Name, err)
+		}
+		checkDeployment(t, client, d)
+	}
+	if deployments != 3 {
+		t.Errorf("%d Deployments, want those of DNS server, controller and both in one", deployments)
+	}
+	root := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	_, err := client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
+	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
+		t.Errorf("Pod that may be root: %v, want it refused", err)
+	}
+}
+
+// checkDeployment compares what has to fit together: selectors, probes, ports and mounts.
+func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) {
+	t.Helper()
+	service, err := client.CoreV1().Services(system).Get(t.Context(), d.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget, err := client.PolicyV1().PodDisruptionBudgets(system).Get(t.Context(), d.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprint(d.Spec.Template.Labels)
+	for what, got := range map[string]map[string]string{
+		"Service": service.Spec.Selector, "PodDisruptionBudget": budget.Spec.Selector.MatchLabels, "Deployment": d.Spec.Selector.MatchLabels,
+	} {
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s %s selects %v, want %s", what, d.Name, got, want)
+		}
+	}
+	container := &d.Spec.Template.Spec.Containers[0]
+	for _, p := range service.Spec.Ports {
+		if !slices.ContainsFunc(container.Ports, func(q corev1.ContainerPort) bool {
+			return q.Name == p.TargetPort.StrVal && q.Protocol == p.Protocol
+		}) {
+			t.Errorf("Service %s: port %s leads to %s, which the container does not have", d.Name, p.Name, p.TargetPort.String())
+		}
+	}
+	_, err = client.CoreV1().ServiceAccounts(system).Get(t.Context(), d.Spec.Template.Spec.ServiceAccountName, metav1.GetOptions{})
+	if err != nil {
+		t.Errorf("Deployment %s: %v", d.Name, err)
+	}
+	if *d.Spec.Replicas != 2 || container.LivenessProbe == nil || container.ReadinessProbe == nil {
+		t.Errorf("Deployment %s has %d replicas, liveness %v, readiness %v, want 2 and both", d.Name, *d.Spec.Replicas,
+			container.LivenessProbe, container.ReadinessProbe)
+	}
+}
+
+// The Corefiles differ in the line that starts the controller; the ports in them are those of the Pods.
+func TestCorefiles(t *testing.T) {
+	corefile := func(path string) string {
+		for _, o := range objects(t, path) {
+			if text, ok, _ := unstructured.NestedString(o.Object, "data", "Corefile"); ok {
+				return text
+			}
+		}
+		t.Fatalf("%s has no Corefile", path)
+		return ""
+	}
+	dns, both := corefile("dns/dns.yaml"), corefile("all-in-one/all-in-one.yaml")
+	for _, want := range []string{"clusterset.local:1053 {", "health {", "ready\n", "prometheus :9153"} {
+		if !strings.Contains(dns, want) || !strings.Contains(both, want) {
+			t.Errorf("a Corefile lacks %q:\n%s\n%s", want, dns, both)
+		}
+	}
+	const line = "broker /etc/clusterset/broker/kubeconfig"
+	if strings.Contains(dns, "broker") || !strings.Contains(both, line) {
+		t.Errorf("want %q in the Corefile of both in one alone:\n%s\n%s", line, dns, both)
+	}
+}
+
+func TestMemberV1alpha1(t *testing.T) {
+	for _, tt := range []struct{ text, want, not string }{
+		{string(deploy.Member), "about.k8s.io/v1beta1", "about.k8s.io/v1alpha1"},
+		{string(deploy.MemberV1alpha1()), "about.k8s.io/v1alpha1", "about.k8s.io/v1beta1"},
+	} {
+		if !strings.Contains(tt.text, tt.want) || strings.Contains(tt.text, tt.not) {
+			t.Errorf("policies look %s up:\n%s", tt.want, tt.text)
+		}
+	}
+}
+
+func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// as returns a configuration from the file that one of the functions for kubeconfigs wrote.
+func as(t *testing.T, kubeconfig string, err error) *rest.Config {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS, config.Burst = 1000, 1000
+	return config
+}
+
+func apply(t *testing.T, c *controlplane.ControlPlane, all ...runtime.Object) {
+	t.Helper()
+	if err := c.Apply(t.Context(), all...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func applyYAML(t *testing.T, c *controlplane.ControlPlane, text []byte) {
+	t.Helper()
+	if err := c.ApplyYAML(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually calls f until it returns nil. Policies take effect a moment after they are made.
+func eventually(t *testing.T, what string, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		last := f(ctx)
+		if last == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// refused says what is wrong with the outcome of a write: with a reason given, it has to be refused with that.
+func refused(err error, reason string) error {
+	switch {
+	case reason == "" && err != nil:
+		return fmt.Errorf("refused (%w), want it allowed", err)
+	case reason != "" && err == nil:
+		return fmt.Errorf("allowed, want it refused with %q", reason)
+	case reason != "" && !strings.Contains(err.Error(), reason):
+		return fmt.Errorf("refused with %.400q, want %q in it", err.Error(), reason)
+	}
+	return nil
+}

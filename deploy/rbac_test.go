@@ -1,0 +1,230 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/deploy"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+
+// What each account may do, by name of the resource and in all namespaces. Whatever is not here, it may not.
+const (
+	dnsRights = `
+clusterproperties.about.k8s.io: list watch
+endpointslices.discovery.k8s.io: list watch
+serviceimports.multicluster.x-k8s.io: list watch
+`
+	controllerRights = `
+clusterproperties.about.k8s.io: get list watch create
+endpointslices.discovery.k8s.io: get list watch create update patch delete
+events: create patch
+events.events.k8s.io: create patch
+namespaces: get list watch
+servicecidrs.networking.k8s.io: get list watch
+serviceexports.multicluster.x-k8s.io: get list watch
+serviceexports/status.multicluster.x-k8s.io: update patch
+serviceimports.multicluster.x-k8s.io: get list watch create update patch delete
+serviceimports/status.multicluster.x-k8s.io: update patch
+services: get list watch create update patch delete
+`
+	// Beside those, in its own namespace.
+	controllerOwnRights = `
+leases.coordination.k8s.io: create
+`
+	memberRights = `
+endpointslices.discovery.k8s.io: get list watch
+exportedservices.broker.clusterset-dns.io: get list watch
+leases.coordination.k8s.io: get list watch
+members.broker.clusterset-dns.io: get list watch
+namespaces: get list watch
+`
+)
+
+// TestRights asks for every verb on every resource that the API server has.
+func TestRights(t *testing.T) {
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
+	for _, text := range [][]byte{deploy.Namespace, deploy.DNSRBAC, deploy.ControllerRBAC, deploy.AllInOneRBAC, deploy.Broker} {
+		applyYAML(t, c, text)
+	}
+	ns := broker.NamespaceName("clusterset", "east")
+	apply(t, c, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "clusterset-read-" + ns},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "clusterset-member"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: broker.ServiceAccount}},
+	})
+	client := clientset(t, c.Config())
+	dns, controller := account(client, system, "clusterset-dns"), account(client, system, "clusterset-controller")
+	both, member := account(client, system, "clusterset"), account(client, ns, broker.ServiceAccount)
+	eventually(t, "RBAC", func(ctx context.Context) error {
+		for _, a := range []asker{dns, controller, both, member} {
+			if !a.may(t, "list", "endpointslices.discovery.k8s.io", "", "") {
+				return fmt.Errorf("%s may not list EndpointSlices", a.user)
+			}
+		}
+		return nil
+	})
+
+	every := resources(t, client)
+	nobody := account(client, system, "nobody").rights(t, every, "")
+	for _, tt := range []struct {
+		name            string
+		account         asker
+		want, wantInOwn string
+	}{
+		{"DNS server", dns, dnsRights, ""},
+		{"controller", controller, controllerRights, controllerOwnRights},
+		{"both in one", both, controllerRights, controllerOwnRights},
+		{"member on the broker", member, memberRights, ""},
+	} {
+		everywhere := tt.account.rights(t, every, "")
+		got := strings.Join(slices.DeleteFunc(slices.Clone(everywhere), func(s string) bool { return slices.Contains(nobody, s) }), "\n")
+		if want := strings.TrimSpace(tt.want); got != want {
+			t.Errorf("%s may do\n%s\nwant\n%s", tt.name, got, want)
+		}
+		own := tt.account.rights(t, every, system)
+		got = strings.Join(slices.DeleteFunc(own, func(s string) bool { return slices.Contains(everywhere, s) }), "\n")
+		if want := strings.TrimSpace(tt.wantInOwn); got != want {
+			t.Errorf("%s may do in %s\n%s\nwant\n%s", tt.name, system, got, want)
+		}
+	}
+	testNamed(t, dns, controller, both)
+}
+
+// testNamed asks about rights that are bound to a name, and what is next to them.
+func testNamed(t *testing.T, dns, controller, both asker) {
+	const leases, secrets, crds = "leases.coordination.k8s.io", "secrets", "customresourcedefinitions.apiextensions.k8s.io"
+	for _, tt := range []struct {
+		resource, namespace, name, want string
+	}{
+		{leases, system, "clusterset-controller", "get create update patch"},
+		{leases, system, "other", "create"},
+		{leases, "kube-system", "clusterset-controller", ""},
+		{secrets, system, broker.SecretName, "get update patch"},
+		{secrets, system, "other", ""},
+		{secrets, "kube-system", broker.SecretName, ""},
+		{crds, "", "serviceimports.multicluster.x-k8s.io", "get"},
+		{crds, "", "serviceexports.multicluster.x-k8s.io", "get"},
+		{crds, "", "clusterproperties.about.k8s.io", ""},
+		{"serviceaccounts/token", system, "clusterset-controller", ""},
+	} {
+		for _, a := range []asker{controller, both} {
+			if got := a.verbs(t, tt.resource, tt.namespace, tt.name); got != tt.want {
+				t.Errorf("%s may do %q with %s %s/%s, want %q", a.user, got, tt.resource, tt.namespace, tt.name, tt.want)
+			}
+		}
+		if got := dns.verbs(t, tt.resource, tt.namespace, tt.name); got != "" {
+			t.Errorf("%s may do %q with %s %s/%s, want nothing", dns.user, got, tt.resource, tt.namespace, tt.name)
+		}
+	}
+	for name, want := range map[string]string{"kube-system": "get", "default": ""} {
+		if got := dns.verbs(t, "namespaces", "", name); got != want {
+			t.Errorf("the DNS server may do %q with namespace %s, want %q", got, name, want)
+		}
+	}
+}
+
+// Both in one have the rights of the controller, which are more than those of the DNS server.
+func TestAllInOneRights(t *testing.T) {
+	got := bytes.ReplaceAll(rules(deploy.AllInOneRBAC), []byte("name: clusterset\n"), []byte("name: clusterset-controller\n"))
+	if want := rules(deploy.ControllerRBAC); !bytes.Equal(got, want) {
+		t.Errorf("all-in-one/rbac.yaml:\n%s\nwant as in controller/rbac.yaml:\n%s", got, want)
+	}
+}
+
+// rules is a manifest without its first line, which says what it is for.
+func rules(manifest []byte) []byte {
+	_, rest, _ := bytes.Cut(manifest, []byte("\n"))
+	return rest
+}
+
+// An asker asks the API server what one service account may do.
+type asker struct {
+	client          kubernetes.Interface
+	namespace, user string
+}
+
+func account(client kubernetes.Interface, namespace, name string) asker {
+	return asker{client, namespace, "system:serviceaccount:" + namespace + ":" + name}
+}
+
+// may asks about one request. A resource is written "pods/log" or "leases.coordination.k8s.io".
+func (a asker) may(t *testing.T, verb, resource, namespace, name string) bool {
+	t.Helper()
+	path, group, _ := strings.Cut(resource, ".")
+	kind, sub, _ := strings.Cut(path, "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:   a.user,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: kind, Subresource: sub, Namespace: namespace, Name: name,
+		},
+	}}
+	answer, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Allowed
+}
+
+// verbs returns what may be done, with blanks between.
+func (a asker) verbs(t *testing.T, resource, namespace, name string) string {
+	t.Helper()
+	var allowed []string
+	for _, verb := range verbs {
+		if a.may(t, verb, resource, namespace, name) {
+			allowed = append(allowed, verb)
+		}
+	}
+	return strings.Join(allowed, " ")
+}
+
+// rights returns a line for each resource with which something may be done, whatever its name.
+func (a asker) rights(t *testing.T, resources []string, namespace string) []string {
+	t.Helper()
+	var lines []string
+	for _, r := range resources {
+		if allowed := a.verbs(t, r, namespace, ""); allowed != "" {
+			lines = append(lines, r+": "+allowed)
+		}
+	}
+	return lines
+}
+
+// resources returns all that the API server has, sorted.
+func resources(t *testing.T, client kubernetes.Interface) []string {
+	t.Helper()
+	_, lists, err := client.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	var all []string
+	for _, list := range lists {
+		group, _, grouped := strings.Cut(list.GroupVersion, "/")
+		for i := range list.APIResources {
+			name := list.APIResources[i].Name
+			if grouped {
+				name += "." + group
+			}
+			if !seen[name] {
+				seen[name] = true
+				all = append(all, name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
