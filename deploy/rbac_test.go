@@ -117,7 +117,8 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 		{secrets, "kube-system", broker.SecretName, ""},
 		{crds, "", "serviceimports.multicluster.x-k8s.io", "get"},
 		{crds, "", "serviceexports.multicluster.x-k8s.io", "get"},
-		{crds, "", "clusterproperties.about.k8s.io", ""},
+		{crds, "", "clusterproperties.about.k8s.io", "get"},
+		{crds, "", "exportedservices.broker.clusterset-dns.io", ""},
 		{"serviceaccounts/token", system, "clusterset-controller", ""},
 	} {
 		for _, a := range []asker{controller, both} {
