@@ -1,0 +1,611 @@
+package broker_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	api "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+var (
+	db  = types.NamespacedName{Namespace: "shop", Name: "db"}
+	web = types.NamespacedName{Namespace: "shop", Name: "web"}
+)
+
+// An admin writes to a broker whatever it likes.
+type admin struct {
+	*testing.T
+	cp *controlplane.ControlPlane
+	c  *kube.Client
+}
+
+func newAdmin(t *testing.T, crds ...[]byte) admin {
+	t.Helper()
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: append([][]byte{}, crds...)})
+	c, err := kube.New(cp.Config())
+	must(t, err)
+	t.Cleanup(c.Close)
+	return admin{t, cp, c}
+}
+
+func (a admin) apply(objects ...kube.Object) {
+	a.Helper()
+	for _, o := range objects {
+		must(a.T, a.c.Apply(a.Context(), o, "admin"))
+	}
+}
+
+func (a admin) delete(o kube.Object) {
+	a.Helper()
+	must(a.T, a.cp.Delete(a.Context(), o.(runtime.Object)))
+}
+
+func namespaceOf(id string) string { return api.NamespaceName("clusterset", id) }
+
+func namespace(id string) *corev1.Namespace {
+	return &corev1.Namespace{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(id), Labels: map[string]string{
+			api.LabelClusterID: id, api.LabelManagedBy: api.ManagedBy,
+		}},
+	}
+}
+
+func member(id string) *v1alpha1.Member {
+	return &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: v1alpha1.MemberSpec{
+		KubeSystemUID: "11111111-2222-3333-4444-555555555555", Namespace: namespaceOf(id), PodCIDRs: []string{"10.0.0.0/8"},
+	}}
+}
+
+func (a admin) join(ids ...string) {
+	a.Helper()
+	for _, id := range ids {
+		a.apply(namespace(id), member(id))
+	}
+}
+
+func labels(id string, svc types.NamespacedName) map[string]string {
+	return map[string]string{
+		mcsv1beta1.LabelServiceName: svc.Name, mcsv1beta1.LabelSourceCluster: id, api.LabelSourceNamespace: svc.Namespace,
+	}
+}
+
+func record(id string, svc types.NamespacedName) *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: svc.Name + "." + svc.Namespace, Labels: labels(id, svc)},
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP,
+			Ports:      []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, ExportCreated: metav1.Unix(1_700_000_000, 0),
+		},
+	}
+}
+
+func slice(id string, svc types.NamespacedName, source string) *discoveryv1.EndpointSlice {
+	l := labels(id, svc)
+	l[discoveryv1.LabelManagedBy] = api.ManagedBy
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.SliceName(svc.Namespace, svc.Name, source), Labels: l},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
+	}
+}
+
+func lease(id string, at time.Time) *coordinationv1.Lease {
+	renewed := metav1.NewMicroTime(at)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.HeartbeatName, Labels: map[string]string{api.LabelManagedBy: api.ManagedBy}},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+	}
+}
+
+// A link is a running Broker of member east, with what it told.
+type link struct {
+	*testing.T
+	*broker.Broker
+	stop func()
+
+	mu         sync.Mutex
+	changed    map[types.NamespacedName]int
+	everything int
+	beats      map[string]int
+	refused    []merge.Refusal
+}
+
+// running counts links: only when the first and the last of them is over, no goroutine may be left.
+var running atomic.Int32
+
+func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link {
+	t.Helper()
+	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
+	l := &link{T: t, changed: make(map[types.NamespacedName]int), beats: make(map[string]int)}
+	c := broker.Config{
+		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logger{t},
+		Interval: 200 * time.Millisecond, Silence: 10 * time.Second,
+		Changed:    func(svc types.NamespacedName, _ bool) { l.note(func() { l.changed[svc]++ }) },
+		Everything: func() { l.note(func() { l.everything++ }) },
+		Heartbeat:  func(id string) { l.note(func() { l.beats[id]++ }) },
+		Refused:    func(r merge.Refusal) { l.note(func() { l.refused = append(l.refused, r) }) },
+	}
+	for _, s := range set {
+		s(&c)
+	}
+	b, err := broker.New(c)
+	must(t, err)
+	l.Broker = b
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		b.Close()
+		if last := running.Add(-1) == 0; !last || !sole {
+			return
+		}
+		noGoroutine(t, before)
+	})
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *link) note(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+func (l *link) count(f func() int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return f()
+}
+
+func (l *link) awaitState(want broker.Standing) broker.State {
+	l.Helper()
+	eventually(l.T, want.String(), func() bool { return l.State().Standing == want })
+	return l.State()
+}
+
+func (l *link) awaitRecords(svc types.NamespacedName, clusters ...string) {
+	l.Helper()
+	eventually(l.T, fmt.Sprintf("records of %s from %v", svc, clusters), func() bool {
+		var got []string
+		for _, r := range l.Records(svc) {
+			got = append(got, r.Cluster)
+		}
+		return slices.Equal(got, clusters)
+	})
+}
+
+type logger struct{ t *testing.T }
+
+func (l logger) Infof(format string, args ...any)    { l.t.Logf("I "+format, args...) }
+func (l logger) Warningf(format string, args ...any) { l.t.Logf("W "+format, args...) }
+func (l logger) Errorf(format string, args ...any)   { l.t.Logf("E "+format, args...) }
+
+func TestBroker(t *testing.T) {
+	a := newAdmin(t, crd.ExportedServices, crd.Members)
+	a.join("east", "west")
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, admin)
+	}{
+		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"hostile", testHostile},
+		{"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
+		{"lost", testLost}, {"restored", testRestored}, {"standing", testStanding},
+	} {
+		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, admin{t, a.cp, a.c}) }) {
+			return
+		}
+	}
+}
+
+func testRead(t *testing.T, a admin) {
+	a.apply(record("east", db), record("west", db), slice("west", db, "db-1"), slice("west", db, "db-2"), slice("west", web, "web-1"))
+	l := connect(t, a.cp.Config())
+	eventually(t, "synced", func() bool { return l.Synced() && l.State().Link })
+	if s := l.State(); s.Standing != broker.Admitted || s.Detail != "" || l.Waiting() != "" {
+		t.Errorf("state = %+v, waiting for %q, want admitted", s, l.Waiting())
+	}
+	l.awaitRecords(db, "east", "west")
+	stored, got := &v1alpha1.ExportedService{}, l.Records(db)[1]
+	must(t, a.c.Get(t.Context(), stored, namespaceOf("west"), "db.shop"))
+	ns := &corev1.Namespace{}
+	must(t, a.c.Get(t.Context(), ns, "", namespaceOf("west")))
+	want := merge.Record{Cluster: "west", Admitted: ns.CreationTimestamp, Created: stored.CreationTimestamp, Spec: stored.Spec}
+	if !got.Admitted.Equal(&want.Admitted) || !got.Created.Equal(&want.Created) || !reflect.DeepEqual(got.Spec.Ports, want.Spec.Ports) {
+		t.Errorf("record = %+v, want %+v", got, want)
+	}
+	if got := l.Slices(db, "west"); len(got) != 2 || got[0].Name > got[1].Name || len(got[0].ManagedFields) > 0 {
+		t.Errorf("slices = %v, want two, sorted and without managed fields", got)
+	}
+	if got := l.Slices(db, "east"); len(got) != 0 {
+		t.Errorf("slices of east = %v, want none", got)
+	}
+	if got := l.Services(); !slices.Equal(got, []types.NamespacedName{db, web}) {
+		t.Errorf("services = %v, want db and web", got)
+	}
+	if got := l.Members(); len(got) != 2 || got[0].Name != "east" || got[1].Name != "west" {
+		t.Errorf("members = %v, want east and west", got)
+	}
+	before := l.count(func() int { return l.changed[web] })
+	must(t, a.c.Delete(t.Context(), slice("west", web, "web-1")))
+	eventually(t, "a change of web", func() bool { return l.count(func() int { return l.changed[web] }) > before })
+	eventually(t, "web gone", func() bool { return slices.Equal(l.Services(), []types.NamespacedName{db}) })
+	if n := l.count(func() int { return len(l.refused) }); n > 0 {
+		t.Errorf("refused %v, want nothing", l.refused)
+	}
+}
+
+func testWrite(t *testing.T, a admin) {
+	l := connect(t, a.cp.Config())
+	eventually(t, "synced", l.Synced)
+	l.awaitRecords(db, "east", "west")
+	kept := l.Records(db)[1].Spec
+	copied := *kept.DeepCopy()
+
+	// A write counts before its watch event, wherever the object said it was.
+	r := record("west", web)
+	must(t, l.ApplyRecord(t.Context(), r))
+	if r.UID != "" || r.Namespace != namespaceOf("west") {
+		t.Error("ApplyRecord changed its argument")
+	}
+	s := slice("west", web, "web-1")
+	must(t, l.ApplySlice(t.Context(), s))
+	own, ownSlices := l.Own(web)
+	if own == nil || own.Namespace != namespaceOf("east") || own.UID == "" || len(ownSlices) != 1 || ownSlices[0].Namespace != namespaceOf("east") {
+		t.Fatalf("own = %v and %v right after the write, want a record and a slice", own, ownSlices)
+	}
+	if got := l.OwnServices(); !slices.Equal(got, []types.NamespacedName{db, web}) {
+		t.Errorf("own services = %v, want db and web", got)
+	}
+	other := own.DeepCopy()
+	other.UID = "00000000-0000-0000-0000-000000000000"
+	if err := l.DeleteRecord(t.Context(), other); !apierrors.IsConflict(err) {
+		t.Errorf("delete with another UID: %v, want a conflict", err)
+	}
+	stale := record("east", web)
+	stale.UID, stale.ResourceVersion = own.UID, own.ResourceVersion
+	stale.Spec.Type = v1alpha1.Headless
+	must(t, l.ApplyRecord(t.Context(), stale))
+	if err := l.ApplyRecord(t.Context(), stale); !apierrors.IsConflict(err) {
+		t.Errorf("apply of an old version: %v, want a conflict", err)
+	}
+	must(t, l.DeleteSlice(t.Context(), ownSlices[0]))
+	must(t, l.DeleteRecord(t.Context(), own))
+	if own, ownSlices := l.Own(web); own != nil || len(ownSlices) > 0 {
+		t.Errorf("own = %v and %v right after they were deleted, want none", own, ownSlices)
+	}
+	eventually(t, "web gone", func() bool { return !slices.Contains(l.Services(), web) })
+
+	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
+	eventually(t, "the status", func() bool { return l.Members()[0].Status.Version == "1.2.3" })
+	version := l.Members()[0].ResourceVersion
+	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
+	m := &v1alpha1.Member{}
+	must(t, a.c.Get(t.Context(), m, "", "east"))
+	if m.ResourceVersion != version || len(m.Spec.PodCIDRs) != 1 {
+		t.Errorf("member = %+v, want that an equal status is not written and the spec stays", m)
+	}
+	a.apply(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf("east"), Name: api.ServiceAccount}})
+	token, expires, err := l.Token(t.Context(), time.Hour)
+	if err != nil || token == "" || time.Until(expires) < 30*time.Minute {
+		t.Errorf("token of %d octets until %s, %v, want one for an hour", len(token), expires, err)
+	}
+	if !reflect.DeepEqual(kept, copied) {
+		t.Error("an object of the informer was changed")
+	}
+}
+
+// Section 8: what counts is when a Lease was seen to change, not what it says.
+func testHeartbeats(t *testing.T, a admin) {
+	l := connect(t, a.cp.Config())
+	eventually(t, "synced", l.Synced)
+	if got := l.Heartbeats(); len(got) != 2 || !got["west"].IsZero() {
+		t.Errorf("heartbeats = %v, want two that are zero", got)
+	}
+	a.apply(lease("west", time.Now().Add(-time.Hour)))
+	eventually(t, "a heartbeat", func() bool { return l.count(func() int { return l.beats["west"] }) == 1 })
+	first := l.Heartbeats()["west"]
+	if time.Since(first) > 10*time.Minute {
+		t.Errorf("heartbeat at %s, want it by the clock here", first)
+	}
+	same := lease("west", time.Now())
+	must(t, a.c.Get(t.Context(), same, same.Namespace, same.Name))
+	same.Annotations = map[string]string{"a": "1"}
+	must(t, a.c.Update(t.Context(), same)) // no heartbeat
+	a.apply(lease("west", time.Now().Add(time.Hour)))
+	eventually(t, "another heartbeat", func() bool { return l.Heartbeats()["west"].After(first) })
+	must(t, l.Renew(t.Context()))
+	must(t, l.Renew(t.Context()))
+	eventually(t, "our own", func() bool { return l.count(func() int { return l.beats["east"] }) > 0 })
+	if n := l.count(func() int { return l.beats["west"] }); n != 2 {
+		t.Errorf("%d heartbeats of west, want 2", n)
+	}
+	must(t, l.DeleteHeartbeat(t.Context()))
+	eventually(t, "no Lease of ours", func() bool { return l.Heartbeats()["east"].IsZero() })
+}
+
+// Section 9: what a hostile member writes counts for nothing, is told once, and costs nobody else anything.
+func testHostile(t *testing.T, a admin) {
+	spoofed := record("west", types.NamespacedName{Namespace: "shop", Name: "spoofed"})
+	spoofed.Labels[mcsv1beta1.LabelSourceCluster] = "east"
+	misnamed := slice("west", db, "x")
+	misnamed.Name = "db.shop.nothex"
+	elsewhere := slice("west", db, "y")
+	elsewhere.Name = api.SliceName("bank", "pay", "y")
+	nameless := slice("west", db, "z")
+	nameless.Labels[mcsv1beta1.LabelServiceName], nameless.Name = "A", "nameless"
+	stranger := namespace("stranger")
+	strange := record("stranger", db)
+	unlabelled := namespace("unlabelled")
+	unlabelled.Labels = nil
+	hidden := record("unlabelled", db)
+	a.apply(stranger, unlabelled, spoofed, misnamed, elsewhere, nameless, strange, hidden, slice("stranger", db, "s"))
+	for i := range 50 {
+		ns := namespace(fmt.Sprint("n", i))
+		ns.Labels[api.LabelClusterID] = "east" // one id, many places
+		a.apply(ns)
+	}
+	l := connect(t, a.cp.Config())
+	eventually(t, "synced", l.Synced)
+	l.awaitRecords(db, "east", "west")
+	l.awaitRecords(types.NamespacedName{Namespace: "shop", Name: "spoofed"})
+	if got := l.Slices(db, "west"); len(got) != 2 {
+		t.Errorf("%d slices of west, want the 2 that fit", len(got))
+	}
+	if got := l.Slices(db, "stranger"); len(got) != 0 {
+		t.Errorf("slices of a stranger = %v, want none", got)
+	}
+	_ = l.Slices(types.NamespacedName{Namespace: "bank", Name: "pay"}, "west")
+	if got := l.Members(); len(got) != 2 {
+		t.Errorf("members = %v, want east and west", got)
+	}
+	want := []string{
+		"/db.shop cluster_id", "/db.shop cluster_id", "west/spoofed.shop name", "west/db.shop.nothex name",
+		"west/" + elsewhere.Name + " name", "west/nameless name", "/" + slice("stranger", db, "s").Name + " cluster_id",
+	}
+	slices.Sort(want)
+	got := func() (list []string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, r := range l.refused {
+			list = append(list, fmt.Sprintf("%s/%s %s", r.Cluster, r.Object, r.Reason))
+			if r.Detail == "" || len(r.Detail) > 400 {
+				t.Errorf("detail %q", r.Detail)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	eventually(t, "all told of", func() bool { return len(got()) >= len(want) })
+	l.Records(db)
+	if got := got(); !slices.Equal(got, want) {
+		t.Errorf("refused %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
+	}
+	// A Member makes a stranger's records count, for everybody at once.
+	before := l.count(func() int { return l.everything })
+	a.apply(member("stranger"))
+	l.awaitRecords(db, "east", "stranger", "west")
+	if l.count(func() int { return l.everything }) == before {
+		t.Error("nobody was told of a new member")
+	}
+	// One that names another's namespace does not.
+	thief := member("thief")
+	thief.Spec.Namespace = namespaceOf("west")
+	a.apply(thief)
+	eventually(t, "the thief is known", func() bool { return l.count(func() int { return l.everything }) > before+1 })
+	l.awaitRecords(db, "east", "stranger", "west")
+	if got := l.Members(); len(got) != 3 {
+		t.Errorf("members = %v, want three", got)
+	}
+	must(t, a.c.Delete(t.Context(), thief))
+	must(t, a.c.Delete(t.Context(), member("stranger")))
+	l.awaitRecords(db, "east", "west")
+	for _, o := range []kube.Object{spoofed, misnamed, elsewhere, nameless} {
+		must(t, a.c.Delete(t.Context(), o))
+	}
+}
+
+func testVIPs(t *testing.T, a admin) {
+	at := metav1.Unix(1_700_000_000, 0)
+	vip := func(ip string) *v1alpha1.VIP {
+		return &v1alpha1.VIP{Wanted: true, IPs: []string{ip}, AllocatedBy: "west", At: &at}
+	}
+	mine, copied, other := record("west", db), record("east", db), record("east", web)
+	mine.Spec.VIP, copied.Spec.VIP, other.Spec.VIP = vip("243.0.0.1"), vip("243.0.0.1"), vip("243.0.0.1")
+	unseen := record("stranger", web)
+	unseen.Spec.VIP = vip("243.0.0.2")
+	a.apply(mine, copied, other, unseen)
+	l := connect(t, a.cp.Config())
+	eventually(t, "synced", l.Synced)
+	var got []string
+	for _, c := range l.Claims(db) {
+		got = append(got, c.Cluster+" "+c.Service.Name)
+	}
+	if want := []string{"east db", "west db", "east web"}; !slices.Equal(got, want) {
+		t.Errorf("claims = %v, want %v", got, want)
+	}
+	vips := l.VIPs()
+	if claims := vips[netip.MustParseAddr("243.0.0.1")]; len(vips) != 1 || len(claims) != 3 {
+		t.Errorf("VIPs = %v, want one with three claims", vips)
+	}
+	must(t, a.c.Delete(t.Context(), other))
+}
+
+func testView(t *testing.T, a admin) {
+	l := connect(t, a.cp.Config())
+	imp := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		},
+		Status: mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "east"}}},
+	}
+	must(t, l.ApplyImport(t.Context(), imp)) // without the CRD nothing happens
+	must(t, a.cp.InstallCRDs(t.Context(), mcscrd.ServiceImportCRD))
+	must(t, l.ApplyImport(t.Context(), imp))
+	views, err := l.OwnImports(t.Context())
+	must(t, err)
+	if v := views[db]; len(views) != 1 || v == nil || v.Namespace != namespaceOf("east") || v.Name != "db.shop" || len(v.Status.Clusters) != 1 {
+		t.Errorf("views = %v, want one of db with its status", views)
+	}
+	must(t, l.DeleteImport(t.Context(), views[db]))
+	must(t, l.DeleteImport(t.Context(), imp))
+	if views, err = l.OwnImports(t.Context()); err != nil || len(views) != 0 {
+		t.Errorf("views = %v, %v, want none", views, err)
+	}
+}
+
+// Section 7: who is expelled knows it from the broker itself.
+func testExpelled(t *testing.T, a admin) {
+	l := connect(t, a.cp.Config(), func(c *broker.Config) { c.ClusterID, c.Namespace = "north", namespaceOf("north") })
+	l.awaitState(broker.Expelled)
+	before := l.count(func() int { return l.everything })
+	a.join("north")
+	l.awaitState(broker.Admitted)
+	eventually(t, "a change for everybody", func() bool { return l.count(func() int { return l.everything }) > before })
+	must(t, a.c.Delete(t.Context(), member("north")))
+	a.delete(namespace("north"))
+	if s := l.awaitState(broker.Expelled); !strings.Contains(s.Detail, namespaceOf("north")) {
+		t.Errorf("detail = %q, want the namespace that is gone", s.Detail)
+	}
+}
+
+func testLost(t *testing.T, a admin) {
+	l := connect(t, a.cp.Config())
+	eventually(t, "a link", func() bool { return l.State().Link })
+	a.cp.KillAPIServer()
+	eventually(t, "no link", func() bool { return !l.State().Link })
+	if s := l.State(); s.Standing != broker.Admitted || s.Detail == "" || len(l.Records(db)) != 2 {
+		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
+	}
+	if err := l.Renew(t.Context()); err == nil {
+		t.Error("renewed on a broker that is away")
+	}
+	absent := connect(t, a.cp.Config()) // down at start
+	eventually(t, "a reason", func() bool { return strings.Contains(absent.Waiting(), "refused") })
+	if absent.Synced() || absent.State().Link || absent.State().Standing != broker.Unknown {
+		t.Errorf("state = %+v of a broker that was never reached", absent.State())
+	}
+	must(t, a.cp.StartAPIServer(t.Context()))
+	for _, l := range []*link{l, absent} {
+		eventually(t, "a link", func() bool { return l.State().Link && l.Synced() })
+		l.awaitRecords(db, "east", "west")
+	}
+	cfg := a.cp.Config()
+	cfg.BearerToken = "revoked"
+	revoked := connect(t, cfg)
+	eventually(t, "refused", func() bool { return revoked.State().Credential })
+	if s := revoked.State(); s.Link || !strings.HasPrefix(s.Detail, "credential") || revoked.Waiting() == "" {
+		t.Errorf("state = %+v, want a refused credential", s)
+	}
+	// It ends though the broker does not answer.
+	must(t, a.cp.Freeze())
+	eventually(t, "no link", func() bool { return !l.State().Link })
+	absent.stop()
+	must(t, a.cp.Thaw())
+	eventually(t, "a link", func() bool { return l.State().Link })
+}
+
+// Section 8: what this member wrote since is forgotten with the broker's.
+func testRestored(t *testing.T, a admin) {
+	saved, err := a.cp.SaveEtcd(t.Context())
+	must(t, err)
+	l := connect(t, a.cp.Config())
+	eventually(t, "synced", l.Synced)
+	for i := range 20 {
+		must(t, l.ApplyRecord(t.Context(), record("east", types.NamespacedName{Namespace: "late", Name: fmt.Sprint("x", i)})))
+	}
+	if n := len(l.OwnServices()); n != 21 {
+		t.Errorf("%d own services, want 21", n)
+	}
+	must(t, a.cp.RestoreEtcd(t.Context(), saved))
+	eventually(t, "the restored state", func() bool { return slices.Equal(l.OwnServices(), []types.NamespacedName{db}) })
+	must(t, l.ApplyRecord(t.Context(), record("east", web)))
+	eventually(t, "the new one", func() bool { return slices.Equal(l.OwnServices(), []types.NamespacedName{db, web}) })
+	l.awaitRecords(web, "east")
+}
+
+func testStanding(t *testing.T, a admin) {
+	wrong := connect(t, a.cp.Config(), func(c *broker.Config) { c.UID = "another" })
+	if s := wrong.awaitState(broker.Replaced); s.Link || wrong.Synced() {
+		t.Errorf("state = %+v of another cluster", s)
+	}
+	l := connect(t, a.cp.Config())
+	l.awaitState(broker.Admitted)
+	for _, id := range []string{"west", "east"} {
+		must(t, a.c.Delete(t.Context(), member(id)))
+	}
+	for i := range 50 {
+		a.delete(namespace(fmt.Sprint("n", i)))
+	}
+	a.delete(namespace("east"))
+	l.awaitState(broker.Empty)
+	must(t, a.cp.DeleteCRDs(t.Context(), crd.ExportedServices))
+	fresh := connect(t, a.cp.Config())
+	fresh.awaitState(broker.NoCRDs)
+	if fresh.Synced() || !strings.Contains(fresh.Waiting(), "ExportedService") {
+		t.Errorf("waiting for %q, want ExportedService", fresh.Waiting())
+	}
+}
+
+// noGoroutine fails the test if goroutines are left that before does not have. A control plane that was started again has
+// new ones: it waits for its processes, and an admin's client connects anew.
+func noGoroutine(t *testing.T, before goleak.Option) {
+	t.Helper()
+	var left error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		left = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/controlplane.start.func1"),
+			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
+		if left == nil {
+			return
+		}
+	}
+	t.Error(left)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

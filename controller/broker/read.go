@@ -1,0 +1,174 @@
+package broker
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// Records returns the export records of a service that count, this member's own included, sorted by cluster.
+func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
+	var records []merge.Record
+	for _, r := range indexed[*v1alpha1.ExportedService](b.records, byService, recordOf(svc)) {
+		if record, ok := b.judgeRecord(r); ok {
+			records = append(records, record)
+		}
+	}
+	slices.SortFunc(records, func(a, b merge.Record) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return records
+}
+
+// Slices returns the slices of a service that a member exports and whose names and labels agree with their place, sorted by
+// name. What they hold is not checked.
+func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
+	var found []*discoveryv1.EndpointSlice
+	for _, s := range indexed[*discoveryv1.EndpointSlice](b.slices, byService, recordOf(svc)) {
+		if id, ok := b.judgeSlice(s); ok && id == cluster {
+			found = append(found, s)
+		}
+	}
+	slices.SortFunc(found, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return found
+}
+
+// Services returns every service that an export record or a slice has the name of, sorted. Whether any of them counts is
+// not said.
+func (b *Broker) Services() []types.NamespacedName {
+	var services []types.NamespacedName
+	for _, informer := range []cache.SharedIndexInformer{b.records, b.slices} {
+		for _, record := range informer.GetIndexer().ListIndexFuncValues(byService) {
+			// An index keeps values that no object has any longer.
+			if svc, ok := serviceOf(record); ok && has(informer, byService, record) {
+				services = append(services, svc)
+			}
+		}
+	}
+	return sorted(services)
+}
+
+// Own returns what this member has on the broker for a service, as it is stored there, its own writes included: nil if there
+// is no record; slices sorted by name.
+func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
+	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
+	found := slices.DeleteFunc(b.ownSlices.ByIndex(byService, recordOf(svc)), func(s *discoveryv1.EndpointSlice) bool {
+		return s.Namespace != b.cfg.Namespace
+	})
+	return record, found
+}
+
+// OwnServices returns every service of which this member has a record or a slice on the broker, sorted.
+func (b *Broker) OwnServices() []types.NamespacedName {
+	var services []types.NamespacedName
+	for _, r := range b.ownRecords.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
+		if svc, ok := serviceOf(r.Name); ok {
+			services = append(services, svc)
+		}
+	}
+	for _, s := range b.ownSlices.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
+		if record, _ := sliceService(s); len(record) > 0 {
+			svc, _ := serviceOf(record[0])
+			services = append(services, svc)
+		}
+	}
+	return sorted(services)
+}
+
+// Members returns the members whose broker namespace exists and has their id, sorted by id.
+func (b *Broker) Members() []v1alpha1.Member {
+	var members []v1alpha1.Member
+	for _, item := range b.members.GetStore().List() {
+		m := item.(*v1alpha1.Member)
+		if id, _, err := b.admitted(m.Spec.Namespace); err == nil && id == m.Name {
+			members = append(members, *m)
+		}
+	}
+	slices.SortFunc(members, func(a, b v1alpha1.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return members
+}
+
+// Claims returns what records that count say about the VIP of a service, and what those of other services say about the same
+// addresses.
+func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {
+	claims := b.claims(indexed[*v1alpha1.ExportedService](b.records, byService, recordOf(svc)))
+	seen := make(map[string]bool)
+	for _, own := range slices.Clone(claims) {
+		for _, ip := range own.VIP.IPs {
+			if seen[ip] {
+				continue
+			}
+			seen[ip] = true
+			for _, other := range b.claims(indexed[*v1alpha1.ExportedService](b.records, byAddress, ip)) {
+				if other.Service != svc {
+					claims = append(claims, other)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(claims, func(a, b merge.Claim) int {
+		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), cmp.Compare(a.Cluster, b.Cluster))
+	})
+	return slices.CompactFunc(claims, func(a, b merge.Claim) bool { return a.Service == b.Service && a.Cluster == b.Cluster })
+}
+
+// VIPs returns every address that some record which counts names as its VIP, with all that name it.
+func (b *Broker) VIPs() map[netip.Addr][]merge.Claim {
+	vips := make(map[netip.Addr][]merge.Claim)
+	for _, ip := range b.records.GetIndexer().ListIndexFuncValues(byAddress) {
+		claims := b.claims(indexed[*v1alpha1.ExportedService](b.records, byAddress, ip))
+		if addr, err := netip.ParseAddr(ip); err == nil && len(claims) > 0 {
+			vips[addr] = claims
+		}
+	}
+	return vips
+}
+
+// claims returns what records say about VIPs, as far as they count and name one.
+func (b *Broker) claims(records []*v1alpha1.ExportedService) []merge.Claim {
+	var claims []merge.Claim
+	for _, r := range records {
+		if r.Spec.VIP == nil || len(r.Spec.VIP.IPs) == 0 {
+			continue
+		}
+		record, ok := b.judgeRecord(r)
+		if !ok {
+			continue
+		}
+		claims = append(claims, merge.Claim{
+			Service: types.NamespacedName{Namespace: r.Spec.Namespace, Name: r.Spec.Name},
+			Cluster: record.Cluster, Admitted: record.Admitted, Created: record.Created, VIP: *r.Spec.VIP,
+		})
+	}
+	return claims
+}
+
+// indexed returns the objects that an index has under value.
+func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
+	items, err := informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		panic("broker: " + err.Error())
+	}
+	objects := make([]T, len(items))
+	for i, item := range items {
+		objects[i] = item.(T)
+	}
+	return objects
+}
+
+func has(informer cache.SharedIndexInformer, index, value string) bool {
+	keys, err := informer.GetIndexer().IndexKeys(index, value)
+	return err == nil && len(keys) > 0
+}
+
+func sorted(services []types.NamespacedName) []types.NamespacedName {
+	slices.SortFunc(services, func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(services)
+}

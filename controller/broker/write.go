@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// ApplyRecord makes r the export record of its service, in the namespace of this member, under the name that fits. A UID or a
+// resource version in r is a condition.
+func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
+	r = r.DeepCopy()
+	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
+	if err := b.client.Apply(ctx, r, FieldManager); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.ownRecords.Wrote(r)
+	return nil
+}
+
+// DeleteRecord removes the export record with the name of r from the namespace of this member, if it has the UID of r.
+func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
+	r = r.DeepCopy()
+	r.Namespace = b.cfg.Namespace
+	if err := b.client.Delete(ctx, r); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.ownRecords.Deleted(r)
+	return nil
+}
+
+// ApplySlice makes s a slice in the namespace of this member. A UID or a resource version in s is a condition.
+func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
+	s = s.DeepCopy()
+	s.Namespace = b.cfg.Namespace
+	if err := b.client.Apply(ctx, s, FieldManager); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.ownSlices.Wrote(s)
+	return nil
+}
+
+// DeleteSlice removes the slice with the name of s from the namespace of this member, if it has the UID of s.
+func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
+	s = s.DeepCopy()
+	s.Namespace = b.cfg.Namespace
+	if err := b.client.Delete(ctx, s); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.ownSlices.Deleted(s)
+	return nil
+}
+
+// Renew renews the heartbeat of this member.
+func (b *Broker) Renew(ctx context.Context) error {
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
+			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.cfg.ClusterID, RenewTime: &now},
+	}
+	if err := b.client.Apply(ctx, lease, FieldManager); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.heartbeats.renewed(b.cfg.Namespace, now)
+	return nil
+}
+
+// DeleteHeartbeat removes the heartbeat of this member, when it leaves.
+func (b *Broker) DeleteHeartbeat(ctx context.Context) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: b.cfg.Namespace, Name: broker.HeartbeatName}}
+	if err := b.client.Delete(ctx, lease); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.heartbeats.withdrawn()
+	return nil
+}
+
+// SetStatus writes the status of this member, if it differs from the one that is known.
+func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) error {
+	item, ok, _ := b.members.GetStore().GetByKey(b.cfg.ClusterID)
+	if !ok {
+		return fmt.Errorf("broker: Member %s: not there", b.cfg.ClusterID)
+	}
+	if item.(*v1alpha1.Member).Status == status {
+		return nil
+	}
+	m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: b.cfg.ClusterID}, Status: status}
+	if err := b.client.Apply(ctx, m, FieldManager, "status"); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	return nil
+}
+
+// Token returns a new token of this member's service account, which is valid until expires: for ttl, or as long as the
+// broker grants.
+func (b *Broker) Token(ctx context.Context, ttl time.Duration) (token string, expires time.Time, err error) {
+	token, expires, err = b.client.Token(ctx, b.cfg.Namespace, broker.ServiceAccount, ttl)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("broker: %w", err)
+	}
+	return token, expires, nil
+}
+
+// ApplyImport publishes, for people to read, what a service of the clusterset looks like ("aggregate_view"): imp as it is in
+// an importing cluster, under the name that its export record has. A broker without ServiceImports is told of once.
+func (b *Broker) ApplyImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
+	imp = b.published(imp)
+	status := imp.DeepCopy()
+	err := b.client.Apply(ctx, imp, FieldManager)
+	if err == nil {
+		err = b.client.Apply(ctx, status, FieldManager, "status")
+	}
+	return b.imports(err)
+}
+
+// DeleteImport removes what ApplyImport published for the service of imp.
+func (b *Broker) DeleteImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
+	return b.imports(b.client.Delete(ctx, b.published(imp)))
+}
+
+// OwnImports returns the services for which this member has published an import, with that import, read anew.
+func (b *Broker) OwnImports(ctx context.Context) (map[types.NamespacedName]*mcsv1beta1.ServiceImport, error) {
+	list := &mcsv1beta1.ServiceImportList{}
+	selector := broker.LabelManagedBy + "=" + broker.ManagedBy
+	err := b.imports(b.client.List(ctx, &mcsv1beta1.ServiceImport{}, list, b.cfg.Namespace, selector))
+	if err != nil {
+		return nil, err
+	}
+	published := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport)
+	for i := range list.Items {
+		if svc, ok := serviceOf(list.Items[i].Name); ok {
+			published[svc] = &list.Items[i]
+		}
+	}
+	return published, nil
+}
+
+// published returns an import as it is on the broker.
+func (b *Broker) published(imp *mcsv1beta1.ServiceImport) *mcsv1beta1.ServiceImport {
+	p := imp.DeepCopy()
+	if imp.Namespace != b.cfg.Namespace {
+		p.Name = broker.RecordName(imp.Namespace, imp.Name)
+		p.UID, p.ResourceVersion, p.OwnerReferences = "", "", nil
+	}
+	p.Namespace = b.cfg.Namespace
+	if p.Labels == nil {
+		p.Labels = make(map[string]string)
+	}
+	p.Labels[broker.LabelManagedBy] = broker.ManagedBy
+	return p
+}
+
+// imports passes over that a broker has no ServiceImports.
+func (b *Broker) imports(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		b.noImports.Do(func() {
+			if b.cfg.Log != nil {
+				b.cfg.Log.Warningf("broker: ServiceImport is not installed there: aggregate_view has no effect")
+			}
+		})
+		return nil
+	}
+	return fmt.Errorf("broker: %w", err)
+}
