@@ -37,10 +37,11 @@ demo: ## start a real API server and our CoreDNS, and ask questions with dig; Ct
 	@exec bin/demo
 
 .PHONY: test
-test: control-plane ## run all tests, under the race detector
+test: control-plane further-binaries ## run all tests, under the race detector
 	$(call need,dig,bind9-dnsutils)
 	$(call need,nsd,nsd)
 	$(call need,gcc,gcc)
+	$(call need,promtool,prometheus)
 	@go build -o bin/summary ./test/summary
 	@echo "building and running the tests"
 	@go test -json -race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) $(PACKAGES) | bin/summary
@@ -53,9 +54,20 @@ test-image: ## build and start what the Dockerfile says; as root, or with user n
 	$(call need,dig,bind9-dnsutils)
 	go test -tags image -count=1 -timeout 20m -run TestImage ./test/docs
 
+.PHONY: test-traffic
+test-traffic: control-plane further-binaries ## send real packets between network namespaces; as root
+	$(call need,nft,nftables)
+	$(call need,ip,iproute2)
+	$(call need,gcc,gcc)
+	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/netns ./test/traffic
+
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
 	@go run ./test/controlplane/cmd/binaries
+
+.PHONY: further-binaries
+further-binaries: ## build the kube-controller-manager and kube-proxy that some tests start
+	@go run ./test/controlplane/cmd/binaries -further
 
 .PHONY: lint
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// BinEnv names the environment variable with a folder that holds ready-made etcd and kube-apiserver binaries. If it is
-// set, [Binaries] builds nothing.
+// BinEnv names the environment variable with a folder that holds ready-made binaries: etcd and kube-apiserver and, for who
+// needs them, kube-controller-manager and kube-proxy. If it is set, nothing is built.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
 // Paths are the absolute file names of the two programs of a control plane.
@@ -27,14 +27,26 @@ type Paths struct {
 	APIServer string
 }
 
+// FurtherPaths are the absolute file names of two programs of a cluster that few tests need.
+type FurtherPaths struct {
+	ControllerManager string
+	Proxy             string
+}
+
 // module is the path of the product's module; the programs are pinned by another one in the folder below it.
 const (
 	module       = "github.com/clusterset-dns/clusterset"
 	binaryModule = "test/kubernetes"
 )
 
-// A program is one main package that Binaries builds.
+// A program is one main package that is built here.
 type program struct{ file, pkg, ldflags string }
+
+// A set is programs that are built together, into a folder of their own: only who needs them pays for them.
+type set struct {
+	programs []program
+	takes    string // how long a first build takes, in words
+}
 
 // Binaries returns the kube-apiserver and etcd that test/kubernetes pins, and builds them from Go modules if the user's
 // cache folder does not have them yet; that takes a few minutes on a small machine. What it does, and every ten seconds
@@ -43,67 +55,101 @@ type program struct{ file, pkg, ldflags string }
 // Any number of processes may call it at once: one builds, the others wait. The working directory must be inside the
 // repository.
 func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
+	dir, err := folder(ctx, recipe.controlPlane, progress)
+	if err != nil {
+		return Paths{}, err
+	}
+	return Paths{Etcd: filepath.Join(dir, etcd), APIServer: filepath.Join(dir, apiServer)}, nil
+}
+
+// FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy.
+func FurtherBinaries(ctx context.Context, progress io.Writer) (FurtherPaths, error) {
+	dir, err := folder(ctx, recipe.further, progress)
+	if err != nil {
+		return FurtherPaths{}, err
+	}
+	return FurtherPaths{ControllerManager: filepath.Join(dir, controllerManager), Proxy: filepath.Join(dir, proxy)}, nil
+}
+
+// The file names of the programs.
+const (
+	etcd              = "etcd"
+	apiServer         = "kube-apiserver"
+	controllerManager = "kube-controller-manager"
+	proxy             = "kube-proxy"
+)
+
+// folder returns the absolute path of a folder that has all programs of a set.
+func folder(ctx context.Context, of func(recipe) set, progress io.Writer) (string, error) {
 	if dir := os.Getenv(BinEnv); dir != "" {
-		return readyMade(dir)
+		return readyMade(dir, of(recipe{}))
 	}
 	root, err := repository()
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
 	src := filepath.Join(root, filepath.FromSlash(binaryModule))
-	version, programs, err := recipe(src)
+	r, err := readRecipe(src)
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
-	dir, err := cacheDir(src, version, programs)
+	s := of(r)
+	dir, err := cacheDir(src, r.version, s)
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
-	return ensure(ctx, src, dir, programs, progress)
+	return dir, ensure(ctx, src, dir, s, progress)
 }
 
 // ensure builds the programs into dir, unless they are there or another process is at it.
-func ensure(ctx context.Context, src, dir string, programs []program, progress io.Writer) (Paths, error) {
-	if paths, err := present(dir); err == nil {
-		return paths, nil
+func ensure(ctx context.Context, src, dir string, s set, progress io.Writer) error {
+	if s.missing(dir) == nil {
+		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return Paths{}, fmt.Errorf("control plane binaries: %w", err)
+		return fmt.Errorf("control plane binaries: %w", err)
 	}
 	unlock, err := lock(ctx, dir+".lock", progress)
 	if err != nil {
-		return Paths{}, fmt.Errorf("control plane binaries: %w", err)
+		return fmt.Errorf("control plane binaries: %w", err)
 	}
 	defer unlock()
-	if paths, err := present(dir); err == nil {
-		return paths, nil
+	if s.missing(dir) == nil {
+		return nil
 	}
-	if err := build(ctx, src, dir, programs, progress); err != nil {
-		return Paths{}, err
+	if err := build(ctx, src, dir, s, progress); err != nil {
+		return err
 	}
-	return present(dir)
+	return s.missing(dir)
 }
 
-func readyMade(dir string) (Paths, error) {
+func readyMade(dir string, s set) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return Paths{}, fmt.Errorf("%s: %w", BinEnv, err)
+		return "", fmt.Errorf("%s: %w", BinEnv, err)
 	}
-	paths, err := present(dir)
-	if err != nil {
-		return Paths{}, fmt.Errorf("%s: want a folder with etcd and kube-apiserver: %w", BinEnv, err)
+	if err := s.missing(dir); err != nil {
+		return "", fmt.Errorf("%s: want a folder with %s: %w", BinEnv, s, err)
 	}
-	return paths, nil
+	return dir, nil
 }
 
-func present(dir string) (Paths, error) {
-	paths := Paths{Etcd: filepath.Join(dir, "etcd"), APIServer: filepath.Join(dir, "kube-apiserver")}
-	for _, p := range []string{paths.Etcd, paths.APIServer} {
-		if _, err := os.Stat(p); err != nil {
-			return Paths{}, err
+// missing returns an error unless dir has all programs of the set.
+func (s set) missing(dir string) error {
+	for _, p := range s.programs {
+		if _, err := os.Stat(filepath.Join(dir, p.file)); err != nil {
+			return err
 		}
 	}
-	return paths, nil
+	return nil
+}
+
+func (s set) String() string {
+	var files []string
+	for _, p := range s.programs {
+		files = append(files, p.file)
+	}
+	return strings.Join(files, " and ")
 }
 
 // repository returns the folder of the product's go.mod, at or above the working directory.
@@ -128,35 +174,53 @@ var (
 	kubernetesLine = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
 )
 
-// recipe returns the version of Kubernetes that the module in src pins, and what to build.
-func recipe(src string) (string, []program, error) {
+// A recipe says what to build.
+type recipe struct {
+	version string // of Kubernetes
+	stamp   string // linker flags that put the version into a program
+}
+
+func (r recipe) controlPlane() set {
+	return set{takes: "about 4 minutes on 2 cores", programs: []program{
+		{file: etcd, pkg: "go.etcd.io/etcd/server/v3", ldflags: "-s -w"}, r.kubernetes(apiServer),
+	}}
+}
+
+func (r recipe) further() set {
+	return set{takes: "about 2 minutes on 2 cores, after those of the control plane", programs: []program{
+		r.kubernetes(controllerManager), r.kubernetes(proxy),
+	}}
+}
+
+func (r recipe) kubernetes(name string) program {
+	return program{file: name, pkg: "k8s.io/kubernetes/cmd/" + name, ldflags: r.stamp}
+}
+
+// readRecipe makes a recipe of the version that the module in src pins.
+func readRecipe(src string) (recipe, error) {
 	mod, err := os.ReadFile(filepath.Join(src, "go.mod"))
 	if err != nil {
-		return "", nil, fmt.Errorf("control plane binaries: %w", err)
+		return recipe{}, fmt.Errorf("control plane binaries: %w", err)
 	}
 	m := kubernetesLine.FindStringSubmatch(string(mod))
 	if m == nil {
-		return "", nil, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes", binaryModule)
+		return recipe{}, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes", binaryModule)
 	}
 	// Clients refuse the version that a build without these flags reports.
 	const v = "-X k8s.io/component-base/version."
-	stamp := strings.Join([]string{
+	return recipe{version: m[1], stamp: strings.Join([]string{
 		"-s -w", v + "gitVersion=" + m[1], v + "gitMajor=" + m[2], v + "gitMinor=" + m[3], v + "gitTreeState=clean",
-	}, " ")
-	return m[1], []program{
-		{file: "etcd", pkg: "go.etcd.io/etcd/server/v3", ldflags: "-s -w"},
-		{file: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: stamp},
-	}, nil
+	}, " ")}, nil
 }
 
 // cacheDir names the folder after everything that the programs in it are made from.
-func cacheDir(src, version string, programs []program) (string, error) {
+func cacheDir(src, version string, s set) (string, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("control plane binaries: %w", err)
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH, programs)
+	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH, s.programs)
 	for _, name := range []string{"go.mod", "go.sum"} {
 		b, err := os.ReadFile(filepath.Join(src, name))
 		if err != nil {
@@ -169,15 +233,15 @@ func cacheDir(src, version string, programs []program) (string, error) {
 
 // build makes the programs in a folder beside dir and renames it, so that a killed build leaves no half of one. The caller
 // holds the lock.
-func build(ctx context.Context, src, dir string, programs []program, progress io.Writer) error {
+func build(ctx context.Context, src, dir string, s set, progress io.Writer) error {
 	tmp := dir + ".building"
 	defer os.RemoveAll(tmp)
 	// A build that was killed may have left the one; the other was found to lack a program.
 	if err := errors.Join(os.RemoveAll(tmp), os.RemoveAll(dir), os.Mkdir(tmp, 0o755)); err != nil {
 		return fmt.Errorf("control plane binaries: %w", err)
 	}
-	fmt.Fprintf(progress, "building kube-apiserver and etcd into %s (once; about 4 minutes on 2 cores)\n", dir)
-	for _, p := range programs {
+	fmt.Fprintf(progress, "building %s into %s (once; %s)\n", s, dir, s.takes)
+	for _, p := range s.programs {
 		if err := buildOne(ctx, src, tmp, p, progress); err != nil {
 			return err
 		}
@@ -244,7 +308,7 @@ func lock(ctx context.Context, file string, progress io.Writer) (func(), error) 
 			break
 		}
 		if first {
-			waiting = report(progress, "waiting for another process that builds the control plane")
+			waiting = report(progress, "waiting for another process that builds the same programs")
 		}
 		if err = pause(ctx, 100*time.Millisecond); err != nil {
 			break

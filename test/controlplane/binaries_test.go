@@ -18,8 +18,9 @@ import (
 func TestVersion(t *testing.T) {
 	root, err := repository()
 	must(t, err)
-	want, _, err := recipe(filepath.Join(root, binaryModule))
+	r, err := readRecipe(filepath.Join(root, binaryModule))
 	must(t, err)
+	want := r.version
 	disco, err := discovery.NewDiscoveryClientForConfig(StartT(t, Options{}).Config())
 	must(t, err)
 	got, err := disco.ServerVersion()
@@ -42,6 +43,9 @@ func TestReadyMade(t *testing.T) {
 	if got, err := Binaries(t.Context(), io.Discard); err != nil || got != want {
 		t.Errorf("Binaries = %v, %v, want %v", got, err, want)
 	}
+	if _, err := FurtherBinaries(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "kube-proxy") {
+		t.Errorf("FurtherBinaries with a %s without them = %v, want an error that names them", BinEnv, err)
+	}
 }
 
 func TestRepositoryIsFoundOnlyFromWithin(t *testing.T) {
@@ -52,13 +56,13 @@ func TestRepositoryIsFoundOnlyFromWithin(t *testing.T) {
 }
 
 // smallModule stands in for Kubernetes: how programs are built does not depend on how long it takes.
-func smallModule(t *testing.T, source string) (src string, programs []program) {
+func smallModule(t *testing.T, source string) (src string, programs set) {
 	t.Helper()
 	src = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(src, "go.mod"), []byte("module example.org/small\n\ngo 1.26\n"), 0o600))
 	must(t, os.WriteFile(filepath.Join(src, "main.go"), []byte(source), 0o600))
 	const stamp = "-X main.version=v1.2.3"
-	return src, []program{{file: "etcd", pkg: ".", ldflags: stamp}, {file: "kube-apiserver", pkg: ".", ldflags: stamp}}
+	return src, set{programs: []program{{file: etcd, pkg: ".", ldflags: stamp}, {file: apiServer, pkg: ".", ldflags: stamp}}}
 }
 
 func TestEnsureBuildsOnce(t *testing.T) {
@@ -73,12 +77,11 @@ func TestEnsureBuildsOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			paths, err := ensure(t.Context(), src, dir, programs, &progress)
-			if err != nil {
+			if err := ensure(t.Context(), src, dir, programs, &progress); err != nil {
 				t.Error(err)
 				return
 			}
-			out, err := exec.CommandContext(t.Context(), paths.Etcd).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), filepath.Join(dir, etcd)).CombinedOutput()
 			if err != nil || string(out) != "v1.2.3" {
 				t.Errorf("the program says %q, %v, want v1.2.3", out, err)
 			}
@@ -96,7 +99,7 @@ func TestEnsureBuildsOnce(t *testing.T) {
 func TestEnsureTellsWhatTheCompilerSaid(t *testing.T) {
 	src, programs := smallModule(t, "package main\n\nfunc main() { undefinedName() }\n")
 	dir := filepath.Join(t.TempDir(), "bin")
-	_, err := ensure(t.Context(), src, dir, programs, io.Discard)
+	err := ensure(t.Context(), src, dir, programs, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "undefined: undefinedName") {
 		t.Errorf("ensure = %v, want the compiler's words", err)
 	}
@@ -115,7 +118,7 @@ func TestEnsureWaitsOnlyAsLongAsItsContext(t *testing.T) {
 			cancel()
 		}
 	})
-	if _, err := ensure(ctx, src, dir, programs, waiting); !errors.Is(err, context.Canceled) {
+	if err := ensure(ctx, src, dir, programs, waiting); !errors.Is(err, context.Canceled) {
 		t.Errorf("ensure while another builds = %v, want %v", err, context.Canceled)
 	}
 }

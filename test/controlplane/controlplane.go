@@ -48,11 +48,14 @@ type Options struct {
 // MCSCRDs returns the definitions of ServiceImport and ServiceExport that sigs.k8s.io/mcs-api ships.
 func MCSCRDs() [][]byte { return [][]byte{mcscrd.ServiceImportCRD, mcscrd.ServiceExportCRD} }
 
-// DefaultCRDs returns [MCSCRDs] and the definition of ClusterProperty.
+// DefaultCRDs returns [MCSCRDs] and the definition of ClusterProperty: what a member needs.
 func DefaultCRDs() [][]byte { return append(MCSCRDs(), crd.ClusterProperties) }
 
-// A ControlPlane is an etcd and a kube-apiserver. RBAC is on and certificates are verified. No controllers run: nothing
-// but the API server itself acts on what is written.
+// BrokerCRDs returns the definitions of Member and ExportedService: what a broker needs.
+func BrokerCRDs() [][]byte { return [][]byte{crd.Members, crd.ExportedServices} }
+
+// A ControlPlane is an etcd and a kube-apiserver. RBAC is on and certificates are verified. No controllers run, but for
+// those of [ControlPlane.StartControllers]: nothing but the API server itself acts on what is written.
 //
 // Methods that read and write objects may be called from several goroutines. Those that stop and start the API server or
 // etcd wait for each other.
@@ -71,9 +74,11 @@ type ControlPlane struct {
 	dynamic dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 
-	mu   sync.Mutex // guards what follows
-	etcd *process
-	api  *process
+	mu          sync.Mutex // guards what follows
+	etcd        *process
+	api         *process
+	controllers *process
+	healthPort  *Port // of the controllers
 }
 
 // How long a program may take to get ready or to end, on a machine that is busy with other tests.
@@ -209,13 +214,15 @@ func (c *ControlPlane) Stop() error {
 		return nil
 	}
 	// Nobody will read what they could still write. The API server goes first: without etcd it would hang.
-	err := errors.Join(c.api.discard(), c.etcd.discard())
-	c.api, c.etcd = nil, nil
+	err := errors.Join(c.controllers.discard(), c.api.discard(), c.etcd.discard())
+	c.controllers, c.api, c.etcd = nil, nil, nil
 	if c.http != nil {
 		utilnet.CloseIdleConnectionsFor(c.http.Transport)
 	}
-	if c.port != nil {
-		err = errors.Join(err, c.port.Close())
+	for _, p := range []*Port{c.port, c.healthPort} {
+		if p != nil {
+			err = errors.Join(err, p.Close())
+		}
 	}
 	err = errors.Join(err, c.sweeper.run())
 	c.sweeper = nil
@@ -325,17 +332,22 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) (*process, error) {
 func (c *ControlPlane) readyz(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url()+"/readyz", http.NoBody)
+	return healthy(ctx, c.http, c.url()+"/readyz")
+}
+
+// healthy fails unless the answer of url is a good one.
+func healthy(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
-	response, err := c.http.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("/readyz: %s", response.Status)
+		return fmt.Errorf("%s: %s", request.URL.Path, response.Status)
 	}
 	return nil
 }

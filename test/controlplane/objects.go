@@ -24,6 +24,7 @@ import (
 
 	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	brokerv1alpha1 "github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 var (
@@ -39,7 +40,7 @@ var kinds = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		aboutv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
+		aboutv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, brokerv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic("controlplane: " + err.Error())
@@ -170,6 +171,9 @@ func (c *ControlPlane) finalize(ctx context.Context, namespace string) error {
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}, "spec": map[string]any{},
 	}}
 	_, err = c.dynamic.Resource(namespaces).Update(ctx, empty, metav1.UpdateOptions{}, "finalize")
+	if apierrors.IsNotFound(err) {
+		return nil // The namespace controller, if it runs, was faster.
+	}
 	return err
 }
 

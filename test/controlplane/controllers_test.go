@@ -1,0 +1,107 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	brokerv1alpha1 "github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+func TestControllers(t *testing.T) {
+	ctx := t.Context()
+	c := StartT(t, Options{CRDs: BrokerCRDs()})
+	must(t, c.StartControllers(ctx, "resourcequota-controller", "namespace-controller"))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "member-1"}}
+	must(t, c.Apply(ctx, namespace, quota(1)))
+	must(t, eventually(ctx, func() error {
+		got, err := c.Dynamic().Resource(quotas).Namespace("member-1").Get(ctx, "member", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		used, _, _ := unstructured.NestedStringMap(got.Object, "status", "used")
+		if used[counted] == "" {
+			return fmt.Errorf("used = %v, want a number of %s", used, counted)
+		}
+		return nil
+	}))
+	must(t, c.Apply(ctx, record("db")))
+	if err := c.Apply(ctx, record("web")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+		t.Errorf("Apply of a second record = %v, want that the quota forbids it", err)
+	}
+
+	must(t, c.Delete(ctx, namespace))
+	must(t, c.Apply(ctx, namespace))
+	// Unlike Delete, this leaves the rest to the controller.
+	must(t, c.Dynamic().Resource(namespaces).Delete(ctx, "member-1", metav1.DeleteOptions{}))
+	must(t, eventually(ctx, func() error {
+		_, err := c.Dynamic().Resource(namespaces).Get(ctx, "member-1", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errors.New("the namespace is there"), err)
+	}))
+}
+
+var quotas = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+
+// counted is how a quota names the number of export records.
+var counted = "count/" + brokerv1alpha1.ExportedServices.GroupResource().String()
+
+func quota(records int64) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "member", Namespace: "member-1"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			corev1.ResourceName(counted): *resource.NewQuantity(records, resource.DecimalSI),
+		}},
+	}
+}
+
+func record(service string) *brokerv1alpha1.ExportedService {
+	return &brokerv1alpha1.ExportedService{
+		ObjectMeta: metav1.ObjectMeta{Name: service + ".shop", Namespace: "member-1"},
+		Spec: brokerv1alpha1.ExportedServiceSpec{
+			Namespace: "shop", Name: service, Type: brokerv1alpha1.Headless,
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, ExportCreated: metav1.Now(),
+		},
+	}
+}
+
+func TestControllersAreStartedOnce(t *testing.T) {
+	c := StartT(t, Options{CRDs: [][]byte{}})
+	if err := c.StartControllers(t.Context()); err == nil {
+		t.Error("StartControllers without a name = nil, want an error")
+	}
+	err := c.StartControllers(t.Context(), "no-such-controller")
+	if err == nil || !strings.Contains(err.Error(), "is not in the list of known controllers") {
+		t.Errorf("StartControllers = %v, want what kube-controller-manager said", err)
+	}
+	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))
+	if err := c.StartControllers(t.Context(), "namespace-controller"); err == nil {
+		t.Error("StartControllers for the second time = nil, want an error")
+	}
+	must(t, c.Stop())
+	if err := c.StartControllers(t.Context(), "namespace-controller"); err == nil {
+		t.Error("StartControllers after Stop = nil, want an error")
+	}
+}
+
+func TestStopTellsOfControllersThatEnded(t *testing.T) {
+	c, err := Start(t.Context(), Options{CRDs: [][]byte{}})
+	must(t, err)
+	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))
+	must(t, c.controllers.signal(os.Kill))
+	<-c.controllers.done
+	if err := c.Stop(); err == nil || !strings.Contains(err.Error(), "kube-controller-manager had ended: signal: killed") {
+		t.Errorf("Stop = %v, want a word about kube-controller-manager", err)
+	}
+}
