@@ -1,0 +1,172 @@
+package liveness
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ttl = time.Minute
+
+var start = time.Now()
+
+func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+
+// A world is a clusterset of "self" and others, in which clusters renew every ten seconds while they are alive. Times are
+// seconds after the start.
+type world struct {
+	members []string
+	dies    map[string]int // when a member renews last
+	returns map[string]int // when it renews again
+	down    [2]int         // the link is lost from the first to before the second
+	still   [2]int         // nobody judges
+	joins   map[string]int // when it is known; 0 if not here
+	leaves  map[string]int
+}
+
+func (w world) link(now int) time.Time {
+	switch {
+	case now >= w.down[0] && now < w.down[1]:
+		return time.Time{}
+	case now >= w.down[1] && w.down[1] > 0:
+		return at(w.down[1])
+	}
+	return at(1)
+}
+
+func (w world) seen(cluster string, now int) time.Time {
+	last := now / 10 * 10
+	if dies, dead := w.dies[cluster]; dead && last > dies {
+		if back, returned := w.returns[cluster]; !returned || now < back {
+			last = dies
+		}
+	}
+	// What happens while the link is lost is not seen.
+	if last >= w.down[0] && now < w.down[1] {
+		last = min(last, w.down[0])
+	}
+	if last <= 0 {
+		return time.Time{}
+	}
+	return at(last)
+}
+
+func (w world) view(now int) View {
+	v := View{Now: at(now), TTL: ttl, Link: w.link(now), Self: "self"}
+	for _, cluster := range w.members {
+		if left, leaves := w.leaves[cluster]; now < w.joins[cluster] || leaves && now >= left {
+			continue
+		}
+		v.Members = append(v.Members, Member{Cluster: cluster, Known: at(w.joins[cluster]), Seen: w.seen(cluster, now)})
+	}
+	return v
+}
+
+// run tells what changed, and when, in the first ten minutes: "+a" is expired, "-a" is back, "!a,b" are held.
+func (w world) run() []string {
+	var v Verdict
+	var log []string
+	for now := 1; now <= 600; now++ {
+		if now >= w.still[0] && now < w.still[1] {
+			continue
+		}
+		was := v
+		v = v.Judge(w.view(now))
+		for _, cluster := range w.members {
+			switch {
+			case v.Expired(cluster) && !was.Expired(cluster):
+				log = append(log, fmt.Sprintf("%d +%s", now, cluster))
+			case !v.Expired(cluster) && was.Expired(cluster):
+				log = append(log, fmt.Sprintf("%d -%s", now, cluster))
+			}
+		}
+		if !slices.Equal(v.Held(), was.Held()) {
+			log = append(log, fmt.Sprintf("%d !%s", now, strings.Join(v.Held(), ",")))
+		}
+	}
+	return log
+}
+
+// Section 8.
+func TestJudge(t *testing.T) {
+	three := []string{"self", "a", "b"}
+	five := []string{"self", "a", "b", "c", "d"}
+	for _, tt := range []struct {
+		name  string
+		world world
+		want  []string
+	}{
+		{name: "all alive", world: world{members: five}},
+		{name: "one dies", world: world{members: five, dies: map[string]int{"a": 100}}, want: []string{"160 +a"}},
+		{name: "one dies and returns", world: world{members: three, dies: map[string]int{"a": 100}, returns: map[string]int{"a": 200}},
+			want: []string{"160 +a", "200 -a"}},
+		{name: "without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}}, want: []string{"61 +a"}},
+		{name: "joined later, without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}, joins: map[string]int{"a": 200}},
+			want: []string{"260 +a"}},
+		{name: "oneself is never judged", world: world{members: three, dies: map[string]int{"self": 100}}},
+		{name: "both others of three", world: world{members: three, dies: map[string]int{"a": 100, "b": 100}}, want: []string{"160 +a", "160 +b"}},
+		{name: "three of five at once are held", world: world{members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}},
+			want: []string{"160 !a,b,c"}},
+		{name: "three of seven are not more than half", world: world{
+			members: append(five, "e", "f"), dies: map[string]int{"a": 100, "b": 100, "c": 100},
+		}, want: []string{"160 +a", "160 +b", "160 +c"}},
+		{name: "the first is held before the last is silent", world: world{
+			members: five, dies: map[string]int{"a": 100, "b": 110, "c": 120, "d": 130},
+		}, want: []string{"160 !a", "170 !a,b", "180 !a,b,c", "190 !a,b,c,d"}},
+		{name: "held, and all return", world: world{
+			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}, returns: map[string]int{"a": 200, "b": 201, "c": 202},
+		}, want: []string{"160 !a,b,c", "200 !"}},
+		{name: "held, and one returns: the others get a TTL more", world: world{
+			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}, returns: map[string]int{"a": 200},
+		}, want: []string{"160 !a,b,c", "200 !", "260 +b", "260 +c"}},
+		{name: "one after the other", world: world{members: five, dies: map[string]int{"a": 100, "b": 200, "c": 300}},
+			want: []string{"160 +a", "260 +b", "360 +c"}},
+		{name: "the third within a TTL is held until the first are long gone", world: world{
+			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 150},
+		}, want: []string{"160 +a", "160 +b", "210 !c", "220 !", "280 +c"}},
+		{name: "link lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
+		{name: "link lost and back", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 300}}, want: []string{"360 +a"}},
+		{name: "expired before the link was lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{200, 400}},
+			want: []string{"150 +a"}},
+		{name: "nobody judged for a while", world: world{members: three, dies: map[string]int{"a": 190}, still: [2]int{200, 280}},
+			want: []string{"340 +a"}},
+		{name: "left", world: world{members: three, dies: map[string]int{"a": 100}, leaves: map[string]int{"a": 200}}, want: []string{"160 +a", "200 -a"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.world.run(); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// With "lease 0" nobody expires, and who was expired is back.
+func TestJudgeWithoutLease(t *testing.T) {
+	w := world{members: []string{"self", "a"}, dies: map[string]int{"a": 0}}
+	var v Verdict
+	for now := 1; now <= 61; now++ {
+		v = v.Judge(w.view(now))
+	}
+	if !v.Expired("a") {
+		t.Fatal("a is not expired after a TTL")
+	}
+	view := w.view(62)
+	view.TTL = 0
+	if v = v.Judge(view); v.Expired("a") {
+		t.Error("a is expired without a TTL")
+	}
+}
+
+// A verdict is not changed by the next one.
+func TestVerdictNeverChanges(t *testing.T) {
+	w := world{members: []string{"self", "a"}, dies: map[string]int{"a": 0}, returns: map[string]int{"a": 70}}
+	var v Verdict
+	for now := 1; now <= 65; now++ {
+		v = v.Judge(w.view(now))
+	}
+	if next := v.Judge(w.view(75)); next.Expired("a") || !v.Expired("a") {
+		t.Errorf("expired = %t, and %t next, want true and false", v.Expired("a"), next.Expired("a"))
+	}
+}
