@@ -25,7 +25,11 @@ func (k kind) owned(obj Object, subresource string) ([]byte, error) {
 		for _, field := range []string{"labels", "annotations", "ownerReferences", "finalizers"} {
 			delete(meta, field)
 		}
-		content = map[string]any{"metadata": meta, subresource: content[subresource]}
+		value, _ := content[subresource].(map[string]any)
+		content = map[string]any{"metadata": meta}
+		if len(value) > 0 { // else all that was owned goes away; the API server makes null of an empty one, and refuses that
+			content[subresource] = value
+		}
 	}
 	content["apiVersion"], content["kind"] = k.GroupVersion().String(), k.Kind
 	dropNulls(content)

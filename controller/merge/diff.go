@@ -17,7 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// FieldManager is the name under which the importer applies imports and derived Services.
+// FieldManager is the name under which the importer writes imports, derived Services and slices.
 const FieldManager = "clusterset-importer"
 
 // Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order. Then
@@ -41,8 +41,8 @@ func (c Changes) Empty() bool {
 //
 // existing may hold objects that are not ours; they are never changed nor deleted. To find a label or annotation that is
 // ours no more, it has to have the managedFields of [FieldManager]. An update is the desired object with the UID and the
-// resource version of the one that was compared, fit to be applied; to be written in place of the other it lacks what
-// others own. To be deleted are objects that exist, as they are.
+// resource version of the one that was compared; [Patch] writes it. In place of the other it would lack what others own,
+// and to apply it would leave what others have put into our fields. To be deleted are objects that exist, as they are.
 func Diff(desired, existing Objects) Changes {
 	var c Changes
 	c.diffImport(desired.Import, existing.Import)

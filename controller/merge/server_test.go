@@ -71,8 +71,14 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	if ips := m.existing.Import.Spec.IPs; len(ips) != 2 || len(m.existing.Import.Spec.IPFamilies) != 2 {
 		t.Errorf("ips = %v of %v, want those of the derived Service", ips, m.existing.Import.Spec.IPFamilies)
 	}
+	m.drift()
+	m.catchUp()
 	m.record.Spec.Labels, m.record.Spec.Ports = nil, append(m.record.Spec.Ports, v1alpha1.ServicePort{Name: "dns", Protocol: "UDP", Port: 53})
 	m.catchUp()
+	if m.existing.Import.Annotations["theirs"] != "1" || m.existing.Slices[0].Labels["theirs"] != "1" || len(m.existing.Service.OwnerReferences) != 2 {
+		t.Errorf("annotations %v, labels %v, owners %v: want those of others kept",
+			m.existing.Import.Annotations, m.existing.Slices[0].Labels, m.existing.Service.OwnerReferences)
+	}
 	if _, has := m.existing.Import.Labels["tier"]; has {
 		t.Errorf("labels = %v, want the one gone that is exported no longer", m.existing.Import.Labels)
 	}
@@ -193,15 +199,26 @@ func (m *member) apply(c merge.Changes) {
 	if c.Delete.Import != nil {
 		m.remove(imports, c.Delete.Import.Name)
 	}
-	for _, o := range []merge.Objects{c.Create, c.Update} {
-		if o.Import != nil {
-			m.write(imports, o.Import, &mcsv1beta1.ServiceImport{})
-		}
-		if o.Service != nil {
-			m.write(services, o.Service, &corev1.Service{})
-		}
-		for _, s := range o.Slices {
-			m.write(endpoints, s, &discoveryv1.EndpointSlice{})
+	if o := c.Create.Import; o != nil {
+		m.create(imports, o)
+	}
+	if o := c.Update.Import; o != nil {
+		m.patch(imports, o, m.existing.Import)
+	}
+	if o := c.Create.Service; o != nil {
+		m.create(services, o)
+	}
+	if o := c.Update.Service; o != nil {
+		m.patch(services, o, m.existing.Service)
+	}
+	for _, o := range c.Create.Slices {
+		m.create(endpoints, o)
+	}
+	for _, o := range c.Update.Slices {
+		for _, e := range m.existing.Slices {
+			if e.Name == o.Name {
+				m.patch(endpoints, o, e)
+			}
 		}
 	}
 	if c.Status != nil {
@@ -209,6 +226,32 @@ func (m *member) apply(c merge.Changes) {
 		if _, err := m.resource(imports, "shop").ApplyStatus(m.Context(), "db", m.unstructured(c.Status), options); err != nil {
 			m.Fatal(err)
 		}
+	}
+}
+
+// drift puts into every object what others may write and we do not want: what is there already, and what is not.
+func (m *member) drift() {
+	m.Helper()
+	for _, d := range []struct {
+		resource    schema.GroupVersionResource
+		name, patch string
+	}{
+		{imports, "db", `{"metadata":{"labels":{"tier":"lead"},"annotations":{"theirs":"1"}},
+			"spec":{"ips":["192.0.2.1"],"internalTrafficPolicy":"Local","ports":[{"port":1,"protocol":"TCP"}]}}`},
+		{services, m.existing.Service.Name, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"a","uid":"b"}]},
+			"spec":{"selector":{"a":"b"},"trafficDistribution":"PreferClose","sessionAffinity":"None","sessionAffinityConfig":null,
+			"ports":[{"name":"pg","port":5432},{"name":"theirs","port":5433}]}}`},
+		{endpoints, m.existing.Slices[0].Name, `{"metadata":{"labels":{"service.kubernetes.io/headless":"","theirs":"1"},"annotations":null},
+			"endpoints":[],"ports":[{"name":"theirs","port":1,"protocol":"TCP"}]}`},
+	} {
+		options := metav1.PatchOptions{FieldManager: "someone"}
+		if _, err := m.resource(d.resource, "shop").Patch(m.Context(), d.name, types.MergePatchType, []byte(d.patch), options); err != nil {
+			m.Fatal(err)
+		}
+	}
+	m.read()
+	if c := merge.Diff(m.desired(), m.existing); c.Update.Import == nil || c.Update.Service == nil || len(c.Update.Slices) != 1 {
+		m.Fatalf("changes after a drift = %+v, want all three updated", c)
 	}
 }
 
@@ -249,6 +292,23 @@ func (s server) write(r schema.GroupVersionResource, o metav1.Object, got any) {
 		s.Fatal(err)
 	}
 	s.into(u, got)
+}
+
+func (s server) create(r schema.GroupVersionResource, o metav1.Object) {
+	s.Helper()
+	options := metav1.CreateOptions{FieldManager: merge.FieldManager}
+	if _, err := s.resource(r, o.GetNamespace()).Create(s.Context(), s.unstructured(o), options); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s server) patch(r schema.GroupVersionResource, o, existing metav1.Object) {
+	s.Helper()
+	options := metav1.PatchOptions{FieldManager: merge.FieldManager}
+	patch := merge.Patch(o, existing)
+	if _, err := s.resource(r, o.GetNamespace()).Patch(s.Context(), o.GetName(), types.MergePatchType, patch, options); err != nil {
+		s.Fatalf("%v: %s", err, patch)
+	}
 }
 
 func (s server) remove(r schema.GroupVersionResource, name string) {

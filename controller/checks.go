@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/controller/kube"
+)
+
+// A definition is a CustomResourceDefinition that the controller needs: one of the versions with all fields.
+type definition struct {
+	name     string
+	versions []string // the best first
+	fields   []string // dotted paths below the schema
+	remedy   string
+}
+
+// The definitions that must be there (section 5). The fields are those that the controller reads or writes: an API server
+// drops what its schema lacks, and says nothing.
+var (
+	exportDefinition = definition{
+		name: mcsv1beta1.ServiceExportFullName, versions: []string{mcsv1beta1.GroupVersion.Version},
+		fields: []string{"spec.exportedLabels", "spec.exportedAnnotations", "status.conditions"},
+		remedy: "update it to that of sigs.k8s.io/mcs-api v0.5",
+	}
+	importDefinition = definition{
+		name: mcsv1beta1.ServiceImportFullName, versions: []string{mcsv1beta1.GroupVersion.Version},
+		fields: []string{
+			"spec.ports", "spec.type", "spec.ips", "spec.ipFamilies", "spec.sessionAffinity", "spec.sessionAffinityConfig",
+			"spec.internalTrafficPolicy", "spec.trafficDistribution",
+			"status.clusters", "status.conditions", "status.endpointSliceObjects",
+		},
+		remedy: "update it to that of sigs.k8s.io/mcs-api v0.5",
+	}
+	propertyDefinition = definition{
+		name: "clusterproperties." + about.GroupName, versions: []string{"v1beta1", "v1alpha1"},
+		fields: []string{"spec.value"},
+		remedy: "install that of sigs.k8s.io/about-api",
+	}
+)
+
+// checkKinds returns what the API server of this cluster has. An error says which definition is to be installed or updated,
+// or that there was no answer.
+func checkKinds(ctx context.Context, client *kube.Client) (kinds, error) {
+	for _, d := range []definition{exportDefinition, importDefinition} {
+		if _, err := d.check(ctx, client); err != nil {
+			return kinds{}, err
+		}
+	}
+	version, err := propertyDefinition.check(ctx, client)
+	if err != nil {
+		return kinds{}, err
+	}
+	cidrs, err := client.Serves(ctx, &networkingv1.ServiceCIDR{})
+	if err != nil {
+		return kinds{}, err
+	}
+	return kinds{aboutAlpha: version == "v1alpha1", serviceCIDRs: cidrs}, nil
+}
+
+// check returns the first of the versions that is served.
+func (d definition) check(ctx context.Context, client *kube.Client) (string, error) {
+	u, err := client.Definition(ctx, d.name)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("CustomResourceDefinition %s is not there: %s", d.name, d.remedy)
+	}
+	if err != nil {
+		return "", err
+	}
+	version, missing := d.served(u)
+	switch {
+	case version == "":
+		return "", fmt.Errorf("CustomResourceDefinition %s does not serve %s: %s", d.name, d.versions[0], d.remedy)
+	case len(missing) > 0:
+		return "", fmt.Errorf("CustomResourceDefinition %s lacks %s at %s: %s",
+			d.name, strings.Join(missing, ", "), version, d.remedy)
+	}
+	return version, nil
+}
+
+// served returns the first of the wanted versions that is served, "" if none is, and which fields it lacks.
+func (d definition) served(u *unstructured.Unstructured) (version string, missing []string) {
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	for _, want := range d.versions {
+		for _, v := range versions {
+			m, _ := v.(map[string]any)
+			if m["name"] == want && m["served"] == true {
+				return want, d.lacks(m)
+			}
+		}
+	}
+	return "", nil
+}
+
+// lacks returns the fields that are not in the schema of a version.
+func (d definition) lacks(version map[string]any) (missing []string) {
+	for _, field := range d.fields {
+		path := []string{"schema", "openAPIV3Schema"}
+		for _, name := range strings.Split(field, ".") {
+			path = append(path, "properties", name)
+		}
+		if _, found, err := unstructured.NestedMap(version, path...); err != nil || !found {
+			missing = append(missing, field)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,135 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// exportManager is the field manager of the exporter on the status of ServiceExports: of Valid, Ready and what these were
+// called before. That of the importer, for Conflict, is [merge.FieldManager].
+const exportManager = "clusterset-exporter"
+
+// The conditions of the first version of KEP-1645.
+const (
+	legacyInitialized = "Initialized"
+	legacyExported    = "Exported"
+)
+
+// maxMessage is how many octets of a message the CRDs of the MCS API take.
+const maxMessage = 32768
+
+// setConditions makes want those conditions of the export that are manager's, all of them, and tells of transitions (section
+// 6). exp is as it was read; of it and of want nothing is changed. Nothing is written if that is what there is.
+func (s *session) setConditions(
+	ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition,
+) error {
+	next := nextConditions(exp.Status.Conditions, want, metav1.Now().Rfc3339Copy())
+	owned := ownedConditions(exp.ManagedFields, manager)
+	if !conditionsDiffer(exp.Status.Conditions, owned, next) {
+		return nil
+	}
+	applied := &mcsv1beta1.ServiceExport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: exp.Namespace, Name: exp.Name, UID: exp.UID},
+		Status:     mcsv1beta1.ServiceExportStatus{Conditions: next},
+	}
+	err := s.local.client.Apply(ctx, applied, manager, "status")
+	switch {
+	case apierrors.IsNotFound(err): // deleted a moment ago
+		return nil
+	case err != nil:
+		return err
+	}
+	s.local.written(applied)
+	s.events.transitions(exp, exp.Status.Conditions, next)
+	return nil
+}
+
+// nextConditions returns want with times: that of now where the status is another than before.
+func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1.Condition {
+	next := slices.Clone(want)
+	for i := range next {
+		c := &next[i]
+		c.Message = cutText(c.Message, maxMessage)
+		c.LastTransitionTime = now
+		if was := findCondition(existing, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	return next
+}
+
+// conditionsDiffer reports whether a condition is missing or another, or one is there that is owned and no longer wanted.
+func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1.Condition) bool {
+	for i := range want {
+		was := findCondition(existing, want[i].Type)
+		if was == nil || !was.LastTransitionTime.Equal(&want[i].LastTransitionTime) {
+			return true
+		}
+		same := *was
+		same.LastTransitionTime = want[i].LastTransitionTime // equal times may be of different zones
+		if same != want[i] {
+			return true
+		}
+	}
+	return slices.ContainsFunc(owned, func(typ string) bool {
+		return findCondition(want, typ) == nil && findCondition(existing, typ) != nil
+	})
+}
+
+func findCondition(conditions []metav1.Condition, typ string) *metav1.Condition {
+	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == typ })
+	if i < 0 {
+		return nil
+	}
+	return &conditions[i]
+}
+
+// ownedConditions returns the types of the conditions that manager has set by server-side apply, sorted.
+func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []string {
+	var owned []string
+	for _, e := range entries {
+		if e.Manager != manager || e.Operation != metav1.ManagedFieldsOperationApply || e.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Status struct {
+				Conditions map[string]json.RawMessage `json:"f:conditions"`
+			} `json:"f:status"`
+		}
+		if json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		for key := range fields.Status.Conditions {
+			var item struct {
+				Type string `json:"type"`
+			}
+			if text, ok := strings.CutPrefix(key, "k:"); ok && json.Unmarshal([]byte(text), &item) == nil {
+				owned = append(owned, item.Type)
+			}
+		}
+	}
+	slices.Sort(owned)
+	return slices.Compact(owned)
+}
+
+// withLegacy adds to Valid and Ready what the first version of KEP-1645 called them.
+func withLegacy(valid, ready metav1.Condition) []metav1.Condition {
+	initialized, exported := valid, ready
+	initialized.Type, exported.Type = legacyInitialized, legacyExported
+	return []metav1.Condition{valid, ready, initialized, exported}
+}
+
+// cutText returns at most limit octets of text, without splitting a character.
+func cutText(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const end = "..."
+	return strings.ToValidUTF8(text[:limit-len(end)], "") + end
+}

@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/controller/kube"
+)
+
+// checkEvery is the time between two looks at an API server that lacks what the controller needs.
+const checkEvery = 30 * time.Second
+
+// Run is one instance of the controller. It blocks until ctx ends and all that it started is over; it then returns nil. An
+// error is what waiting does not mend: a Config that makes no sense.
+//
+// It campaigns for the Lease [LeaseName] and acts while it holds that. Whatever is missing meanwhile, from the broker to its
+// kubeconfig or a CRD of this cluster, it tells, and waits for.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	instance := newInstance()
+	e, err := newElection(cfg.Local, cfg.Namespace, instance)
+	if err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	t := term{cfg: cfg, instance: instance, fence: e.fence}
+	if err := e.lead(ctx, t.run); err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	return nil
+}
+
+// complete returns the Config with a Logger and Metrics.
+func (c Config) complete() (Config, error) {
+	switch {
+	case c.Local == nil:
+		return c, errors.New("no API server of this cluster is given")
+	case c.Broker == "":
+		return c, errors.New("no kubeconfig of a broker is given")
+	case c.Namespace == "":
+		return c, errors.New("no namespace of the controller is given")
+	}
+	if c.Log == nil {
+		c.Log = silent{}
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	return c, nil
+}
+
+type silent struct{}
+
+func (silent) Infof(string, ...any)    {}
+func (silent) Warningf(string, ...any) {}
+func (silent) Errorf(string, ...any)   {}
+
+// A term is the time for which this instance leads.
+type term struct {
+	cfg      Config
+	instance string
+	fence    *fence
+}
+
+// run has one session after the other until ctx ends.
+func (t term) run(ctx context.Context) error {
+	set(t.cfg.Metrics.leader, true)
+	defer set(t.cfg.Metrics.leader, false)
+	t.cfg.Log.Infof("leading as %s", t.instance)
+	defer t.cfg.Log.Infof("no longer leading")
+	for ctx.Err() == nil {
+		has, ok := t.awaitKinds(ctx)
+		if !ok {
+			return nil
+		}
+		s, err := newSession(t.cfg, t.instance, t.fence, has)
+		if err != nil {
+			return err
+		}
+		switch err := s.run(ctx); {
+		case errors.Is(err, errOther):
+			t.cfg.Log.Infof("starting again: %v", err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitKinds returns when the API server of this cluster has all kinds that are needed. It reports false if ctx ends first.
+func (t term) awaitKinds(ctx context.Context) (kinds, bool) {
+	client, err := kube.New(t.cfg.Local)
+	if err != nil {
+		t.cfg.Log.Errorf("local: %v", err)
+		return kinds{}, false
+	}
+	defer client.Close()
+	told := ""
+	for {
+		has, err := checkKinds(ctx, client)
+		if err == nil {
+			return has, true
+		}
+		if ctx.Err() != nil {
+			return kinds{}, false
+		}
+		if err.Error() != told {
+			t.cfg.Log.Errorf("waiting: %v", err)
+			told = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return kinds{}, false
+		case <-time.After(checkEvery):
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// LeaseName is the name of the Lease in the controller's namespace that says which instance acts.
+const LeaseName = "clusterset-controller"
+
+// An election is one instance's part in choosing who acts. Its durations are those of [leaderelection.LeaderElectionConfig].
+type election struct {
+	lock               resourcelock.Interface
+	http               *http.Client // of the lock
+	fence              *fence
+	lease, renew, wait time.Duration
+}
+
+// The timing of the election. The fence shuts when an instance that cannot renew gives up, well before another may lead.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// newInstance names this instance among all of the process and the cluster: a reload overlaps two of one process.
+func newInstance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "_" + string(uuid.NewUUID())
+}
+
+// newElection has a client of its own, whose requests need no fence and wait for nobody else's.
+func newElection(cfg *rest.Config, namespace, instance string) (*election, error) {
+	config := rest.CopyConfig(cfg)
+	config.QPS, config.RateLimiter, config.Timeout = -1, nil, renewDeadline/2
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("election: client of %s: %w", cfg.Host, err)
+	}
+	client, err := coordinationv1.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return nil, fmt.Errorf("election: client of %s: %w", cfg.Host, err)
+	}
+	f := &fence{limit: renewDeadline}
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: LeaseName},
+		Client:     client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: instance},
+	}
+	return &election{
+		lock: fencedLock{lock, f}, http: connections, fence: f,
+		lease: leaseDuration, renew: renewDeadline, wait: retryPeriod,
+	}, nil
+}
+
+// A fencedLock opens the fence when the lease is renewed and shuts it before the lease is given up.
+type fencedLock struct {
+	resourcelock.Interface
+	fence *fence
+}
+
+// Create implements [resourcelock.Interface].
+func (l fencedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, r, l.Interface.Create)
+}
+
+// Update implements [resourcelock.Interface].
+func (l fencedLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, r, l.Interface.Update)
+}
+
+func (l fencedLock) write(ctx context.Context, r resourcelock.LeaderElectionRecord,
+	write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	at := time.Now()
+	if r.HolderIdentity != l.Identity() {
+		l.fence.shut()
+	}
+	err := write(ctx, r)
+	if err == nil && r.HolderIdentity == l.Identity() {
+		l.fence.renew(at)
+	}
+	return err
+}
+
+// lead campaigns until ctx ends and calls term each time that the lease is won; the context of term ends with the lease. The
+// lease is given up only after term has returned. An error of term ends it all and is returned.
+func (e *election) lead(ctx context.Context, term func(context.Context) error) error {
+	defer e.http.CloseIdleConnections()
+	for ctx.Err() == nil {
+		if err := e.campaign(ctx, term); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// campaign is one candidacy, and the term that it may lead to.
+func (e *election) campaign(ctx context.Context, term func(context.Context) error) error {
+	defer e.fence.shut()
+	started := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: e.lock, LeaseDuration: e.lease, RenewDeadline: e.renew, RetryPeriod: e.wait, ReleaseOnCancel: true, Name: LeaseName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(held context.Context) { started <- held },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("election: %w", err)
+	}
+	// The elector gives the lease up when its context ends: that has to outlast the term.
+	candidacy, withdraw := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		elector.Run(candidacy)
+	}()
+	defer func() {
+		withdraw()
+		<-over
+	}()
+	select {
+	case <-ctx.Done():
+	case <-over:
+	case held := <-started:
+		return serve(ctx, held, term)
+	}
+	return nil
+}
+
+// serve runs a term that ends with either context.
+func serve(ctx, held context.Context, term func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(held, cancel)
+	defer stop()
+	return term(ctx)
+}

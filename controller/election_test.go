@@ -1,0 +1,141 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/test/controlplane"
+)
+
+// A candidate is one instance that takes part in an election and does nothing while it leads.
+type candidate struct {
+	*election
+	leading atomic.Bool
+	terms   atomic.Int64
+	client  *kube.Client // with the fence of the candidate
+	stop    func()       // returns when the candidate has
+}
+
+func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) *candidate {
+	t.Helper()
+	e, err := newElection(server.Config(), metav1.NamespaceDefault, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.lease, e.renew, e.wait, e.fence.limit = 6*time.Second, 4*time.Second, time.Second/2, 4*time.Second
+	c := &candidate{election: e}
+	if c.client, err = kube.New(guarded(server.Config(), sideLocal, e.fence, NewMetrics(nil))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	g.Go(func() error {
+		return e.lead(ctx, func(ctx context.Context) error {
+			c.terms.Add(1)
+			c.leading.Store(true)
+			<-ctx.Done()
+			c.leading.Store(false)
+			return nil
+		})
+	})
+	c.stop = func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.client.Close()
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+// write creates a namespace.
+func (c *candidate) write(ctx context.Context, name string) error {
+	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// Section 1: one of several leads; one that cannot renew its lease stops before another may begin, and writes nothing more.
+func TestElection(t *testing.T) {
+	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	a, b := newCandidate(t, server, "a"), newCandidate(t, server, "b")
+	alone := func(what string, ok func() bool) {
+		t.Helper()
+		await(t, what, func() bool {
+			if a.fence.open() && b.fence.open() {
+				t.Errorf("%s: two may write", what)
+			}
+			return ok()
+		})
+	}
+	alone("one leads", func() bool { return a.leading.Load() != b.leading.Load() })
+	leader, other := a, b
+	if b.leading.Load() {
+		leader, other = b, a
+	}
+	await(t, "the leader may write", func() bool { return leader.write(t.Context(), "one") == nil })
+	if err := other.write(t.Context(), "two"); !errors.Is(err, errNotLeader) {
+		t.Errorf("a write of the other: %v, want that it is refused", err)
+	}
+
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	alone("nobody leads while nobody answers", func() bool { return !a.leading.Load() && !b.leading.Load() })
+	for _, c := range []*candidate{a, b} {
+		if err := c.write(t.Context(), "three"); !errors.Is(err, errNotLeader) {
+			t.Errorf("a write without the lease: %v, want that it is refused", err)
+		}
+	}
+	if err := server.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	alone("one leads again", func() bool { return a.leading.Load() != b.leading.Load() })
+
+	leader, other = a, b
+	if b.leading.Load() {
+		leader, other = b, a
+	}
+	leader.stop()
+	if leader.leading.Load() || leader.fence.open() {
+		t.Error("the leader has stopped, and leads or may write")
+	}
+	alone("the other leads", other.leading.Load)
+	await(t, "the other may write", func() bool { return other.write(t.Context(), "four") == nil })
+}
+
+// The lease is given up only when the term is over: who takes it meets nobody at work.
+func TestLeaseOutlastsTerm(t *testing.T) {
+	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	e, err := newElection(server.Config(), metav1.NamespaceDefault, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = e.lead(ctx, func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		if !e.fence.open() {
+			t.Error("the lease was given up before the term was over")
+		}
+		return errNotLeader
+	})
+	if !errors.Is(err, errNotLeader) {
+		t.Errorf("lead: %v, want the error of the term", err)
+	}
+	if e.fence.open() {
+		t.Error("the fence is open after the term")
+	}
+	record, _, err := e.lock.Get(t.Context())
+	if err != nil || record.HolderIdentity != "" {
+		t.Errorf("the lease is held by %v (%v), want nobody", record, err)
+	}
+}

@@ -1,0 +1,98 @@
+package merge
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// The fields of a spec that are ours, set or not. Of a Service the others are the API server's.
+var (
+	importFields = []string{
+		"type", "ports", "ips", "ipFamilies", "sessionAffinity", "sessionAffinityConfig", "internalTrafficPolicy", "trafficDistribution",
+	}
+	serviceFields = []string{
+		"type", "ports", "selector", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "sessionAffinityConfig",
+		"internalTrafficPolicy", "trafficDistribution",
+	}
+)
+
+// Patch returns the JSON merge patch that makes existing say what update says in the fields that are ours, and leaves all
+// others alone. update is one of [Changes], and existing what it was compared with; a status is no part of it.
+//
+// It has the UID and the resource version of update, so it fails where the object is no longer the one that was compared.
+// Unlike server-side apply it takes away what someone else has put into our fields.
+func Patch(update, existing metav1.Object) []byte {
+	metadata := map[string]any{"uid": update.GetUID(), "resourceVersion": update.GetResourceVersion()}
+	patch := map[string]any{"metadata": metadata}
+	labels, annotations := sliceLabels, sliceAnnotations
+	switch u := update.(type) {
+	case *mcsv1beta1.ServiceImport:
+		patch["spec"] = fields(u.Spec, importFields)
+	case *corev1.Service:
+		patch["spec"] = fields(u.Spec, serviceFields)
+	case *discoveryv1.EndpointSlice:
+		patch["ports"], patch["endpoints"] = u.Ports, append([]discoveryv1.Endpoint{}, u.Endpoints...)
+	default:
+		panic("merge: Patch wants an import, a Service or a slice")
+	}
+	if _, slice := update.(*discoveryv1.EndpointSlice); !slice {
+		owned := ownedKeys(existing.GetManagedFields())
+		labels, annotations = owned["f:labels"], owned["f:annotations"]
+	}
+	if changed := changes(update.GetLabels(), existing.GetLabels(), labels); len(changed) > 0 {
+		metadata["labels"] = changed
+	}
+	if changed := changes(update.GetAnnotations(), existing.GetAnnotations(), annotations); len(changed) > 0 {
+		metadata["annotations"] = changed
+	}
+	if !hasOwners(update, existing) {
+		metadata["ownerReferences"] = ownersWith(update.GetOwnerReferences(), existing.GetOwnerReferences())
+	}
+	return encode(patch)
+}
+
+// fields returns those fields of a spec, with null for one that is not set.
+func fields(spec any, names []string) map[string]json.RawMessage {
+	var set map[string]json.RawMessage
+	if err := json.Unmarshal(encode(spec), &set); err != nil {
+		panic("merge: a spec is no JSON object: " + err.Error())
+	}
+	all := make(map[string]json.RawMessage, len(names))
+	for _, name := range names {
+		all[name] = set[name]
+	}
+	return all
+}
+
+// changes returns the desired values that differ, and null for each of the keys that exists and is not desired.
+func changes(desired, existing map[string]string, keys []string) map[string]*string {
+	changed := make(map[string]*string)
+	for key, want := range desired {
+		if got, has := existing[key]; got != want || !has {
+			changed[key] = &want
+		}
+	}
+	for _, key := range keys {
+		_, wanted := desired[key]
+		if _, has := existing[key]; has && !wanted {
+			changed[key] = nil
+		}
+	}
+	return changed
+}
+
+// ownersWith returns the desired owners with those of others. An import of the same name that is gone owns nothing.
+func ownersWith(desired, existing []metav1.OwnerReference) []metav1.OwnerReference {
+	owners := slices.Clone(desired)
+	for _, e := range existing {
+		if !slices.ContainsFunc(desired, func(d metav1.OwnerReference) bool { return d.Kind == e.Kind && d.Name == e.Name }) {
+			owners = append(owners, e)
+		}
+	}
+	return owners
+}

@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+func option(t *testing.T, name string) Option {
+	t.Helper()
+	i := slices.IndexFunc(Options(), func(o Option) bool { return o.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no option %s", name)
+	}
+	return Options()[i]
+}
+
+// setOption does what both parsers do with one line.
+func setOption(t *testing.T, c *Config, line string) (ok bool, err error) {
+	t.Helper()
+	words := strings.Fields(line)
+	o, args := option(t, words[0]), words[1:]
+	if len(args) < o.Min || o.Max >= 0 && len(args) > o.Max {
+		return false, nil
+	}
+	return true, o.Set(c, args)
+}
+
+func TestOptions(t *testing.T) {
+	for _, tt := range []struct {
+		line string
+		want func(*Config)
+	}{
+		{"broker /etc/broker", func(c *Config) { c.Broker = "/etc/broker" }},
+		{"broker /etc/broker hub", func(c *Config) { c.Broker, c.Context = "/etc/broker", "hub" }},
+		{"cluster_id east.example", func(c *Config) { c.ClusterID = "east.example" }},
+		{"controller_namespace dns", func(c *Config) { c.Namespace = "dns" }},
+		{"vip derived", func(*Config) {}},
+		{"vip none", func(c *Config) { c.VIP = merge.NoVIP }},
+		{"vip cidr", func(c *Config) { c.VIP = merge.CIDR }},
+		{"vip cidr 10.200.0.0/14", func(c *Config) { c.VIP, c.VIPPool = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") }},
+		{"vip cidr fd00:200::/96", func(c *Config) { c.VIP, c.VIPPool = merge.CIDR, netip.MustParsePrefix("fd00:200::/96") }},
+		{"endpoints service_ip", func(c *Config) { c.Endpoints = export.ServiceIP }},
+		{"service_cidr 10.96.0.0/12 fd00::/108", func(c *Config) {
+			c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00::/108")}
+		}},
+		{"lease 1s 3s", func(c *Config) { c.Renew, c.TTL = time.Second, 3*time.Second }},
+		{"lease 10s 24h", func(c *Config) { c.Renew, c.TTL = 10*time.Second, 24*time.Hour }},
+		{"lease 0", func(c *Config) { c.Renew, c.TTL = 0, 0 }},
+		{"on_expiry not_ready", func(c *Config) { c.OnExpiry = NotReady }},
+		{"on_expiry keep", func(c *Config) { c.OnExpiry = Retain }},
+		{"on_conflict withhold", func(c *Config) { c.OnConflict = merge.Withhold }},
+		{"port_merge intersection", func(c *Config) { c.PortMerge = merge.Intersection }},
+		{"type_conflict exclude", func(c *Config) { c.TypeConflict = merge.Exclude }},
+		{"precedence broker", func(c *Config) { c.Precedence = merge.ByBroker }},
+		{"import_namespaces b a b", func(c *Config) { c.Namespaces = []string{"a", "b"} }},
+		{"legacy_conditions on", func(c *Config) { c.LegacyConditions = true }},
+		{"aggregate_view on", func(c *Config) { c.AggregateView = true }},
+		{"controller_qps 20", func(c *Config) { c.QPS, c.Burst = 20, 40 }},
+		{"controller_qps 0.5", func(c *Config) { c.QPS, c.Burst = 0.5, 1 }},
+		{"controller_qps 20 30", func(c *Config) { c.QPS, c.Burst = 20, 30 }},
+	} {
+		got, want := Defaults(), Defaults()
+		tt.want(&want)
+		if ok, err := setOption(t, &got, tt.line); !ok || err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v (counted %t), got %+v, want %+v", tt.line, err, ok, got, want)
+		}
+	}
+}
+
+func TestImportNamespacesTakesSelectors(t *testing.T) {
+	for _, tt := range []struct{ line, want string }{
+		{"import_namespaces team=a", "team=a"},
+		{"import_namespaces team=a,tier!=test", "team=a,tier!=test"},
+		{"import_namespaces team in (a, b)", "team in (a,b)"},
+	} {
+		c := Defaults()
+		if ok, err := setOption(t, &c, tt.line); !ok || err != nil {
+			t.Errorf("%s: %v (counted %t)", tt.line, err, ok)
+		} else if got := c.NamespaceLabels.String(); got != tt.want || c.Namespaces != nil {
+			t.Errorf("%s: selector %q and names %q, want %q and none", tt.line, got, c.Namespaces, tt.want)
+		}
+	}
+}
+
+// What is out of range is refused with the value and what is wanted; how many words there may be is part of the option.
+func TestOptionsRefuse(t *testing.T) {
+	for _, tt := range []struct{ line, want string }{
+		{"cluster_id East", "East"},
+		{"cluster_id a.b.c", "a.b.c"},
+		{"controller_namespace a.b", "a.b"},
+		{"vip maybe", "maybe"},
+		{"vip none 10.0.0.0/8", "10.0.0.0/8"},
+		{"vip cidr 10.0.0.1/8", "10.0.0.1/8"},
+		{"vip cidr ten", "ten"},
+		{"endpoints both", "both"},
+		{"service_cidr 10.96.0.0/12 10.96.0.1", "10.96.0.1"},
+		{"lease 1", "1"},
+		{"lease 999ms 1m", "999ms"},
+		{"lease 10s 29s", "29s"},
+		{"lease 10s 25h", "25h"},
+		{"lease ten 60s", "ten"},
+		{"lease 0 60s", "0"},
+		{"on_expiry drop", "drop"},
+		{"on_conflict newest", "newest"},
+		{"port_merge all", "all"},
+		{"type_conflict drop", "drop"},
+		{"precedence mine", "mine"},
+		{"import_namespaces team in (a", "team in (a"},
+		{"legacy_conditions yes", "yes"},
+		{"aggregate_view true", "true"},
+		{"controller_qps 0", "0"},
+		{"controller_qps -1", "-1"},
+		{"controller_qps NaN", "NaN"},
+		{"controller_qps Inf", "Inf"},
+		{"controller_qps 10 0", "0"},
+		{"controller_qps 10 1.5", "1.5"},
+	} {
+		c := Defaults()
+		ok, err := setOption(t, &c, tt.line)
+		if !ok || err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "want") {
+			t.Errorf("%s: %v (counted %t), want an error that has %q and says what is wanted", tt.line, err, ok, tt.want)
+		}
+		if now := Defaults(); err != nil && !reflect.DeepEqual(c, now) {
+			t.Errorf("%s: refused, yet the Config changed", tt.line)
+		}
+	}
+	for _, line := range []string{"broker", "broker a b c", "cluster_id", "vip", "vip cidr 1.0.0.0/8 x", "lease", "lease 1s 3s 5s", "import_namespaces", "service_cidr"} {
+		c := Defaults()
+		if ok, _ := setOption(t, &c, line); ok {
+			t.Errorf("%s: taken, want another number of words", line)
+		}
+	}
+}
+
+// The words for the default of an option do set the default.
+func TestOptionDefaults(t *testing.T) {
+	for _, o := range Options() {
+		if o.Default == "" || o.Name == "controller_namespace" {
+			continue // a Pod has its own
+		}
+		c := Config{}
+		if ok, err := setOption(t, &c, o.Name+" "+o.Default); !ok || err != nil {
+			t.Errorf("%s %s: %v", o.Name, o.Default, err)
+			continue
+		}
+		d := Defaults()
+		if err := o.Set(&d, strings.Fields(o.Default)); err != nil {
+			t.Errorf("%s: %v", o.Name, err)
+		}
+		if now := Defaults(); !reflect.DeepEqual(d, now) {
+			t.Errorf("%s %s: not the default: %+v, want %+v", o.Name, o.Default, d, now)
+		}
+	}
+	if Options()[0].Name != "broker" {
+		t.Errorf("the first option is %s, want broker", Options()[0].Name)
+	}
+}

@@ -1,0 +1,180 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// alpha is another member of the stage, which has precedence among equals.
+const alpha = "alpha"
+
+func named(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: name}
+}
+
+// alphaRecord is what alpha says about a service, with this VIP.
+func alphaRecord(svc types.NamespacedName, vip *v1alpha1.VIP) *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: apibroker.NamespaceName("member", alpha), Name: apibroker.RecordName(svc.Namespace, svc.Name),
+			Labels: map[string]string{
+				mcsv1beta1.LabelServiceName: svc.Name, mcsv1beta1.LabelSourceCluster: alpha, apibroker.LabelSourceNamespace: svc.Namespace,
+			},
+		},
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports: []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}}, ExportCreated: earlier, VIP: vip,
+		},
+	}
+}
+
+// export creates Service and export, and reconciles them.
+func (a *actor) export(svc types.NamespacedName, annotation string) []string {
+	a.Helper()
+	exp := newExport(svc)
+	if annotation != "" {
+		exp.Annotations = map[string]string{apibroker.AnnotationUseVIP: annotation}
+	}
+	a.create(newService(svc), exp)
+	return a.do(svc, "export of "+svc.Name+" seen", func() bool { return a.local.Export(svc) != nil && a.local.Service(svc) != nil })
+}
+
+// vipOf returns what the broker has of ours about the clusterset IP of a service.
+func (a *actor) vipOf(svc types.NamespacedName) v1alpha1.VIP {
+	a.Helper()
+	record := &v1alpha1.ExportedService{}
+	if err := a.admin.Get(a.Context(), record, stageNamespace, apibroker.RecordName(svc.Namespace, svc.Name)); err != nil {
+		a.Fatal(err)
+	}
+	if record.Spec.VIP == nil {
+		return v1alpha1.VIP{}
+	}
+	return *record.Spec.VIP
+}
+
+// readyOf returns status and reason of Ready.
+func (a *actor) readyOf(svc types.NamespacedName) string {
+	a.Helper()
+	exp := &mcsv1beta1.ServiceExport{}
+	if err := a.admin.Get(a.Context(), exp, svc.Namespace, svc.Name); err != nil {
+		a.Fatal(err)
+	}
+	c := findCondition(exp.Status.Conditions, "Ready")
+	if c == nil {
+		return "none"
+	}
+	return fmt.Sprint(c.Status, "/", c.Reason)
+}
+
+func now() bool { return true }
+
+// Section 5, "VIP cidr": a pool of two addresses in its life.
+func TestVIPs(t *testing.T) {
+	b := newStage(t)
+	cidr := func(c *Config) { c.VIP = merge.CIDR }
+	a := b.act(cidr)
+	one, two, three := named("one"), named("two"), named("three")
+	for _, svc := range []types.NamespacedName{one, two} {
+		a.export(svc, "")
+		if v := a.vipOf(svc); len(v.IPs) != 1 || v.AllocatedBy != stageID || v.At == nil || !v.Wanted {
+			t.Errorf("vip of %s = %+v, want an address by %s", svc, v, stageID)
+		}
+		a.expect("at once again", a.do(svc, "", now))
+	}
+	first, second := a.vipOf(one).IPs, a.vipOf(two).IPs
+	if all := []string{first[0], second[0]}; !slices.Contains(all, "243.0.0.4") || !slices.Contains(all, "243.0.0.5") {
+		t.Errorf("vips = %q, want both of 243.0.0.4/31", all)
+	}
+	exhausted := func() {
+		t.Helper()
+		if v := a.vipOf(three); len(v.IPs) > 0 || !v.Wanted {
+			t.Errorf("vip = %+v of an exhausted pool, want none, and wanted", v)
+		}
+		if got := a.readyOf(three); got != "False/Failed" {
+			t.Errorf("ready = %s with an exhausted pool, want False/Failed", got)
+		}
+	}
+	a.export(three, "")
+	exhausted()
+
+	a.end()
+	a = b.act(cidr)
+	for _, svc := range []types.NamespacedName{three, two, one} {
+		a.expect("a restart", a.do(svc, "", now))
+	}
+
+	b.delete(newExport(one))
+	a.do(one, "end of export seen", func() bool { return a.local.Export(one) == nil })
+	a.expect("in quarantine", a.do(three, "", now))
+	exhausted()
+	b.create(newExport(one))
+	a.do(one, "export seen again", func() bool { return a.local.Export(one) != nil })
+	if v := a.vipOf(one); !slices.Equal(v.IPs, first) {
+		t.Errorf("vip = %q after a new export, want %q, which waits for it", v.IPs, first)
+	}
+}
+
+// Section 5: what another allocated is copied, and stays when that one goes; who is not the oldest does not allocate.
+func TestVIPsOfOthers(t *testing.T) {
+	b := newStage(t)
+	b.join(alpha, "243.7.0.0/16")
+	copied, plain := named("copied"), named("plain")
+	given := &v1alpha1.VIP{IPs: []string{"243.7.0.9"}, AllocatedBy: alpha, At: &earlier, Wanted: true}
+	record := alphaRecord(copied, given)
+	b.create(record, alphaRecord(plain, nil))
+	a := b.act(func(c *Config) { c.VIP = merge.CIDR })
+	b.await("alpha seen", func() bool { return len(a.broker.Members()) == 2 && len(a.broker.Records(plain)) == 1 })
+
+	a.export(copied, "")
+	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.AllocatedBy != alpha || !v.At.Equal(&earlier) {
+		t.Errorf("vip = %+v, want a copy of alpha's", v)
+	}
+	b.delete(record)
+	a.expect("alpha gone", a.do(copied, "alpha's record gone", func() bool { return len(a.broker.Records(copied)) == 1 }))
+
+	a.export(plain, "")
+	if v := a.vipOf(plain); len(v.IPs) > 0 || !v.Wanted {
+		t.Errorf("vip = %+v, want none: the oldest export has none", v)
+	}
+	if got := a.readyOf(plain); got != "True/Exported" {
+		t.Errorf("ready = %s, want True/Exported: it is not for this cluster to allocate", got)
+	}
+	b.delete(alphaRecord(plain, nil))
+	a.do(plain, "alpha's record gone", func() bool { return len(a.broker.Records(plain)) == 1 })
+	if v := a.vipOf(plain); len(v.IPs) != 1 || v.AllocatedBy != stageID {
+		t.Errorf("vip = %+v, want one of our own once ours is the oldest export", v)
+	}
+}
+
+// Section 5: on for all, or by annotation where a VIP CIDR was given.
+func TestVIPByAnnotation(t *testing.T) {
+	b := newStage(t)
+	a := b.act(func(c *Config) { c.VIP = merge.Derived })
+	a.export(named("silent"), "")
+	a.export(named("asks"), "true")
+	if v := a.vipOf(named("silent")); len(v.IPs) > 0 || v.Wanted {
+		t.Errorf("vip = %+v without an annotation, want none", v)
+	}
+	if v := a.vipOf(named("asks")); len(v.IPs) != 1 || !v.Wanted {
+		t.Errorf("vip = %+v with the annotation, want one", v)
+	}
+	a.end()
+	a = b.act(func(c *Config) { c.VIP = merge.CIDR })
+	a.export(named("refuses"), "false")
+	if v := a.vipOf(named("refuses")); len(v.IPs) > 0 || v.Wanted {
+		t.Errorf("vip = %+v with an annotation against it, want none", v)
+	}
+	if got := a.readyOf(named("refuses")); got != "True/Exported" {
+		t.Errorf("ready = %s, want True/Exported", got)
+	}
+}
