@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/controller"
+)
+
+func newController(s *session) *cobra.Command {
+	config := controller.Defaults()
+	var metricsAddress, healthAddress string
+	c := &cobra.Command{
+		Use: "controller", Short: "Run the export and merge controller of a cluster, without CoreDNS", Args: cobra.NoArgs,
+		Long: `Run the export and merge controller of a cluster, without CoreDNS. The options are the directives of the Corefile with
+"-" for "_"; one that takes several words takes them in quotes, with blanks between.`,
+		Example: `  clusterset controller --broker /etc/clusterset/kubeconfig
+  clusterset controller --broker /etc/clusterset/kubeconfig --lease "5s 30s" --vip none`,
+	}
+	var values []*optionValue
+	for _, o := range controller.Options() {
+		v := &optionValue{option: o, config: &config}
+		values = append(values, v)
+		c.Flags().Var(v, strings.ReplaceAll(o.Name, "_", "-"), o.Help+": "+o.Args)
+	}
+	c.Flags().StringVar(&metricsAddress, "metrics-address", ":9153", "`ADDRESS` to serve /metrics at; none if empty")
+	c.Flags().StringVar(&healthAddress, "health-address", ":8080", "`ADDRESS` to serve /healthz at; none if empty")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		for _, v := range values {
+			if err := v.apply(); err != nil {
+				return err
+			}
+		}
+		if config.Broker == "" {
+			return errors.New("--broker: want the kubeconfig of this member on the broker")
+		}
+		local, err := s.member()
+		if err != nil {
+			return err
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		config.Local, config.Version = local, ownVersion()
+		config.Metrics, config.Log = controller.NewMetrics(registry), newLogger(s.ErrOut)
+		return runController(c.Context(), config, metricsAddress, healthAddress, registry)
+	}
+	return c
+}
+
+// An optionValue is a flag that holds the arguments of one option.
+type optionValue struct {
+	option controller.Option
+	config *controller.Config
+	args   []string
+}
+
+func (v *optionValue) String() string {
+	if v.args == nil {
+		return v.option.Default
+	}
+	return strings.Join(v.args, " ")
+}
+
+// Type is nothing: the help of an option ends in its arguments.
+func (v *optionValue) Type() string { return "" }
+
+// Set takes all words of one flag; those of an option that takes any number add up.
+func (v *optionValue) Set(text string) error {
+	words := strings.Fields(text)
+	if v.option.Max == 1 {
+		words = []string{text}
+	}
+	if v.option.Max < 0 {
+		words = append(v.args, words...)
+	}
+	v.args = words
+	return v.apply()
+}
+
+// apply hands the words that were given to the option, which may refuse them.
+func (v *optionValue) apply() error {
+	n := len(v.args)
+	switch {
+	case v.args == nil:
+		return nil
+	case n < v.option.Min || v.option.Max >= 0 && n > v.option.Max:
+		return fmt.Errorf("%d words: want %s", n, v.option.Args)
+	}
+	return v.option.Set(v.config, v.args)
+}
+
+// runController runs until ctx ends, and returns when all of it is over.
+func runController(ctx context.Context, config controller.Config, metrics, health string, registry *prometheus.Registry) error {
+	g, ctx := errgroup.WithContext(klog.NewContext(ctx, logr.Discard()))
+	pages := map[string]http.Handler{
+		"/metrics": promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }),
+	}
+	for page, address := range map[string]string{"/metrics": metrics, "/healthz": health} {
+		if address == "" {
+			continue
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err != nil {
+			return fmt.Errorf("serve %s: %w", page, err)
+		}
+		defer listener.Close()
+		mux := http.NewServeMux()
+		mux.Handle(page, pages[page])
+		g.Go(func() error { return serve(ctx, listener, mux) })
+	}
+	g.Go(func() error { return controller.Run(ctx, config) })
+	return g.Wait()
+}
+
+func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// A logger writes lines for an operator.
+type logger struct{ *log.Logger }
+
+func newLogger(w io.Writer) logger { return logger{log.New(w, "", log.LstdFlags|log.LUTC)} }
+
+func (l logger) Infof(format string, args ...any)    { l.Printf("[INFO] "+format, args...) }
+func (l logger) Warningf(format string, args ...any) { l.Printf("[WARNING] "+format, args...) }
+func (l logger) Errorf(format string, args ...any)   { l.Printf("[ERROR] "+format, args...) }
