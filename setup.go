@@ -13,11 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// sources are the running sources of this process.
-var sources = registry{ctx: context.Background()}
+// sources are the running sources of this process, metrics those of its controller.
+var (
+	sources = registry{ctx: context.Background()}
+	metrics = controller.NewMetrics(prometheus.DefaultRegisterer)
+)
 
 func init() {
 	coreplugin.Register(plugin.Name, setup)
@@ -31,7 +35,8 @@ func init() {
 
 // setup reads one clusterset block. Nothing runs before OnStartup: a Corefile that is refused leaves no trace.
 func setup(c *caddy.Controller) error {
-	config, err := plugin.Parse(c)
+	control := controller.Defaults()
+	config, err := plugin.Parse(c, directives(&control)...)
 	if err != nil {
 		return coreplugin.Error(plugin.Name, err)
 	}
@@ -43,6 +48,12 @@ func setup(c *caddy.Controller) error {
 	src, err := sources.find(held, spec)
 	if err != nil {
 		return coreplugin.Error(plugin.Name, c.Err(err.Error()))
+	}
+	if control.Broker != "" {
+		finish(c, &control, spec.REST)
+		if err := held.agree(&control); err != nil {
+			return coreplugin.Error(plugin.Name, c.Err(err.Error()))
+		}
 	}
 	server := dnsserver.GetConfig(c)
 	handler := plugin.NewHandler(config, src.store, src.turns)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
@@ -29,6 +30,7 @@ type registry struct {
 	mu       sync.Mutex // guards all that is not constant in holdings and sources, too
 	holdings []*holding // those that are not released
 	running  []*source
+	active   *control // the controller of the process, nil if there is none
 	// restarting is the holding whose instance is being replaced: what is held anew meanwhile replaces it.
 	restarting *holding
 }
@@ -44,14 +46,16 @@ type source struct {
 
 // A holding is what one instance of the server, one reading of the Corefile, needs.
 type holding struct {
-	ctx      context.Context // ends with the holding
-	cancel   context.CancelFunc
-	tasks    sync.WaitGroup
-	wanted   []*wanted
-	initial  bool      // nothing answered before
-	replaces *holding  // that of the instance which answers until this one does; nil if none does
-	started  time.Time // since when the blocks of the instance wait, all together
-	released bool
+	ctx    context.Context // ends with the holding
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	wanted []*wanted
+	// controller is what the controller is to do; nil if no block names a broker.
+	controller *controller.Config
+	initial    bool      // nothing answered before
+	replaces   *holding  // that of the instance which answers until this one does; nil if none does
+	started    time.Time // since when the blocks of the instance wait, all together
+	released   bool
 }
 
 // A wanted source is what one block is answered from.
@@ -165,6 +169,7 @@ func (r *registry) start(held *holding) {
 			w.start(r.ctx)
 		}
 	}
+	r.settle()
 }
 
 func (src *source) start(ctx context.Context) {
@@ -210,6 +215,7 @@ func (r *registry) release(held *holding) {
 		unused = append(unused, src)
 		return true
 	})
+	controlled := r.settle()
 	r.mu.Unlock()
 	for _, src := range unused {
 		src.cancel()
@@ -218,6 +224,7 @@ func (r *registry) release(held *holding) {
 	for _, src := range unused {
 		<-src.done
 	}
+	<-controlled
 }
 
 func (r *registry) needed(src *source) bool {

@@ -42,8 +42,8 @@ func files(t *testing.T) *strings.Replacer {
 		"{dir}", dir)
 }
 
-// controller returns one for a block in a server block of clusterset.local.
-func controller(block string) *caddy.Controller {
+// blockOf returns a controller for a block in a server block of clusterset.local.
+func blockOf(block string) *caddy.Controller {
 	c := caddy.NewTestController("dns", block)
 	c.ServerBlockKeys = []string{"dns://clusterset.local.:53"}
 	dnsserver.GetConfig(c) // It makes the configuration that plugins look for.
@@ -53,7 +53,7 @@ func controller(block string) *caddy.Controller {
 // specOf returns what a block makes of the store.
 func specOf(t *testing.T, block string) cache.Config {
 	t.Helper()
-	config, err := plugin.Parse(controller(block))
+	config, err := plugin.Parse(blockOf(block))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestSetupRefuses(t *testing.T) {
 		{"not in a cluster", "clusterset", "Testfile:1 - Error during parsing: no kubeconfig is given, and in-cluster"},
 		{"manifest is missing", "clusterset {\nmanifests {dir}/none\n}", "manifests: stat " + in.Replace("{dir}/none")},
 	} {
-		c := controller(in.Replace(tt.block))
+		c := blockOf(in.Replace(tt.block))
 		if got := errorText(setup(c)); !strings.Contains(got, tt.want) || !strings.HasPrefix(got, "plugin/clusterset: ") {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}

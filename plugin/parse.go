@@ -57,14 +57,39 @@ var directives = map[string]directive{
 	"fallthrough":      {"[ZONES...]", 0, -1, (*block).fallthru},
 }
 
-// Directives lists the directives with their arguments, as the README writes them, sorted.
-func Directives() []string {
+// A Directive is a line of a clusterset block that this package does not understand itself.
+type Directive struct {
+	Name     string
+	Args     string // as the README writes them
+	Min, Max int    // the number of arguments; Max < 0: no upper bound
+	// Needs is a directive without which this one means nothing; it may be empty.
+	Needs string
+	// Set takes the arguments. Its error has the bad value and what is wanted.
+	Set func([]string) error
+}
+
+// Directives lists the directives of this package and more with their arguments, as the README writes them, sorted.
+func Directives(more ...Directive) []string {
 	var lines []string
-	for name, d := range directives {
+	for name, d := range with(more) {
 		lines = append(lines, strings.TrimSpace(name+" "+d.args))
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// with returns all directives, those of others too.
+func with(more []Directive) map[string]directive {
+	all := maps.Clone(directives)
+	for _, m := range more {
+		all[m.Name] = directive{m.Args, m.Min, m.Max, func(_ *block, args []string) error {
+			if err := m.Set(args); err != nil {
+				return fmt.Errorf("%s %w", m.Name, err)
+			}
+			return nil
+		}}
+	}
+	return all
 }
 
 // exclusive lists directives of which a block may have only one, and why.
@@ -73,6 +98,7 @@ var exclusive = []struct{ one, other, why string }{
 	{"manifests", "kubeconfig", "objects come from files or from an API server"},
 	{"manifests", "snapshot", "files need no snapshot, they are there at the next start"},
 	{"manifests", "apiserver_qps", "files are read without an API server"},
+	{"manifests", "broker", "the controller writes to an API server"},
 	{"noendpoints", "policy", "clusters take turns by their slices"},
 	{"noendpoints", "topology", "zones and regions are a matter of slices"},
 }
@@ -82,17 +108,21 @@ var exclusive = []struct{ one, other, why string }{
 type block struct {
 	Config
 
-	root string
-	seen map[string]caddyfile.Dispenser // by directive, standing at it, to tell the line of an error
+	root  string
+	known map[string]directive
+	more  []Directive
+	seen  map[string]caddyfile.Dispenser // by directive, standing at it, to tell the line of an error
 }
 
 // Parse reads the clusterset block of one server block. An error names the file and the line, the value that is bad and
 // what is wanted (DNS rules, section 7). Relative paths are taken from the root directive's folder. Parse opens no file
-// and no connection.
-func Parse(c *caddy.Controller) (Config, error) {
+// and no connection. more are further directives that it takes.
+func Parse(c *caddy.Controller, more ...Directive) (Config, error) {
 	b := &block{
 		Config: defaults(),
 		root:   dnsserver.GetConfig(c).Root,
+		known:  with(more),
+		more:   more,
 		seen:   map[string]caddyfile.Dispenser{},
 	}
 	c.Next()
@@ -116,9 +146,9 @@ func Parse(c *caddy.Controller) (Config, error) {
 // line reads one directive, at which c stands.
 func (b *block) line(c *caddy.Controller) error {
 	name := c.Val()
-	d, ok := directives[name]
+	d, ok := b.known[name]
 	if !ok {
-		known := slices.Sorted(maps.Keys(directives))
+		known := slices.Sorted(maps.Keys(b.known))
 		return c.Errf("directive %q: want one of %s", name, strings.Join(known, ", "))
 	}
 	if _, ok := b.seen[name]; ok {
@@ -162,6 +192,12 @@ func (b *block) validate() error {
 		at, other := b.seen[x.other]
 		if one && other {
 			return at.Errf("%s beside %s: want one of them, %s", x.other, x.one, x.why)
+		}
+	}
+	for _, m := range b.more {
+		at, ok := b.seen[m.Name]
+		if _, needed := b.seen[m.Needs]; ok && m.Needs != "" && !needed {
+			return at.Errf("%s without %s: want both", m.Name, m.Needs)
 		}
 	}
 	if at, ok := b.seen["topology"]; ok && b.Topology.Node != "" && b.Manifests != nil {
