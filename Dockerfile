@@ -1,4 +1,4 @@
-# CoreDNS with the plugin clusterset, for amd64 and arm64. The builder runs on the machine that builds and compiles for
+# CoreDNS with the plugin clusterset, and the command, for amd64 and arm64. The builder runs on the machine that builds and compiles for
 # the one that the image is for.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
@@ -8,12 +8,14 @@ COPY . .
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w${VERSION:+ -X main.version=$VERSION}" -o /out/coredns ./cmd/coredns
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w${VERSION:+ -X main.version=$VERSION}" -o /out/ ./cmd/...
 
-# Nothing but the server, the certificates that it needs for forwarding over TLS, and a Corefile to be mounted over.
+# Nothing but the two programs, the certificates that the server needs for forwarding over TLS, and a Corefile to be
+# mounted over.
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/coredns /coredns
+COPY --from=build /out/clusterset /clusterset
 COPY corefile.example /etc/coredns/Corefile
 # By number: Kubernetes cannot tell of a name whether it is root.
 USER 65532:65532

@@ -41,7 +41,7 @@ func finish(c *caddy.Controller, config *controller.Config, local *rest.Config) 
 	if root := dnsserver.GetConfig(c).Root; root != "" && !filepath.IsAbs(config.Broker) {
 		config.Broker = filepath.Join(root, config.Broker)
 	}
-	config.Local, config.Metrics, config.Log, config.Version = local, metrics, plugin.Log, caddy.AppVersion
+	config.Local, config.Metrics, config.Log, config.Version = local, metrics(), plugin.Log, caddy.AppVersion
 }
 
 // agree notes what a block of held wants of the controller, or tells in what it differs from another block.

@@ -68,7 +68,7 @@ func TestControllerRefuses(t *testing.T) {
 		{"broker f\nendpoints ip", `endpoints "ip": want one of pod_ip, service_ip`},
 		{"broker f\nimport_namespaces team=", ""},
 		{"broker f\nimport_namespaces a,b=c,=", `import_namespaces "a,b=c,=": want names of namespaces, or a label selector`},
-		{"broker f\nservice_cidr 10.0.0.1/8", `service_cidr "10.0.0.1/8"`},
+		{"broker f\nservice_cidr 10.0.0.1/8", `service_cidr CIDR "10.0.0.1/8": want a network`},
 		{"broker f\nmanifests m", "broker beside manifests: want one of them"},
 		{"broker", `broker: want KUBECONFIG [CONTEXT]`},
 	} {

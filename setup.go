@@ -4,6 +4,7 @@ package clusterset
 
 import (
 	"context"
+	"sync"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -17,11 +18,11 @@ import (
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// sources are the running sources of this process, metrics those of its controller.
-var (
-	sources = registry{ctx: context.Background()}
-	metrics = controller.NewMetrics(prometheus.DefaultRegisterer)
-)
+// sources are the running sources of this process.
+var sources = registry{ctx: context.Background()}
+
+// metrics are those of its controller. A server without one does not tell of it.
+var metrics = sync.OnceValue(func() *controller.Metrics { return controller.NewMetrics(prometheus.DefaultRegisterer) })
 
 func init() {
 	coreplugin.Register(plugin.Name, setup)

@@ -22,6 +22,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 )
@@ -100,14 +101,18 @@ func TestDirectives(t *testing.T) {
 			documented = append(documented, strings.TrimSpace(line))
 		}
 	}
-	equalSets(t, "directive", documented, plugin.Directives())
+	var control []plugin.Directive
+	for _, o := range controller.Options() {
+		control = append(control, plugin.Directive{Name: o.Name, Args: o.Args})
+	}
+	equalSets(t, "directive", documented, plugin.Directives(control...))
 
 	// Each is explained as well.
 	var explained, names []string
 	for _, m := range regexp.MustCompile("(?m)^\\* `([a-z_]+)`").FindAllStringSubmatch(syntax, -1) {
 		explained = append(explained, m[1])
 	}
-	for _, d := range plugin.Directives() {
+	for _, d := range plugin.Directives(control...) {
 		name, _, _ := strings.Cut(d, " ")
 		names = append(names, name)
 	}
@@ -117,7 +122,8 @@ func TestDirectives(t *testing.T) {
 // TestDefaults writes the defaults that README.md tells into a block: it must mean the same as an empty one.
 func TestDefaults(t *testing.T) {
 	var lines []string
-	for _, m := range regexp.MustCompile("(?ms)^\\* `([a-z_]+)`(.*?)(?:^\\* |\\z|\n\n)").FindAllStringSubmatch(overlapping(readme(t, "Syntax")), -1) {
+	syntax, _, _ := strings.Cut(readme(t, "Syntax"), "The others are those of the controller")
+	for _, m := range regexp.MustCompile("(?ms)^\\* `([a-z_]+)`(.*?)(?:^\\* |\\z|\n\n)").FindAllStringSubmatch(overlapping(syntax), -1) {
 		value := regexp.MustCompile("Default:\\s+`?([0-9a-z_]+)`?[.;]").FindStringSubmatch(m[2])
 		if value != nil && value[1] != "off" && value[1] != "all" {
 			lines = append(lines, m[1]+" "+value[1])
@@ -142,6 +148,23 @@ func TestDefaults(t *testing.T) {
 	}
 	if got := empty.SnapshotMaxAge.Hours(); got != 24 || !strings.Contains(readme(t, "Syntax"), "**MAX_AGE** 24h") {
 		t.Errorf("MAX_AGE = %v hours, want 24 and README.md to say so", got)
+	}
+}
+
+// TestControllerDefaults compares the words after "Default:" with those that the controller knows.
+func TestControllerDefaults(t *testing.T) {
+	_, syntax, _ := strings.Cut(readme(t, "Syntax"), "The others are those of the controller")
+	for _, o := range controller.Options() {
+		_, item, ok := strings.Cut(overlapping(syntax), "\n* `"+o.Name+"`")
+		if !ok || o.Default == "" {
+			continue
+		}
+		item, _, _ = strings.Cut(item, "\n*")
+		_, told, _ := strings.Cut(strings.Join(strings.Fields(item), " "), "Default: ")
+		told = strings.ReplaceAll(strings.ReplaceAll(told, "`", ""), " and ", " ")
+		if !strings.Contains(told, o.Default) {
+			t.Errorf("default of %s in README.md: %q, want %q", o.Name, told, o.Default)
+		}
 	}
 }
 

@@ -32,12 +32,14 @@ import (
 func TestImage(t *testing.T) {
 	f := parseDockerfile(t)
 	context := copyContext(t)
-	binaries := map[string]string{}
+	built := map[string]string{} // folders
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
-		binaries[arch] = f.buildFor(t, context, arch)
-		checkStatic(t, binaries[arch], machine)
+		built[arch] = f.buildFor(t, context, arch)
+		for _, program := range []string{"coredns", "clusterset"} {
+			checkStatic(t, filepath.Join(built[arch], program), machine)
+		}
 	}
-	bin := binaries[runtime.GOARCH]
+	bin := built[runtime.GOARCH]
 	if bin == "" {
 		t.Fatalf("the image is not built for %s", runtime.GOARCH)
 	}
@@ -71,6 +73,15 @@ func TestImage(t *testing.T) {
 	}
 	dig(t, c.dns, "db-0.south.registry1.db.shop.svc.clusterset.local", "10.3.0.20")
 	dig(t, c.dns, "kubernetes.default.svc.cluster.local", "10.96.0.1")
+
+	command = child.Command{Bin: "/clusterset", Args: []string{"version"}, Dir: "/", SysProcAttr: f.confined(t, image)}
+	version, err := child.Start(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := version.Wait(t.Context()); err != nil || !strings.Contains(version.Out.String(), "v0.0.0-test") {
+		t.Errorf("/clusterset version: %v, %s\nwant the version that was built", err, version.Out.String())
+	}
 }
 
 func serving(address string) func(context.Context) error {
@@ -130,21 +141,21 @@ func copyContext(t *testing.T) string {
 	return dir
 }
 
-// where the first stage puts the server.
-const built = "/out/coredns"
+// out is where the first stage puts the programs.
+const out = "/out/"
 
-// buildFor runs the command of the first stage.
+// buildFor runs the command of the first stage and returns the folder of what it makes.
 func (f dockerfile) buildFor(t *testing.T, context, arch string) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "coredns-"+arch)
-	if strings.Count(f.build, built) != 1 {
-		t.Fatalf("RUN %s: want %s as the output", f.build, built)
+	bin := t.TempDir()
+	if strings.Count(f.build, out) != 1 {
+		t.Fatalf("RUN %s: want %s as the output", f.build, out)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(f.build, built, bin, 1))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(f.build, out, bin+"/", 1))
 	cmd.Dir = context
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "TARGETOS=linux", "TARGETARCH="+arch, "VERSION=v0.0.0-test")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("RUN %s: %v\n%s", f.build, err, out)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("RUN %s: %v\n%s", f.build, err, said)
 	}
 	return bin
 }
@@ -177,8 +188,8 @@ func (f dockerfile) fill(t *testing.T, image, context, bin string) {
 		switch {
 		case words[0] != "--from=build":
 			content, err = os.ReadFile(filepath.Join(context, from))
-		case from == built:
-			content, err = os.ReadFile(bin)
+		case strings.HasPrefix(from, out):
+			content, err = os.ReadFile(filepath.Join(bin, strings.TrimPrefix(from, out)))
 		case from == "/etc/ssl/certs/ca-certificates.crt": // Debian's, of which this test needs none.
 		default:
 			t.Fatalf("COPY %s: this test does not know where that comes from", args)

@@ -3,6 +3,7 @@ package docs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,12 +11,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
@@ -49,26 +53,87 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section := readme(t, "Metrics")
-	var documented []string
+	section, _, _ := strings.Cut(readme(t, "Metrics"), controllerMetrics)
+	documented := documentedMetrics(section)
+	equalSets(t, "metric", slices.Collect(maps.Keys(documented)), metricNames(text))
+	checkLabels(t, documented, metricLabels(text))
+	checkValues(t, section, text)
+}
+
+// controllerMetrics begins the part of the section that is about the controller.
+const controllerMetrics = "\nWith a `broker`"
+
+// documentedMetrics returns the metrics in a table of README.md, with their labels.
+func documentedMetrics(section string) map[string][]string {
 	labels := map[string][]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(coredns_clusterset_\\w+)(?:\\{([^}]*)\\})?` \\|").FindAllStringSubmatch(section, -1) {
-		documented = append(documented, m[1])
+		labels[m[1]] = nil
 		if m[2] != "" {
 			labels[m[1]] = strings.Split(m[2], ", ")
 		}
 	}
-	equalSets(t, "metric", documented, metricNames(text))
-	exported := metricLabels(text)
-	for name, want := range labels {
+	return labels
+}
+
+// checkLabels compares the labels of metrics; of those without, histograms have some that are not ours.
+func checkLabels(t *testing.T, documented, exported map[string][]string) {
+	t.Helper()
+	for name, want := range documented {
 		got := exported[name]
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) {
+		if len(want) > 0 && !slices.Equal(got, want) {
 			t.Errorf("labels of %s = %q, documented are %q", name, got, want)
 		}
 	}
-	checkValues(t, section, text)
+}
+
+// A registry collects what is registered with it.
+type registry map[string][]string
+
+func (r registry) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		c.Describe(descs)
+	}()
+	for d := range descs {
+		m := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`).FindStringSubmatch(d.String())
+		r[m[1]] = strings.FieldsFunc(m[2], func(c rune) bool { return c == ',' })
+	}
+	return nil
+}
+
+func (r registry) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = r.Register(c) // It never fails.
+	}
+}
+
+func (r registry) Unregister(prometheus.Collector) bool { return false }
+
+// TestControllerMetrics also knows those that have no value yet.
+func TestControllerMetrics(t *testing.T) {
+	_, section, ok := strings.Cut(readme(t, "Metrics"), controllerMetrics)
+	if !ok {
+		t.Fatalf("README.md: want a part that begins with %q", controllerMetrics)
+	}
+	exported := registry{}
+	controller.NewMetrics(exported)
+	documented := documentedMetrics(section)
+	equalSets(t, "metric", slices.Collect(maps.Keys(documented)), slices.Collect(maps.Keys(exported)))
+	checkLabels(t, documented, exported)
+	for name, labels := range exported {
+		if len(labels) != len(documented[name]) {
+			t.Errorf("labels of %s = %q, documented are %q", name, labels, documented[name])
+		}
+	}
+	_, list, _ := strings.Cut(section, "Here a `reason` of refusal is one of ")
+	list, _, _ = strings.Cut(list, ".")
+	equalSets(t, "reason of refusal", quotedWords(list), []string{
+		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate), string(merge.BadSlice),
+		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR),
+	})
 }
 
 // checkValues compares the label values that README.md lists.

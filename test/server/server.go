@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -33,14 +34,40 @@ func Root(ctx context.Context) (string, error) {
 
 // Build makes the program cmd/coredns at the path bin, as the Makefile does. It is quick if it is there and up to date.
 func Build(ctx context.Context, root, bin string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, "./cmd/coredns")
+	return BuildProgram(ctx, root, "./cmd/coredns", bin)
+}
+
+// BuildProgram is [Build] of another package of this module. Of several processes that want the same path one builds, the
+// others wait.
+func BuildProgram(ctx context.Context, root, pkg, bin string) error {
+	unlock, err := lock(bin + ".lock")
+	if err != nil {
+		return fmt.Errorf("build %s: %w", pkg, err)
+	}
+	defer unlock()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, pkg)
 	cmd.Dir = root
 	// Flags such as -race are meant for tests.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build ./cmd/coredns: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}
 	return nil
+}
+
+// lock waits for a file that one process can hold at a time; it ends with the process at the latest.
+func lock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // Closing unlocks.
 }
 
 // A Server is a CoreDNS that runs.
