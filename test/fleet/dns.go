@@ -43,7 +43,7 @@ func (m *Member) StartDNS(ctx context.Context, lines ...string) (_ *DNS, err err
 		return nil, err
 	}
 	d.Address = d.port.String()
-	corefile := filepath.Join(m.fleet.dir, "Corefile-"+m.ID)
+	corefile := filepath.Join(filepath.Dir(m.Kubeconfig()), "Corefile")
 	text := fmt.Sprintf("clusterset.local:%d {\n bind 127.0.0.1\n errors\n clusterset {\n  kubeconfig %s\n  %s\n }\n}\n",
 		d.port.Number, kubeconfig, strings.Join(lines, "\n  "))
 	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {

@@ -28,8 +28,6 @@ import (
 type Fleet struct {
 	Broker  *controlplane.ControlPlane
 	Members []*Member
-
-	dir string
 }
 
 // A Member is a cluster. Its Services have addresses in 10.1N.0.0/16 and fd00:1N::/108, its Pods in 10.2N.0.0/16 and
@@ -48,6 +46,8 @@ type Options struct {
 	IDs []string // cluster ids of the members; 9 at most
 	// Broker and Member say what differs from usual control planes; of Member, ServiceCIDR does not count.
 	Broker, Member controlplane.Options
+	// Bare leaves the broker as it is, for those who prepare it by the command.
+	Bare bool
 }
 
 // Start starts the control planes and prepares the broker. ctx bounds the start only: the caller has to call Stop.
@@ -58,9 +58,6 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 			err = errors.Join(err, f.Stop())
 		}
 	}()
-	if f.dir, err = os.MkdirTemp("", "clusterset-fleet-"); err != nil {
-		return nil, err
-	}
 	if o.Broker.CRDs == nil {
 		o.Broker.CRDs = [][]byte{} // Init brings them.
 	}
@@ -76,6 +73,9 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 		})
 	}
 	g.Go(func() error {
+		if o.Bare {
+			return nil
+		}
 		return membership.Init(ctx, f.Broker.Config(), membership.InitOptions{AggregateView: true})
 	})
 	return f, g.Wait()
@@ -88,7 +88,11 @@ func (f *Fleet) start(ctx context.Context, id string, n int, o controlplane.Opti
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", id, err)
 	}
-	m := &Member{ControlPlane: cp, ID: id, Index: n, fleet: f, dir: filepath.Join(f.dir, fmt.Sprint(n))}
+	// In the folder of the control plane, which is removed whatever becomes of this process.
+	m := &Member{ControlPlane: cp, ID: id, Index: n, fleet: f, dir: filepath.Join(filepath.Dir(cp.Kubeconfig()), "mounted")}
+	if err := os.Mkdir(m.dir, 0o700); err != nil {
+		return m, fmt.Errorf("member %s: %w", id, err)
+	}
 	for _, manifest := range [][]byte{deploy.Namespace, deploy.ControllerRBAC, deploy.DNSRBAC} {
 		if err := cp.ApplyYAML(ctx, manifest); err != nil {
 			return m, fmt.Errorf("member %s: %w", id, err)
@@ -128,7 +132,7 @@ func (f *Fleet) Stop() error {
 	if f.Broker != nil {
 		errs = append(errs, f.Broker.Stop())
 	}
-	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
+	return errors.Join(errs...)
 }
 
 // PodCIDRs are the networks of the member's Pods.
@@ -182,9 +186,6 @@ func (m *Member) MountSecret(ctx context.Context) error {
 	}
 	var s corev1.Secret
 	if err := fromUnstructured(secret, &s); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
 	for name, content := range s.Data {

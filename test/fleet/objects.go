@@ -156,13 +156,13 @@ func Until(t testing.TB, what string, check func(context.Context) error) {
 // Import returns a ServiceImport, or an error that tells of its absence.
 func (m *Member) Import(ctx context.Context, namespace, name string) (*mcsv1beta1.ServiceImport, error) {
 	imp := &mcsv1beta1.ServiceImport{}
-	return imp, m.get(ctx, imp, "multicluster.x-k8s.io/v1beta1", "serviceimports", namespace, name)
+	return imp, m.get(ctx, imp, resource("multicluster.x-k8s.io/v1beta1", "serviceimports"), namespace, name)
 }
 
 // ServiceExport returns a ServiceExport.
 func (m *Member) ServiceExport(ctx context.Context, namespace, name string) (*mcsv1beta1.ServiceExport, error) {
 	exp := &mcsv1beta1.ServiceExport{}
-	return exp, m.get(ctx, exp, "multicluster.x-k8s.io/v1beta1", "serviceexports", namespace, name)
+	return exp, m.get(ctx, exp, resource("multicluster.x-k8s.io/v1beta1", "serviceexports"), namespace, name)
 }
 
 // Imported returns the imported slices of a service.
@@ -202,8 +202,8 @@ func Gone(object metav1.Object, err error) error {
 	return err
 }
 
-func (m *Member) get(ctx context.Context, into runtime.Object, version, plural, namespace, name string) error {
-	u, err := m.Dynamic().Resource(resource(version, plural)).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+func (m *Member) get(ctx context.Context, into runtime.Object, of schema.GroupVersionResource, namespace, name string) error {
+	u, err := m.Dynamic().Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,8 @@
 //go:build traffic && linux
 
 // Package traffic proves by real packets that clients reach what is exported: each member is a network namespace with
-// kube-proxy and our CoreDNS in it, over a real API server with the controller that makes EndpointSlices. It needs root.
+// kube-proxy and our CoreDNS in it, over a real API server with the controller that makes EndpointSlices. Our controller runs
+// in this process, with the rights that are shipped, and meets the others by way of a broker. It needs root.
 package traffic
 
 import (
@@ -20,14 +21,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/membership"
 	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/fleet"
 	"github.com/clusterset-dns/clusterset/test/netns"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
 
 // patience is how long something may take that takes no time on an idle machine.
 const patience = 2 * time.Minute
+
+// How often members say that they are alive, and how long the others believe it.
+const renew, leaseTTL = time.Second, 5 * time.Second
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -39,14 +46,22 @@ func must(t *testing.T, err error) {
 // eventually ends the test if check does not return nil one day.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	by(t, time.Now().Add(patience), what, check)
+}
+
+// by ends the test if check has not returned nil when the deadline is over.
+func by(t *testing.T, deadline time.Time, what string, check func() error) {
+	t.Helper()
 	for {
 		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
+		late := time.Now().After(deadline)
+		switch {
+		case err != nil && late:
 			t.Fatalf("%s: still: %v", what, err)
+		case late:
+			t.Fatalf("%s: only %s after the deadline", what, time.Since(deadline))
+		case err == nil:
+			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -61,12 +76,12 @@ func (c *clusterset) members() []*member { return []*member{c.east, c.west} }
 
 // A member is a cluster with one node.
 type member struct {
-	*controlplane.ControlPlane
-	id       string
+	*fleet.Member
 	node     *netns.Node
 	resolver *net.Resolver // asks the cluster's DNS server, from the node
 	pods     int           // how many there were
 	served   map[int]bool  // ports at which they listen
+	kill     func()        // ends the controller
 }
 
 const (
@@ -81,10 +96,8 @@ func start(t *testing.T) *clusterset {
 	t.Helper()
 	bin := build(t)
 	network := netns.NewT(t)
-	return &clusterset{
-		east: startMember(t, network, bin, "east", 1),
-		west: startMember(t, network, bin, "west", 2),
-	}
+	f := fleet.StartT(t, "east", "west")
+	return &clusterset{east: startMember(t, network, bin, f.Members[0]), west: startMember(t, network, bin, f.Members[1])}
 }
 
 // programs are the files of what runs in a node.
@@ -102,25 +115,32 @@ func build(t *testing.T) programs {
 	return programs{proxy: further.Proxy, coredns: coredns}
 }
 
-// startMember starts the member with this id and number. No two have an address in common.
-func startMember(t *testing.T, network *netns.Network, bin programs, id string, number int) *member {
+// startMember gives the member of the fleet a node, and starts what runs in it.
+func startMember(t *testing.T, network *netns.Network, bin programs, of *fleet.Member) *member {
 	t.Helper()
 	ctx := t.Context()
-	c := controlplane.StartT(t, controlplane.Options{
-		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16,fd00:%d::/108", 100+number, 100+number),
-	})
-	must(t, c.StartControllers(ctx, "endpointslice-controller"))
-	node, err := network.Join(ctx, id,
-		netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", number)), netip.MustParsePrefix(fmt.Sprintf("fd00:%d::/64", number)))
+	must(t, of.StartControllers(ctx, "endpointslice-controller"))
+	var pods []netip.Prefix
+	for _, cidr := range of.PodCIDRs() {
+		pods = append(pods, netip.MustParsePrefix(cidr))
+	}
+	node, err := network.Join(ctx, of.ID, pods...)
 	must(t, err)
-	must(t, node.Relay(strings.TrimPrefix(c.Config().Host, "https://")))
-	m := &member{ControlPlane: c, id: id, node: node, resolver: node.Resolver(dnsServer), served: map[int]bool{}}
-	must(t, c.Apply(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	must(t, node.Relay(strings.TrimPrefix(of.Config().Host, "https://")))
+	m := &member{Member: of, node: node, resolver: node.Resolver(dnsServer), served: map[int]bool{}}
+	m.Put(t, fleet.Namespace(namespace))
 	m.createNode(t)
-	must(t, node.StartProxy(ctx, bin.proxy, c.Kubeconfig(), nodeName))
+	must(t, node.StartProxy(ctx, bin.proxy, m.Kubeconfig(), nodeName))
 	m.startDNS(t, bin.coredns)
+	m.startController(t)
 	t.Cleanup(func() { m.tell(t) })
 	return m
+}
+
+// startController starts a controller, which ends with the test unless it is killed before.
+func (m *member) startController(t *testing.T) {
+	t.Helper()
+	m.kill = m.Run(t, func(c *controller.Config) { c.Renew, c.TTL = renew, leaseTTL })
 }
 
 // createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply takes
@@ -139,11 +159,13 @@ func (m *member) createNode(t *testing.T) {
 	must(t, err)
 }
 
-// startDNS starts in the node the CoreDNS that is shipped.
+// startDNS starts in the node the CoreDNS that is shipped, with the rights that are shipped.
 func (m *member) startDNS(t *testing.T, bin string) {
 	t.Helper()
-	dir := t.TempDir()
-	corefile := filepath.Join(dir, "Corefile")
+	kubeconfig, err := m.ServiceAccountKubeconfig(t.Context(), membership.DefaultNamespace, "clusterset-dns")
+	must(t, err)
+	// Beside what is removed whatever becomes of this process.
+	corefile := filepath.Join(filepath.Dir(kubeconfig), "Corefile")
 	must(t, os.WriteFile(corefile, fmt.Appendf(nil, `%s {
     bind 127.0.0.1
     errors
@@ -151,8 +173,8 @@ func (m *member) startDNS(t *testing.T, bin string) {
         kubeconfig %s
     }
 }
-`, zone, m.Kubeconfig()), 0o600))
-	s, err := server.Start(m.node.Command(child.Command{Bin: bin, Args: []string{"-conf", corefile}, Dir: dir}))
+`, zone, kubeconfig), 0o600))
+	s, err := server.Start(m.node.Command(child.Command{Bin: bin, Args: []string{"-conf", corefile}}))
 	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
@@ -188,5 +210,5 @@ func (m *member) tell(t *testing.T) {
 		return
 	}
 	rules, err := m.node.Ruleset(context.WithoutCancel(t.Context()))
-	t.Logf("rules in %s (%v):\n%s", m.id, err, rules)
+	t.Logf("rules in %s (%v):\n%s", m.ID, err, rules)
 }

@@ -92,7 +92,8 @@ func namespaceLinks() (links []namespaceLink) {
 func TestNothingIsLeft(t *testing.T) {
 	for _, how := range []string{"fail", "panic", "killed"} {
 		t.Run(how, func(t *testing.T) {
-			left := badEnd(t, how)
+			dir := t.TempDir()
+			left := badEnd(t, how, dir)
 			var processes, namespaces int
 			for _, what := range left {
 				if pid, ok := strings.CutPrefix(what, "process "); ok {
@@ -103,21 +104,23 @@ func TestNothingIsLeft(t *testing.T) {
 				namespaces++
 				eventually(t, what, func() error { return closed(what) })
 			}
-			// Of each member etcd, kube-apiserver, kube-controller-manager, kube-proxy, CoreDNS and a shell that removes its folder.
-			if processes != 12 || namespaces != 3 {
-				t.Errorf("%q were started, want 12 processes and 3 network namespaces", left)
+			// Of each member etcd, kube-apiserver, kube-controller-manager, kube-proxy, CoreDNS and a shell that removes its folder;
+			// of the broker the first two and the last.
+			if processes != 15 || namespaces != 3 {
+				t.Errorf("%q were started, want 15 processes and 3 network namespaces", left)
 			}
+			eventually(t, "temporary files", func() error { return empty(dir) })
 		})
 	}
 }
 
-// badEnd returns what the process had started before it ended.
-func badEnd(t *testing.T, how string) (left []string) {
+// badEnd returns what the process had started before it ended. Its temporary files were in dir.
+func badEnd(t *testing.T, how, dir string) (left []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestTraffic$")
-	cmd.Env = append(os.Environ(), endEnv+"="+how)
+	cmd.Env = append(os.Environ(), endEnv+"="+how, "TMPDIR="+dir)
 	cmd.WaitDelay = time.Second
 	stdout, err := cmd.StdoutPipe()
 	must(t, err)
@@ -150,6 +153,15 @@ func gone(pid string) error {
 		return nil
 	}
 	return fmt.Errorf("runs: %s", b)
+}
+
+// empty fails while there is anything in the folder.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s is there", entries)
+	}
+	return err
 }
 
 // closed fails while anything holds the network namespace.

@@ -4,8 +4,10 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,11 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/clusterset-dns/clusterset/test/fleet"
 )
 
 var (
 	nodes          = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	services       = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 )
 
@@ -54,7 +57,7 @@ func (m *member) offer(t *testing.T, s service) (pods []netip.Addr) {
 		must(t, m.Apply(t.Context(), s.pod(i, addresses)))
 		pods = append(pods, addresses...)
 	}
-	eventually(t, fmt.Sprintf("slices of %s in %s", s.name, m.id), func() error {
+	eventually(t, fmt.Sprintf("slices of %s in %s", s.name, m.ID), func() error {
 		if got := m.ready(t, s.name); got != len(pods) {
 			return fmt.Errorf("%d ready endpoints, want %d", got, len(pods))
 		}
@@ -119,6 +122,30 @@ func (s service) pod(i int, addresses []netip.Addr) *corev1.Pod {
 	return pod
 }
 
+// export makes the member export the service.
+func (m *member) export(t *testing.T, name string) {
+	t.Helper()
+	m.Put(t, fleet.Export(namespace, name))
+}
+
+// unexport makes it export the service no longer.
+func (m *member) unexport(t *testing.T, name string) {
+	t.Helper()
+	m.Drop(t, fleet.Export(namespace, name))
+}
+
+// exported waits until the export has reached the broker.
+func (m *member) exported(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("export of %s in %s", name, m.ID), func() error {
+		exp, err := m.ServiceExport(t.Context(), namespace, name)
+		if err != nil {
+			return err
+		}
+		return fleet.Condition(exp.Status.Conditions, "Ready=True/Exported")
+	})
+}
+
 // slicesOf returns the slices with this label.
 func (m *member) slicesOf(t *testing.T, label, value string) (all []discoveryv1.EndpointSlice) {
 	t.Helper()
@@ -164,6 +191,12 @@ var families = []string{"ip4", "ip6"}
 // others: by their addresses, at the port where they listen.
 func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 	t.Helper()
+	m.reachesBy(t, time.Now().Add(patience), d, port, want...)
+}
+
+// reachesBy is reaches with an end to waiting.
+func (m *member) reachesBy(t *testing.T, deadline time.Time, d door, port int32, want ...netip.Addr) {
+	t.Helper()
 	for _, family := range families {
 		var pods []string
 		for _, a := range want {
@@ -172,13 +205,49 @@ func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 			}
 		}
 		slices.Sort(pods)
-		eventually(t, fmt.Sprintf("from %s to %+v by %s", m.id, d, family), func() error {
+		by(t, deadline, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func() error {
 			got, err := m.knock(t.Context(), d, family, 30*len(pods))
 			if err == nil && !slices.Equal(got, pods) {
 				err = fmt.Errorf("reached %s, want %s", got, pods)
 			}
 			return err
 		})
+	}
+}
+
+// lacks waits until there is no such door for clients in the member.
+func (m *member) lacks(t *testing.T, d door) {
+	t.Helper()
+	m.lacksBy(t, time.Now().Add(patience), d)
+}
+
+// lacksBy is lacks with an end to waiting.
+func (m *member) lacksBy(t *testing.T, deadline time.Time, d door) {
+	t.Helper()
+	by(t, deadline, fmt.Sprintf("from %s to %+v", m.ID, d), func() error {
+		targets, err := m.resolve(t.Context(), d, "ip")
+		if missing := new(net.DNSError); errors.As(err, &missing) && missing.IsNotFound {
+			return nil
+		}
+		return fmt.Errorf("got %v (%w), want that there is no such name", targets, err)
+	})
+}
+
+// answersVIP ends the test unless the name of the service leads to the addresses of a Service of this member, which are
+// those of the import.
+func (m *member) answersVIP(t *testing.T, service string) {
+	t.Helper()
+	imp, err := m.Import(t.Context(), namespace, service)
+	must(t, err)
+	got, err := m.resolver.LookupNetIP(t.Context(), "ip", importName(service))
+	must(t, err)
+	var addresses []string
+	for _, a := range got {
+		addresses = append(addresses, a.Unmap().String())
+	}
+	slices.Sort(addresses)
+	if want := slices.Sorted(slices.Values(imp.Spec.IPs)); len(want) != len(families) || !slices.Equal(addresses, want) {
+		t.Errorf("%s in %s: %s, want those of the import, %s, of both families", importName(service), m.ID, addresses, want)
 	}
 }
 

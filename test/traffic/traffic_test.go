@@ -4,7 +4,9 @@ package traffic
 
 import (
 	"os"
+	"slices"
 	"testing"
+	"time"
 )
 
 func TestTraffic(t *testing.T) {
@@ -15,35 +17,45 @@ func TestTraffic(t *testing.T) {
 	}
 	t.Run("two exporters", c.twoExporters)
 	t.Run("union of ports", c.unionOfPorts)
+	t.Run("ports in conflict", c.portsInConflict)
 	t.Run("headless", c.headless)
+	t.Run("controller killed", c.controllerKilled)
 }
 
 // clusterIP: clients everywhere reach the pods of the only exporter.
 func (c *clusterset) clusterIP(t *testing.T) {
 	web := service{name: "web", ports: map[string]int32{"http": 80}, pods: 2}
 	pods := c.west.offer(t, web)
-	c.share(t, web, c.west)
+	c.west.export(t, "web")
 	for _, m := range c.members() {
 		m.reaches(t, door{name: importName("web"), port: 80}, podPort(80), pods...)
 		m.reaches(t, door{name: importName("web"), srv: "http"}, podPort(80), pods...)
 		// What one cluster offers are its pods.
 		m.reaches(t, door{name: importName("web", "west"), port: podPort(80)}, podPort(80), pods...)
 		m.reaches(t, door{name: importName("web", "west"), srv: "http"}, podPort(80), pods...)
+		m.answersVIP(t, "web")
 	}
 }
 
-// twoExporters: the cluster IP leads to the pods of both members, until one of them exports no longer.
+// twoExporters: the cluster IP leads to the pods of both members, until one of them exports no longer. With the last export
+// the name is gone.
 func (c *clusterset) twoExporters(t *testing.T) {
 	api := service{name: "api", ports: map[string]int32{"http": 80}, pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
 	here := door{name: importName("api"), port: 80}
-	c.share(t, api, c.east, c.west)
+	c.east.export(t, "api")
+	c.west.export(t, "api")
 	for _, m := range c.members() {
-		m.reaches(t, here, podPort(80), append(east, west...)...)
+		m.reaches(t, here, podPort(80), slices.Concat(east, west)...)
 	}
-	c.share(t, api, c.west)
+	c.east.unexport(t, "api")
 	for _, m := range c.members() {
 		m.reaches(t, here, podPort(80), west...)
+		m.answersVIP(t, "api")
+	}
+	c.west.unexport(t, "api")
+	for _, m := range c.members() {
+		m.lacks(t, here)
 	}
 }
 
@@ -54,10 +66,28 @@ func (c *clusterset) unionOfPorts(t *testing.T) {
 	more := both
 	more.ports = map[string]int32{"http": 80, "admin": 81}
 	west := c.west.offer(t, more)
-	c.share(t, both, c.east, c.west)
+	c.east.export(t, "shop")
+	c.west.export(t, "shop")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("shop"), port: 80}, podPort(80), append(east, west...)...)
+		m.reaches(t, door{name: importName("shop"), port: 80}, podPort(80), slices.Concat(east, west)...)
 		m.reaches(t, door{name: importName("shop"), port: 81}, podPort(81), west...)
+	}
+}
+
+// portsInConflict: the older export has its way; the newer one serves a port under another name, but none of a name that
+// means another number.
+func (c *clusterset) portsInConflict(t *testing.T) {
+	old := service{name: "cart", ports: map[string]int32{"http": 80, "admin": 81}, pods: 1}
+	young := old
+	young.ports = map[string]int32{"web": 80, "admin": 82}
+	east, west := c.east.offer(t, old), c.west.offer(t, young)
+	c.east.export(t, "cart")
+	c.east.exported(t, "cart")
+	c.west.export(t, "cart")
+	for _, m := range c.members() {
+		m.reaches(t, door{name: importName("cart"), srv: "http"}, podPort(80), slices.Concat(east, west)...)
+		m.reaches(t, door{name: importName("cart"), port: 81}, podPort(81), east...)
+		m.lacks(t, door{name: importName("cart"), srv: "web"})
 	}
 }
 
@@ -66,15 +96,48 @@ func (c *clusterset) headless(t *testing.T) {
 	db := service{name: "db", headless: true, ports: map[string]int32{"pg": 32}, pods: 2}
 	east, west := c.east.offer(t, db), c.west.offer(t, db)
 	port := podPort(32)
-	c.share(t, db, c.east, c.west)
+	c.east.export(t, "db")
+	c.west.export(t, "db")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("db"), port: port}, port, append(east, west...)...)
-		m.reaches(t, door{name: importName("db"), srv: "pg"}, port, append(east, west...)...)
+		m.reaches(t, door{name: importName("db"), port: port}, port, slices.Concat(east, west)...)
+		m.reaches(t, door{name: importName("db"), srv: "pg"}, port, slices.Concat(east, west)...)
 		m.reaches(t, door{name: importName("db", "west"), port: port}, port, west...)
 		m.reaches(t, door{name: importName("db", "db-0", "east"), port: port}, port, east[:2]...)
+		m.reaches(t, door{name: importName("db", "db-1", "west"), port: port}, port, west[2:]...)
 	}
-	c.share(t, db, c.east)
+	c.west.unexport(t, "db")
 	for _, m := range c.members() {
 		m.reaches(t, door{name: importName("db"), port: port}, port, east...)
+		m.lacks(t, door{name: importName("db", "west"), port: port})
+		m.lacks(t, door{name: importName("db", "db-1", "west"), port: port})
 	}
+}
+
+// expiry is how long a member that nobody hears of may stay in the answers.
+const expiry = leaseTTL + 10*time.Second
+
+// controllerKilled: the others stop using the pods of a member that is not heard of, and use them again when it is.
+func (c *clusterset) controllerKilled(t *testing.T) {
+	queue := service{name: "queue", ports: map[string]int32{"amqp": 56}, pods: 1}
+	east, west := c.east.offer(t, queue), c.west.offer(t, queue)
+	peers := service{name: "peers", headless: true, ports: map[string]int32{"amqp": 56}, pods: 1}
+	eastPeers, westPeers := c.east.offer(t, peers), c.west.offer(t, peers)
+	for _, m := range c.members() {
+		m.export(t, "queue")
+		m.export(t, "peers")
+	}
+	port := podPort(56)
+	vip, all := door{name: importName("queue"), port: 56}, door{name: importName("peers"), port: port}
+	c.west.reaches(t, vip, port, slices.Concat(east, west)...)
+	c.west.reaches(t, all, port, slices.Concat(eastPeers, westPeers)...)
+
+	c.east.kill()
+	deadline := time.Now().Add(expiry)
+	c.west.reachesBy(t, deadline, vip, port, west...)
+	c.west.reachesBy(t, deadline, all, port, westPeers...)
+	c.west.lacksBy(t, deadline, door{name: importName("peers", "peers-0", "east"), port: port})
+
+	c.east.startController(t)
+	c.west.reaches(t, vip, port, slices.Concat(east, west)...)
+	c.west.reaches(t, all, port, slices.Concat(eastPeers, westPeers)...)
 }
