@@ -43,6 +43,7 @@ func (v *views) publish(ctx context.Context, svc types.NamespacedName) error {
 		}
 	case got == nil || !sameView(want, got):
 		if err := v.s.broker.ApplyImport(ctx, want); err != nil {
+			v.doubt()
 			return err
 		}
 	}
@@ -54,7 +55,7 @@ func (v *views) publish(ctx context.Context, svc types.NamespacedName) error {
 	return nil
 }
 
-// list reads once what earlier instances left behind, and has those services looked at. While the views are off it is tried,
+// list reads what earlier instances or attempts left behind, and has those services looked at. While the views are off it is tried,
 // without the right to read them nobody has written any.
 func (v *views) list(ctx context.Context) error {
 	v.mu.Lock()
@@ -72,6 +73,13 @@ func (v *views) list(ctx context.Context) error {
 		v.s.exports.addBacklog(svc)
 	}
 	return nil
+}
+
+// doubt has the views listed anew: of one that could not be written, part may be there.
+func (v *views) doubt() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.listed = false
 }
 
 // forget has the view of a service written anew.

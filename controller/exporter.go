@@ -79,14 +79,8 @@ func (s *session) exported(svc types.NamespacedName) (export.Result, *mcsv1beta1
 	return export.From(exp, s.local.Service(svc), s.local.SourceSlices(svc), o), exp
 }
 
-// records returns the export records of the service, our own one straight from this cluster: from the broker it has only the
-// times by which it takes precedence (section 5).
-func (s *session) records(svc types.NamespacedName) []merge.Record {
-	r, _ := s.exported(svc)
-	return s.recordsWith(svc, r.Record)
-}
-
-// recordsWith is records with the given record as our own, or without one.
+// recordsWith returns the export records of the service, with own, if there is one, for this cluster: straight from its
+// API server. From the broker it has only the times by which it takes precedence (section 5).
 func (s *session) recordsWith(svc types.NamespacedName, own *v1alpha1.ExportedService) []merge.Record {
 	ours := merge.Record{Cluster: s.member.id}
 	records := slices.DeleteFunc(s.broker.Records(svc), func(r merge.Record) bool {

@@ -194,7 +194,7 @@ func (l loss) look(now time.Time, ttl time.Duration, list listing) loss {
 
 // listing looks at all our imports.
 func (s *session) listing() (list listing) {
-	self := s.member.identity.id
+	self := s.member.id
 	for _, svc := range s.local.Imports() {
 		imp := s.local.Import(svc)
 		if imp == nil || imp.Labels[broker.LabelManagedBy] != broker.ManagedBy {

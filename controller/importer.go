@@ -127,13 +127,28 @@ func (s *session) families() []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 }
 
-// taking returns the records that a namespace takes (section 9).
+// taking returns the records that a namespace takes, and tells of those that it never takes (section 9).
 func (s *session) taking(namespace string, records []merge.Record) []merge.Record {
-	if s.namespacePolicy(namespace) != export.Allowed {
-		return nil
-	}
 	ns := s.local.Namespace(namespace)
-	return slices.DeleteFunc(slices.Clone(records), func(r merge.Record) bool { return !sourceAllowed(ns, r.Cluster) })
+	policy := s.cfg.namespacePolicy(ns)
+	refuse := func(r merge.Record, detail string) {
+		if r.Cluster != s.member.ClusterID() {
+			name := apibroker.RecordName(namespace, r.Spec.Name)
+			s.refused(merge.Refusal{Cluster: r.Cluster, Object: name, Reason: merge.NotTaken, Detail: detail})
+		}
+	}
+	var taken []merge.Record
+	for _, r := range records {
+		switch {
+		case policy == export.Allowed && sourceAllowed(ns, r.Cluster):
+			taken = append(taken, r)
+		case policy == export.Allowed:
+			refuse(r, fmt.Sprintf("namespace %s: want a cluster that its annotation %s names", namespace, apibroker.AnnotationAllowedSources))
+		case policy == export.NotAllowed && !s.cfg.leftOut(namespace):
+			refuse(r, fmt.Sprintf("namespace %s: want one that takes part", namespace))
+		}
+	}
+	return taken
 }
 
 // sources returns the slices of all members that count, and what is believed of them.

@@ -323,14 +323,14 @@ func (i importing) drift(was merge.Objects) {
 	got = i.do("edited slice", func() bool { return len(i.local.ImportedSlices(db)[0].Endpoints) == 0 })
 	i.expect("a slice that was edited", got, importedWrite("PATCH", "west", "a"))
 
-	i.delete(i.stage.read().Slices[0])
+	i.delete(i.read().Slices[0])
 	got = i.do("deleted slice", func() bool { return len(i.local.ImportedSlices(db)) == 0 })
 	i.expect("a slice that was deleted", got, newSliceWrite)
 
 	i.delete(was.Service)
 	got = i.do("deleted Service", func() bool { return i.local.Derived(db) == nil })
 	i.expect("a derived Service that was deleted", got, newServiceWrite)
-	now := i.stage.read()
+	now := i.read()
 	if !slices.Equal(now.Service.Spec.ClusterIPs, was.Service.Spec.ClusterIPs) {
 		i.Errorf("addresses = %v, want %v as before", now.Service.Spec.ClusterIPs, was.Service.Spec.ClusterIPs)
 	}
@@ -338,7 +338,7 @@ func (i importing) drift(was merge.Objects) {
 	i.delete(was.Import)
 	got = i.do("deleted import", func() bool { return i.local.Import(db) == nil })
 	i.expect("an import that was deleted", got, newImportWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), importStatus)
-	if refs := i.stage.read().Service.OwnerReferences; len(refs) != 1 || refs[0].UID == was.Import.UID {
+	if refs := i.read().Service.OwnerReferences; len(refs) != 1 || refs[0].UID == was.Import.UID {
 		i.Errorf("owners = %+v, want the new import alone", refs)
 	}
 	i.expect("after all that", i.do("", always))
@@ -398,7 +398,7 @@ func (i importing) adopted() {
 	got := i.do("taken over", func() bool { return !isOurs(i.local.Import(db)) })
 	i.expect("an import that is ours no more", got, importedWrite("DELETE", "west", "a"), derivedWrite("DELETE"))
 	i.expect("again", i.do("", always))
-	if i.stage.read().Import == nil {
+	if i.read().Import == nil {
 		i.Error("the import of somebody else was deleted")
 	}
 }
@@ -499,10 +499,10 @@ func (i importing) expire(slice *discoveryv1.EndpointSlice) {
 	}
 	i.lives.verdict = dead
 	i.expect("expired", i.do("", always), importedWrite("DELETE", "west", "a"))
-	i.stage.checkStatus("Ready=True/Ready", "east", "west")
+	i.checkStatus("Ready=True/Ready", "east", "west")
 	i.cfg.OnExpiry = NotReady
 	i.expect("expired, not ready", i.do("", always), newSliceWrite)
-	for _, s := range i.stage.read().Slices {
+	for _, s := range i.read().Slices {
 		if c := s.Endpoints[0].Conditions; *c.Ready != (s.Name != imported("west", "a")) {
 			i.Errorf("slice %s: ready = %t", s.Name, *c.Ready)
 		}

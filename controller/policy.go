@@ -34,7 +34,7 @@ func (c *Config) namespacePolicy(ns *corev1.Namespace) export.NamespacePolicy {
 // kube-system of all members would own them.
 func (c *Config) takesPart(ns *corev1.Namespace) bool {
 	switch {
-	case strings.HasPrefix(ns.Name, "kube-") || ns.Name == c.Namespace:
+	case c.neverTakesPart(ns.Name):
 		return false
 	case len(c.Namespaces) > 0:
 		return slices.Contains(c.Namespaces, ns.Name)
@@ -42,6 +42,17 @@ func (c *Config) takesPart(ns *corev1.Namespace) bool {
 		return c.NamespaceLabels.Matches(labels.Set(ns.Labels))
 	}
 	return ns.Name != metav1.NamespaceDefault
+}
+
+// neverTakesPart names the namespaces that no option lets take part.
+func (c *Config) neverTakesPart(namespace string) bool {
+	return strings.HasPrefix(namespace, "kube-") || namespace == c.Namespace
+}
+
+// leftOut reports whether a namespace that does not take part could, if import_namespaces chose it: nobody does wrong who
+// exports from there.
+func (c *Config) leftOut(namespace string) bool {
+	return (len(c.Namespaces) > 0 || c.NamespaceLabels != nil) && !c.neverTakesPart(namespace)
 }
 
 // sourceAllowed reports whether the namespace takes exports of the cluster. One that says nothing takes those of all; one

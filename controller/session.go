@@ -172,11 +172,14 @@ func (s *session) connect() error {
 	s.broker, err = broker.New(broker.Config{
 		REST:      s.credential.config(),
 		Namespace: l.namespace, ClusterID: s.member.id, UID: s.member.uid,
-		Log:        s.log,
+		Log: s.log,
+		// A link that is lost has to be known as such before its silence is taken for that of members.
+		Interval: min(10*time.Second, s.cfg.TTL/6), Silence: min(25*time.Second, s.cfg.TTL*5/12),
 		Changed:    s.brokerChanged,
 		Everything: s.addAll,
 		Heartbeat:  func(id string) { s.lives.renewed(id) },
 		Refused:    s.refused,
+		Rewound:    func() { s.losses.rewound() },
 	})
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)

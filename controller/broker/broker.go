@@ -49,6 +49,8 @@ type Config struct {
 	Heartbeat func(clusterID string)
 	// Refused is told what counts for nothing, once for each version of an object.
 	Refused func(merge.Refusal)
+	// Rewound is told that the broker went back to an older state, before anything is read from there.
+	Rewound func()
 }
 
 // A Broker is the broker of one clusterset. What it returns is shared with its caches: nobody may write to it.
@@ -106,6 +108,9 @@ func withDefaults(cfg Config) Config {
 	if cfg.Refused == nil {
 		cfg.Refused = func(merge.Refusal) {}
 	}
+	if cfg.Rewound == nil {
+		cfg.Rewound = func() {}
+	}
 	return cfg
 }
 
@@ -149,6 +154,7 @@ func (b *Broker) Waiting() string { return b.set.Waiting() }
 
 // rewound follows a broker that was restored: nobody wrote what it does not know.
 func (b *Broker) rewound() {
+	b.cfg.Rewound() // first: nothing may be concluded from what is missing
 	b.ownRecords.Reset()
 	b.ownSlices.Reset()
 	b.cfg.Everything()

@@ -99,23 +99,23 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 		if record, _ := sliceService(*s); len(record) > 0 {
 			svc, _ := serviceOf(record[0])
 			b.cfg.Changed(svc, initial)
-		} else if s == is && b.Synced() {
-			b.judgeSlice(*s)
 		}
+	}
+	if is != nil && b.Synced() {
+		b.judgeSlice(*is)
 	}
 }
 
-// judgeNameless refuses what has the name of no service, which nobody asks for.
-func (b *Broker) judgeNameless() {
+// judgeUnasked refuses what nobody may ask for: records that have the name of no service, and slices, which count only where
+// there is a record.
+func (b *Broker) judgeUnasked() {
 	for _, item := range b.records.GetStore().List() {
 		if values, _ := recordService(item); len(values) == 0 {
 			b.judgeRecord(item.(*v1alpha1.ExportedService))
 		}
 	}
 	for _, item := range b.slices.GetStore().List() {
-		if values, _ := sliceService(item); len(values) == 0 {
-			b.judgeSlice(item.(*discoveryv1.EndpointSlice))
-		}
+		b.judgeSlice(item.(*discoveryv1.EndpointSlice))
 	}
 }
 

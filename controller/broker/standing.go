@@ -131,7 +131,7 @@ func (b *Broker) attend(ctx context.Context) {
 	for ctx.Err() == nil {
 		synced := b.Synced()
 		if synced {
-			b.judgeNameless()
+			b.judgeUnasked()
 		}
 		if b.doubtful() && b.goneForSure(ctx) {
 			b.expulsion.confirmed.Store(true)

@@ -147,7 +147,7 @@ func (c *Client) Dials() uint64 { return c.dials.Load() }
 // Get reads an object into obj.
 func (c *Client) Get(ctx context.Context, obj Object, namespace, name string) error {
 	k := c.kind(obj)
-	return c.do(ctx, "get", k, namespace, name, c.rests[k.GroupVersion()].Get(), obj)
+	return c.do(ctx, target{"get", k, namespace, name}, c.rests[k.GroupVersion()].Get(), obj)
 }
 
 // List reads all objects of a kind that match the label selector into list, in a namespace or ("") in all.
@@ -155,7 +155,7 @@ func (c *Client) List(ctx context.Context, example Object, list runtime.Object, 
 	k := c.kind(example)
 	options := metav1.ListOptions{LabelSelector: labels}
 	request := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec)
-	return c.do(ctx, "list", k, namespace, "", request, list)
+	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
 }
 
 // Create makes obj and fills it with what was stored. An object of that name is an error ([apierrors.IsAlreadyExists]). The
@@ -168,7 +168,7 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 	sent.SetManagedFields(nil)
 	options := metav1.CreateOptions{FieldManager: first(manager)}
 	request := c.rests[k.GroupVersion()].Post().VersionedParams(&options, metav1.ParameterCodec).Body(sent)
-	return c.do(ctx, "create", k, obj.GetNamespace(), obj.GetName(), request, obj)
+	return c.do(ctx, target{"create", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
 // Update replaces an object by obj and fills obj with what was stored. If obj has a resource version, another one on the
@@ -177,7 +177,7 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 	k := c.kind(obj)
 	options := metav1.UpdateOptions{FieldManager: first(manager)}
 	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options, metav1.ParameterCodec).Body(obj)
-	return c.do(ctx, "update", k, obj.GetNamespace(), obj.GetName(), request, obj)
+	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
 // Apply makes the fields of obj, and no others, those that manager owns, by force, and fills obj with what was stored. What
@@ -196,7 +196,7 @@ func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresou
 	options := metav1.PatchOptions{FieldManager: manager, Force: &force}
 	request := c.rests[k.GroupVersion()].Patch(types.ApplyPatchType).Name(obj.GetName()).SubResource(subresource...).
 		VersionedParams(&options, metav1.ParameterCodec).Body(body)
-	return c.do(ctx, "apply", k, obj.GetNamespace(), obj.GetName(), request, obj)
+	return c.do(ctx, target{"apply", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
 // Delete removes the object with the name of obj, and its UID if obj has one. One that does not exist is no error; one that
@@ -213,7 +213,7 @@ func (c *Client) Delete(ctx context.Context, obj Object) error {
 	}
 	request := c.rests[k.GroupVersion()].Delete().Name(obj.GetName()).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	err = c.do(ctx, "delete", k, obj.GetNamespace(), obj.GetName(), request, nil)
+	err = c.do(ctx, target{"delete", k, obj.GetNamespace(), obj.GetName()}, request, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -235,36 +235,43 @@ func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.
 	granted := &authenticationv1.TokenRequest{}
 	post := c.rests[k.GroupVersion()].Post().Name(account).SubResource("token").
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	if err := c.do(ctx, "token of", k, namespace, account, post, granted); err != nil {
+	if err := c.do(ctx, target{"token of", k, namespace, account}, post, granted); err != nil {
 		return "", time.Time{}, err
 	}
 	return granted.Status.Token, granted.Status.ExpirationTimestamp.Time, nil
 }
 
+// A target is what is done to what.
+type target struct {
+	verb string
+	kind
+	namespace, name string
+}
+
 // do sends a request and reads the answer into obj, if that is not nil. Nothing of what obj held before is left.
-func (c *Client) do(ctx context.Context, verb string, k kind, namespace, name string, r *rest.Request, into runtime.Object) error {
+func (c *Client) do(ctx context.Context, t target, r *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if verb == "get" {
-		r = r.Name(name)
+	if t.verb == "get" {
+		r = r.Name(t.name)
 	}
-	result := r.NamespaceIfScoped(namespace, k.namespaced && namespace != "").Resource(k.plural).Do(ctx)
+	result := r.NamespaceIfScoped(t.namespace, t.namespaced && t.namespace != "").Resource(t.plural).Do(ctx)
 	if into == nil {
-		return wrap(verb, k, namespace, name, result.Error())
+		return t.wrap(result.Error())
 	}
 	fresh := reflect.New(reflect.TypeOf(into).Elem())
 	if err := result.Into(fresh.Interface().(runtime.Object)); err != nil {
-		return wrap(verb, k, namespace, name, err)
+		return t.wrap(err)
 	}
 	reflect.ValueOf(into).Elem().Set(fresh.Elem())
 	return nil
 }
 
-func wrap(verb string, k kind, namespace, name string, err error) error {
+func (t target) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s %s %s: %w", verb, k.Kind, place(namespace, name), err)
+	return fmt.Errorf("%s %s %s: %w", t.verb, t.Kind, place(t.namespace, t.name), err)
 }
 
 func place(namespace, name string) string {

@@ -15,5 +15,5 @@ func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ..
 	options := metav1.PatchOptions{FieldManager: first(manager)}
 	request := c.rests[k.GroupVersion()].Patch(types.MergePatchType).Name(obj.GetName()).
 		VersionedParams(&options, metav1.ParameterCodec).Body(patch)
-	return c.do(ctx, "patch", k, obj.GetNamespace(), obj.GetName(), request, obj)
+	return c.do(ctx, target{"patch", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }

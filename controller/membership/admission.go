@@ -153,6 +153,7 @@ func (a Admission) role() *rbacv1.Role {
 			{APIGroups: []string{broker.GroupName}, Resources: []string{"exportedservices"}, Verbs: records},
 			{APIGroups: []string{slicesGroup}, Resources: []string{"endpointslices"}, Verbs: records},
 			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports"}, Verbs: records},
+			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports/status"}, Verbs: []string{"patch"}},
 			// No rule can bound the name of what is to be created; the quota does.
 			{APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, Verbs: []string{"create"}},
 			{

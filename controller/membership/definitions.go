@@ -18,8 +18,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 )
 
-var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-
 // parse returns the objects of a manifest: documents with "---" between them.
 func parse(manifest []byte) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -380,6 +379,6 @@ func (d *departure) removeMember(ctx context.Context) error {
 		return nil
 	}
 	o := toUnstructured(d.admission.member())
-	o.SetUID(types.UID(d.member.UID))
+	o.SetUID(d.member.UID)
 	return d.side.delete(ctx, o, "")
 }

@@ -131,15 +131,14 @@ func cidrs(what string, given, declared []string, find func() ([]netip.Prefix, e
 		return nil, err
 	}
 	if len(given) == 0 {
-		before, err := parseCIDRs(declared)
-		if err != nil {
-			return nil, err
-		}
 		found, err := find()
 		if err != nil {
 			return nil, err
 		}
-		all = append(before, found...)
+		if all, err = parseCIDRs(declared); err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
 	}
 	if all = aggregate(all); len(all) > broker.MaxCIDRs {
 		return nil, fmt.Errorf("%d %s CIDRs: want at most %d, give the network they lie in by --%s-cidr", len(all), what, broker.MaxCIDRs, what)

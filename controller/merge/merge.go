@@ -35,7 +35,7 @@ type Result struct {
 	Import *mcsv1beta1.ServiceImport
 
 	Oldest    string     // cluster whose export comes first in precedence; "" if there is none
-	Members   []Member   // one for each record that is not refused, sorted by cluster
+	Members   []Member   // one for each record that is not refused whole, sorted by cluster
 	Conflicts []Conflict // in the order of the table in section 6
 	Refused   []Refusal  // sorted by cluster
 
@@ -90,6 +90,8 @@ const (
 	BadAddress  Reason = "address"    // an address that no service may have
 	AlienCIDR   Reason = "cidr"       // an address outside the networks that the member declared
 	ServiceCIDR Reason = "own_cidr"   // an address in a service network of the importing cluster
+	AlienVIP    Reason = "vip"        // a clusterset IP that its allocator may not give out, or that another service has
+	NotTaken    Reason = "namespace"  // a namespace that takes no exports, or none of that cluster
 )
 
 // Merge folds the export records of one service into its import, and lists what they disagree on.
@@ -111,6 +113,8 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	m.orderConflicts()
 
 	r.Oldest, r.Conflicts = m.oldest.Cluster, m.conflicts
+	r.Refused = append(r.Refused, m.refused...)
+	slices.SortFunc(r.Refused, compareRefusals)
 	if o.OnConflict == Withhold && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
 		m.withhold()
 	} else {
@@ -129,6 +133,7 @@ type merging struct {
 	families  []corev1.IPFamily
 	ports     []unionPort
 	conflicts []Conflict
+	refused   []Refusal // of what a record says, while the record counts
 }
 
 // An entry is a record that counts, and what became of it.

@@ -137,6 +137,9 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 		Endpoints:   im.endpoints(s),
 		Ports:       ports,
 	}
+	if len(imported.Endpoints) == 0 && len(s.Endpoints) > 0 {
+		return nil
+	}
 	// The lag of an endpoint is measured from here.
 	trigger := s.Annotations[corev1.EndpointsLastChangeTriggerTime]
 	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil {

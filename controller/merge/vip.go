@@ -66,10 +66,7 @@ func Pools(members []v1alpha1.Member) []Pool {
 func Allocated(service types.NamespacedName, claims []Claim, o Options) *Allocation {
 	valid := validClaims(claims, o)
 	for _, c := range valid {
-		if c.Service != service {
-			continue
-		}
-		if !slices.ContainsFunc(valid, func(d claim) bool { return d.Service != service && d.beats(c) }) {
+		if c.Service == service && !c.beaten(valid) {
 			return &Allocation{IPs: slices.Clone(c.VIP.IPs), By: c.VIP.AllocatedBy, At: *c.VIP.At.DeepCopy()}
 		}
 	}
@@ -134,6 +131,11 @@ func (c claim) beats(d claim) bool {
 	return c.compare(d) < 0
 }
 
+// beaten reports whether another service has a better right to an address of c.
+func (c claim) beaten(valid []claim) bool {
+	return slices.ContainsFunc(valid, func(d claim) bool { return d.Service != c.Service && d.beats(c) })
+}
+
 // compare sorts the oldest first. What follows the time only makes the order one of the claims, not of the input.
 func (c claim) compare(d claim) int {
 	return cmp.Or(c.when.compare(d.when), cmp.Compare(c.VIP.AllocatedBy, d.VIP.AllocatedBy),
@@ -157,6 +159,7 @@ func (m *merging) mergeVIP(service types.NamespacedName) *Allocation {
 		}
 	}
 	vip := Allocated(service, claims, m.o)
+	m.refuseVIPs(service, claims)
 	using := vip != nil || wantsVIP(m.oldest)
 	var disagree int
 	for _, e := range in {
@@ -175,6 +178,27 @@ func (m *merging) mergeVIP(service types.NamespacedName) *Allocation {
 		m.conflict(finding{reason: ReasonClusterSetIP, what: "clusterset IP", using: text, disagree: disagree})
 	}
 	return vip
+}
+
+// refuseVIPs tells of the claims of a service to what is not theirs. One that only is younger than another is not refused.
+func (m *merging) refuseVIPs(service types.NamespacedName, claims []Claim) {
+	refuse := func(c Claim, want string) {
+		m.refused = append(m.refused, Refusal{
+			Cluster: c.Cluster, Object: broker.RecordName(service.Namespace, service.Name), Reason: AlienVIP,
+			Detail: "clusterset IP " + quote(strings.Join(c.VIP.IPs, ", ")) + ": want " + want,
+		})
+	}
+	for _, c := range claims {
+		if c.Service == service && len(c.VIP.IPs) > 0 && !(claim{Claim: c}).valid(m.o.Pools) {
+			refuse(c, "one in the VIP CIDR of its allocator, "+quote(c.VIP.AllocatedBy))
+		}
+	}
+	valid := validClaims(claims, m.o)
+	for _, c := range valid {
+		if c.Service == service && c.beaten(valid) {
+			refuse(c.Claim, "one that no other service has")
+		}
+	}
 }
 
 func wantsVIP(e *entry) bool { return e.Spec.VIP != nil && e.Spec.VIP.Wanted }
