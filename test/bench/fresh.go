@@ -110,7 +110,7 @@ func (f *flips) flip(ctx context.Context, s service) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, server := range f.servers {
 		g.Go(func() error {
-			shown, err := awaitAddr(ctx, server.port.String(), host, addr)
+			shown, err := awaitAddr(ctx, server.port.String(), host, addr, freshPoll)
 			if err != nil {
 				return fmt.Errorf("%s: %w", server, err)
 			}
@@ -123,8 +123,8 @@ func (f *flips) flip(ctx context.Context, s service) error {
 	return g.Wait()
 }
 
-// awaitAddr asks for the host until its address is the one wanted, and returns when that was.
-func awaitAddr(ctx context.Context, server, host string, want netip.Addr) (time.Time, error) {
+// awaitAddr asks for the host, every so often, until its address is the one wanted, and returns when that was.
+func awaitAddr(ctx context.Context, server, host string, want netip.Addr, every time.Duration) (time.Time, error) {
 	conn, err := net.Dial("udp", server)
 	if err != nil {
 		return time.Time{}, err
@@ -144,7 +144,7 @@ func awaitAddr(ctx context.Context, server, host string, want netip.Addr) (time.
 		if time.Now().After(patience) {
 			return time.Time{}, fmt.Errorf("after %s: %w", freshPatience, wrong)
 		}
-		if err := pause(ctx, freshPoll); err != nil {
+		if err := pause(ctx, every); err != nil {
 			return time.Time{}, err
 		}
 	}

@@ -26,6 +26,8 @@ type report struct {
 	Memory []memoryResult `json:"memory,omitempty"`
 	Fresh  []freshResult  `json:"fresh,omitempty"`
 	Growth []growthResult `json:"growth,omitempty"`
+	Cross  []crossResult  `json:"cross,omitempty"`
+	Import *importResult  `json:"import,omitempty"`
 	Goals  []goal         `json:"goals"`
 }
 
@@ -37,7 +39,7 @@ func (b *bench) newReport() *report {
 }
 
 func (r *report) empty() bool {
-	return r.Rows == nil && r.Memory == nil && r.Fresh == nil && r.Growth == nil
+	return r.Rows == nil && r.Memory == nil && r.Fresh == nil && r.Growth == nil && r.Cross == nil && r.Import == nil
 }
 
 // write puts the report on w and into the folder.
@@ -96,6 +98,12 @@ func (r *report) goals() []goal {
 		p50, p99 := freshGoals(r.Fresh)
 		all = append(all, p50, p99)
 	}
+	for _, c := range r.Cross {
+		all = append(all, c.goals()...)
+	}
+	if r.Import != nil {
+		all = append(all, r.Import.goal())
+	}
 	for _, g := range r.Growth {
 		if g.Peer == ourPeer.name {
 			all = append(all, g.goal())
@@ -143,6 +151,20 @@ func (g growthResult) goal() goal {
 	return newGoal(g.Question+": CPU with 1,000,000 endpoints over 1,000", g.Growth.Median, targetGrowth)
 }
 
+func (c crossResult) goals() []goal {
+	if c.What == rowExport {
+		return []goal{
+			newGoal("p50 from export to answer in another cluster, ms", c.P50, targetExportP50),
+			newGoal("p99 from export to answer in another cluster, ms", c.P99, targetExportP99),
+		}
+	}
+	return []goal{newGoal("p99 from endpoint to answer in another cluster, ms", c.P99, targetEndpointP99)}
+}
+
+func (r *importResult) goal() goal {
+	return newGoal("first import, s", r.Seconds, targetImport)
+}
+
 func (r *report) markdown() string {
 	var b strings.Builder
 	rate := "as fast as the server answers"
@@ -163,6 +185,13 @@ func (r *report) markdown() string {
 	}
 	if r.Fresh != nil {
 		section("From a change to its answer", freshTable(r.Fresh))
+	}
+	if r.Cross != nil {
+		section("From a change in one cluster to its answer in another", crossTable(r.Cross))
+	}
+	if r.Import != nil {
+		section("First import", fmt.Sprintf("%d services with %d slices: %.1f s, target %s\n", r.Import.Services, r.Import.Slices,
+			r.Import.Seconds, r.Import.goal().cell("%.0f")))
 	}
 	if r.Growth != nil {
 		section("CPU time per query as the zone grows", growthTable(r.Growth))

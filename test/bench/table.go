@@ -86,6 +86,21 @@ func freshTable(all []freshResult) string {
 	))
 }
 
+func crossTable(all []crossResult) string {
+	lines := [][]string{{"change", "changes", "changes/s", "p50, ms", "p90, ms", "p99, ms", "max, ms", "targets"}}
+	for _, c := range all {
+		var targets []string
+		for _, g := range c.goals() {
+			targets = append(targets, g.cell("%.0f"))
+		}
+		lines = append(lines, []string{
+			c.What, fmt.Sprint(c.Changes), fmt.Sprintf("%.0f", c.Rate), fmt.Sprintf("%.0f", c.P50), fmt.Sprintf("%.0f", c.P90),
+			fmt.Sprintf("%.0f", c.P99), fmt.Sprintf("%.0f", c.Max), strings.Join(targets, ", "),
+		})
+	}
+	return table(lines)
+}
+
 func growthTable(all []growthResult) string {
 	lines := [][]string{{"question", "peer", "1,000 endpoints, µs", "1,000,000 endpoints, µs", "growth", "target"}}
 	for _, g := range all {
