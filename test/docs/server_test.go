@@ -132,7 +132,7 @@ func TestControllerMetrics(t *testing.T) {
 	list, _, _ = strings.Cut(list, ".")
 	equalSets(t, "reason of refusal", quotedWords(list), []string{
 		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate), string(merge.BadSlice),
-		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR),
+		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR), string(merge.AlienVIP), string(merge.NotTaken),
 	})
 }
 
