@@ -85,11 +85,3 @@ func (r reply) String() string {
 	}
 	return b.String()
 }
-
-func indent(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString("    " + line)
-	}
-	return b.String()
-}

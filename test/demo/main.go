@@ -1,6 +1,6 @@
-// Command demo shows clusterset.local at work: it starts a real Kubernetes API server with the objects in examples/ and
-// our CoreDNS over it, asks with dig, changes objects and asks again. Everything is on loopback, needs no root and is gone
-// when the command ends.
+// Command demo shows a clusterset at work: a broker and three clusters, all real Kubernetes API servers, are joined by
+// bin/clusterset; two of them export services, and dig asks our CoreDNS in the third. Then things happen, and it asks again.
+// Everything is on loopback, needs no root and is gone when the command ends.
 //
 // It stays until Ctrl-C, for questions of your own; with DEMO_ONCE=1 it ends after the last question. The exit status is
 // 1 if an answer was not what it should be.
@@ -15,11 +15,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/child"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/fleet"
 	"github.com/clusterset-dns/clusterset/test/server"
 )
 
@@ -39,12 +41,17 @@ func main() {
 // A demo is one run of it.
 type demo struct {
 	out  io.Writer
-	stay bool // until ctx ends, after the questions
+	stay bool // until ctx ends, after the last scene
 
-	root   string
-	api    *controlplane.ControlPlane
-	port   *controlplane.Port
-	server *server.Server
+	root       string // folder of the repository
+	fleet      *fleet.Fleet
+	kubeconfig string // with a context for each cluster
+	headings   int
+
+	east, west, south        *fleet.Member
+	eastControl, westControl *child.Child
+	port                     *controlplane.Port
+	server                   *server.Server // in south
 }
 
 // run returns nil if every answer was right, and when ctx ends after that.
@@ -52,23 +59,53 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if _, err := exec.LookPath("dig"); err != nil {
 		return errors.New("dig is missing: apt-get install bind9-dnsutils")
 	}
-	d.printf("clusterset: multi-cluster DNS from a real Kubernetes API server\n\n")
+	d.printf("clusterset: services of several Kubernetes clusters under one name\n\n")
 	defer func() {
 		err = errors.Join(err, d.close())
 	}()
-	for _, step := range []func(context.Context) error{d.startAPI, d.applyExamples, d.startDNS, d.questions, d.changes} {
-		if err := step(ctx); err != nil {
+	for _, part := range []func(context.Context) error{
+		d.build, d.startClusters, d.initBroker, d.join, d.startControllers, d.startDNS, d.play,
+	} {
+		if err := part(ctx); err != nil {
 			if ctx.Err() != nil {
 				return errors.New("interrupted")
 			}
-			return err
+			return fmt.Errorf("%w\n%s", err, d.logs())
 		}
 	}
+	d.printf("All answers were right.\n")
 	if !d.stay {
 		return nil
 	}
 	return d.linger(ctx)
 }
+
+// build makes what the demo runs, which takes some minutes once.
+func (d *demo) build(ctx context.Context) (err error) {
+	if d.root, err = server.Root(ctx); err != nil {
+		return err
+	}
+	// Not a step, for it tells by itself when it takes a while.
+	if _, err := controlplane.Binaries(ctx, d.out); err != nil {
+		return err
+	}
+	for _, name := range []string{"coredns", "clusterset"} {
+		what := "check that bin/" + name + " is up to date"
+		if _, err := os.Stat(d.bin(name)); err != nil {
+			what = "build bin/" + name + " (once; some minutes)"
+		}
+		done := d.step(what)
+		err := server.BuildProgram(ctx, d.root, "./cmd/"+name, d.bin(name))
+		done()
+		if err != nil {
+			return err
+		}
+	}
+	d.printf("\n")
+	return nil
+}
+
+func (d *demo) bin(name string) string { return filepath.Join(d.root, "bin", name) }
 
 // close ends all that run has started.
 func (d *demo) close() error {
@@ -76,22 +113,60 @@ func (d *demo) close() error {
 	if d.server != nil {
 		errs = append(errs, d.server.Stop())
 	}
+	for _, c := range []*child.Child{d.eastControl, d.westControl} {
+		if c != nil {
+			errs = append(errs, stop(c))
+		}
+	}
 	if d.port != nil {
 		errs = append(errs, d.port.Close())
 	}
-	if d.api != nil {
-		errs = append(errs, d.api.Stop())
+	if d.fleet != nil {
+		errs = append(errs, d.fleet.Stop())
 	}
 	return errors.Join(errs...)
 }
 
+// stop ends a controller, which has to end by itself and well.
+func stop(c *child.Child) error {
+	select {
+	case <-c.Done():
+		return fmt.Errorf("a controller had ended: %s\n%s", c.State(), c.Out.String())
+	default:
+	}
+	if !c.Stop(30*time.Second) || c.Err() != nil {
+		return fmt.Errorf("a controller ended badly: %s\n%s", c.State(), c.Out.String())
+	}
+	return nil
+}
+
+// logs is what the programs wrote that do our work.
+func (d *demo) logs() string {
+	var b strings.Builder
+	for who, c := range map[string]*child.Child{"controller of east": d.eastControl, "controller of west": d.westControl} {
+		if c != nil {
+			fmt.Fprintf(&b, "\n%s:\n%s", who, c.Out.String())
+		}
+	}
+	if d.server != nil {
+		fmt.Fprintf(&b, "\nCoreDNS:\n%s", d.server.Output())
+	}
+	return b.String()
+}
+
 func (d *demo) printf(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
+
+// heading begins a part of the demo and says why.
+func (d *demo) heading(title, says string) {
+	d.headings++
+	d.printf("%d. %s\n\n%s\n", d.headings, title, indent(says+"\n", "   "))
+}
 
 // step tells what is being done and, when the returned function is called, how long it took. Every ten seconds in between
 // it tells that it goes on.
-func (d *demo) step(format string, args ...any) (done func()) {
-	what, began := fmt.Sprintf(format, args...), time.Now()
-	d.printf("%s\n", what)
+func (d *demo) step(what string) (done func()) {
+	began := time.Now()
+	d.printf("   %s\n", what)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -102,86 +177,33 @@ func (d *demo) step(format string, args ...any) (done func()) {
 			case <-stop:
 				return
 			case <-tick.C:
-				d.printf("  %d s\n", int(time.Since(began).Seconds()))
+				d.printf("     %d s\n", int(time.Since(began).Seconds()))
 			}
 		}
 	}()
 	return func() {
 		close(stop)
 		<-stopped
-		d.printf("  %s\n", duration(time.Since(began)))
+		d.printf("     %s\n", duration(time.Since(began)))
 	}
 }
 
 func duration(d time.Duration) string {
 	if d < time.Second {
-		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+		return fmt.Sprintf("%.0f ms", float64(d.Microseconds())/1000)
 	}
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-func (d *demo) startAPI(ctx context.Context) (err error) {
-	if d.root, err = server.Root(ctx); err != nil {
-		return err
-	}
-	// Before the step, for it can take minutes and tells so by itself.
-	if _, err := controlplane.Binaries(ctx, d.out); err != nil {
-		return err
-	}
-	done := d.step("start etcd and kube-apiserver, and install the CRDs of the MCS API and the About API")
-	defer done()
-	d.api, err = controlplane.Start(ctx, controlplane.Options{Progress: d.out})
-	return err
-}
-
-func (d *demo) applyExamples(ctx context.Context) error {
-	files, err := filepath.Glob(filepath.Join(d.root, "examples", "*.yaml"))
-	if err != nil {
-		return err
-	}
-	defer d.step("apply examples/: a shop in the clusters east (this one), west and south.registry1")()
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return err
+func indent(text, by string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line != "\n" {
+			line = by + line
 		}
-		if err := d.api.ApplyYAML(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Base(file), err)
-		}
+		b.WriteString(line)
 	}
-	return nil
-}
-
-// startDNS returns when the server answers. Its files lie beside the kubeconfig, in a folder that is removed also if this
-// process is killed.
-func (d *demo) startDNS(ctx context.Context) (err error) {
-	bin := filepath.Join(d.root, "bin", "coredns")
-	what := "check that bin/coredns is up to date"
-	if _, err := os.Stat(bin); err != nil {
-		what = "build bin/coredns, CoreDNS with this plugin (once; about 3 minutes on 2 cores)"
-	}
-	done := d.step("%s", what)
-	err = server.Build(ctx, d.root, bin)
-	done()
-	if err != nil {
-		return err
-	}
-	if d.port, err = controlplane.ReservePort(); err != nil {
-		return err
-	}
-	corefile := fmt.Sprintf("%s:%d {\n    bind 127.0.0.1\n    clusterset {\n        kubeconfig %s\n    }\n}\n",
-		zone, d.port.Number, d.api.Kubeconfig())
-	dir := filepath.Dir(d.api.Kubeconfig())
-	file := filepath.Join(dir, "Corefile")
-	if err := os.WriteFile(file, []byte(corefile), 0o600); err != nil {
-		return err
-	}
-	done = d.step("start CoreDNS with this Corefile:\n\n%s", indent(corefile))
-	defer done()
-	if d.server, err = server.Start(child.Command{Bin: bin, Args: []string{"-conf", file}, Dir: dir}); err != nil {
-		return err
-	}
-	return d.server.Await(ctx, func(ctx context.Context) error { return server.Serves(ctx, d.port.String(), zone) })
+	return b.String()
 }
 
 // linger lets the user ask until ctx ends.
@@ -189,21 +211,29 @@ func (d *demo) linger(ctx context.Context) error {
 	d.printf(`
 It keeps running. In another terminal you can ask,
 
-    dig @127.0.0.1 -p %d db.shop.svc.clusterset.local A
+    dig @127.0.0.1 -p %[1]d web.shop.svc.clusterset.local A
 
-and, if you have kubectl, look at the objects and change them:
+look and change, from the folder of the repository,
 
-    export KUBECONFIG=%s
-    kubectl get serviceimports,endpointslices --all-namespaces
-    kubectl --namespace shop delete serviceimport cache
+    export KUBECONFIG=%[2]s
+    bin/clusterset status --context south --lease-ttl %[3]s
+    bin/clusterset unexport web -n shop --context east
+
+and, if you have kubectl, see the objects behind it, at the contexts east, south and hub:
+
+    kubectl --context south -n shop get serviceimports,services,endpointslices
+    kubectl --context east -n shop get serviceexport cache -o yaml
+    kubectl --context hub get members,exportedservices -A
 
 Ctrl-C ends it all and leaves nothing behind.
-`, d.port.Number, d.api.Kubeconfig())
+`, d.port.Number, d.kubeconfig, leaseTTL)
 	select {
 	case <-ctx.Done():
 		d.printf("\nstopping\n")
 		return nil
 	case <-d.server.Done():
 		return errors.New("CoreDNS ended by itself")
+	case <-d.eastControl.Done():
+		return errors.New("the controller of east ended by itself")
 	}
 }
