@@ -30,7 +30,7 @@ build: ## build the static programs into bin/
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(STAMP)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: ## start a real API server and our CoreDNS, and ask questions with dig; Ctrl-C ends it
+demo: ## start a broker and three clusters, export services and ask for them with dig; Ctrl-C ends it
 	$(call need,dig,bind9-dnsutils)
 	@echo "building the demo (the first time takes some minutes)"
 	@go build -o bin/demo ./test/demo

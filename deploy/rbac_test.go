@@ -29,16 +29,15 @@ serviceimports.multicluster.x-k8s.io: list watch
 `
 	controllerRights = `
 clusterproperties.about.k8s.io: get list watch create
-endpointslices.discovery.k8s.io: get list watch create update patch delete
-events: create patch
-events.events.k8s.io: create patch
+endpointslices.discovery.k8s.io: get list watch create patch delete
+events.events.k8s.io: create
 namespaces: get list watch
 servicecidrs.networking.k8s.io: get list watch
 serviceexports.multicluster.x-k8s.io: get list watch
-serviceexports/status.multicluster.x-k8s.io: update patch
-serviceimports.multicluster.x-k8s.io: get list watch create update patch delete
-serviceimports/status.multicluster.x-k8s.io: update patch
-services: get list watch create update patch delete
+serviceexports/status.multicluster.x-k8s.io: patch
+serviceimports.multicluster.x-k8s.io: get list watch create patch delete
+serviceimports/status.multicluster.x-k8s.io: patch
+services: get list watch create patch delete
 `
 	// Beside those, in its own namespace.
 	controllerOwnRights = `
@@ -109,10 +108,10 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 	for _, tt := range []struct {
 		resource, namespace, name, want string
 	}{
-		{leases, system, "clusterset-controller", "get create update patch"},
+		{leases, system, "clusterset-controller", "get create update"},
 		{leases, system, "other", "create"},
 		{leases, "kube-system", "clusterset-controller", ""},
-		{secrets, system, broker.SecretName, "get update patch"},
+		{secrets, system, broker.SecretName, "get patch"},
 		{secrets, system, "other", ""},
 		{secrets, "kube-system", broker.SecretName, ""},
 		{crds, "", "serviceimports.multicluster.x-k8s.io", "get"},

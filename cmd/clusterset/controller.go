@@ -107,25 +107,36 @@ func (v *optionValue) apply() error {
 // runController runs until ctx ends, and returns when all of it is over.
 func runController(ctx context.Context, config controller.Config, metrics, health string, registry *prometheus.Registry) error {
 	g, ctx := errgroup.WithContext(klog.NewContext(ctx, logr.Discard()))
-	pages := map[string]http.Handler{
-		"/metrics": promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }),
-	}
-	for page, address := range map[string]string{"/metrics": metrics, "/healthz": health} {
-		if address == "" {
-			continue
-		}
+	for address, mux := range pages(metrics, health, registry) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
-			return fmt.Errorf("serve %s: %w", page, err)
+			return fmt.Errorf("serve %s: %w", address, err)
 		}
 		defer listener.Close()
-		mux := http.NewServeMux()
-		mux.Handle(page, pages[page])
 		g.Go(func() error { return serve(ctx, listener, mux) })
 	}
 	g.Go(func() error { return controller.Run(ctx, config) })
 	return g.Wait()
+}
+
+// pages returns what is served, by address; the two may be the same. Waiting for the Lease is being ready, too: another instance
+// acts meanwhile.
+func pages(metrics, health string, registry *prometheus.Registry) map[string]*http.ServeMux {
+	served := map[string]*http.ServeMux{}
+	handle := func(address, page string, handler http.Handler) {
+		if address == "" {
+			return
+		}
+		if served[address] == nil {
+			served[address] = http.NewServeMux()
+		}
+		served[address].Handle(page, handler)
+	}
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	handle(metrics, "/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	handle(health, "/healthz", ok)
+	handle(health, "/readyz", ok)
+	return served
 }
 
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {

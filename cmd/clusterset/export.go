@@ -86,7 +86,7 @@ annotations are all that travels; run it again with others to change them.`,
 		for _, name := range args {
 			result = errors.Join(result, e.export(ctx, name))
 		}
-		next := fmt.Sprintf("Every cluster with a namespace %[1]s finds it as SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
+		next := fmt.Sprintf("Every cluster with a namespace %[1]s resolves SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
 		if result != nil {
 			next = ""
 		}

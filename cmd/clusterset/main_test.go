@@ -149,7 +149,7 @@ func TestPrintState(t *testing.T) {
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
 		Problems: []string{"member \"west\" renewed its heartbeat 5m0s ago: its endpoints do not count"},
-		Warnings: []string{"1 services have exports that disagree"},
+		Warnings: []string{"services whose exports disagree: 1"},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {
 		t.Run(format, func(t *testing.T) {

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestProbes asks for the pages that the probes of the shipped Deployment ask for.
+func TestProbes(t *testing.T) {
+	manifest, err := os.ReadFile("../../deploy/controller/controller.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := pages("metrics", "health", prometheus.NewRegistry())
+	asked := 0
+	for document := range strings.SplitSeq(string(manifest), "\n---") {
+		var d appsv1.Deployment
+		if err := yaml.Unmarshal([]byte(document), &d); err != nil || d.Kind != "Deployment" {
+			continue
+		}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+				if probe == nil || probe.HTTPGet == nil {
+					t.Fatalf("container %s: want a probe for its life and one for whether it is ready, over HTTP", c.Name)
+				}
+				asked++
+				answer := httptest.NewRecorder()
+				served[probe.HTTPGet.Port.String()].ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
+				if answer.Code != http.StatusOK {
+					t.Errorf("GET %s on port %s: %d, want %d", probe.HTTPGet.Path, probe.HTTPGet.Port.String(), answer.Code, http.StatusOK)
+				}
+			}
+		}
+	}
+	if asked == 0 {
+		t.Error("no Deployment with probes")
+	}
+}
