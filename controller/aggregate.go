@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -42,20 +43,17 @@ func (v *views) publish(ctx context.Context, svc types.NamespacedName) error {
 			return err
 		}
 	case got == nil || !sameView(want, got):
+		// Part of it may be there even if that fails.
+		v.note(svc, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name}})
 		if err := v.s.broker.ApplyImport(ctx, want); err != nil {
-			v.doubt()
 			return err
 		}
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.published[svc] = want; want == nil {
-		delete(v.published, svc)
-	}
+	v.note(svc, want)
 	return nil
 }
 
-// list reads what earlier instances or attempts left behind, and has those services looked at. While the views are off it is tried,
+// list reads what earlier instances left behind, and has those services looked at. While the views are off it is tried,
 // without the right to read them nobody has written any.
 func (v *views) list(ctx context.Context) error {
 	v.mu.Lock()
@@ -75,18 +73,13 @@ func (v *views) list(ctx context.Context) error {
 	return nil
 }
 
-// doubt has the views listed anew: of one that could not be written, part may be there.
-func (v *views) doubt() {
+// note says what the broker has of a service, nil if nothing.
+func (v *views) note(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.listed = false
-}
-
-// forget has the view of a service written anew.
-func (v *views) forget(svc types.NamespacedName) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.published, svc)
+	if v.published[svc] = imp; imp == nil {
+		delete(v.published, svc)
+	}
 }
 
 // of returns the merged import of a service, without what each member finds for itself: derived addresses and conditions. It

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,9 @@ func (s *session) reconcileExport(ctx context.Context, svc types.NamespacedName)
 	if !member && !s.member.Settled() {
 		return nil
 	}
+	if err := s.catchUp(ctx, svc); err != nil {
+		return err
+	}
 	s.vips.note(svc)
 	r, exp := s.exported(svc)
 	var o outcome
@@ -44,6 +48,33 @@ func (s *session) reconcileExport(ctx context.Context, svc types.NamespacedName)
 		told = s.report(ctx, exp, r, o)
 	}
 	return errors.Join(o.err, o.view, told)
+}
+
+// catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of the
+// others: who creates everything at once should not be told that something is missing.
+func (s *session) catchUp(ctx context.Context, svc types.NamespacedName) error {
+	if s.local.Export(svc) == nil {
+		return nil
+	}
+	if s.local.Namespace(svc.Namespace) == nil {
+		namespace := &corev1.Namespace{}
+		switch err := s.local.client.Get(ctx, namespace, "", svc.Namespace); {
+		case err == nil:
+			s.local.written(namespace)
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	if s.local.Service(svc) == nil {
+		service := &corev1.Service{}
+		switch err := s.local.client.Get(ctx, service, svc.Namespace, svc.Name); {
+		case err == nil:
+			s.local.written(service)
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	return nil
 }
 
 // export writes to the broker what the result says.
@@ -122,7 +153,7 @@ func (s *session) publish(ctx context.Context, svc types.NamespacedName, r expor
 		}
 	case r.Record != nil && !sameRecord(r.Record, record):
 		if record == nil { // perhaps the broker was restored
-			s.views.forget(svc)
+			s.views.note(svc, nil)
 		}
 		if err := s.broker.ApplyRecord(ctx, r.Record); err != nil {
 			return err

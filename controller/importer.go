@@ -39,7 +39,7 @@ func (s *session) reconcileImport(ctx context.Context, svc types.NamespacedName)
 	}
 	own, exp := s.exported(svc)
 	v := s.view(svc, own)
-	if s.holds.any(holdLostRecords) && lacks(v.result, s.local.Import(svc)) {
+	if s.holds.any(holdLostRecords) && (lacks(v.result, s.local.Import(svc)) || lacksSlices(v.cluster.Sources, s.local.ImportedSlices(svc))) {
 		return s.followOwn(ctx, svc)
 	}
 	s.metrics.setService(svc, reasonsOf(v.conflicts), v.records)
@@ -84,6 +84,20 @@ func lacks(r merge.Result, imp *mcsv1beta1.ServiceImport) bool {
 	})
 }
 
+// lacksSlices reports whether a cluster has fewer slices than are imported from it: whoever puts back what a broker lost, writes
+// the record first.
+func lacksSlices(sources []merge.Source, imported []*discoveryv1.EndpointSlice) bool {
+	left := make(map[string]int)
+	for _, source := range sources {
+		left[source.Cluster] = len(source.Slices)
+	}
+	return slices.ContainsFunc(imported, func(e *discoveryv1.EndpointSlice) bool {
+		cluster := e.Labels[mcsv1beta1.LabelSourceCluster]
+		left[cluster]--
+		return left[cluster] < 0
+	})
+}
+
 func isOurs(imp *mcsv1beta1.ServiceImport) bool {
 	return imp != nil && imp.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy
 }
@@ -96,7 +110,7 @@ type view struct {
 	// conflicts are those of all records, whichever this namespace takes: they are the same in every member.
 	conflicts []merge.Conflict
 	records   int  // that are accepted
-	wanted    bool // a clusterset IP is asked for ("vip cidr")
+	wanted    bool // the oldest export asks for a clusterset IP ("vip cidr")
 }
 
 // view merges what is known now; own is what this cluster exports.
@@ -114,7 +128,9 @@ func (s *session) view(svc types.NamespacedName, own export.Result) view {
 	case len(taken) < len(records):
 		v.result = merge.Merge(svc, taken, o)
 	}
-	v.wanted = slices.ContainsFunc(taken, func(r merge.Record) bool { return r.Spec.VIP != nil && r.Spec.VIP.Wanted })
+	v.wanted = slices.ContainsFunc(taken, func(r merge.Record) bool {
+		return r.Cluster == v.result.Oldest && r.Spec.VIP != nil && r.Spec.VIP.Wanted
+	})
 	v.cluster = merge.Cluster{Sources: s.sources(svc, own, v.result), Families: s.families()}
 	return v
 }

@@ -201,6 +201,36 @@ func TestLacks(t *testing.T) {
 }
 
 // What was told is not told again, and memory is bounded.
+// Under a hold a cluster whose slices are not all back keeps those that are imported.
+func TestLacksSlices(t *testing.T) {
+	of := func(clusters ...string) (all []*discoveryv1.EndpointSlice) {
+		for _, c := range clusters {
+			all = append(all, &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: c}},
+			})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name     string
+		sources  []merge.Source
+		imported []*discoveryv1.EndpointSlice
+		want     bool
+	}{
+		{name: "nothing"},
+		{name: "all are back", sources: []merge.Source{{Cluster: "west", Slices: of("west", "west")}}, imported: of("west", "west")},
+		{name: "one more", sources: []merge.Source{{Cluster: "west", Slices: of("west", "west")}}, imported: of("west")},
+		{name: "one is missing", sources: []merge.Source{{Cluster: "west", Slices: of("west")}}, imported: of("west", "west"), want: true},
+		{name: "a record without slices", sources: []merge.Source{{Cluster: "west"}}, imported: of("west"), want: true},
+		{name: "one's gain is not another's loss", imported: of("west"), want: true,
+			sources: []merge.Source{{Cluster: "east", Slices: of("east", "east")}}},
+	} {
+		if got := lacksSlices(tt.sources, tt.imported); got != tt.want {
+			t.Errorf("%s: lacksSlices = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestMemory(t *testing.T) {
 	m := newMemory()
 	if m.news(db, nil) || !m.news(db, []string{"Service shop/a"}) || m.news(db, []string{"Service shop/a"}) || !m.news(db, []string{"Service shop/b"}) {

@@ -140,6 +140,8 @@ func (l *local) rewound() {
 // now on.
 func (l *local) written(o metav1.Object) {
 	switch o := o.(type) {
+	case *corev1.Namespace:
+		l.namespaces.Wrote(o)
 	case *corev1.Service:
 		l.services.Wrote(o)
 	case *mcsv1beta1.ServiceExport:

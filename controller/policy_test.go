@@ -64,6 +64,27 @@ func TestNamespacePolicy(t *testing.T) {
 	}
 }
 
+// Section 9: whoever exports from a namespace that import_namespaces does not choose here does nothing wrong.
+func TestLeftOut(t *testing.T) {
+	named := Config{Namespace: "own", Namespaces: []string{"shop"}}
+	labelled := Config{Namespace: "own", NamespaceLabels: labels.Everything()}
+	for _, tt := range []struct {
+		name, namespace string
+		config          Config
+		want            bool
+	}{
+		{name: "named", namespace: "bank", config: named, want: true},
+		{name: "labelled", namespace: "bank", config: labelled, want: true},
+		{name: "nothing chosen", namespace: "default", config: Config{Namespace: "own"}},
+		{name: "kube-system", namespace: "kube-system", config: named},
+		{name: "our own", namespace: "own", config: labelled},
+	} {
+		if got := tt.config.leftOut(tt.namespace); got != tt.want {
+			t.Errorf("%s: %s is left out: %t, want %t", tt.name, tt.namespace, got, tt.want)
+		}
+	}
+}
+
 // Section 9: the allow-list of a namespace.
 func TestSourceAllowed(t *testing.T) {
 	for _, tt := range []struct {

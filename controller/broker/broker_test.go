@@ -363,6 +363,8 @@ func testHostile(t *testing.T, a admin) {
 	misnamed.Name = "db.shop.nothex"
 	elsewhere := slice("west", db, "y")
 	elsewhere.Name = api.SliceName("bank", "pay", "y")
+	unasked := slice("west", types.NamespacedName{Namespace: "bank", Name: "nobody"}, "q")
+	unasked.Name = api.SliceName("shop", "db", "q")
 	nameless := slice("west", db, "z")
 	nameless.Labels[mcsv1beta1.LabelServiceName], nameless.Name = "A", "nameless"
 	stranger := namespace("stranger")
@@ -370,7 +372,7 @@ func testHostile(t *testing.T, a admin) {
 	unlabelled := namespace("unlabelled")
 	unlabelled.Labels = nil
 	hidden := record("unlabelled", db)
-	a.apply(stranger, unlabelled, spoofed, misnamed, elsewhere, nameless, strange, hidden, slice("stranger", db, "s"))
+	a.apply(stranger, unlabelled, spoofed, misnamed, elsewhere, unasked, nameless, strange, hidden, slice("stranger", db, "s"))
 	for i := range 50 {
 		ns := namespace(fmt.Sprint("n", i))
 		ns.Labels[api.LabelClusterID] = "east" // one id, many places
@@ -392,7 +394,7 @@ func testHostile(t *testing.T, a admin) {
 	}
 	want := []string{
 		"/db.shop cluster_id", "/db.shop cluster_id", "west/spoofed.shop name", "west/db.shop.nothex name",
-		"west/" + elsewhere.Name + " name", "west/nameless name", "/" + slice("stranger", db, "s").Name + " cluster_id",
+		"west/" + elsewhere.Name + " name", "west/" + unasked.Name + " name", "west/nameless name", "/" + slice("stranger", db, "s").Name + " cluster_id",
 	}
 	slices.Sort(want)
 	got := func() (list []string) {
@@ -431,7 +433,7 @@ func testHostile(t *testing.T, a admin) {
 	must(t, a.c.Delete(t.Context(), thief))
 	must(t, a.c.Delete(t.Context(), member("stranger")))
 	l.awaitRecords(db, "east", "west")
-	for _, o := range []kube.Object{spoofed, misnamed, elsewhere, nameless} {
+	for _, o := range []kube.Object{spoofed, misnamed, elsewhere, unasked, nameless} {
 		must(t, a.c.Delete(t.Context(), o))
 	}
 }

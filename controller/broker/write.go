@@ -135,8 +135,8 @@ func (b *Broker) DeleteImport(ctx context.Context, imp *mcsv1beta1.ServiceImport
 func (b *Broker) OwnImports(ctx context.Context) (map[types.NamespacedName]*mcsv1beta1.ServiceImport, error) {
 	list := &mcsv1beta1.ServiceImportList{}
 	selector := broker.LabelManagedBy + "=" + broker.ManagedBy
-	err := b.imports(b.client.List(ctx, &mcsv1beta1.ServiceImport{}, list, b.cfg.Namespace, selector))
-	if err != nil {
+	err := b.client.List(ctx, &mcsv1beta1.ServiceImport{}, list, b.cfg.Namespace, selector)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
 	published := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport)

@@ -146,7 +146,7 @@ func (a Admission) serviceAccount() *corev1.ServiceAccount {
 
 // role lets the member write in its own namespace, and renew its own credential.
 func (a Admission) role() *rbacv1.Role {
-	records := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	records := []string{"get", "list", "watch", "create", "patch", "delete"}
 	return &rbacv1.Role{
 		TypeMeta: kind(rbacGroup+"/v1", "Role"), ObjectMeta: a.local(),
 		Rules: []rbacv1.PolicyRule{
@@ -158,7 +158,7 @@ func (a Admission) role() *rbacv1.Role {
 			{APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, Verbs: []string{"create"}},
 			{
 				APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, ResourceNames: []string{broker.HeartbeatName},
-				Verbs: []string{"get", "update", "patch", "delete"},
+				Verbs: []string{"get", "patch", "delete"},
 			},
 			{
 				APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},

@@ -327,7 +327,7 @@ func (l *looking) judge(complete bool) {
 		l.judgeCluster(l.state.Cluster, own)
 	}
 	if n := len(l.state.Conflicts); n > 0 {
-		l.warn("%d services have exports that disagree", n)
+		l.warn("services whose exports disagree: %d", n)
 	}
 }
 
@@ -337,7 +337,7 @@ func (l *looking) judgeCluster(c *ClusterState, own *MemberState) {
 		l.warn("this cluster is no member of a clusterset: run \"clusterset join\"")
 		return
 	}
-	acts := c.LeaderRenewed != nil && now.Sub(*c.LeaderRenewed) < l.o.TTL
+	acts := c.Leader != "" && c.LeaderRenewed != nil && now.Sub(*c.LeaderRenewed) < l.o.TTL
 	switch {
 	case c.Leaving:
 		l.problem("this cluster is leaving: run \"clusterset leave\" again, or \"clusterset join\" to stay")

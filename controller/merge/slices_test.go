@@ -131,13 +131,13 @@ func TestSlices(t *testing.T) {
 		{name: "101 ports", slice: source(slices.Repeat([]string{"http"}, 101), "10.1.0.1"), want: "none", refused: "slice"},
 		{name: "a port name twice", slice: source([]string{"http", "http"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
 		{name: "loopback", slice: source([]string{"http"}, "127.0.0.1", "10.1.0.1"), want: "[http] [10.1.0.1]", refused: "address"},
-		{name: "link-local", slice: source([]string{"http"}, "169.254.169.254"), want: "[http] []", refused: "address"},
-		{name: "IPv6 in an IPv4 slice", slice: source([]string{"http"}, "fd00::1"), want: "[http] []", refused: "address"},
-		{name: "no address", slice: source([]string{"http"}, "db.example.org"), want: "[http] []", refused: "address"},
-		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "[http] []", refused: "own_cidr"},
-		{name: "not declared", slice: source([]string{"http"}, "192.0.2.1"), want: "[http] []", refused: "cidr"},
+		{name: "link-local", slice: source([]string{"http"}, "169.254.169.254"), want: "none", refused: "address"},
+		{name: "IPv6 in an IPv4 slice", slice: source([]string{"http"}, "fd00::1"), want: "none", refused: "address"},
+		{name: "no address", slice: source([]string{"http"}, "db.example.org"), want: "none", refused: "address"},
+		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "none", refused: "own_cidr"},
+		{name: "not declared", slice: source([]string{"http"}, "192.0.2.1"), want: "none", refused: "cidr"},
 		{name: "own export: neither matters", slice: source([]string{"http"}, "10.96.0.1", "192.0.2.1"), local: true, want: "[http] [10.96.0.1 192.0.2.1]"},
-		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "[http] []", refused: "address"},
+		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "none", refused: "address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := tt.with

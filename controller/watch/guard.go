@@ -121,7 +121,7 @@ func (s *Set) look(ctx context.Context) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		wait := s.cfg.Interval
-		if s.lookOnce(ctx) {
+		if well := s.lookOnce(ctx); well && !s.compared.IsZero() {
 			pause = firstPause
 		} else {
 			wait = pause + rand.N(pause/2)
@@ -159,11 +159,14 @@ func (s *Set) lookOnce(ctx context.Context) bool {
 		}
 		return s.well(uid, dials)
 	}
-	rewound, err := s.compare(limited)
+	rewound, complete, err := s.compare(limited)
 	if err != nil {
 		return s.fail(ctx, err)
 	}
-	s.compared = time.Now()
+	s.compared = time.Time{}
+	if complete {
+		s.compared = time.Now()
+	}
 	if rewound {
 		s.cfg.Rewound()
 	}
@@ -178,8 +181,11 @@ func (s *Set) well(uid types.UID, dials uint64) bool {
 	return true
 }
 
-// compare asks for the newest version of every kind, and sends the watches of those that went back to where the server is.
-func (s *Set) compare(ctx context.Context) (rewound bool, err error) {
+// compare asks for the newest version of every kind, and sends the watches of those that went back to where the server is. It
+// is not complete if the right to a kind is missing that was there before: a server that was started a moment ago does not know
+// yet who may do what.
+func (s *Set) compare(ctx context.Context) (rewound, complete bool, err error) {
+	complete = true
 	for _, f := range s.feeds {
 		seen := f.version()
 		if seen == 0 {
@@ -188,8 +194,9 @@ func (s *Set) compare(ctx context.Context) (rewound bool, err error) {
 		now, err := s.cfg.Client.Newest(ctx, f.example, f.options.Namespace)
 		switch {
 		case err != nil && classOf(err) != ofKind:
-			return rewound, err
+			return rewound, false, err
 		case err != nil: // the feed tells
+			complete = complete && !apierrors.IsForbidden(err)
 		case now > 0 && now < seen:
 			s.cfg.Log.Warningf("%s: %s: went back from version %d to %d; listing anew", s.cfg.Name, f.name, seen, now)
 			f.rewind()
@@ -198,7 +205,7 @@ func (s *Set) compare(ctx context.Context) (rewound bool, err error) {
 			f.checked()
 		}
 	}
-	return rewound, nil
+	return rewound, complete, nil
 }
 
 // fail shuts the guard, and tells if that is news. It reports false.

@@ -48,7 +48,7 @@ type Set struct {
 	feeds []*feed
 	wake  chan struct{} // of the loop that looks
 
-	compared time.Time // when that loop last compared versions
+	compared time.Time // when that loop last compared all versions; zero if it could not
 
 	mu      sync.Mutex
 	running bool

@@ -138,15 +138,17 @@ const Patience = 30 * time.Second
 // Until waits until check is content, and ends the test with its last word if that takes too long.
 func Until(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	// The last word is to be on what is checked, not on a check that was cut short.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
 	defer cancel()
+	late := time.After(Patience)
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
 		select {
-		case <-ctx.Done():
+		case <-late:
 			t.Fatalf("%s, after %s: %v", what, Patience, err)
 		case <-time.After(20 * time.Millisecond):
 		}

@@ -1,0 +1,104 @@
+package faults
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A relay passes TCP connections on to an API server, unless it is cut.
+type relay struct {
+	listener net.Listener
+	target   string // host and port
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]struct{} // both ends of all connections
+	wg    sync.WaitGroup
+}
+
+// newRelay starts one that ends with the test.
+func newRelay(t testing.TB, target string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: l, target: target, conns: make(map[net.Conn]struct{})}
+	r.wg.Go(r.accept)
+	t.Cleanup(func() {
+		l.Close()
+		r.sever()
+		r.wg.Wait()
+	})
+	return r
+}
+
+func (r *relay) url() string { return "https://" + r.listener.Addr().String() }
+
+func (r *relay) accept() {
+	for {
+		conn, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		r.wg.Go(func() { r.pass(conn) })
+	}
+}
+
+func (r *relay) pass(conn net.Conn) {
+	defer conn.Close()
+	to, err := net.Dial("tcp", r.target)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	if !r.keep(conn, to) {
+		return
+	}
+	defer r.forget(conn, to)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(to, conn)
+		to.Close()
+	}()
+	_, _ = io.Copy(conn, to)
+	conn.Close()
+	<-over
+}
+
+func (r *relay) keep(conns ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range conns {
+		r.conns[c] = struct{}{}
+	}
+	return !r.cut
+}
+
+func (r *relay) forget(conns ...net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range conns {
+		delete(r.conns, c)
+	}
+}
+
+// sever ends all connections, and those to come.
+func (r *relay) sever() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = true
+	for c := range r.conns {
+		c.Close()
+	}
+}
+
+// mend lets connections pass again.
+func (r *relay) mend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = false
+}
