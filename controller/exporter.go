@@ -304,6 +304,10 @@ func refusal(err error) string {
 	if !errors.As(err, &status) {
 		return ""
 	}
+	// An admission policy of which the API server has not read the parameters yet, some seconds after it started.
+	if strings.Contains(status.Status().Message, "failed to configure ") {
+		return ""
+	}
 	switch status.Status().Code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return cutText(status.Status().Message, maxEventNote)

@@ -34,6 +34,8 @@ import (
 func TestReadiness(t *testing.T) {
 	valid := export.Result{Reason: mcsv1beta1.ServiceExportReasonValid}
 	denied := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"}, "db.shop", fmt.Errorf("exceeded quota")))
+	starting := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"}, "db.shop",
+		fmt.Errorf("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found")))
 	lost := fmt.Errorf("broker: %w", context.DeadlineExceeded)
 	busy := fmt.Errorf("broker: %w", apierrors.NewTooManyRequests("busy", 1))
 	const waiting = "Waiting for the broker: the last attempt failed and is repeated."
@@ -56,6 +58,7 @@ func TestReadiness(t *testing.T) {
 		{name: "a slice refused", r: valid, o: outcome{err: denied}, has: true,
 			want: `False Failed The broker refuses the export: exportedservices "db.shop" is forbidden: exceeded quota`},
 		{name: "no answer", r: valid, o: outcome{err: lost}, want: "Unknown Pending " + waiting},
+		{name: "a broker that has just started", r: valid, o: outcome{err: starting}, want: "Unknown Pending " + waiting},
 		{name: "too many requests", r: valid, o: outcome{err: busy}, want: "Unknown Pending " + waiting},
 		{name: "no answer to a slice", r: valid, o: outcome{err: lost}, has: true, want: "True Exported The broker has this export."},
 		{name: "no clusterset IP", r: valid, o: outcome{failed: "None."}, has: true, want: "False Failed None."},
