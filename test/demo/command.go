@@ -13,18 +13,12 @@ import (
 // command runs bin/clusterset, shows it and fails unless it prints what is wanted and ends with the exit status.
 func (d *demo) command(ctx context.Context, status int, want string, args ...string) error {
 	text, got, err := d.execute(ctx, args)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	return d.judge(args, text, got, status, want)
-}
-
-// judge shows what a command printed, and fails unless that and its exit status got are as they should be.
-func (d *demo) judge(args []string, text string, got, status int, want string) error {
-	if got != status {
+	case got != status:
 		return fmt.Errorf("%s: exit status %d, want %d\n%s", shown(args), got, status, text)
-	}
-	if !strings.Contains(text, want) {
+	case !strings.Contains(text, want):
 		return fmt.Errorf("%s: want %q in\n%s", shown(args), want, text)
 	}
 	d.printf("%s\n", indent(abridge(text), "     "))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -212,24 +211,8 @@ func (d *demo) exportCaches(ctx context.Context) error {
 // exportFrom exports services that were made a moment ago.
 func (d *demo) exportFrom(ctx context.Context, m *fleet.Member, services ...string) error {
 	args := slices.Concat([]string{"export"}, services, []string{"-n", "shop", "--context", m.ID})
-	want := services[0] + " -n shop"
-	// The controller watches Services and ServiceExports apart. Where it hears of the export first, the command says that
-	// there is no Service and does not wait for the second look.
-	for range exportTries {
-		text, status, err := d.execute(ctx, args)
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(text, "NoService") {
-			return d.judge(args, text, status, 0, want)
-		}
-		d.printf("%s\n   The controller has not heard of the Service yet. Once more:\n\n", indent(text, "     "))
-	}
-	return d.command(ctx, 0, want, args...)
+	return d.command(ctx, 0, services[0]+" -n shop", args...)
 }
-
-// exportTries is how often an export may come before its Service.
-const exportTries = 5
 
 // disagreement is what both exports of the cache say about them.
 const disagreement = `TypeConflict: Conflicting type. Using "ClusterSetIP" from oldest service export in "east". 1/2 clusters disagree.`
