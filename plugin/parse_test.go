@@ -23,12 +23,15 @@ import (
 // parsed is what the setup function below, which CoreDNS calls for a clusterset block, got from Parse.
 var parsed Config
 
+// further are the directives that Parse gets beside its own.
+var further []Directive
+
 func TestMain(m *testing.M) {
 	if err := dnsserver.SetDirectives([]string{"root", "clusterset"}); err != nil {
 		panic(err)
 	}
 	caddy.RegisterPlugin("clusterset", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) (err error) {
-		parsed, err = Parse(c)
+		parsed, err = Parse(c, further...)
 		return err
 	}})
 	m.Run()
@@ -468,19 +471,22 @@ func TestParseRefusesADirectiveTwice(t *testing.T) {
 }
 
 func TestParseRefusesDirectivesTogether(t *testing.T) {
+	further = []Directive{{Name: "broker", Args: "FILE", Min: 1, Max: 1, Set: func([]string) error { return nil }}}
+	defer func() { further = nil }()
 	for _, tt := range []struct{ one, other, want string }{
 		{"namespaces a", "namespace_labels b", "namespace_labels beside namespaces: want one of them, name the namespaces or select them"},
 		{"manifests a", "kubeconfig b", "kubeconfig beside manifests: want one of them, objects come from files or from an API server"},
 		{"manifests a", "snapshot b", "snapshot beside manifests: want one of them, files need no snapshot, they are there at the next start"},
 		{"manifests a", "apiserver_qps 5", "apiserver_qps beside manifests: want one of them, files are read without an API server"},
 		{"manifests a", "topology node b", `topology node "b" beside manifests: want zone and region, files hold no Nodes`},
+		{"manifests a", "broker b", "broker beside manifests: want one of them, the controller writes to an API server"},
 		{"noendpoints", "policy all", "policy beside noendpoints: want one of them, clusters take turns by their slices"},
 		{"noendpoints", "topology zone b", "topology beside noendpoints: want one of them, zones and regions are a matter of slices"},
 	} {
 		refuse(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
 		refuse(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)
 	}
-	if got, want := len(exclusive), 6; got != want {
+	if got, want := len(exclusive), 7; got != want {
 		t.Errorf("%d pairs of directives exclude each other, %d are tried", got, want)
 	}
 }

@@ -286,7 +286,7 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 		}
 	}
 	look("db", "True", "Valid", "Exported", "")
-	want(t, exitFine, []string{"db -n shop unchanged", "finds it as SERVICE.shop.svc.clusterset.local."}, "export", "db", member, "-n", "shop")
+	want(t, exitFine, []string{"db -n shop unchanged", "resolves SERVICE.shop.svc.clusterset.local."}, "export", "db", member, "-n", "shop")
 	look("ghost", "False", "NoService", "Pending", "There is no Service ghost.")
 	want(t, exitError, []string{"error: export ghost: Valid is False, NoService: There is no Service ghost; create the Service of that name"},
 		"export", "ghost", member, "-n", "shop")

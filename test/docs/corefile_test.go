@@ -95,6 +95,7 @@ func localize(t *testing.T, text, kubeconfig string) corefile {
 		}
 		for _, r := range [][2]string{
 			{"/etc/coredns/kubeconfig", kubeconfig},
+			{"/etc/clusterset/broker/kubeconfig", filepath.Join(c.dir, "broker")}, // that may come later
 			{"/var/lib/coredns", c.dir},
 			{"/etc/resolv.conf", upstream(t, line)},
 			{"manifests examples", "manifests " + examples},
