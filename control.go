@@ -24,6 +24,16 @@ type control struct {
 	done   chan struct{}
 }
 
+// over reports whether the controller has ended.
+func (c *control) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // directives are those of the controller; they write to config.
 func directives(config *controller.Config) []plugin.Directive {
 	var all []plugin.Directive
@@ -60,6 +70,9 @@ func (held *holding) agree(config *controller.Config) error {
 func (r *registry) settle() <-chan struct{} {
 	over := make(chan struct{})
 	was, config := r.active, r.controlled()
+	if was != nil && was.over() {
+		was, r.active = nil, nil // it ended by itself
+	}
 	switch {
 	case was != nil && config != nil && was.config.Same(config), was == nil && config == nil:
 		close(over)

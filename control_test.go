@@ -115,6 +115,15 @@ func TestOneController(t *testing.T) {
 		return next
 	}
 
+	ended := &control{active.config, func() {}, make(chan struct{})}
+	close(ended.done)
+	active.cancel()
+	<-active.done
+	r.active = ended
+	r.settle()
+	if active = r.active; active == ended || over(active) {
+		t.Error("a controller that ended by itself was not started anew")
+	}
 	second := reload(first, "ttl 3")
 	r.release(first)
 	if r.active != active || over(active) {

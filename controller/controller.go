@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/clusterset-dns/clusterset/controller/kube"
 )
 
@@ -23,7 +25,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("controller: %w", err)
 	}
 	instance := newInstance()
-	e, err := newElection(cfg.Local, cfg.Namespace, instance)
+	e, err := newElection(cfg.Local, cfg.Namespace, instance, cfg.Log)
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
@@ -82,7 +84,7 @@ func (t term) run(ctx context.Context) error {
 			return err
 		}
 		switch err := s.run(ctx); {
-		case errors.Is(err, errOther):
+		case errors.Is(err, errOther), errors.Is(err, errKinds):
 			t.cfg.Log.Infof("starting again: %v", err)
 		case err != nil:
 			return err
@@ -93,15 +95,9 @@ func (t term) run(ctx context.Context) error {
 
 // awaitKinds returns when the API server of this cluster has all kinds that are needed. It reports false if ctx ends first.
 func (t term) awaitKinds(ctx context.Context) (kinds, bool) {
-	client, err := kube.New(t.cfg.Local)
-	if err != nil {
-		t.cfg.Log.Errorf("local: %v", err)
-		return kinds{}, false
-	}
-	defer client.Close()
 	told := ""
 	for {
-		has, err := checkKinds(ctx, client)
+		has, err := localKinds(ctx, t.cfg.Local)
 		if err == nil {
 			return has, true
 		}
@@ -118,4 +114,14 @@ func (t term) awaitKinds(ctx context.Context) (kinds, bool) {
 		case <-time.After(checkEvery):
 		}
 	}
+}
+
+// localKinds returns what an API server has.
+func localKinds(ctx context.Context, cfg *rest.Config) (kinds, error) {
+	client, err := kube.New(cfg)
+	if err != nil {
+		return kinds{}, fmt.Errorf("local: %w", err)
+	}
+	defer client.Close()
+	return checkKinds(ctx, client)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -158,6 +160,7 @@ func TestRun(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	first, second := s.config(), s.config()
 	first.ClusterID = sceneID
+	first.Renew = time.Hour // the first heartbeat does not wait for it
 	stop := s.start(first)
 	log := first.Log.(*journal)
 	await(t, "it leads and says that there is no kubeconfig", func() bool {
@@ -223,10 +226,6 @@ func TestCredential(t *testing.T) {
 	s := newScene(t)
 	old := s.token()
 	s.credential(old)
-	s.make(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: apibroker.SecretName},
-		Data:       map[string][]byte{apibroker.KeyToken: []byte(old), apibroker.KeyKubeconfig: []byte("kept")},
-	})
 	cfg, err := s.config().complete()
 	if err != nil {
 		t.Fatal(err)
@@ -244,8 +243,15 @@ func TestCredential(t *testing.T) {
 	}
 	defer x.broker.Close()
 	c := x.credential
-	if err := c.renew(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := c.refresh(t.Context(), true); err == nil || !c.toSave() {
+		t.Errorf("renewed without a Secret: %v, to be saved %t; want an error, and another attempt", err, c.toSave())
+	}
+	s.make(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: apibroker.SecretName},
+		Data:       map[string][]byte{apibroker.KeyToken: []byte(old), apibroker.KeyKubeconfig: []byte("kept")},
+	})
+	if err := c.refresh(t.Context(), false); err != nil || c.toSave() {
+		t.Fatalf("saved later: %v, to be saved %t", err, c.toSave())
 	}
 	secret := &corev1.Secret{}
 	if err := s.admin.Get(t.Context(), secret, DefaultNamespace, apibroker.SecretName); err != nil {
@@ -261,6 +267,13 @@ func TestCredential(t *testing.T) {
 	}
 	if c.refused() != "" {
 		t.Errorf("refused: %s", c.refused())
+	}
+
+	if !x.kindsChanged(t.Context()) {
+		t.Error("the API server has ServiceCIDRs, which the session does not follow: want another session")
+	}
+	if x.has, err = checkKinds(t.Context(), x.local.client); err != nil || x.kindsChanged(t.Context()) {
+		t.Errorf("the kinds that the session has changed (%v)", err)
 	}
 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: sceneNamespace, Name: apibroker.ServiceAccount}}
@@ -292,13 +305,16 @@ func TestTokenIsDue(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{name: "young", given: &credential{token: hour}, after: 29 * time.Minute},
-		{name: "at half of its life", given: &credential{token: hour}, after: 30 * time.Minute, want: true},
-		{name: "expired", given: &credential{token: hour}, after: 2 * time.Hour, want: true},
+		{name: "young", given: &credential{token: hour, loaded: start}, after: 29 * time.Minute},
+		{name: "at half of its life", given: &credential{token: hour, loaded: start.Add(time.Minute)}, after: 30 * time.Minute, want: true},
+		{name: "expired", given: &credential{token: hour, loaded: start.Add(time.Hour)}, after: 2 * time.Hour, want: true},
 		{name: "refused", given: &credential{token: hour, denied: "a"}, after: 30 * time.Minute},
 		{name: "says nothing", given: &credential{token: token{text: "opaque"}}, after: time.Hour},
-		{name: "our clock is an hour ahead", given: &credential{token: hour, renewed: start.Add(time.Hour)}, after: 89 * time.Minute},
-		{name: "and half of its life is over", given: &credential{token: hour, renewed: start.Add(time.Hour)}, after: 90 * time.Minute, want: true},
+		{name: "our clock is an hour ahead", given: &credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 89 * time.Minute},
+		{name: "and half of its life is over", given: &credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 90 * time.Minute, want: true},
+		{name: "our clock is behind", given: &credential{token: hour, loaded: start.Add(-time.Hour)}, after: -59 * time.Minute, want: true},
+		{name: "behind, and renewed", given: &credential{token: hour, loaded: start.Add(-time.Hour), own: true}, after: -59 * time.Minute},
+		{name: "our clock was set back", given: &credential{token: hour, loaded: start.Add(-20 * time.Minute)}, after: 10 * time.Minute, want: true},
 	} {
 		if got := tt.given.due(start.Add(tt.after), 0.5); got != tt.want {
 			t.Errorf("%s: due = %t, want %t", tt.name, got, tt.want)
@@ -328,5 +344,42 @@ func TestTokenIsNewer(t *testing.T) {
 		if got := readToken(text); got.text != text || got.life() != 0 {
 			t.Errorf("token %q = %+v, want that it says nothing", text, got)
 		}
+	}
+}
+
+// A kubeconfig whose server cannot be one is like none: it is told, and waited for.
+func TestServerOfKubeconfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	c := clientcmdapi.NewConfig()
+	c.Clusters["broker"] = &clientcmdapi.Cluster{Server: "::"}
+	c.Contexts["broker"] = &clientcmdapi.Context{Cluster: "broker", Namespace: sceneNamespace}
+	c.CurrentContext = "broker"
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := loadLink(path, ""); err == nil || l.digest != "" || !strings.Contains(err.Error(), `"::"`) {
+		t.Errorf("link = %+v, error %v; want an error with the server", l, err)
+	}
+}
+
+// What cannot be had of the member's own API server is waited for: the lease is not given up meanwhile.
+func TestAwaitKinds(t *testing.T) {
+	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: DefaultNamespace, Log: &journal{}}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var g errgroup.Group
+	g.Go(func() error {
+		if _, ok := (term{cfg: cfg}).awaitKinds(ctx); ok || ctx.Err() == nil {
+			t.Errorf("kinds found: %t, the term goes on: %t; want neither", ok, ctx.Err() == nil)
+		}
+		return nil
+	})
+	await(t, "it tells", func() bool { return cfg.Log.(*journal).count("local: ") == 1 })
+	cancel()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
 	}
 }

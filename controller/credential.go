@@ -69,6 +69,9 @@ func loadLink(path, kubeContext string) (link, error) {
 	if _, err := rest.TLSConfigFor(config); err != nil {
 		return link{}, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
+	if _, _, err := rest.DefaultServerUrlFor(config); err != nil {
+		return link{}, fmt.Errorf("kubeconfig %s: server %q: %w", path, config.Host, err)
+	}
 	sum := sha256.Sum256(append(content, kubeContext...))
 	return link{rest: config, namespace: namespace, digest: hex.EncodeToString(sum[:])}, nil
 }
@@ -127,7 +130,9 @@ type credential struct {
 
 	mu      sync.Mutex
 	token   token
-	renewed time.Time // when this process last renewed it
+	loaded  time.Time // when this process got it, by its monotonic clock
+	own     bool      // this process renewed it
+	unsaved bool      // and the Secret does not have it
 	denied  string    // the text of the token that the broker refused; "none" for a credential that is no token
 }
 
@@ -154,7 +159,7 @@ func (c *credential) take(t token) bool {
 	if !t.newer(c.token) {
 		return false
 	}
-	c.token = t
+	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), false, false
 	c.s.metrics.setExpiry(t.expires)
 	return true
 }
@@ -246,9 +251,9 @@ func (c *credential) run(ctx context.Context) error {
 			secretRead = now
 			c.readSecret(ctx)
 		}
-		if c.due(now, half) && now.Sub(attempt) >= renewEvery {
+		if due := c.due(now, half); (due || c.toSave()) && now.Sub(attempt) >= renewEvery {
 			attempt = now
-			err := c.renew(ctx)
+			err := c.refresh(ctx, due)
 			if err != nil && !told && ctx.Err() == nil {
 				c.s.log.Errorf("credential: %v; trying again", err)
 			}
@@ -280,8 +285,9 @@ func (c *credential) readSecret(ctx context.Context) {
 	}
 }
 
-// due reports whether the token has lived for the given part of its life. One that this process got is as old as that says,
-// whatever the clocks of the machines are.
+// due reports whether the token has lived for the given part of its life. One that this process renewed is as old as that
+// says, whatever the clocks of the machines are. What another one says is believed if it makes the token older; if it is from
+// the future, one of the clocks is wrong, and nobody knows how old it is.
 func (c *credential) due(now time.Time, part float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,11 +295,26 @@ func (c *credential) due(now time.Time, part float64) bool {
 	if life <= 0 || c.denied != "" {
 		return false
 	}
-	from := c.token.issued
-	if !c.renewed.IsZero() {
-		from = c.renewed
+	until := time.Duration(part * float64(life))
+	if now.Sub(c.loaded) >= until {
+		return true
 	}
-	return now.Sub(from) >= time.Duration(part*float64(life))
+	return !c.own && (now.Before(c.token.issued) || now.Sub(c.token.issued) >= until)
+}
+
+// toSave reports whether the token was renewed, but could not be written.
+func (c *credential) toSave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unsaved
+}
+
+// refresh renews a token that is due, or else keeps the one that could not be kept before.
+func (c *credential) refresh(ctx context.Context, due bool) error {
+	if due {
+		return c.renew(ctx)
+	}
+	return c.keep(ctx, c.current())
 }
 
 // renew gets a new token, uses it, and keeps it in the Secret.
@@ -308,7 +329,7 @@ func (c *credential) renew(ctx context.Context) error {
 		t.issued, t.expires = time.Now(), expires
 	}
 	c.mu.Lock()
-	c.token, c.renewed = t, time.Now()
+	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), true, true
 	c.mu.Unlock()
 	c.s.metrics.setExpiry(t.expires)
 	return c.keep(ctx, t)
@@ -321,8 +342,14 @@ func (c *credential) keep(ctx context.Context, t token) error {
 	if err := c.s.local.client.Get(ctx, &secret, c.s.cfg.Namespace, apibroker.SecretName); err != nil {
 		return err
 	}
-	return c.s.local.client.Apply(ctx, &corev1.Secret{
+	if err := c.s.local.client.Apply(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID},
 		Data:       map[string][]byte{apibroker.KeyToken: []byte(t.text)},
-	}, credentialManager)
+	}, credentialManager); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsaved = c.unsaved && c.token.text != t.text
+	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -45,7 +47,7 @@ func newInstance() string {
 }
 
 // newElection has a client of its own, whose requests need no fence and wait for nobody else's.
-func newElection(cfg *rest.Config, namespace, instance string) (*election, error) {
+func newElection(cfg *rest.Config, namespace, instance string, log Logger) (*election, error) {
 	config := rest.CopyConfig(cfg)
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, renewDeadline/2
 	connections, err := rest.HTTPClientFor(config)
@@ -63,7 +65,7 @@ func newElection(cfg *rest.Config, namespace, instance string) (*election, error
 		LockConfig: resourcelock.ResourceLockConfig{Identity: instance},
 	}
 	return &election{
-		lock: fencedLock{lock, f}, http: connections, fence: f,
+		lock: &fencedLock{Interface: lock, fence: f, log: log, failed: make(map[string]string)}, http: connections, fence: f,
 		lease: leaseDuration, renew: renewDeadline, wait: retryPeriod,
 	}, nil
 }
@@ -72,19 +74,63 @@ func newElection(cfg *rest.Config, namespace, instance string) (*election, error
 type fencedLock struct {
 	resourcelock.Interface
 	fence *fence
+	log   Logger
+
+	mu     sync.Mutex
+	failed map[string]string // the kind of error that was told, by verb
+}
+
+// Get implements [resourcelock.Interface].
+func (l *fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	l.tell(ctx, "get", err)
+	return record, raw, err
+}
+
+// tell tells of the first error of a kind, and of its end. What the elections live with is none: that there is no lease yet,
+// and that another one was faster.
+func (l *fencedLock) tell(ctx context.Context, verb string, err error) {
+	kind := ""
+	switch {
+	case ctx.Err() != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
+		return
+	case err == nil, verb == "get" && apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+	default:
+		kind = "error " + string(apierrors.ReasonForError(err))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if verb == "get" && err == nil {
+		delete(l.failed, "create") // somebody else has
+	}
+	was := l.failed[verb]
+	switch kind {
+	case was:
+	case "":
+		delete(l.failed, verb)
+		l.log.Infof("election: the lease %s can be had again (%s)", l.Describe(), verb)
+	default:
+		l.failed[verb] = kind
+		l.log.Errorf("election: cannot %s the lease %s: %v; want its namespace, and the rights to get, create and update it",
+			verb, l.Describe(), err)
+	}
 }
 
 // Create implements [resourcelock.Interface].
-func (l fencedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return l.write(ctx, r, l.Interface.Create)
+func (l *fencedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	err := l.write(ctx, r, l.Interface.Create)
+	l.tell(ctx, "create", err)
+	return err
 }
 
 // Update implements [resourcelock.Interface].
-func (l fencedLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return l.write(ctx, r, l.Interface.Update)
+func (l *fencedLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	err := l.write(ctx, r, l.Interface.Update)
+	l.tell(ctx, "update", err)
+	return err
 }
 
-func (l fencedLock) write(ctx context.Context, r resourcelock.LeaderElectionRecord,
+func (l *fencedLock) write(ctx context.Context, r resourcelock.LeaderElectionRecord,
 	write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	at := time.Now()
 	if r.HolderIdentity != l.Identity() {

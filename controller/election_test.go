@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
@@ -26,7 +28,7 @@ type candidate struct {
 
 func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) *candidate {
 	t.Helper()
-	e, err := newElection(server.Config(), metav1.NamespaceDefault, name)
+	e, err := newElection(server.Config(), metav1.NamespaceDefault, name, silent{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestElection(t *testing.T) {
 // The lease is given up only when the term is over: who takes it meets nobody at work.
 func TestLeaseOutlastsTerm(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
-	e, err := newElection(server.Config(), metav1.NamespaceDefault, "a")
+	e, err := newElection(server.Config(), metav1.NamespaceDefault, "a", silent{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +136,46 @@ func TestLeaseOutlastsTerm(t *testing.T) {
 	if e.fence.open() {
 		t.Error("the fence is open after the term")
 	}
+	checkTold(t, server)
 	record, _, err := e.lock.Get(t.Context())
 	if err != nil || record.HolderIdentity != "" {
 		t.Errorf("the lease is held by %v (%v), want nobody", record, err)
+	}
+}
+
+// checkTold has a lease that cannot be made: that is told once, and that it can be made again.
+func checkTold(t *testing.T, server *controlplane.ControlPlane) {
+	t.Helper()
+	log := &journal{}
+	e, err := newElection(server.Config(), "later", "a", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.http.CloseIdleConnections()
+	try := func() error {
+		if _, _, err := e.lock.Get(t.Context()); !apierrors.IsNotFound(err) {
+			t.Errorf("get: %v, want not found", err)
+		}
+		return e.lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a", LeaseDurationSeconds: 15})
+	}
+	for range 3 {
+		if err := try(); !apierrors.IsNotFound(err) {
+			t.Errorf("create without the namespace: %v, want not found", err)
+		}
+	}
+	client, err := kube.New(server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "later"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(); err != nil {
+		t.Error(err)
+	}
+	failed, again := log.count("error: election: cannot create the lease later/"+LeaseName), log.count("info: election: ")
+	if failed != 1 || again != 1 || log.count("") != 2 {
+		t.Errorf("told %d times that it fails and %d that it does not, want one line each:\n%s", failed, again, log)
 	}
 }

@@ -230,7 +230,7 @@ func (b *stage) act(set func(*Config)) *actor {
 	s.vips, s.views = newVIPs(s), newViews(s)
 	rest := guarded(cfg.Local, sideBroker, f, cfg.Metrics)
 	rest.QPS, rest.Burst = cfg.QPS, cfg.Burst
-	s.broker, err = broker.New(broker.Config{REST: rest, Namespace: stageNamespace, ClusterID: stageID, Log: s.log})
+	s.broker, err = broker.New(broker.Config{REST: rest, Namespace: stageNamespace, ClusterID: stageID, Log: s.log, Changed: s.brokerChanged})
 	if err != nil {
 		b.Fatal(err)
 	}

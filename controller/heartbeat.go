@@ -11,14 +11,17 @@ import (
 // statusEvery is the time between two looks at the status of the Member, with "lease 0".
 const statusEvery = 10 * time.Second
 
+// firstBeat is the time between two attempts at the first heartbeat, which others wait for.
+const firstBeat = time.Second
+
 // heartbeat renews the Lease of this member on the broker every cfg.Renew, as long as the member's own API server answers:
 // whoever has lost that knows nothing about its endpoints any more (section 8). With it goes the status of the Member. A
 // member that leaves takes its Lease along. It returns nil when ctx ends.
 func (s *session) heartbeat(ctx context.Context) error {
 	every := cmp.Or(s.cfg.Renew, statusEvery)
-	told, withdrawn := false, false
+	told, withdrawn, beaten := false, false, false
 	for {
-		next := time.Now().Add(every)
+		next := time.Now().Add(min(every, firstBeat))
 		var err error
 		switch leaving := s.leaving(); {
 		case !s.mayWriteBroker() || !s.member.Settled():
@@ -28,11 +31,15 @@ func (s *session) heartbeat(ctx context.Context) error {
 		case s.member.ClusterID() != "" && !leaving:
 			withdrawn = false
 			err = s.beat(ctx, every)
+			beaten = beaten || err == nil
 		}
 		if err != nil && !told && ctx.Err() == nil {
 			s.log.Warningf("heartbeat: %v; trying again", err)
 		}
 		told = err != nil
+		if beaten {
+			next = next.Add(every - min(every, firstBeat))
+		}
 		select {
 		case <-ctx.Done():
 			return nil

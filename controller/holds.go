@@ -3,11 +3,14 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/api/broker"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -99,26 +102,66 @@ func (hs *holds) detail(given ...hold) string {
 }
 
 // losses say whether what the broker lists is believed: one that was restored from an old backup, or emptied, must not empty
-// its members (section 8, end).
+// its members (section 8, end). Its methods may be called from several goroutines.
 type losses struct {
-	s *session
+	s     *session
+	quiet time.Duration // for which no other loss may follow one that a watch told of
 
-	mu   sync.Mutex
-	loss loss
-	once bool // a list was compared with the imports
+	mu     sync.Mutex
+	loss   loss
+	once   bool // a list was compared with the imports
+	missed map[share]miss
+	last   time.Time // of the losses that a watch told of
 }
 
-// secondLook is when a loss is believed if nobody expires ("lease 0").
-const secondLook = time.Minute
+// A share is one cluster of an import.
+type share struct {
+	service types.NamespacedName
+	cluster string
+}
 
-func newLosses(s *session) *losses { return &losses{s: s} }
+// A miss is a share that has no record any more.
+type miss struct {
+	at       time.Time
+	acted    bool // the import may lose it
+	believed bool // it was missing from a list that is believed, and is no sign of another loss
+}
 
-// rewound says that the broker was set back. It may be called from any goroutine.
+// How long a loss waits.
+const (
+	secondLook = time.Minute     // until a list is believed, if nobody expires ("lease 0")
+	lossQuiet  = 2 * time.Second // until it is the last one of many
+	lossWaits  = 5               // at most, in lossQuiet
+)
+
+func newLosses(s *session) *losses {
+	l := &losses{s: s, missed: make(map[share]miss)}
+	l.quiet = min(lossQuiet, l.ttl()/3)
+	return l
+}
+
+// rewound says that the broker was set back.
 func (l *losses) rewound() {
 	l.mu.Lock()
 	l.loss = l.loss.rewound(time.Now(), l.ttl())
+	l.suspect("the broker was set back")
 	l.mu.Unlock()
 	l.review()
+}
+
+// listed says that the broker sent a list which is not shown yet.
+func (l *losses) listed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loss.believed = false
+	l.suspect("the broker's records are listed anew")
+}
+
+// suspect holds what is lost. Before the first look nothing is removed anyway. The caller holds l.mu.
+func (l *losses) suspect(detail string) {
+	if l.once {
+		l.s.holds.set(holdLostRecords, detail)
+	}
 }
 
 func (l *losses) ttl() time.Duration { return cmp.Or(l.s.cfg.TTL, secondLook) }
@@ -130,31 +173,103 @@ func (l *losses) looked() bool {
 	return l.once
 }
 
-// review compares the list as long as it is not believed.
+// review compares what is listed as long as it is not believed, and weighs what a watch told of since.
 func (l *losses) review() {
-	if !l.s.broker.Synced() {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.loss.believed {
+	if !l.s.broker.Synced() || !l.s.broker.Settled() {
 		return
 	}
-	list := l.s.listing()
-	l.loss = l.loss.look(time.Now(), l.ttl(), list)
+	now := time.Now()
+	if l.loss.believed {
+		l.weigh(now)
+		return
+	}
+	lost := l.s.lost()
+	list := count(lost)
+	l.loss = l.loss.look(now, l.ttl(), list)
 	detail := ""
 	switch {
 	case l.loss.believed:
+		l.believe(now, lost)
 	case l.loss.since.IsZero():
 		detail = "the broker was set back"
 	default:
-		detail = fmt.Sprintf("%d of %d imported exports are gone from the broker", list.lost, list.had)
+		detail = list.String()
 	}
 	l.s.holds.put(holdLostRecords, detail)
 	if !l.once {
 		l.once = true
 		l.s.addAll()
 	}
+}
+
+// believe lets go what is lost. The caller holds l.mu.
+func (l *losses) believe(now time.Time, lost map[share]bool) {
+	clear(l.missed)
+	for i, lost := range lost {
+		if lost {
+			l.missed[i] = miss{at: now, acted: true, believed: true}
+		}
+	}
+}
+
+// believes reports whether an import may lose the clusters of which a watch told that they have no record any more: not
+// before it is known that they are not the first of many.
+func (l *losses) believes(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, believed := time.Now(), true
+	for i, lost := range l.s.lostOf(svc, imp) {
+		if !lost {
+			continue
+		}
+		m, known := l.missed[i]
+		if !known {
+			m = miss{at: now}
+			l.missed[i], l.last = m, now
+		}
+		believed = believed && (m.acted || l.quiet == 0)
+	}
+	return believed
+}
+
+// weigh holds the losses of the last TTL if they are as many as no list may have, or lets them go. The caller holds l.mu.
+func (l *losses) weigh(now time.Time) {
+	maps.DeleteFunc(l.missed, func(_ share, m miss) bool { return now.Sub(m.at) >= l.ttl() })
+	waits := func(m miss) bool { return !m.acted }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(l.missed)), waits) {
+		return
+	}
+	lost := l.s.lost()
+	if list := l.recent(lost); list.lost > 2 && list.tooShort() {
+		l.loss = loss{since: now}
+		l.s.holds.set(holdLostRecords, list.String())
+		return
+	}
+	for i, m := range l.missed {
+		if waits(m) && (now.Sub(l.last) >= l.quiet || now.Sub(m.at) >= lossWaits*l.quiet) {
+			m.acted = true
+			l.missed[i] = m
+			l.s.imports.put(i.service, live)
+		}
+	}
+}
+
+// recent compares what is lost with what was imported a TTL ago. The caller holds l.mu.
+func (l *losses) recent(lost map[share]bool) listing {
+	lost = maps.Clone(lost)
+	for i, m := range l.missed {
+		switch gone, there := lost[i]; {
+		case there && !gone:
+			delete(l.missed, i) // it came back
+		case m.believed:
+			delete(lost, i)
+		default:
+			lost[i] = true
+		}
+	}
+	return count(lost)
 }
 
 // A loss is how much of what was imported from an earlier list a new one lacks, and since when. The zero value believes
@@ -171,8 +286,24 @@ type listing struct {
 	lost int // of those, clusters that have no record any more
 }
 
-// tooShort reports whether more than half is missing, and more than two.
-func (l listing) tooShort() bool { return l.lost > 2 && 2*l.lost > l.had }
+// count returns how many there are, and how many of them are lost.
+func count(lost map[share]bool) listing {
+	list := listing{had: len(lost)}
+	for _, gone := range lost {
+		if gone {
+			list.lost++
+		}
+	}
+	return list
+}
+
+// tooShort reports whether more than half is missing.
+func (l listing) tooShort() bool { return 2*l.lost > l.had }
+
+// String is the listing as people read it.
+func (l listing) String() string {
+	return fmt.Sprintf("%d of %d imported exports are gone from the broker", l.lost, l.had)
+}
 
 // rewound returns what follows when the broker was set back: what is listed counts again a TTL later, when the lists are
 // made anew and the members have put back what is theirs.
@@ -192,24 +323,25 @@ func (l loss) look(now time.Time, ttl time.Duration, list listing) loss {
 	return l
 }
 
-// listing looks at all our imports.
-func (s *session) listing() (list listing) {
-	self := s.member.id
+// lost returns all that our imports have of other clusters, and whether it has no export record any more.
+func (s *session) lost() map[share]bool {
+	lost := make(map[share]bool)
 	for _, svc := range s.local.Imports() {
-		imp := s.local.Import(svc)
-		if imp == nil || imp.Labels[broker.LabelManagedBy] != broker.ManagedBy {
-			continue
-		}
-		records := s.broker.Records(svc)
-		for _, c := range imp.Status.Clusters {
-			if c.Cluster == self {
-				continue
-			}
-			list.had++
-			if !slices.ContainsFunc(records, func(r merge.Record) bool { return r.Cluster == c.Cluster }) {
-				list.lost++
-			}
+		maps.Copy(lost, s.lostOf(svc, s.local.Import(svc)))
+	}
+	return lost
+}
+
+// lostOf is lost for one import, which may be nil or not ours.
+func (s *session) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) map[share]bool {
+	if !isOurs(imp) {
+		return nil
+	}
+	lost, records := make(map[share]bool), s.broker.Records(svc)
+	for _, c := range imp.Status.Clusters {
+		if c.Cluster != s.member.id {
+			lost[share{svc, c.Cluster}] = !slices.ContainsFunc(records, func(r merge.Record) bool { return r.Cluster == c.Cluster })
 		}
 	}
-	return list
+	return lost
 }

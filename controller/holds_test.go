@@ -49,7 +49,7 @@ func TestLoss(t *testing.T) {
 		{name: "nothing imported yet", looks: []look{{believed: true}}},
 		{name: "all there", looks: []look{{had: 10, believed: true}}},
 		{name: "half is believed", looks: []look{{lost: 5, had: 10, believed: true}}},
-		{name: "two are believed", looks: []look{{lost: 2, had: 2, believed: true}}},
+		{name: "one of one", looks: []look{{lost: 1, had: 1}, {at: ttl, lost: 1, had: 1, believed: true}}},
 		{name: "more than half, twice", looks: []look{
 			{lost: 6, had: 10}, {at: ttl - 1, lost: 6, had: 10}, {at: ttl, lost: 10, had: 10, believed: true},
 		}},

@@ -30,6 +30,8 @@ import (
 func (s *session) reconcileImport(ctx context.Context, svc types.NamespacedName) error {
 	id, settled := s.member.ClusterID(), s.member.Settled()
 	switch {
+	case isBrokerNamespace(s.local.Namespace(svc.Namespace)):
+		return nil // what is there has our mark too, and is not ours
 	case id == "" && !settled:
 		return nil
 	case id == "":
@@ -39,11 +41,23 @@ func (s *session) reconcileImport(ctx context.Context, svc types.NamespacedName)
 	}
 	own, exp := s.exported(svc)
 	v := s.view(svc, own)
-	if s.holds.any(holdLostRecords) && (lacks(v.result, s.local.Import(svc)) || lacksSlices(v.cluster.Sources, s.local.ImportedSlices(svc))) {
+	if s.doubts(svc, v) {
 		return s.followOwn(ctx, svc)
 	}
 	s.metrics.setService(svc, reasonsOf(v.conflicts), v.records)
 	return errors.Join(s.newWriter(svc).write(ctx, v), s.tellConflicts(ctx, exp, own, v.conflicts))
+}
+
+// doubts reports whether what an import would lose may be what the broker has lost (section 8).
+func (s *session) doubts(svc types.NamespacedName, v view) bool {
+	imp := s.local.Import(svc)
+	switch lacks := lacks(v.result, imp); {
+	case s.holds.any(holdLostRecords):
+		return lacks || lacksSlices(v.cluster.Sources, s.local.ImportedSlices(svc))
+	case lacks:
+		return !s.losses.believes(svc, imp)
+	}
+	return false
 }
 
 // withdraw removes the import of a cluster that is no member: slices, derived Service and import, in that order.

@@ -9,30 +9,31 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// maxTold bounds how many refusals are remembered, and so logged. All are counted.
-const maxTold = 10_000
+// maxTold bounds how many refusals of one cluster are remembered, and so logged: one that writes nothing but such must not
+// hide those of others. All are counted.
+const maxTold = 1_000
 
 // memory is what the importer has told and need not tell again. It may be used from several goroutines.
 type memory struct {
 	mu      sync.Mutex
 	answers map[types.NamespacedName]map[string]answer // by service and object
 	foreign map[types.NamespacedName]string            // what has names that we want
-	refused map[refusedObject]struct{}
+	refused map[string]map[refusedObject]struct{}      // by cluster
 }
 
 // An answer is what the API server made of a write that asked for something else.
 type answer struct{ asked, found string }
 
 type refusedObject struct {
-	cluster, object string
-	reason          merge.Reason
+	object string
+	reason merge.Reason
 }
 
 func newMemory() *memory {
 	return &memory{
 		answers: make(map[types.NamespacedName]map[string]answer),
 		foreign: make(map[types.NamespacedName]string),
-		refused: make(map[refusedObject]struct{}),
+		refused: make(map[string]map[refusedObject]struct{}),
 	}
 }
 
@@ -73,16 +74,20 @@ func (m *memory) news(svc types.NamespacedName, foreign []string) bool {
 }
 
 // first reports whether this is the first refusal of its kind, and there is room to remember it; last says that there is no
-// more.
+// more for that cluster.
 func (m *memory) first(r merge.Refusal) (first, last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := refusedObject{r.Cluster, r.Object, r.Reason}
-	if _, told := m.refused[key]; told || len(m.refused) >= maxTold {
+	key, of := refusedObject{r.Object, r.Reason}, m.refused[r.Cluster]
+	if _, told := of[key]; told || len(of) >= maxTold {
 		return false, false
 	}
-	m.refused[key] = struct{}{}
-	return true, len(m.refused) == maxTold
+	if of == nil {
+		of = make(map[refusedObject]struct{})
+		m.refused[r.Cluster] = of
+	}
+	of[key] = struct{}{}
+	return true, len(of) == maxTold
 }
 
 // refused counts something that a member wrote and that counts for nothing, and names it once (section 9).
@@ -94,6 +99,6 @@ func (s *session) refused(r merge.Refusal) {
 	}
 	s.log.Warningf("refused of cluster %q: %s (%s): %s", r.Cluster, r.Object, r.Reason, r.Detail)
 	if last {
-		s.log.Warningf("refused: %d named; from now on they are only counted", maxTold)
+		s.log.Warningf("refused of cluster %q: %d named; from now on they are only counted", r.Cluster, maxTold)
 	}
 }

@@ -261,7 +261,10 @@ func TestMemory(t *testing.T) {
 			t.Fatalf("refusal %d: last = %t", n, last)
 		}
 	}
-	if named != maxTold || len(m.refused) != maxTold {
-		t.Errorf("named %d and remembered %d, want %d", named, len(m.refused), maxTold)
+	if named != maxTold || len(m.refused["west"]) != maxTold {
+		t.Errorf("named %d and remembered %d, want %d", named, len(m.refused["west"]), maxTold)
+	}
+	if first, _ := m.first(merge.Refusal{Cluster: "north", Object: "0", Reason: merge.BadSlice}); !first {
+		t.Error("the refusals of one cluster hide those of another")
 	}
 }

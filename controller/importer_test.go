@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -67,6 +69,7 @@ func (b *stage) importing(set func(*Config)) importing {
 		set(c)
 	})
 	a.lives, a.losses = newLiveness(a.session), newLosses(a.session)
+	a.losses.quiet = 0 // nobody reviews, but the test
 	a.losses.review()
 	b.await("families", func() bool { return len(a.local.Families()) > 0 })
 	return importing{a, log}
@@ -389,6 +392,40 @@ func TestImportBesideOthers(t *testing.T) {
 	i.expect("the name is free", got, newServiceWrite, importWrite, importStatus)
 	b.checkStatus("Ready=True/Ready", "west")
 	i.adopted()
+	i.ownBroker(west)
+	i.withoutKind()
+}
+
+// ownBroker has what members keep in a broker namespace of this cluster: it has our mark, and is not imported.
+func (i importing) ownBroker(p partner) {
+	i.Helper()
+	meta := p.meta("db")
+	meta.Labels[apibroker.LabelManagedBy] = apibroker.ManagedBy
+	spec := mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}}
+	exported := p.slice("b", "10.2.0.2")
+	exported.Labels[discoveryv1.LabelManagedBy] = apibroker.ManagedBy
+	i.create(&mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: spec}, exported)
+	svc := types.NamespacedName{Namespace: p.namespace, Name: "db"}
+	i.await("view and slices", func() bool { return i.local.Import(svc) != nil && len(i.local.ImportedSlices(svc)) == 2 })
+	i.writes.take()
+	if err := i.reconcileImport(i.Context(), svc); err != nil {
+		i.Errorf("broker namespace: %v", err)
+	}
+	i.expect("a broker namespace", i.writes.take())
+}
+
+// withoutKind creates what the API server has no place for: a namespace that is away is waited for, anything else is an error.
+func (i importing) withoutKind() {
+	i.Helper()
+	svc := types.NamespacedName{Namespace: "ghost", Name: "db"}
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
+	if err := i.newWriter(svc).create(i.Context(), imp); !errors.Is(err, errNamespace) {
+		i.Errorf("in no namespace: %v, want %v", err, errNamespace)
+	}
+	i.local.written(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}})
+	if err := i.newWriter(svc).create(i.Context(), imp); !apierrors.IsNotFound(err) {
+		i.Errorf("in a namespace that is there: %v, want the error", err)
+	}
 }
 
 // adopted has somebody else take over the import.
@@ -485,6 +522,44 @@ func (i importing) lose(record *v1alpha1.ExportedService) {
 	i.create(record)
 	i.expect("records that are back", i.do("record back", func() bool { return !gone() }))
 	i.holds.clear(holdLostRecords)
+	i.loseAnew(record)
+}
+
+// loseAnew has a record be gone from a list that follows one which was believed, and by one of many events.
+func (i importing) loseAnew(record *v1alpha1.ExportedService) {
+	i.Helper()
+	gone := func() bool { return len(i.broker.Records(db)) == 0 }
+	back := func() {
+		i.Helper()
+		record.ResourceVersion, record.UID = "", ""
+		i.create(record)
+		i.expect("records that are back", i.do("record back", func() bool { return !gone() }))
+		if i.losses.review(); i.holds.any(holdLostRecords) {
+			i.Error("held, though the record is back")
+		}
+	}
+	i.losses.listed()
+	i.delete(record)
+	i.expect("a list that was not looked at", i.do("record gone", gone))
+	if i.losses.review(); !i.holds.any(holdLostRecords) {
+		i.Error("a list without one of one record is believed at once")
+	}
+	back()
+
+	i.losses.quiet = time.Hour
+	i.delete(record)
+	i.expect("a loss that may be one of many", i.do("record gone", gone))
+	if i.losses.review(); i.holds.any(holdLostRecords) {
+		i.Error("one loss is held")
+	}
+	for _, name := range []string{"a", "b"} { // which the imports have lost already
+		i.losses.missed[share{types.NamespacedName{Namespace: "shop", Name: name}, "west"}] = miss{at: time.Now(), acted: true}
+	}
+	if i.losses.review(); !i.holds.any(holdLostRecords) {
+		i.Error("three of three losses within a TTL are not held")
+	}
+	i.losses.quiet = 0
+	back()
 }
 
 // expire has the heartbeat of west expire and return.

@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -109,8 +110,12 @@ func (w *writer) desired(v view, taken []string) merge.Objects {
 		}
 	}
 	o.Import.Status.Conditions = []metav1.Condition{v.ready(o, taken, w.failure)}
-	if c.Owner == "" {
+	switch {
+	case c.Owner == "":
 		o.Service, o.Slices = nil, nil
+	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.failure == nil:
+		// Endpoints of an import that has no address yet would be its addresses in DNS for a moment.
+		o.Slices = w.now.Slices
 	}
 	return o
 }
@@ -123,7 +128,7 @@ func (w *writer) clusterIPs() []string {
 		return nil
 	case e == nil:
 		return w.now.Import.Spec.IPs
-	case e.Labels[apibroker.LabelManagedBy] != apibroker.ManagedBy || e.Spec.ClusterIP == corev1.ClusterIPNone:
+	case !merge.IsDerived(e) || e.Spec.ClusterIP == corev1.ClusterIPNone:
 		return nil
 	default:
 		return e.Spec.ClusterIPs
@@ -201,7 +206,9 @@ func (w *writer) create(ctx context.Context, o kube.Object) error {
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return w.refresh(ctx, o)
-	case apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
+		// Otherwise it is the kind that is not there: its CRD is being replaced.
+		apierrors.IsNotFound(err) && w.s.namespacePolicy(w.svc.Namespace) == export.Terminating:
 		return errNamespace
 	}
 	return w.refusedBy(o, err)

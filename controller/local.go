@@ -210,9 +210,13 @@ func (l *local) SourceSlices(svc types.NamespacedName) []*discoveryv1.EndpointSl
 	return l.slices.ByIndex(indexSource, svc.String())
 }
 
-// ImportedSlices returns the slices of the import, ours and whatever else has its label, sorted by name.
+// ImportedSlices returns the slices of the import, ours and whatever else has its label, sorted by name. Those that another
+// import owns are not among them.
 func (l *local) ImportedSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
-	return l.slices.ByIndex(indexImported, svc.String())
+	return slices.DeleteFunc(l.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
+		owner := merge.ImportOwner(e)
+		return owner != "" && owner != svc.Name
+	})
 }
 
 // Property returns the ClusterProperty, nil if there is none.
@@ -289,7 +293,7 @@ func (l *local) Families() []corev1.IPFamily {
 
 // importOf returns the key of the import that a Service is derived from, by its owner or else by its name.
 func (l *local) importOf(s *corev1.Service) (types.NamespacedName, bool) {
-	if name := importOwner(s); name != "" {
+	if name := merge.ImportOwner(s); name != "" {
 		return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
 	}
 	imports := l.imports.ByIndex(indexDerived, keyOf(s).String())
@@ -322,7 +326,7 @@ func importedKeys(o metav1.Object) []string {
 	if service := o.GetLabels()[mcsv1beta1.LabelServiceName]; service != "" {
 		keys = append(keys, o.GetNamespace()+"/"+service)
 	}
-	if owner := importOwner(o); owner != "" && isOurSlice(o) && owner != o.GetLabels()[mcsv1beta1.LabelServiceName] {
+	if owner := merge.ImportOwner(o); owner != "" && isOurSlice(o) && owner != o.GetLabels()[mcsv1beta1.LabelServiceName] {
 		keys = append(keys, o.GetNamespace()+"/"+owner)
 	}
 	return keys
@@ -330,16 +334,6 @@ func importedKeys(o metav1.Object) []string {
 
 func isOurSlice(o metav1.Object) bool {
 	return o.GetLabels()[discoveryv1.LabelManagedBy] == broker.ManagedBy
-}
-
-// importOwner returns the name of the import that owns o, "" if none does.
-func importOwner(o metav1.Object) string {
-	for _, owner := range o.GetOwnerReferences() {
-		if owner.Kind == mcsv1beta1.ServiceImportKindName && strings.HasPrefix(owner.APIVersion, mcsv1beta1.GroupName+"/") {
-			return owner.Name
-		}
-	}
-	return ""
 }
 
 func index(keys func(metav1.Object) []string) cache.IndexFunc {

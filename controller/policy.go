@@ -34,7 +34,7 @@ func (c *Config) namespacePolicy(ns *corev1.Namespace) export.NamespacePolicy {
 // kube-system of all members would own them.
 func (c *Config) takesPart(ns *corev1.Namespace) bool {
 	switch {
-	case c.neverTakesPart(ns.Name):
+	case c.neverTakesPart(ns.Name) || isBrokerNamespace(ns):
 		return false
 	case len(c.Namespaces) > 0:
 		return slices.Contains(c.Namespaces, ns.Name)
@@ -42,6 +42,11 @@ func (c *Config) takesPart(ns *corev1.Namespace) bool {
 		return c.NamespaceLabels.Matches(labels.Set(ns.Labels))
 	}
 	return ns.Name != metav1.NamespaceDefault
+}
+
+// isBrokerNamespace reports whether a namespace of this cluster is one that members write to: the cluster is its own broker.
+func isBrokerNamespace(ns *corev1.Namespace) bool {
+	return ns != nil && ns.Labels[apibroker.LabelClusterID] != ""
 }
 
 // neverTakesPart names the namespaces that no option lets take part.
@@ -74,6 +79,7 @@ func sourceAllowed(ns *corev1.Namespace, clusterID string) bool {
 func (c *Config) mergeOptions() merge.Options {
 	return merge.Options{
 		OnConflict: c.OnConflict, PortMerge: c.PortMerge, TypeConflict: c.TypeConflict, Precedence: c.Precedence, VIP: c.VIP,
+		VIPPool: c.VIPPool,
 	}
 }
 
@@ -81,7 +87,7 @@ func (c *Config) mergeOptions() merge.Options {
 func (s *session) mergeOptions(svc types.NamespacedName) merge.Options {
 	o := s.cfg.mergeOptions()
 	if o.VIP == merge.CIDR {
-		o.Pools, o.Claims = merge.Pools(s.broker.Members()), s.broker.Claims(svc)
+		o.Pools, o.Claims = merge.Pools(s.broker.Members(), o.VIPPool), s.broker.Claims(svc)
 	}
 	return o
 }

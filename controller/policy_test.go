@@ -64,6 +64,16 @@ func TestNamespacePolicy(t *testing.T) {
 	}
 }
 
+// Section 1: what members keep in a cluster that is its own broker is nobody's service.
+func TestNoPartOfBroker(t *testing.T) {
+	c := Defaults()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-0", Labels: map[string]string{apibroker.LabelClusterID: "east"}}}
+	c.Namespaces = []string{ns.Name}
+	if got := c.namespacePolicy(ns); got != export.NotAllowed {
+		t.Errorf("policy of a broker namespace = %v, want %v", got, export.NotAllowed)
+	}
+}
+
 // Section 9: whoever exports from a namespace that import_namespaces does not choose here does nothing wrong.
 func TestLeftOut(t *testing.T) {
 	named := Config{Namespace: "own", Namespaces: []string{"shop"}}

@@ -31,6 +31,15 @@ const (
 	itemTimeout = 2 * time.Minute        // for one service
 )
 
+// What is told of the failures of a key in a row, until it succeeds.
+const (
+	maxTells  = 10   // different ones in turn
+	maxTelled = 1024 // octets by which they differ
+)
+
+// errPanic is the failure of work that panicked.
+var errPanic = errors.New("panic")
+
 // A queue hands each key to one worker at a time: at once the first time, then when its events have paused. Keys of the
 // start-up backlog wait for all others. Its methods may be called from several goroutines.
 type queue struct {
@@ -149,30 +158,32 @@ func (q *queue) take() (types.NamespacedName, bool) {
 	}
 }
 
-// try makes an error of a panic.
+// try makes an error of a panic, and tells of each: where it came from is known only here.
 func (q *queue) try(ctx context.Context, svc types.NamespacedName, do work) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			q.metrics.panicked()
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%w: %v", errPanic, p)
+			q.log.Errorf("%s: service %s: %v\n%s", q.name, svc, err, debug.Stack())
 		}
 	}()
 	return do(ctx, svc)
 }
 
-// finish tells the first of several failures in a row. Failing is how work ends when ctx does, or the leadership.
+// finish tells of a failure that is another than the one before. Failing is how work ends when ctx does, or the leadership.
 func (q *queue) finish(ctx context.Context, svc types.NamespacedName, err error) {
 	ending := ctx.Err() != nil || errors.Is(err, errNotLeader)
 	if err != nil && !ending {
 		q.metrics.failed(q.name)
 	}
 	q.mu.Lock()
-	fails := q.keys.done(svc, err != nil, time.Now(), rand.Float64())
+	tell := err != nil && !ending && !errors.Is(err, errPanic) && q.keys.news(svc, cutText(err.Error(), maxTelled))
+	q.keys.done(svc, err != nil, time.Now(), rand.Float64())
 	q.wake()
 	q.mu.Unlock()
-	if fails == 1 && !ending {
+	if tell {
 		q.log.Errorf("%s: service %s: %v", q.name, svc, err)
 	}
 }
@@ -220,6 +231,8 @@ type entry struct {
 	wish        time.Time // at which it is to run at the latest, zero if not said; counts while running
 	since       time.Time // when it began to wait, failures included; zero if it does not
 	fails       int       // in a row
+	told        string    // the last of them that was told
+	tells       int       // how many of them were
 }
 
 func newSchedule() schedule { return schedule{entries: make(map[types.NamespacedName]*entry)} }
@@ -369,6 +382,7 @@ func (s *schedule) done(svc types.NamespacedName, failed bool, now time.Time, ji
 		times = append(times, now.Add(backOff(e.fails, jitter)))
 	} else {
 		e.fails, e.since = 0, e.first
+		e.told, e.tells = "", 0
 	}
 	e.wish, e.again = time.Time{}, false
 	if len(times) == 0 {
@@ -379,6 +393,17 @@ func (s *schedule) done(svc types.NamespacedName, failed bool, now time.Time, ji
 	e.phase, e.lane = pending, min(e.lane, e.took)
 	s.wait(e, slices.MinFunc(times, time.Time.Compare))
 	return e.fails
+}
+
+// news reports whether to tell of a failure of a key that was handed out.
+func (s *schedule) news(svc types.NamespacedName, failure string) bool {
+	e := s.entries[svc]
+	if e == nil || e.told == failure || e.tells >= maxTells {
+		return false
+	}
+	e.told = failure
+	e.tells++
+	return true
 }
 
 // backOff returns how long a key waits that failed so often in a row; jitter adds up to a half.

@@ -105,6 +105,32 @@ func TestScheduleFailures(t *testing.T) {
 	}
 }
 
+// What differs each time is told no more after a while, until the key has succeeded.
+func TestScheduleNews(t *testing.T) {
+	d := newDay()
+	fail := func(text string) bool {
+		d.add(service("a"), live, d.now)
+		d.advance(d.now)
+		d.take(d.now)
+		tell := d.news(service("a"), text)
+		d.done(service("a"), true, d.now, 0)
+		d.now = d.now.Add(2 * maxBackOff)
+		return tell
+	}
+	for n := range maxTells + 3 {
+		if got, want := fail(fmt.Sprint(n)), n < maxTells; got != want {
+			t.Errorf("failure %d: told = %t, want %t", n, got, want)
+		}
+	}
+	d.advance(d.now)
+	d.take(d.now)
+	d.done(service("a"), false, d.now, 0)
+	d.now = d.now.Add(maxBackOff)
+	if first, again := fail("x"), fail("x"); !first || again {
+		t.Errorf("told = %t, again %t after a success, want it once", first, again)
+	}
+}
+
 func TestBackOffJitter(t *testing.T) {
 	for _, fails := range []int{1, 3, 11, 12, 100} {
 		low, high := backOff(fails, 0), backOff(fails, 1)
@@ -262,8 +288,10 @@ func TestQueueRecoversPanics(t *testing.T) {
 			switch {
 			case svc.Name == "panics" && attempts[svc.Name] < 3:
 				panic("out of order")
-			case svc.Name == "fails" && attempts[svc.Name] < 2:
+			case svc.Name == "fails" && attempts[svc.Name] < 3:
 				return errors.New("no such luck")
+			case svc.Name == "fails" && attempts[svc.Name] < 4:
+				return errors.New("another trouble")
 			}
 			return nil
 		})
@@ -274,17 +302,21 @@ func TestQueueRecoversPanics(t *testing.T) {
 	await(t, "all keys are done", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return attempts["panics"] == 3 && attempts["fails"] == 2 && attempts["works"] == 1
+		return attempts["panics"] == 3 && attempts["fails"] == 4 && attempts["works"] == 1
 	})
 	await(t, "the queue is empty", func() bool { depth, age := q.waiting(); return depth == 0 && age == 0 })
 	if got := testutil.ToFloat64(m.panics); got != 2 {
 		t.Errorf("panics = %v, want 2", got)
 	}
-	if got := testutil.ToFloat64(m.errors.WithLabelValues(queueImports)); got != 3 {
-		t.Errorf("errors = %v, want 3", got)
+	if got := testutil.ToFloat64(m.errors.WithLabelValues(queueImports)); got != 5 {
+		t.Errorf("errors = %v, want 5", got)
 	}
-	if got := log.count("out of order"); got != 1 {
-		t.Errorf("the panic is told %d times, want once: %s", got, log)
+	for text, want := range map[string]int{
+		"panic: out of order\ngoroutine": 2, "TestQueueRecoversPanics": 2, "no such luck": 1, "another trouble": 1,
+	} {
+		if got := log.count(text); got != want {
+			t.Errorf("%q is told %d times, want %d: %s", text, got, want, log)
+		}
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -27,10 +27,14 @@ import (
 // errOther ends a session that was built for another identity than the cluster has now.
 var errOther = errors.New("the identity of this cluster, or its broker, is another one")
 
+// errKinds ends a session whose caches are those of other kinds.
+var errKinds = errors.New("the API server of this cluster has other kinds than before")
+
 // How often a session looks at what nobody tells it.
 const (
 	reviewEvery     = time.Second
 	kubeconfigEvery = 5 * time.Second
+	kindsEvery      = 5 * time.Minute
 )
 
 // A session is one identity of this cluster under one term of leadership: all caches, queues and workers. What it points to
@@ -42,6 +46,7 @@ type session struct {
 	instance string
 	rest     *rest.Config // of the member's own API server; writes only with the lease
 	fence    *fence
+	has      kinds // of the member's own API server when the session began
 
 	local      *local
 	broker     *broker.Broker // never nil; without a kubeconfig it never answers
@@ -62,7 +67,7 @@ type session struct {
 
 // newSession makes the caches of the member's own cluster. The broker is known only when they are complete.
 func newSession(cfg Config, instance string, f *fence, has kinds) (*session, error) {
-	s := &session{cfg: cfg, log: cfg.Log, metrics: cfg.Metrics, instance: instance, fence: f}
+	s := &session{cfg: cfg, log: cfg.Log, metrics: cfg.Metrics, instance: instance, fence: f, has: has}
 	s.rest = guarded(cfg.Local, sideLocal, f, cfg.Metrics)
 	s.rest.RateLimiter, s.rest.QPS, s.rest.Burst = nil, cfg.QPS, cfg.Burst
 	client, err := kube.New(s.rest)
@@ -131,7 +136,7 @@ func (s *session) act(ctx context.Context) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		s.broker.Run, s.lives.run, s.watchStanding, s.watchKubeconfig, s.heartbeat, s.credential.run,
+		s.broker.Run, s.lives.run, s.watchStanding, s.watchKubeconfig, s.watchKinds, s.heartbeat, s.credential.run,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}
@@ -180,6 +185,7 @@ func (s *session) connect() error {
 		Heartbeat:  func(id string) { s.lives.renewed(id) },
 		Refused:    s.refused,
 		Rewound:    func() { s.losses.rewound() },
+		Listed:     func() { s.losses.listed() },
 	})
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)
@@ -255,6 +261,28 @@ func (s *session) watchKubeconfig(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// watchKinds returns errKinds when the API server of this cluster has other kinds than those that are followed.
+func (s *session) watchKinds(ctx context.Context) error {
+	ticker := time.NewTicker(kindsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if s.kindsChanged(ctx) {
+				return errKinds
+			}
+		}
+	}
+}
+
+// kindsChanged reports that the kinds are others. One that is not to be had at all is waited for as it is.
+func (s *session) kindsChanged(ctx context.Context) bool {
+	has, err := checkKinds(ctx, s.local.client)
+	return err == nil && has != s.has
 }
 
 // review derives standing, holds and metrics from what is known now, and has everything looked at if that changes.
@@ -339,6 +367,7 @@ func (s *session) brokerChanged(svc types.NamespacedName, initial bool) {
 	if initial {
 		l = backlog
 	}
+	s.vips.heard(svc)
 	s.imports.put(svc, l)
 	record, copies := s.broker.Own(svc)
 	if record != nil || len(copies) > 0 || s.local.Export(svc) != nil {

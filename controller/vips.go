@@ -41,7 +41,7 @@ func newVIPs(s *session) *vips {
 // given at the join.
 func (v *vips) of(svc types.NamespacedName) *export.VIP {
 	cfg := &v.s.cfg
-	pools := merge.Pools(v.s.broker.Members())
+	pools := v.pools()
 	if !v.prefix(pools).IsValid() && cfg.VIP != merge.CIDR {
 		return nil
 	}
@@ -59,6 +59,8 @@ func (v *vips) of(svc types.NamespacedName) *export.VIP {
 	}
 	return decided
 }
+
+func (v *vips) pools() []merge.Pool { return merge.Pools(v.s.broker.Members(), v.s.cfg.VIPPool) }
 
 // prefix returns the VIP CIDR of this member, the zero value if it has none.
 func (v *vips) prefix(pools []merge.Pool) netip.Prefix {
@@ -83,7 +85,7 @@ func (v *vips) note(svc types.NamespacedName) {
 	if !v.s.broker.Synced() {
 		return
 	}
-	prefix := v.prefix(merge.Pools(v.s.broker.Members()))
+	prefix := v.prefix(v.pools())
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -98,6 +100,17 @@ func (v *vips) note(svc types.NamespacedName) {
 		v.pool.Name(svc, v.named(svc), time.Now())
 	}
 	v.count()
+}
+
+// heard tells the pool which addresses the records of a service name, whoever exports it: those of others may come after ours
+// went, and outlive it. A pool that is not there yet is told of all.
+func (v *vips) heard(svc types.NamespacedName) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pool != nil {
+		v.pool.Name(svc, v.named(svc), time.Now())
+		v.count()
+	}
 }
 
 func (v *vips) rebuild(prefix netip.Prefix) {
@@ -166,7 +179,8 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pool == nil {
-		return "There is no clusterset IP, as this cluster has no VIP CIDR: join it with --vip-cidr."
+		const none = "There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr."
+		return fmt.Sprintf(none, s.cfg.VIPPool)
 	}
 	prefix := v.pool.Prefix()
 	if family := familyOf(prefix.Addr()); !slices.Contains(record.Spec.IPFamilies, family) {

@@ -2,8 +2,10 @@ package controller
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,7 +142,7 @@ func TestVIPsOfOthers(t *testing.T) {
 		t.Errorf("vip = %+v, want a copy of alpha's", v)
 	}
 	b.delete(record)
-	a.expect("alpha gone", a.do(copied, "alpha's record gone", func() bool { return len(a.broker.Records(copied)) == 1 }))
+	a.expect("alpha's record gone", a.do(copied, "alpha's record gone", func() bool { return len(a.broker.Records(copied)) == 1 }))
 
 	a.export(plain, "")
 	if v := a.vipOf(plain); len(v.IPs) > 0 || !v.Wanted {
@@ -154,6 +156,59 @@ func TestVIPsOfOthers(t *testing.T) {
 	if v := a.vipOf(plain); len(v.IPs) != 1 || v.AllocatedBy != stageID {
 		t.Errorf("vip = %+v, want one of our own once ours is the oldest export", v)
 	}
+
+	b.delete(&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: alpha}})
+	a.expect("alpha left", a.do(copied, "alpha left", func() bool { return len(a.broker.Members()) == 1 }))
+	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.AllocatedBy != alpha {
+		t.Errorf("vip = %+v, want still a copy of that of alpha, which left", v)
+	}
+	r, _ := a.exported(copied)
+	if imp := merge.Merge(copied, a.recordsWith(copied, r.Record), a.mergeOptions(copied)).Import; !slices.Equal(imp.Spec.IPs, given.IPs) {
+		t.Errorf("ips of the import = %q, want %q", imp.Spec.IPs, given.IPs)
+	}
+}
+
+// Section 5, "freed only when the last record is gone": whatever of our own addresses a record of another names is taken, and
+// no longer, though nothing of ours changes.
+func TestVIPsFollowCopies(t *testing.T) {
+	b := newStage(t)
+	b.join(alpha, "243.7.0.0/16")
+	a := b.act(func(c *Config) { c.VIP = merge.CIDR })
+	one := named("one")
+	a.export(one, "")
+	copied := a.vipOf(one)
+	usage := func(what string, used, quarantined int) {
+		t.Helper()
+		a.await(what, func() bool {
+			a.vips.mu.Lock()
+			defer a.vips.mu.Unlock()
+			u, q, _ := a.vips.pool.Usage(time.Now())
+			return u == used && q == quarantined
+		})
+	}
+	usage("ours", 1, 0)
+	b.delete(newExport(one))
+	a.do(one, "end of export seen", func() bool { return a.local.Export(one) == nil })
+	usage("freed", 0, 1)
+	b.create(alphaRecord(one, &copied))
+	usage("a copy that came late", 1, 0)
+	b.delete(alphaRecord(one, nil))
+	usage("the last copy is gone", 0, 1)
+}
+
+// Section 1, "vip cidr CIDR": a VIP CIDR that is no part of it does not count.
+func TestVIPsOutsideOfThePool(t *testing.T) {
+	b := newStage(t)
+	a := b.act(func(c *Config) { c.VIP, c.VIPPool = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") })
+	one := named("one")
+	a.export(one, "")
+	if v := a.vipOf(one); len(v.IPs) > 0 || !v.Wanted {
+		t.Errorf("vip = %+v, want none of 243.0.0.4/31", v)
+	}
+	if got := a.readyOf(one); got != "False/Failed" {
+		t.Errorf("ready = %s, want False/Failed", got)
+	}
+	a.expect("again", a.do(one, "", now))
 }
 
 // Section 5: on for all, or by annotation where a VIP CIDR was given.

@@ -51,6 +51,9 @@ type Config struct {
 	Refused func(merge.Refusal)
 	// Rewound is told that the broker went back to an older state, before anything is read from there.
 	Rewound func()
+	// Listed is told that members, their namespaces or their export records were listed anew, before that is to be read from
+	// here: what a list lacks was not said to be deleted.
+	Listed func()
 }
 
 // A Broker is the broker of one clusterset. What it returns is shared with its caches: nobody may write to it.
@@ -111,15 +114,20 @@ func withDefaults(cfg Config) Config {
 	if cfg.Rewound == nil {
 		cfg.Rewound = func() {}
 	}
+	if cfg.Listed == nil {
+		cfg.Listed = func() {}
+	}
 	return cfg
 }
 
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
-	b.namespaces = b.set.Add(&corev1.Namespace{}, watch.Options{Labels: broker.LabelClusterID})
-	b.members = b.set.Add(&v1alpha1.Member{}, watch.Options{Indexers: cache.Indexers{byNamespace: memberNamespace}})
+	b.namespaces = b.set.Add(&corev1.Namespace{}, watch.Options{Labels: broker.LabelClusterID, Listed: b.cfg.Listed})
+	b.members = b.set.Add(&v1alpha1.Member{}, watch.Options{
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: b.cfg.Listed,
+	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, watch.Options{
-		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused,
+		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: b.cfg.Listed,
 		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, watch.Options{
@@ -148,6 +156,9 @@ func (b *Broker) Close() { b.client.Close() }
 
 // Synced reports whether everything was read once.
 func (b *Broker) Synced() bool { return b.set.Synced() }
+
+// Settled reports whether what was listed last of members, their namespaces and their records is what can be read.
+func (b *Broker) Settled() bool { return b.set.Settled() }
 
 // Waiting says what was not read yet and why, "" if there is nothing.
 func (b *Broker) Waiting() string { return b.set.Waiting() }

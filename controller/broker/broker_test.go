@@ -576,8 +576,9 @@ func testStanding(t *testing.T, a admin) {
 	must(t, a.cp.DeleteCRDs(t.Context(), crd.ExportedServices))
 	fresh := connect(t, a.cp.Config())
 	fresh.awaitState(broker.NoCRDs)
-	if fresh.Synced() || !strings.Contains(fresh.Waiting(), "ExportedService") {
-		t.Errorf("waiting for %q, want ExportedService", fresh.Waiting())
+	eventually(t, "a wait for ExportedService", func() bool { return strings.Contains(fresh.Waiting(), "ExportedService") })
+	if fresh.Synced() {
+		t.Error("synced without ExportedService")
 	}
 }
 

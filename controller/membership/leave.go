@@ -173,8 +173,13 @@ func (l *leaving) onBroker(step func(*departure, context.Context) error) func(co
 	}
 }
 
-// removeImports removes what an importer made, in its order: slices, derived Services, imports.
+// removeImports removes what an importer made, in its order: slices, derived Services, imports. What members of a broker in
+// this cluster keep there has the same mark.
 func (l *leaving) removeImports(ctx context.Context) error {
+	brokers, err := l.brokerNamespaces(ctx)
+	if err != nil {
+		return err
+	}
 	own := metav1.FormatLabelSelector(metav1.SetAsLabelSelector(map[string]string{broker.LabelManagedBy: broker.ManagedBy}))
 	for _, x := range []struct {
 		resource schema.GroupVersionResource
@@ -190,6 +195,9 @@ func (l *leaving) removeImports(ctx context.Context) error {
 			return err
 		}
 		for i := range all {
+			if brokers[all[i].GetNamespace()] {
+				continue
+			}
 			if !x.ours(&all[i]) {
 				l.warn("%s has our mark but no import as its owner: it was left alone", describe(&all[i]))
 				continue
@@ -200,6 +208,19 @@ func (l *leaving) removeImports(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// brokerNamespaces returns the namespaces of the member that are broker namespaces, as they are where it is its own broker.
+func (l *leaving) brokerNamespaces(ctx context.Context) (map[string]bool, error) {
+	all, err := l.member.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]bool, len(all))
+	for i := range all {
+		names[all[i].GetName()] = true
+	}
+	return names, nil
 }
 
 // isImported reports whether an import owns the object, as it does everything that an importer makes beside it.

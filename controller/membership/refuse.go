@@ -218,5 +218,7 @@ func (c *scene) vipClaims(id string) []claim {
 
 // holdsVIPCIDR reports whether a member has a VIP CIDR that none before it had.
 func holdsVIPCIDR(members []v1alpha1.Member, id string) bool {
-	return slices.ContainsFunc(merge.Pools(members), func(p merge.Pool) bool { return p.Cluster == id })
+	return slices.ContainsFunc(merge.Pools(members, netip.Prefix{}), func(p merge.Pool) bool {
+		return p.Cluster == id && p.Prefix.IsValid()
+	})
 }

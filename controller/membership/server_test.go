@@ -100,6 +100,15 @@ apiVersion: v1
 kind: Service
 metadata: {name: mine, namespace: shop, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
 spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: hub, labels: {broker.clusterset-dns.io/cluster-id: west}}
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceImport
+metadata: {name: view, namespace: hub, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
+spec: {type: ClusterSetIP, ports: [{port: 5432}]}
 `
 
 const owned = `
@@ -179,6 +188,9 @@ func TestCrash(t *testing.T) {
 	joined := mustJoin(t, onBroker, east, options("east"))
 	furnish(t, onBroker, east, joined.Namespace)
 	mustLeave(t, onBroker, east)
+	if find(t, east, "serviceimports", "shop", "db") != nil || find(t, east, "serviceimports", "hub", "view") == nil {
+		t.Error("want the import removed, and what is in a broker namespace left alone")
+	}
 	want = snapshot(t, contents, all...)
 	points = crashUntilDone(t, "leave", func(c *crash) error {
 		joined := mustJoin(t, onBroker, east, options("east"))

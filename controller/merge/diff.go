@@ -106,12 +106,14 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 	case existing == nil && desired == nil:
 	case existing == nil:
 		c.Create.Service = desired.DeepCopy()
-	case existing.Labels[broker.LabelManagedBy] != broker.ManagedBy:
+	case !IsDerived(existing):
 		if desired != nil {
 			c.foreign("Service", existing)
 		}
 	case desired == nil:
-		c.Delete.Service = existing.DeepCopy()
+		if ImportOwner(existing) != "" {
+			c.Delete.Service = existing.DeepCopy()
+		}
 	default:
 		next := desired.DeepCopy()
 		primary := slices.Index(next.Spec.IPFamilies, firstFamily(existing))
@@ -125,6 +127,31 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 			c.Update.Service = next
 		}
 	}
+}
+
+// IsDerived reports whether an importer has derived the Service from an import: it has our mark, and an import of the name
+// that its own name follows from as owner, be that the import of now or one that was deleted. One that lost that owner still
+// is, where an import wants that name; it is not deleted.
+func IsDerived(s *corev1.Service) bool {
+	owner := ImportOwner(s)
+	return s.Labels[broker.LabelManagedBy] == broker.ManagedBy && (owner == "" || DerivedName(s.Namespace, owner) == s.Name)
+}
+
+// IsImported reports whether an importer has made the slice: it has our mark, and an import as owner. One that lost its owner
+// still is, unless it is a slice of the broker, which has the same mark.
+func IsImported(e *discoveryv1.EndpointSlice) bool {
+	_, exported := e.Labels[broker.LabelSourceNamespace]
+	return e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy && (ImportOwner(e) != "" || !exported)
+}
+
+// ImportOwner returns the name of the import that owns o, "" if none does.
+func ImportOwner(o metav1.Object) string {
+	for _, owner := range o.GetOwnerReferences() {
+		if owner.Kind == mcsv1beta1.ServiceImportKindName && strings.HasPrefix(owner.APIVersion, mcsv1beta1.GroupName+"/") {
+			return owner.Name
+		}
+	}
+	return ""
 }
 
 func firstFamily(s *corev1.Service) corev1.IPFamily {
@@ -178,7 +205,7 @@ func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
 		switch {
 		case e == nil:
 			c.Create.Slices = append(c.Create.Slices, d.DeepCopy())
-		case e.Labels[discoveryv1.LabelManagedBy] != broker.ManagedBy:
+		case !IsImported(e):
 			c.foreign("EndpointSlice", e)
 		case e.AddressType != d.AddressType:
 			c.Delete.Slices = append(c.Delete.Slices, e.DeepCopy())
@@ -190,7 +217,7 @@ func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if e := byName[name]; e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy {
+		if e := byName[name]; IsImported(e) {
 			c.Delete.Slices = append(c.Delete.Slices, e.DeepCopy())
 		}
 	}

@@ -162,6 +162,33 @@ func TestDiffLeavesOthersAlone(t *testing.T) {
 	}
 }
 
+// Section 1: the mark alone does not make an object ours, its owner has to.
+func TestDiffChecksOwners(t *testing.T) {
+	b := record("b", 1)
+	for _, tt := range []struct {
+		name     string
+		existing func(*Objects)
+		want     string // of nothing desired
+	}{
+		{name: "owner of an earlier import", existing: func(o *Objects) {
+			o.Service.OwnerReferences[0].UID, o.Slices[0].OwnerReferences[0].UID = "old", "old"
+		}, want: "+ ~ -ise"},
+		{name: "a slice that lost its owner", existing: func(o *Objects) { o.Slices[0].OwnerReferences = nil }, want: "+ ~ -ise"},
+		{name: "an exported slice", existing: func(o *Objects) {
+			o.Slices[0].OwnerReferences, o.Slices[0].Labels[broker.LabelSourceNamespace] = nil, "shop"
+		}, want: "+ ~ -is"},
+		{name: "a Service without owner", existing: func(o *Objects) { o.Service.OwnerReferences = nil }, want: "+ ~ -ie"},
+		{name: "a Service of another import", existing: func(o *Objects) { o.Service.OwnerReferences[0].Name = "web" }, want: "+ ~ -ie"},
+		{name: "a Service of something else", existing: func(o *Objects) { o.Service.OwnerReferences[0].APIVersion = "example.com/v1" }, want: "+ ~ -ie"},
+	} {
+		existing := existingOf(t, b)
+		tt.existing(&existing)
+		if got := written(Diff(Objects{}, existing)); got != tt.want {
+			t.Errorf("%s: changes = %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 // Section 6: lastTransitionTime moves only with status.
 func TestTransitionTime(t *testing.T) {
 	b := record("b", 1)

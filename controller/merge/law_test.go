@@ -87,8 +87,12 @@ func (g generator) options() Options {
 		OnConflict: pick(g, "", OldestWins, Withhold), PortMerge: pick(g, Union, Intersection),
 		TypeConflict: pick(g, Keep, Exclude), Precedence: pick(g, Claimed, ByBroker), VIP: pick(g, Derived, CIDR, NoVIP),
 	}
+	left := g.IntN(len(clusters) + 1) // none, if out of range
+	o.VIPPool = pick(g, netip.Prefix{}, netip.MustParsePrefix("243.0.0.0/8"))
 	for i, cluster := range clusters {
-		o.Pools = append(o.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("243.%d.0.0/16", i))})
+		if i != left {
+			o.Pools = append(o.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("243.%d.0.0/16", i))})
+		}
 		o.Claims = append(o.Claims, Claim{
 			Service: types.NamespacedName{Namespace: "other", Name: pick(g, "x", "y")}, Cluster: cluster,
 			Admitted: hour(g.IntN(2)), Created: hour(2 + g.IntN(4)), VIP: *g.vip(),

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A Pool is the network that a member may allocate clusterset IPs from.
+// A Pool is the network that a member may allocate clusterset IPs from, the zero Prefix if there is none.
 type Pool struct {
 	Cluster string
 	Prefix  netip.Prefix
@@ -37,10 +37,10 @@ type Allocation struct {
 	At  metav1.Time
 }
 
-// Pools returns the VIP CIDRs of the members, sorted by cluster id. Of two members whose networks overlap only the one
-// that was created first has its own, by cluster id among equals (section 2); it takes the network even while it is
-// being deleted itself.
-func Pools(members []v1alpha1.Member) []Pool {
+// Pools returns of every member its VIP CIDR, sorted by cluster id. Of two members whose networks overlap only the one that
+// was created first has its own, by cluster id among equals (section 2); it takes the network even while it is being deleted
+// itself. A network that is not part of within does not count; the zero within has all.
+func Pools(members []v1alpha1.Member, within netip.Prefix) []Pool {
 	sorted := slices.Clone(members)
 	slices.SortFunc(sorted, func(a, b v1alpha1.Member) int {
 		return cmp.Or(cmp.Compare(a.CreationTimestamp.Unix(), b.CreationTimestamp.Unix()), cmp.Compare(a.Name, b.Name))
@@ -49,8 +49,9 @@ func Pools(members []v1alpha1.Member) []Pool {
 	for i := range sorted {
 		prefix, err := broker.ParsePrefix(sorted[i].Spec.VIPCIDR)
 		overlaps := func(p Pool) bool { return p.Prefix.Overlaps(prefix) }
-		if err != nil || !broker.IsClusterID(sorted[i].Name) || slices.ContainsFunc(pools, overlaps) {
-			continue
+		outside := within.IsValid() && (within.Bits() > prefix.Bits() || !within.Contains(prefix.Addr()))
+		if err != nil || !broker.IsClusterID(sorted[i].Name) || outside || slices.ContainsFunc(pools, overlaps) {
+			prefix = netip.Prefix{}
 		}
 		pools = append(pools, Pool{Cluster: sorted[i].Name, Prefix: prefix})
 	}
@@ -61,8 +62,10 @@ func Pools(members []v1alpha1.Member) []Pool {
 // Allocated returns the clusterset IP of a service: the oldest valid allocation that any record of the service names
 // (section 5). claims are those of the service, and those of others for the same addresses.
 //
-// Valid is an allocation whose addresses lie in the pool of the member that it names. Of several claims to one address
-// that of the allocator's own record counts, whatever time a copy states, and so a copy for another service never does.
+// Valid is an allocation whose addresses lie in the pool of the member that it names, and so is the copy of one that names a
+// cluster which is no member, if its addresses lie in no member's pool: it outlives its allocator. Of several claims to one
+// address that of the allocator's own record counts, whatever time a copy states, and so a copy for another service never
+// does. If the allocator left, that of the record which the broker has had longest does.
 func Allocated(service types.NamespacedName, claims []Claim, o Options) *Allocation {
 	valid := validClaims(claims, o)
 	for _, c := range valid {
@@ -77,7 +80,8 @@ func Allocated(service types.NamespacedName, claims []Claim, o Options) *Allocat
 type claim struct {
 	Claim
 	when moment
-	own  bool // of the allocator itself
+	own  bool   // of the allocator itself
+	had  moment // since when the broker has it, whatever it says
 }
 
 // validClaims returns the valid claims, the oldest first. Where the allocator's own record has an address, its copies of
@@ -87,8 +91,9 @@ func validClaims(claims []Claim, o Options) []claim {
 	for i := range claims {
 		c := claim{Claim: claims[i]}
 		c.own = c.Cluster == c.VIP.AllocatedBy
-		if c.valid(o.Pools) {
+		if c.valid(o) {
 			c.when = o.Precedence.moment(*c.VIP.At, c.Admitted, c.Created)
+			c.had = ByBroker.moment(*c.VIP.At, c.Admitted, c.Created)
 			valid = append(valid, c)
 		}
 	}
@@ -100,16 +105,19 @@ func validClaims(claims []Claim, o Options) []claim {
 	return valid
 }
 
-// valid reports whether the addresses of the claim are such that its allocator may give out.
-func (c claim) valid(pools []Pool) bool {
+// valid reports whether the addresses of the claim are such that its allocator may give out, or might before it left.
+func (c claim) valid(o Options) bool {
 	if len(c.VIP.IPs) == 0 || c.VIP.Validate() != nil {
 		return false
 	}
+	left := !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == c.VIP.AllocatedBy })
 	for _, ip := range c.VIP.IPs {
 		addr, err := netip.ParseAddr(ip)
-		if err != nil || !slices.ContainsFunc(pools, func(p Pool) bool {
-			return p.Cluster == c.VIP.AllocatedBy && p.Prefix.Contains(addr)
-		}) {
+		if err != nil || left && !o.VIPPool.Contains(addr) {
+			return false
+		}
+		at := slices.IndexFunc(o.Pools, func(p Pool) bool { return p.Prefix.Contains(addr) })
+		if left != (at < 0) || !left && o.Pools[at].Cluster != c.VIP.AllocatedBy {
 			return false
 		}
 	}
@@ -127,6 +135,12 @@ func (c claim) beats(d claim) bool {
 	}
 	if c.own != d.own {
 		return c.own
+	}
+	if !c.own {
+		// A member can state any time since it was admitted, but it has no older record than it has.
+		if older := c.had.compare(d.had); older != 0 {
+			return older < 0
+		}
 	}
 	return c.compare(d) < 0
 }
@@ -189,7 +203,7 @@ func (m *merging) refuseVIPs(service types.NamespacedName, claims []Claim) {
 		})
 	}
 	for _, c := range claims {
-		if c.Service == service && len(c.VIP.IPs) > 0 && !(claim{Claim: c}).valid(m.o.Pools) {
+		if c.Service == service && len(c.VIP.IPs) > 0 && !(claim{Claim: c}).valid(m.o) {
 			refuse(c, "one in the VIP CIDR of its allocator, "+quote(c.VIP.AllocatedBy))
 		}
 	}

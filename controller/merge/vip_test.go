@@ -17,9 +17,12 @@ func pools() []Pool {
 	return []Pool{
 		{Cluster: "a", Prefix: netip.MustParsePrefix("243.0.0.0/16")},
 		{Cluster: "b", Prefix: netip.MustParsePrefix("243.1.0.0/16")},
-		{Cluster: "left", Prefix: netip.MustParsePrefix("243.2.0.0/16")},
+		{Cluster: "plain"},
 	}
 }
+
+// vipPool is the network that the pools are part of. Of its addresses 243.2.0.1 is one of a cluster that left.
+var vipPool = netip.MustParsePrefix("243.0.0.0/8")
 
 // vip returns what a record says: ip allocated by a cluster at an hour, or only whether one is wanted.
 func vip(wanted bool, ip, by string, h int) func(*v1alpha1.ExportedServiceSpec) {
@@ -64,7 +67,12 @@ func TestVIP(t *testing.T) {
 		{name: "outside the CIDR of the one that it names",
 			records: []Record{record("a", 1, vip(true, "243.1.0.1", "a", 1)), record("b", 2, vip(true, "243.1.0.2", "b", 2))},
 			want:    "243.1.0.2 b", refused: "a"},
-		{name: "of a cluster that is no member", records: []Record{record("a", 1, vip(true, "243.9.0.1", "x", 1))}, refused: "a"},
+		{name: "outside the network of all VIP CIDRs", records: []Record{record("a", 1, vip(true, "244.2.0.1", "left", 1))}, refused: "a"},
+		{name: "a member's, in the name of one that left", records: []Record{record("b", 1, vip(true, "243.0.0.1", "left", 1))}, refused: "b"},
+		{name: "a member without a VIP CIDR did not leave", records: []Record{record("b", 1, vip(true, "243.2.0.1", "plain", 1))}, refused: "b"},
+		{name: "one that left does not beat a member", records: []Record{
+			record("a", 1, vip(true, "243.0.0.1", "a", 1)), record("b", 2, vip(true, "243.0.0.1", "left", 0)),
+		}, want: "243.0.0.1 a", refused: "b"},
 		{name: "a copy that states an earlier time than the original does not make it older",
 			records: []Record{
 				record("a", 5, vip(true, "243.0.0.1", "a", 5)), record("b", 4, vip(true, "243.1.0.1", "b", 4)),
@@ -79,6 +87,9 @@ func TestVIP(t *testing.T) {
 		{name: "two services with copies of one address: the older claim",
 			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
 			claims:  []Claim{claimOf("x", "a", 1, vip(true, "243.2.0.1", "left", 1))}, refused: "b"},
+		{name: "two services with copies of one address: a later record cannot backdate",
+			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
+			claims:  []Claim{claimOf("x", "a", 5, vip(true, "243.2.0.1", "left", 1))}, want: "243.2.0.1 left"},
 		{name: "an address that no service may have", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1), func(s *v1alpha1.ExportedServiceSpec) {
 			s.VIP.IPs = append(s.VIP.IPs, "fd00::1") // not in the CIDR
 		})}, refused: "a"},
@@ -93,7 +104,7 @@ func TestVIP(t *testing.T) {
 		{name: "none for Headless", records: []Record{record("a", 1, headless, vip(true, "243.0.0.1", "a", 1))}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := Merge(shop, tt.records, Options{VIP: CIDR, Pools: pools(), Claims: tt.claims})
+			r := Merge(shop, tt.records, Options{VIP: CIDR, VIPPool: vipPool, Pools: pools(), Claims: tt.claims})
 			got := strings.TrimSpace(fmt.Sprint(strings.Join(r.Import.Spec.IPs, ","), " ", r.Import.Annotations[broker.AnnotationAllocatedBy]))
 			if got != tt.want {
 				t.Errorf("VIP = %q, want %q", got, tt.want)
@@ -168,8 +179,19 @@ func TestPools(t *testing.T) {
 		member("d", "243.0.0.0/8", 4), member("c", "243.2.0.0/16", 3), member("b", "243.1.0.0/16", 2), member("a", "243.1.128.0/17", 2),
 		member("none", "", 1), member("bad", "243.9.0.1/16", 1), member("a.b.c", "243.8.0.0/16", 1),
 	}
-	want := "[{a 243.1.128.0/17} {c 243.2.0.0/16}]"
-	if got := fmt.Sprint(Pools(members)); got != want {
-		t.Errorf("pools = %s, want %s", got, want)
+	const none = "invalid Prefix"
+	for within, want := range map[string]string{
+		"":             "[{a 243.1.128.0/17} {a.b.c none} {b none} {bad none} {c 243.2.0.0/16} {d none} {none none}]",
+		"243.0.0.0/8":  "[{a 243.1.128.0/17} {a.b.c none} {b none} {bad none} {c 243.2.0.0/16} {d none} {none none}]",
+		"243.1.0.0/16": "[{a 243.1.128.0/17} {a.b.c none} {b none} {bad none} {c none} {d none} {none none}]",
+		"10.0.0.0/8":   "[{a none} {a.b.c none} {b none} {bad none} {c none} {d none} {none none}]",
+	} {
+		var in netip.Prefix
+		if within != "" {
+			in = netip.MustParsePrefix(within)
+		}
+		if got := strings.ReplaceAll(fmt.Sprint(Pools(members, in)), none, "none"); got != want {
+			t.Errorf("pools in %q = %s, want %s", within, got, want)
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -32,7 +34,8 @@ type feed struct {
 	contact time.Time
 	seen    uint64 // the newest version that the server told of
 	rewound bool   // the server went back behind it
-	tap     *tap   // the open watch
+	listing listing
+	tap     *tap // the open watch
 	closed  bool
 }
 
@@ -125,11 +128,72 @@ func (f *feed) checked() {
 func (f *feed) rewind() {
 	f.mu.Lock()
 	open := f.tap
-	f.rewound, f.seen = true, 0
+	f.rewound, f.seen, f.listing = true, 0, awaited
 	f.mu.Unlock()
 	if open != nil {
 		open.Stop()
 	}
+}
+
+// A listing is a list that the informer may not show yet. The zero value is none.
+type listing struct {
+	version uint64 // of the list
+	before  uint64 // what the informer shows until then, if that is a later one
+}
+
+// awaited is a listing whose version is not known yet.
+var awaited = listing{version: math.MaxUint64}
+
+// listed says that the server sent a list, of a version that is "" as long as it streams, before the informer shows it.
+func (f *feed) listed(version string) {
+	f.mu.Lock()
+	f.listing = awaited
+	if version != "" {
+		f.complete(version)
+	}
+	f.mu.Unlock()
+	if f.options.Listed != nil {
+		f.options.Listed()
+	}
+}
+
+// complete says of which version a list is. The caller holds f.mu.
+func (f *feed) complete(version string) {
+	v, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		v = 0 // nothing can be compared with it
+	}
+	f.listing = listing{version: v}
+	if shown := f.shown(); shown > v {
+		f.listing.before = shown
+	}
+}
+
+// streamed says that a list that came by t is complete.
+func (f *feed) streamed(t *tap, version string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tap == t && !f.rewound {
+		f.complete(version)
+	}
+}
+
+// shown is the version that the informer shows, 0 before the first.
+func (f *feed) shown() uint64 {
+	text := cmp.Or(f.informer.GetStore().LastStoreSyncResourceVersion(), f.informer.LastSyncResourceVersion())
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// settled reports whether the informer shows the last list.
+func (f *feed) settled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shown := f.shown()
+	return f.informer.HasSynced() && shown >= f.listing.version && (f.listing.before == 0 || shown != f.listing.before)
 }
 
 // fail notes why the kind cannot be followed and tells if that is news. nil means that it can.
@@ -204,6 +268,7 @@ func (f *feed) list(ctx context.Context, options metav1.ListOptions) (list runti
 	}
 	if m, err := meta.ListAccessor(list); err == nil {
 		f.note(nil, m.GetResourceVersion())
+		f.listed(m.GetResourceVersion())
 	}
 	return list, nil
 }
@@ -230,6 +295,9 @@ func (f *feed) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	if err != nil {
 		f.started.Done()
 		return nil, outward(ctx, err)
+	}
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
+		f.listed("")
 	}
 	return f.open(ctx, opened), nil
 }

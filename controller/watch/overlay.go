@@ -44,11 +44,25 @@ func NewOverlay[T kube.Object](informer cache.SharedIndexInformer) *Overlay[T] {
 	return o
 }
 
-// Wrote notes what the server made of an object. obj belongs to the overlay from now on.
+// Wrote notes what the server made of an object. obj belongs to the overlay from now on. Of two answers that come in the
+// wrong order the later version stays, and a deletion stays against what was written before it.
 func (o *Overlay[T]) Wrote(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.writes[keyOf(obj)] = write[T]{obj: obj, at: time.Now()}
+	if w, written := o.writes[keyOf(obj)]; !written || !w.outdates(obj) {
+		o.writes[keyOf(obj)] = write[T]{obj: obj, at: time.Now()}
+	}
+}
+
+// outdates reports whether the server answered w after obj.
+func (w write[T]) outdates(obj T) bool {
+	switch {
+	case time.Since(w.at) > overlayAge:
+		return false
+	case w.gone:
+		return obj.GetUID() != "" && obj.GetUID() == w.obj.GetUID()
+	}
+	return version(w.obj.GetResourceVersion()) > version(obj.GetResourceVersion())
 }
 
 // Deleted notes that an object was deleted. Without a UID whatever has its name now is meant.

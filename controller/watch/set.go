@@ -83,6 +83,9 @@ type Options struct {
 	Fields    string
 	Transform cache.TransformFunc // nil drops managedFields
 	Indexers  cache.Indexers
+	// Listed is called when the server sent a list, be it the first, and the informer does not show it yet: what it lacks
+	// was not said to be deleted. With a list that is streamed it is called when that begins.
+	Listed func()
 }
 
 // Add makes an informer that lives as long as Run does. The caller may add handlers to it before Run, and must not start it.
@@ -117,6 +120,11 @@ func (s *Set) Run(ctx context.Context) error {
 // Synced reports whether every kind was listed once.
 func (s *Set) Synced() bool {
 	return !slices.ContainsFunc(s.feeds, func(f *feed) bool { return !f.informer.HasSynced() })
+}
+
+// Settled reports whether every kind with a callback Listed was listed once, and its informer shows the last list.
+func (s *Set) Settled() bool {
+	return !slices.ContainsFunc(s.feeds, func(f *feed) bool { return f.options.Listed != nil && !f.settled() })
 }
 
 // Waiting says which kind was not listed yet and why, "" if there is none.

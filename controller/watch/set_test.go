@@ -33,6 +33,7 @@ type follower struct {
 	services cache.SharedIndexInformer
 	overlay  *watch.Overlay[*corev1.Service]
 	rewound  atomic.Int32
+	before   atomic.Pointer[[]string] // what was known when the last list came
 	stop     func()
 }
 
@@ -49,6 +50,12 @@ func follow(t *testing.T, cfg *rest.Config, o watch.Config) *follower {
 	f.set = watch.New(o)
 	f.services = f.set.Add(&corev1.Service{}, watch.Options{Namespace: "shop", Indexers: cache.Indexers{
 		"tier": func(obj any) ([]string, error) { return []string{obj.(*corev1.Service).Labels["tier"]}, nil },
+	}, Listed: func() {
+		names := f.names()
+		f.before.Store(&names)
+		if f.set.Settled() && !slices.Equal(names, []string{"a", "gone"}) { // a list may come twice
+			f.Error("settled before the list is known")
+		}
 	}})
 	f.set.Add(&aboutv1beta1.ClusterProperty{}, watch.Options{})
 	f.overlay = watch.NewOverlay[*corev1.Service](f.services)
@@ -180,8 +187,17 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	if got := len(f.overlay.List()); got != 2 {
 		t.Errorf("%d services, want 2", got)
 	}
+	// Answers may come in the wrong order: the later version stays.
+	late := theirs.DeepCopy()
+	theirs.Labels["tier"] = "silver"
+	must(t, f.client.Update(t.Context(), theirs))
+	f.overlay.Wrote(theirs)
+	if f.overlay.Wrote(late); !slices.Equal(silver(), []string{"own"}) {
+		t.Error("an answer of before the last write counts")
+	}
 	must(t, f.client.Delete(t.Context(), theirs))
 	f.overlay.Deleted(theirs)
+	f.overlay.Wrote(late)
 	if _, ok := f.overlay.Get("shop/own"); ok {
 		t.Error("the service is there right after it was deleted")
 	}
@@ -260,6 +276,10 @@ func testRewound(t *testing.T, cp *controlplane.ControlPlane) {
 	f.await("a", "gone")
 	if f.rewound.Load() == 0 {
 		t.Error("nobody was told of the rewind")
+	}
+	eventually(t, "the list is known", f.set.Settled)
+	if before := *f.before.Load(); len(before) != 22 {
+		t.Errorf("%q was known when the list came, want all that was there before", before)
 	}
 	create(t, cp, "after")
 	f.await("a", "after", "gone")

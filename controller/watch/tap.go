@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -79,6 +80,9 @@ func (t *tap) note(event watch.Event) {
 	}
 	if m, err := meta.Accessor(event.Object); err == nil {
 		t.feed.note(t, m.GetResourceVersion())
+		if event.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			t.feed.streamed(t, m.GetResourceVersion())
+		}
 	}
 }
 
