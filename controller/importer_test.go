@@ -207,7 +207,7 @@ func TestImportLife(t *testing.T) {
 	b.create(record, slice)
 	i := b.importing(func(*Config) {})
 	i.expect("a new service", i.do("record", func() bool { return i.addressOf("west") != "" }),
-		newImportWrite, newServiceWrite, newSliceWrite, importWrite, importStatus)
+		newImportWrite, newServiceWrite, importWrite, newSliceWrite, importStatus)
 	first := b.read()
 	b.checkNew(first)
 	i.expect("again", i.do("", always))
@@ -455,7 +455,7 @@ func TestImportHeld(t *testing.T) {
 	got := i.do("both", func() bool {
 		return i.addressOf("west") != "" && i.local.Export(db) != nil && i.local.Service(db) != nil && len(i.local.SourceSlices(db)) == 1
 	})
-	i.expect("two exports", got, newImportWrite, newServiceWrite, newSliceWrite, newSliceWrite, importWrite, importStatus, statusWrite)
+	i.expect("two exports", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite, importStatus, statusWrite)
 	b.checkStatus("Ready=True/Ready", "east", "west")
 	if got, want := i.conditions(db), "Conflict=True/LabelsConflict,PortConflict"; !sameReasons(got, want) {
 		t.Errorf("conditions = %s, want %s", got, want)

@@ -113,7 +113,7 @@ func (w *writer) desired(v view, taken []string) merge.Objects {
 	switch {
 	case c.Owner == "":
 		o.Service, o.Slices = nil, nil
-	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.failure == nil:
+	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.failure == nil && len(taken) == 0:
 		// Endpoints of an import that has no address yet would be its addresses in DNS for a moment.
 		o.Slices = w.now.Slices
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -124,7 +125,11 @@ func (s *side) send(ctx context.Context, desired, before *unstructured.Unstructu
 	case DryRunServer:
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	after, err := s.resource(desired).Apply(ctx, desired.GetName(), desired, options)
+	var after *unstructured.Unstructured
+	err := admitted(ctx, func() (err error) {
+		after, err = s.resource(desired).Apply(ctx, desired.GetName(), desired, options)
+		return err
+	})
 	if s.writing.DryRun == DryRunServer && before == nil && apierrors.IsNotFound(err) {
 		// Its namespace or its kind exists only in this dry run.
 		return desired, nil
@@ -160,13 +165,27 @@ func (s *side) delete(ctx context.Context, o *unstructured.Unstructured, note st
 	case DryRunServer:
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	err := s.resource(o).Delete(ctx, o.GetName(), options)
+	err := admitted(ctx, func() error { return s.resource(o).Delete(ctx, o.GetName(), options) })
 	// A conflict means that another of this name has come, which nobody asked to delete.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("%s: delete %s: %w", s.name, describe(o), err)
 	}
 	s.report(o, Deleted, note)
 	return nil
+}
+
+// admitted repeats a write that is denied only because the API server cannot read the parameters of an admission policy yet. It
+// learns of a new kind within half a minute, and at its start of all of them.
+func admitted(ctx context.Context, write func() error) error {
+	var denied error
+	err := await(ctx, "admission", func() (bool, error) {
+		denied = write()
+		return denied == nil || !strings.Contains(denied.Error(), "failed to configure "), nil
+	})
+	if denied != nil {
+		return denied
+	}
+	return err
 }
 
 // await calls done until it says so.
