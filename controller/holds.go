@@ -134,6 +134,10 @@ const (
 	lossWaits  = 5               // at most, in lossQuiet
 )
 
+// fewLosses is how many exports may go one by one within a TTL whatever their share: few services are taken back by people all
+// at once, and that a definition is gone is known before lossQuiet is over.
+const fewLosses = 10
+
 func newLosses(s *session) *losses {
 	l := &losses{s: s, missed: make(map[share]miss)}
 	l.quiet = min(lossQuiet, l.ttl()/3)
@@ -242,7 +246,7 @@ func (l *losses) weigh(now time.Time) {
 		return
 	}
 	lost := l.s.lost()
-	if list := l.recent(lost); list.lost > 2 && list.tooShort() {
+	if list := l.recent(lost); list.lost > fewLosses && list.tooShort() {
 		l.loss = loss{since: now}
 		l.s.holds.set(holdLostRecords, list.String())
 		return
