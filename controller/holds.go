@@ -122,9 +122,8 @@ type share struct {
 
 // A miss is a share that has no record any more.
 type miss struct {
-	at       time.Time
-	acted    bool // the import may lose it
-	believed bool // it was missing from a list that is believed, and is no sign of another loss
+	at    time.Time
+	acted bool // the import may lose it
 }
 
 // How long a loss waits.
@@ -134,8 +133,8 @@ const (
 	lossWaits  = 5               // at most, in lossQuiet
 )
 
-// fewLosses is how many exports may go one by one within a TTL whatever their share: few services are taken back by people all
-// at once, and that a definition is gone is known before lossQuiet is over.
+// fewLosses is how many exports may go at once whatever their share: that many services are taken back by people, and that a
+// definition is gone is known before lossQuiet is over.
 const fewLosses = 10
 
 func newLosses(s *session) *losses {
@@ -213,7 +212,7 @@ func (l *losses) believe(now time.Time, lost map[share]bool) {
 	clear(l.missed)
 	for i, lost := range lost {
 		if lost {
-			l.missed[i] = miss{at: now, acted: true, believed: true}
+			l.missed[i] = miss{at: now, acted: true}
 		}
 	}
 }
@@ -238,7 +237,7 @@ func (l *losses) believes(svc types.NamespacedName, imp *mcsv1beta1.ServiceImpor
 	return believed
 }
 
-// weigh holds the losses of the last TTL if they are as many as no list may have, or lets them go. The caller holds l.mu.
+// weigh holds the losses that wait if they are as many as no list may have, or lets them go. The caller holds l.mu.
 func (l *losses) weigh(now time.Time) {
 	maps.DeleteFunc(l.missed, func(_ share, m miss) bool { return now.Sub(m.at) >= l.ttl() })
 	waits := func(m miss) bool { return !m.acted }
@@ -260,14 +259,14 @@ func (l *losses) weigh(now time.Time) {
 	}
 }
 
-// recent compares what is lost with what was imported a TTL ago. The caller holds l.mu.
+// recent compares the losses that wait with what was imported before them. The caller holds l.mu.
 func (l *losses) recent(lost map[share]bool) listing {
 	lost = maps.Clone(lost)
 	for i, m := range l.missed {
 		switch gone, there := lost[i]; {
 		case there && !gone:
 			delete(l.missed, i) // it came back
-		case m.believed:
+		case m.acted:
 			delete(lost, i)
 		default:
 			lost[i] = true

@@ -552,12 +552,12 @@ func (i importing) loseAnew(record *v1alpha1.ExportedService) {
 	if i.losses.review(); i.holds.any(holdLostRecords) {
 		i.Error("one loss is held")
 	}
-	for n := range fewLosses { // which the imports have lost already
+	for n := range fewLosses { // which wait as well
 		name := fmt.Sprint("app-", n)
-		i.losses.missed[share{types.NamespacedName{Namespace: "shop", Name: name}, "west"}] = miss{at: time.Now(), acted: true}
+		i.losses.missed[share{types.NamespacedName{Namespace: "shop", Name: name}, "west"}] = miss{at: time.Now()}
 	}
 	if i.losses.review(); !i.holds.any(holdLostRecords) {
-		i.Error("more losses than few within a TTL, all there is, are not held")
+		i.Error("more losses than few at once, all there is, are not held")
 	}
 	i.losses.quiet = 0
 	back()
