@@ -194,7 +194,7 @@ func (l *losses) review() {
 	detail := ""
 	switch {
 	case l.loss.believed:
-		l.believe(now, lost)
+		l.believe(now, lost, list.tooShort())
 	case l.loss.since.IsZero():
 		detail = "the broker was set back"
 	default:
@@ -207,12 +207,14 @@ func (l *losses) review() {
 	}
 }
 
-// believe lets go what is lost. The caller holds l.mu.
-func (l *losses) believe(now time.Time, lost map[share]bool) {
+// believe lets go what is lost: at once after a second look, else when nothing of it has come back for a while, as members that put
+// back what is theirs do so record by record. The caller holds l.mu.
+func (l *losses) believe(now time.Time, lost map[share]bool, twice bool) {
 	clear(l.missed)
+	l.last = now
 	for i, lost := range lost {
 		if lost {
-			l.missed[i] = miss{at: now, acted: true}
+			l.missed[i] = miss{at: now, acted: twice}
 		}
 	}
 }
