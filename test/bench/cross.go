@@ -14,7 +14,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned"
 
 	"github.com/clusterset-dns/clusterset/controller"
@@ -59,14 +58,15 @@ const (
 
 // A cross is two clusters, of which one exports and the other answers.
 type cross struct {
-	b          *bench
-	fleet      *fleet.Fleet
-	east, west *fleet.Member
-	dns        *fleet.DNS
-	kube       kubernetes.Interface // of east
-	mcs        mcsclient.Interface
-	ended      []<-chan error // of controllers
-	cancel     context.CancelFunc
+	b           *bench
+	fleet       *fleet.Fleet
+	east, west  *fleet.Member
+	dns         *fleet.DNS
+	kube        kubernetes.Interface // of east
+	mcs         mcsclient.Interface
+	controllers errgroup.Group
+	ending      []context.CancelFunc  // of each
+	before      map[*fleet.Member]int // EndpointSlices that a member had before its controller started
 
 	mu     sync.Mutex
 	delays map[string][]time.Duration
@@ -80,7 +80,9 @@ func (b *bench) crossSection(ctx context.Context) (_ []crossResult, err error) {
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
 	for _, m := range c.fleet.Members {
-		c.control(ctx, m)
+		if err := c.control(ctx, m); err != nil {
+			return nil, err
+		}
 	}
 	if c.dns, err = c.west.StartDNS(ctx); err != nil {
 		return nil, err
@@ -129,7 +131,9 @@ func (b *bench) importSection(ctx context.Context) (_ *importResult, err error) 
 		return nil, err
 	}
 	b.progress.say("import: exporting %d services with %d slices", importServices, importServices*importSlices)
-	c.control(ctx, c.east)
+	if err := c.control(ctx, c.east); err != nil {
+		return nil, err
+	}
 	if err := c.each(importServices, func(i int) error { return c.export(ctx, i) }); err != nil {
 		return nil, err
 	}
@@ -138,7 +142,9 @@ func (b *bench) importSection(ctx context.Context) (_ *importResult, err error) 
 	}
 	b.progress.say("import: starting the controller of the other member")
 	began := time.Now()
-	c.control(ctx, c.west)
+	if err := c.control(ctx, c.west); err != nil {
+		return nil, err
+	}
 	if err := c.await(ctx, c.west, importServices, importServices*importSlices); err != nil {
 		return nil, err
 	}
@@ -147,7 +153,7 @@ func (b *bench) importSection(ctx context.Context) (_ *importResult, err error) 
 
 func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *cross, err error) {
 	b.progress.say("%s: starting a broker and %d members", name, len(ids))
-	c := &cross{b: b, delays: map[string][]time.Duration{}}
+	c := &cross{b: b, delays: map[string][]time.Duration{}, before: map[*fleet.Member]int{}}
 	if c.fleet, err = fleet.Start(ctx, fleet.Options{IDs: ids}); err != nil {
 		return nil, err
 	}
@@ -177,32 +183,25 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 }
 
 // control runs the controller of a member until stop.
-func (c *cross) control(ctx context.Context, m *fleet.Member) {
-	ended := make(chan error, 1)
-	c.ended = append(c.ended, ended)
-	if c.cancel == nil {
-		c.cancel = func() {}
+func (c *cross) control(ctx context.Context, m *fleet.Member) error {
+	config, err := m.Controller(ctx)
+	if err != nil {
+		return err
+	}
+	if _, c.before[m], err = held(ctx, m); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	before := c.cancel
-	c.cancel = func() { cancel(); before() }
-	go func() {
-		config, err := m.Controller(ctx)
-		if err == nil {
-			err = controller.Run(ctx, config)
-		}
-		ended <- err
-	}()
+	c.ending = append(c.ending, cancel)
+	c.controllers.Go(func() error { return controller.Run(ctx, config) })
+	return nil
 }
 
 func (c *cross) stop() error {
-	var errs []error
-	if c.cancel != nil {
-		c.cancel()
+	for _, cancel := range c.ending {
+		cancel()
 	}
-	for _, ended := range c.ended {
-		errs = append(errs, <-ended)
-	}
+	errs := []error{c.controllers.Wait()}
 	if c.dns != nil {
 		errs = append(errs, c.dns.StopDNS())
 	}
@@ -275,7 +274,8 @@ func (c *cross) export(ctx context.Context, i int) error {
 func (c *cross) await(ctx context.Context, m *fleet.Member, imports, slices int) error {
 	patience := time.Now().Add(5 * crossPatience)
 	for told := time.Now(); ; {
-		gotImports, gotSlices, err := imported(ctx, m)
+		gotImports, gotSlices, err := held(ctx, m)
+		gotSlices -= c.before[m]
 		if err != nil || gotImports == imports && gotSlices == slices {
 			return err
 		}
@@ -293,8 +293,9 @@ func (c *cross) await(ctx context.Context, m *fleet.Member, imports, slices int)
 	}
 }
 
-// imported counts what m has imported and made known. It asks for nothing but numbers.
-func imported(ctx context.Context, m *fleet.Member) (imports, slices int, err error) {
+// held counts the imports and slices of m. It asks for nothing but numbers: a list of the slices would cost the API server more
+// than what is measured.
+func held(ctx context.Context, m *fleet.Member) (imports, slices int, err error) {
 	config := m.Config()
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -309,14 +310,11 @@ func imported(ctx context.Context, m *fleet.Member) (imports, slices int, err er
 	if err != nil {
 		return 0, 0, err
 	}
-	// A label selector would hide how many more there are. The slices of the services themselves are in east alone.
-	all, err := kube.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{
-		LabelSelector: mcsv1beta1.LabelSourceCluster, ResourceVersion: "0",
-	})
+	all, err := kube.DiscoveryV1().EndpointSlices("").List(ctx, one)
 	if err != nil {
 		return 0, 0, err
 	}
-	return len(list.Items) + int(remaining(list.RemainingItemCount)), len(all.Items), nil
+	return len(list.Items) + int(remaining(list.RemainingItemCount)), len(all.Items) + int(remaining(all.RemainingItemCount)), nil
 }
 
 func remaining(n *int64) int64 {

@@ -133,16 +133,16 @@ func awaitAddr(ctx context.Context, server, host string, want netip.Addr, every 
 	q := question{owner: host, qtype: dns.TypeA, want: answer{records: 1, addr: want}}
 	client, patience := &dns.Client{Timeout: time.Second}, time.Now().Add(freshPatience)
 	for {
-		m, _, err := client.ExchangeWithConnContext(ctx, q.message(), &dns.Conn{Conn: conn})
-		if err != nil {
-			return time.Time{}, fmt.Errorf("question %s: %w", q, err)
+		m, _, wrong := client.ExchangeWithConnContext(ctx, q.message(), &dns.Conn{Conn: conn})
+		if wrong == nil {
+			wrong = q.compare(m)
 		}
-		wrong := q.compare(m)
 		if wrong == nil {
 			return time.Now(), nil
 		}
+		// A datagram may be lost, as any may; it is asked again.
 		if time.Now().After(patience) {
-			return time.Time{}, fmt.Errorf("after %s: %w", freshPatience, wrong)
+			return time.Time{}, fmt.Errorf("question %s: after %s: %w", q, freshPatience, wrong)
 		}
 		if err := pause(ctx, every); err != nil {
 			return time.Time{}, err
