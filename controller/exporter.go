@@ -141,25 +141,26 @@ func (s *session) awaited() string {
 	return ""
 }
 
-// publish writes to the broker what is not there as it should be. The record comes before the slices, when it is made as
-// when it is taken away: slices without a record count for nothing, and so each change of what is exported is seen by others
-// as one, while a record that outlives its slices would be a service that nobody serves.
+// publish writes to the broker what is not there as it should be. The record is made after its slices and taken away before
+// them: slices without a record count for nothing, and so others see each export come and go as one change, and never a
+// service that nobody serves.
 func (s *session) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
 	record, existing := s.broker.Own(svc)
-	switch {
-	case r.Record == nil && record != nil:
+	if r.Record == nil && record != nil {
 		if err := s.broker.DeleteRecord(ctx, record); err != nil {
 			return err
 		}
-	case r.Record != nil && !sameRecord(r.Record, record):
-		if record == nil { // perhaps the broker was restored
-			s.views.note(svc, nil)
-		}
-		if err := s.broker.ApplyRecord(ctx, r.Record); err != nil {
-			return err
-		}
 	}
-	return s.publishSlices(ctx, r.Slices, existing)
+	if err := s.publishSlices(ctx, r.Slices, existing); err != nil {
+		return err
+	}
+	if r.Record == nil || sameRecord(r.Record, record) {
+		return nil
+	}
+	if record == nil { // perhaps the broker was restored
+		s.views.note(svc, nil)
+	}
+	return s.broker.ApplyRecord(ctx, r.Record)
 }
 
 // published reports whether publish has nothing to write.

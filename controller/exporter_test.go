@@ -369,7 +369,7 @@ func TestExportLife(t *testing.T) {
 
 	b.create(service, source)
 	got := a.do(db, "service seen", func() bool { return a.local.Service(db) != nil && len(a.local.SourceSlices(db)) == 1 })
-	a.expect("export", got, recordWrite, sliceWrite("PATCH", "db-1"), statusWrite)
+	a.expect("export", got, sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
 	if got, want := a.conditions(db), "Ready=True/Exported Valid=True/Valid"; got != want {
 		t.Errorf("exported: conditions = %s, want %s", got, want)
 	}

@@ -98,8 +98,8 @@ func lacks(r merge.Result, imp *mcsv1beta1.ServiceImport) bool {
 	})
 }
 
-// lacksSlices reports whether a cluster has fewer slices than are imported from it: whoever puts back what a broker lost, writes
-// the record first.
+// lacksSlices reports whether a cluster has fewer slices than are imported from it: of what is put back to a broker that lost
+// it, the record may be heard of first.
 func lacksSlices(sources []merge.Source, imported []*discoveryv1.EndpointSlice) bool {
 	left := make(map[string]int)
 	for _, source := range sources {

@@ -257,10 +257,16 @@ func testRead(t *testing.T, a admin) {
 	if got := l.Members(); len(got) != 2 || got[0].Name != "east" || got[1].Name != "west" {
 		t.Errorf("members = %v, want east and west", got)
 	}
-	before := l.count(func() int { return l.changed[web] })
+	changes := func(svc types.NamespacedName) int { return l.count(func() int { return l.changed[svc] }) }
+	before := changes(db)
+	a.apply(slice("west", db, "db-3"))
+	eventually(t, "a change of db", func() bool { return changes(db) > before })
 	must(t, a.c.Delete(t.Context(), slice("west", web, "web-1")))
-	eventually(t, "a change of web", func() bool { return l.count(func() int { return l.changed[web] }) > before })
 	eventually(t, "web gone", func() bool { return slices.Equal(l.Services(), []types.NamespacedName{db}) })
+	if n := changes(web); n > 0 {
+		t.Errorf("%d changes of a service that nobody exports, want none", n)
+	}
+	must(t, a.c.Delete(t.Context(), slice("west", db, "db-3")))
 	if n := l.count(func() int { return len(l.refused) }); n > 0 {
 		t.Errorf("refused %v, want nothing", l.refused)
 	}

@@ -96,7 +96,7 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 		if s == nil {
 			continue
 		}
-		if record, _ := sliceService(*s); len(record) > 0 {
+		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
 			svc, _ := serviceOf(record[0])
 			b.cfg.Changed(svc, initial)
 		}
@@ -104,6 +104,13 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 	if is != nil && b.Synced() {
 		b.judgeSlice(*is)
 	}
+}
+
+// counts reports whether anything follows from a slice. Of a member that has no record of the service nothing does: its
+// record tells of both when it comes, and the first event of a service is the one that nobody waits for.
+func (b *Broker) counts(namespace, record string) bool {
+	_, exists, _ := b.records.GetStore().GetByKey(namespace + "/" + record)
+	return exists || namespace == b.cfg.Namespace
 }
 
 // judgeUnasked refuses what nobody may ask for: records that have the name of no service, and slices, which count only where
