@@ -70,8 +70,9 @@ func (held *holding) agree(config *controller.Config) error {
 func (r *registry) settle() <-chan struct{} {
 	over := make(chan struct{})
 	was, config := r.active, r.controlled()
-	if was != nil && was.over() {
-		was, r.active = nil, nil // it ended by itself
+	if was != nil && was.over() { // by itself
+		was.cancel()
+		was, r.active = nil, nil
 	}
 	switch {
 	case was != nil && config != nil && was.config.Same(config), was == nil && config == nil:

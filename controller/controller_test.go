@@ -262,7 +262,7 @@ func TestCredential(t *testing.T) {
 		t.Errorf("the Secret has the old token, not the one in use, or lost its kubeconfig: %q", secret.Data)
 	}
 	c.readFile() // has the old one
-	if got := c.current().text; got != fresh && readToken(old).issued.Before(readToken(fresh).issued) {
+	if got := c.current().text; got != fresh && readToken(old).Issued.Before(readToken(fresh).Issued) {
 		t.Error("an older token was taken from the file")
 	}
 	if c.refused() != "" {
@@ -298,7 +298,7 @@ func TestCredential(t *testing.T) {
 
 func TestTokenIsDue(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
-	hour := token{text: "a", issued: start, expires: start.Add(time.Hour)}
+	hour := token{text: "a", Token: kube.Token{Issued: start, Expires: start.Add(time.Hour)}}
 	for _, tt := range []struct {
 		name  string
 		given *credential
@@ -323,7 +323,9 @@ func TestTokenIsDue(t *testing.T) {
 }
 
 func TestTokenIsNewer(t *testing.T) {
-	at := func(text string, issued int64) token { return token{text: text, issued: time.Unix(issued, 0)} }
+	at := func(text string, issued int64) token {
+		return token{text: text, Token: kube.Token{Issued: time.Unix(issued, 0)}}
+	}
 	for _, tt := range []struct {
 		name     string
 		old, now token
@@ -341,7 +343,7 @@ func TestTokenIsNewer(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c", "....", "a.bnVsbA.c"} {
-		if got := readToken(text); got.text != text || got.life() != 0 {
+		if got := readToken(text); got.text != text || got.Life() != 0 {
 			t.Errorf("token %q = %+v, want that it says nothing", text, got)
 		}
 	}

@@ -3,9 +3,7 @@ package controller
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/kube"
 )
 
 // How the credential is looked after.
@@ -76,33 +75,17 @@ func loadLink(path, kubeContext string) (link, error) {
 	return link{rest: config, namespace: namespace, digest: hex.EncodeToString(sum[:])}, nil
 }
 
-// A token is a bearer token and what it says about itself. Nobody verified that.
+// A token is a bearer token and what it says about itself, which is nothing unless it is one of a service account.
 type token struct {
-	text            string
-	issuer, subject string
-	issued, expires time.Time // zero if it does not say
+	kube.Token
+	text string
 }
 
-// readToken reads a service account token. Of any other only the text is known.
+// readToken reads a bearer token.
 func readToken(text string) token {
 	t := token{text: strings.TrimSpace(text)}
-	parts := strings.Split(t.text, ".")
-	if len(parts) != 3 {
-		return t
-	}
-	var claims struct {
-		Issuer  string `json:"iss"`
-		Subject string `json:"sub"`
-		Issued  int64  `json:"iat"`
-		Expires int64  `json:"exp"`
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || json.Unmarshal(payload, &claims) != nil {
-		return t
-	}
-	t.issuer, t.subject = claims.Issuer, claims.Subject
-	if claims.Issued > 0 && claims.Expires > claims.Issued {
-		t.issued, t.expires = time.Unix(claims.Issued, 0), time.Unix(claims.Expires, 0)
+	if says, err := kube.ParseToken(t.text); err == nil {
+		t.Token = says
 	}
 	return t
 }
@@ -110,16 +93,13 @@ func readToken(text string) token {
 // newer reports whether t, which was found in a file or the Secret, is to be used in place of old: it is another one, and not
 // one that was issued before it.
 func (t token) newer(old token) bool {
-	return t.text != "" && t.text != old.text && !t.issued.Before(old.issued)
+	return t.text != "" && t.text != old.text && !t.Issued.Before(old.Issued)
 }
 
 // sameAccount reports whether both are tokens of one account.
 func (t token) sameAccount(other token) bool {
-	return t.issuer == other.issuer && t.subject == other.subject
+	return t.Issuer == other.Issuer && t.User == other.User
 }
-
-// life is how long the token is valid from when it was issued; 0 if it does not expire or does not say.
-func (t token) life() time.Duration { return t.expires.Sub(t.issued) }
 
 // A credential is what this member shows the broker: the token of its kubeconfig, renewed at half of its life and kept in the
 // Secret of the join (section 2). Other credentials of a kubeconfig are used as they are.
@@ -142,7 +122,7 @@ func newCredential(s *session, l link) *credential {
 		c.file = l.rest.BearerTokenFile
 		c.take(readToken(l.rest.BearerToken))
 	}
-	c.s.metrics.setExpiry(c.current().expires)
+	c.s.metrics.setExpiry(c.current().Expires)
 	return c
 }
 
@@ -160,7 +140,7 @@ func (c *credential) take(t token) bool {
 		return false
 	}
 	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), false, false
-	c.s.metrics.setExpiry(t.expires)
+	c.s.metrics.setExpiry(t.Expires)
 	return true
 }
 
@@ -239,12 +219,10 @@ func (c *credential) run(ctx context.Context) error {
 	}
 	defer c.s.metrics.setExpiry(time.Time{})
 	c.readSecret(ctx)
-	ticker := time.NewTicker(tokenEvery)
-	defer ticker.Stop()
 	var secretRead, attempt time.Time
 	told := false
 	half := 0.45 + 0.1*rand.Float64() // members that joined at one time should not renew at one time
-	for {
+	return every(ctx, tokenEvery, func() error {
 		c.readFile()
 		now := time.Now()
 		if c.refused() != "" && now.Sub(secretRead) >= secretEvery {
@@ -259,12 +237,8 @@ func (c *credential) run(ctx context.Context) error {
 			}
 			told = err != nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		return nil
+	})
 }
 
 func (c *credential) readFile() {
@@ -291,7 +265,7 @@ func (c *credential) readSecret(ctx context.Context) {
 func (c *credential) due(now time.Time, part float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	life := c.token.life()
+	life := c.token.Life()
 	if life <= 0 || c.denied != "" {
 		return false
 	}
@@ -299,7 +273,7 @@ func (c *credential) due(now time.Time, part float64) bool {
 	if now.Sub(c.loaded) >= until {
 		return true
 	}
-	return !c.own && (now.Before(c.token.issued) || now.Sub(c.token.issued) >= until)
+	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= until)
 }
 
 // toSave reports whether the token was renewed, but could not be written.
@@ -319,19 +293,19 @@ func (c *credential) refresh(ctx context.Context, due bool) error {
 
 // renew gets a new token, uses it, and keeps it in the Secret.
 func (c *credential) renew(ctx context.Context) error {
-	life := max(c.current().life(), minLife)
+	life := max(c.current().Life(), minLife)
 	text, expires, err := c.s.broker.Token(ctx, life)
 	if err != nil {
 		return err
 	}
 	t := readToken(text)
-	if t.expires.IsZero() {
-		t.issued, t.expires = time.Now(), expires
+	if t.Expires.IsZero() {
+		t.Issued, t.Expires = time.Now(), expires
 	}
 	c.mu.Lock()
 	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), true, true
 	c.mu.Unlock()
-	c.s.metrics.setExpiry(t.expires)
+	c.s.metrics.setExpiry(t.Expires)
 	return c.keep(ctx, t)
 }
 

@@ -32,8 +32,8 @@ func newLiveness(s *session) *liveness {
 	return &liveness{s: s, since: time.Now(), beat: make(chan struct{}, 1), known: make(map[string]time.Time)}
 }
 
-// renewed says that a heartbeat of a cluster was seen: one that was expired is back at once.
-func (l *liveness) renewed(string) {
+// renewed says that a heartbeat was seen: a cluster that was expired is back at once.
+func (l *liveness) renewed() {
 	select {
 	case l.beat <- struct{}{}:
 	default: // it is looked at soon anyway

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -38,7 +39,14 @@ type local struct {
 	properties   *watch.Overlay[kube.Object]               // of the version that is served
 	serviceCIDRs *watch.Overlay[*networkingv1.ServiceCIDR] // nil if they are not served
 
-	aboutAlpha bool // ClusterProperty is served only at v1alpha1
+	overlays   map[reflect.Type]overlay // all of them, by the type of their objects
+	aboutAlpha bool                     // ClusterProperty is served only at v1alpha1
+}
+
+// An overlay is what is done to a [watch.Overlay] whatever its type is.
+type overlay struct {
+	wrote, deleted func(kube.Object)
+	reset          func()
 }
 
 // kinds says which kinds an API server has, as far as it is not the same everywhere.
@@ -62,36 +70,41 @@ const (
 
 // newLocal makes informers for all kinds. changed gets every change, from several goroutines.
 func newLocal(client *kube.Client, cfg *Config, has kinds, changed func(change)) *local {
-	l := &local{client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: has.aboutAlpha}
+	l := &local{
+		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: has.aboutAlpha, overlays: make(map[reflect.Type]overlay),
+	}
 	l.set = watch.New(watch.Config{Client: client, Name: "local", Log: cfg.Log, Rewound: l.rewound})
-	l.namespaces = follow[*corev1.Namespace](l.set, &corev1.Namespace{}, nil, changed)
-	l.services = follow[*corev1.Service](l.set, &corev1.Service{}, nil, changed)
-	l.exports = follow[*mcsv1beta1.ServiceExport](l.set, &mcsv1beta1.ServiceExport{}, nil, changed)
-	l.imports = follow[*mcsv1beta1.ServiceImport](l.set, &mcsv1beta1.ServiceImport{},
+	l.namespaces = follow(l, &corev1.Namespace{}, nil, changed)
+	l.services = follow(l, &corev1.Service{}, nil, changed)
+	l.exports = follow(l, &mcsv1beta1.ServiceExport{}, nil, changed)
+	l.imports = follow(l, &mcsv1beta1.ServiceImport{},
 		cache.Indexers{indexDerived: index(derivedKeys)}, changed)
-	l.slices = follow[*discoveryv1.EndpointSlice](l.set, &discoveryv1.EndpointSlice{},
+	l.slices = follow(l, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)}, changed)
 	var property kube.Object = &aboutv1beta1.ClusterProperty{}
 	if has.aboutAlpha {
 		property = &aboutv1alpha1.ClusterProperty{}
 	}
-	l.properties = follow[kube.Object](l.set, property, nil, changed)
+	l.properties = follow(l, property, nil, changed)
 	if has.serviceCIDRs {
-		l.serviceCIDRs = follow[*networkingv1.ServiceCIDR](l.set, &networkingv1.ServiceCIDR{}, nil, changed)
+		l.serviceCIDRs = follow(l, &networkingv1.ServiceCIDR{}, nil, changed)
 	}
 	return l
 }
 
 // follow adds a kind to the set.
-func follow[T kube.Object](
-	set *watch.Set, example kube.Object, indexers cache.Indexers, changed func(change),
-) *watch.Overlay[T] {
-	informer := set.Add(example, watch.Options{Transform: trim, Indexers: indexers})
-	overlay := watch.NewOverlay[T](informer)
+func follow[T kube.Object](l *local, example T, indexers cache.Indexers, changed func(change)) *watch.Overlay[T] {
+	informer := l.set.Add(example, watch.Options{Transform: trim, Indexers: indexers})
+	followed := watch.NewOverlay[T](informer)
+	l.overlays[reflect.TypeOf(example)] = overlay{
+		wrote:   func(o kube.Object) { followed.Wrote(o.(T)) },
+		deleted: func(o kube.Object) { followed.Deleted(o.(T)) },
+		reset:   followed.Reset,
+	}
 	tell := func(c change, o metav1.Object) {
 		// Having looked, the overlay forgets what the informer has caught up with: nothing written stands in the way of what
 		// happens to the object next.
-		overlay.Get(cache.MetaObjectToName(o).String())
+		followed.Get(cache.MetaObjectToName(o).String())
 		changed(c)
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
@@ -120,7 +133,7 @@ func follow[T kube.Object](
 	if err != nil {
 		panic("local: an informer that did not run refused a handler: " + err.Error())
 	}
-	return overlay
+	return followed
 }
 
 func (l *local) run(ctx context.Context) error { return l.set.Run(ctx) }
@@ -129,48 +142,24 @@ func (l *local) synced() bool { return l.set.Synced() }
 
 // rewound forgets what was written: the API server has.
 func (l *local) rewound() {
-	l.services.Reset()
-	l.exports.Reset()
-	l.imports.Reset()
-	l.slices.Reset()
-	l.properties.Reset()
+	for _, o := range l.overlays {
+		o.reset()
+	}
 }
 
 // written makes reads see o, the answer of the API server to a write, before the watch does. o belongs to the caches from
 // now on.
-func (l *local) written(o metav1.Object) {
-	switch o := o.(type) {
-	case *corev1.Namespace:
-		l.namespaces.Wrote(o)
-	case *corev1.Service:
-		l.services.Wrote(o)
-	case *mcsv1beta1.ServiceExport:
-		l.exports.Wrote(o)
-	case *mcsv1beta1.ServiceImport:
-		l.imports.Wrote(o)
-	case *discoveryv1.EndpointSlice:
-		l.slices.Wrote(o)
-	case *aboutv1beta1.ClusterProperty:
-		l.properties.Wrote(o)
-	case *aboutv1alpha1.ClusterProperty:
-		l.properties.Wrote(o)
-	default:
-		panic(fmt.Sprintf("local: %T is not written", o))
-	}
-}
+func (l *local) written(o kube.Object) { l.overlay(o).wrote(o) }
 
 // deleted makes reads no longer see o, which the API server has deleted, before the watch says so.
-func (l *local) deleted(o metav1.Object) {
-	switch o := o.(type) {
-	case *corev1.Service:
-		l.services.Deleted(o)
-	case *mcsv1beta1.ServiceImport:
-		l.imports.Deleted(o)
-	case *discoveryv1.EndpointSlice:
-		l.slices.Deleted(o)
-	default:
-		panic(fmt.Sprintf("local: %T is not deleted", o))
+func (l *local) deleted(o kube.Object) { l.overlay(o).deleted(o) }
+
+func (l *local) overlay(o kube.Object) overlay {
+	found, ok := l.overlays[reflect.TypeOf(o)]
+	if !ok {
+		panic(fmt.Sprintf("local: %T is not followed", o))
 	}
+	return found
 }
 
 // Namespace returns the namespace, nil if there is none.

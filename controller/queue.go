@@ -60,9 +60,6 @@ func newQueue(name string, log Logger, m *Metrics) *queue {
 	return q
 }
 
-// add says that something about the service changed.
-func (q *queue) add(svc types.NamespacedName) { q.put(svc, live) }
-
 // addBacklog says that the service has to be looked at some time soon.
 func (q *queue) addBacklog(svc types.NamespacedName) { q.put(svc, backlog) }
 
@@ -74,6 +71,7 @@ func (q *queue) addIn(svc types.NamespacedName, d time.Duration) {
 	q.wake()
 }
 
+// put says that something about the service changed, or has to be looked at.
 func (q *queue) put(svc types.NamespacedName, l lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

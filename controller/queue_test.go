@@ -297,7 +297,7 @@ func TestQueueRecoversPanics(t *testing.T) {
 		})
 	}()
 	for _, name := range []string{"panics", "fails", "works"} {
-		q.add(service(name))
+		q.put(service(name), live)
 	}
 	await(t, "all keys are done", func() bool {
 		mu.Lock()

@@ -182,7 +182,7 @@ func (s *session) connect() error {
 		Interval: min(10*time.Second, s.cfg.TTL/6), Silence: min(25*time.Second, s.cfg.TTL*5/12),
 		Changed:    s.brokerChanged,
 		Everything: s.addAll,
-		Heartbeat:  func(id string) { s.lives.renewed(id) },
+		Heartbeat:  func(string) { s.lives.renewed() },
 		Refused:    s.refused,
 		Rewound:    func() { s.losses.rewound() },
 		Listed:     func() { s.losses.listed() },
@@ -227,16 +227,26 @@ func (s *session) mayWriteBroker() bool {
 
 // watchStanding reviews all that nobody tells of until ctx ends.
 func (s *session) watchStanding(ctx context.Context) error {
-	ticker := time.NewTicker(reviewEvery)
+	return every(ctx, reviewEvery, func() error {
+		if s.review(); s.identityChanged() {
+			return errOther
+		}
+		return nil
+	})
+}
+
+// every does the work now and then once a period, until ctx ends or it fails.
+func every(ctx context.Context, period time.Duration, do func() error) error {
+	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
+		if err := do(); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if s.review(); s.identityChanged() {
-				return errOther
-			}
 		}
 	}
 }
@@ -248,35 +258,23 @@ func (s *session) identityChanged() bool {
 
 // watchKubeconfig returns errOther when the kubeconfig changes.
 func (s *session) watchKubeconfig(ctx context.Context) error {
-	ticker := time.NewTicker(kubeconfigEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			// A file that is being replaced may be unreadable for a moment.
-			if l, err := loadLink(s.cfg.Broker, s.cfg.Context); err == nil && l.digest != s.member.digest {
-				return errOther
-			}
+	return every(ctx, kubeconfigEvery, func() error {
+		// A file that is being replaced may be unreadable for a moment.
+		if l, err := loadLink(s.cfg.Broker, s.cfg.Context); err == nil && l.digest != s.member.digest {
+			return errOther
 		}
-	}
+		return nil
+	})
 }
 
 // watchKinds returns errKinds when the API server of this cluster has other kinds than those that are followed.
 func (s *session) watchKinds(ctx context.Context) error {
-	ticker := time.NewTicker(kindsEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			if s.kindsChanged(ctx) {
-				return errKinds
-			}
+	return every(ctx, kindsEvery, func() error {
+		if s.kindsChanged(ctx) {
+			return errKinds
 		}
-	}
+		return nil
+	})
 }
 
 // kindsChanged reports that the kinds are others. One that is not to be had at all is waited for as it is.

@@ -2,8 +2,6 @@ package membership
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,52 +13,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/kube"
 )
 
-// A Token is what a service account token says of itself. Nothing of it is verified.
-type Token struct {
-	Issued, Expires time.Time
-	User            string    // "system:serviceaccount:<namespace>:<name>"
-	Account         types.UID // of the service account
-}
-
-// ParseToken reads a token without believing it.
-func ParseToken(token string) (Token, error) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return Token{}, errors.New("token: want a JSON web token, of three parts")
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return Token{}, fmt.Errorf("token: %w", err)
-	}
-	var claims struct {
-		Issued     int64  `json:"iat"`
-		Expires    int64  `json:"exp"`
-		Subject    string `json:"sub"`
-		Kubernetes struct {
-			ServiceAccount struct {
-				UID types.UID `json:"uid"`
-			} `json:"serviceaccount"`
-		} `json:"kubernetes.io"`
-	}
-	if err := json.Unmarshal(payload, &claims); err != nil {
-		return Token{}, fmt.Errorf("token: %w", err)
-	}
-	return Token{
-		Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0),
-		User: claims.Subject, Account: claims.Kubernetes.ServiceAccount.UID,
-	}, nil
-}
-
-// fresh reports whether more than half of its life is left.
-func (t Token) fresh(now time.Time) bool { return t.Expires.Sub(now) > t.Expires.Sub(t.Issued)/2 }
+// fresh reports whether more than half of the life of a token is left.
+func fresh(t kube.Token, now time.Time) bool { return t.Expires.Sub(now) > t.Life()/2 }
 
 // userName is that of a member on the broker.
 func userName(namespace string) string {
@@ -164,12 +126,12 @@ func (s *side) writeCredential(ctx context.Context, onBroker *side, c credential
 		return time.Time{}, err
 	}
 	token, kept := string(was.Data[broker.KeyToken]), false
-	if t, err := ParseToken(token); there && err == nil {
-		kept = t.fresh(c.now) && t.Account == c.account.UID && t.User == userName(c.account.Namespace)
+	if t, err := kube.ParseToken(token); there && err == nil {
+		kept = fresh(t, c.now) && t.Account == c.account.UID && t.User == userName(c.account.Namespace)
 	}
 	if kept && string(was.Data[broker.KeyKubeconfig]) == string(c.kubeconfig) && marked(was) {
 		s.report(toUnstructured(was), Unchanged, "the token is good")
-		t, err := ParseToken(token)
+		t, err := kube.ParseToken(token)
 		return t.Expires, err
 	}
 	if s.writing.DryRun != DryRunNone {
@@ -190,7 +152,7 @@ func (s *side) writeCredential(ctx context.Context, onBroker *side, c credential
 	if _, err := s.apply(ctx, toUnstructured(secret), ""); err != nil {
 		return time.Time{}, err
 	}
-	t, err := ParseToken(token)
+	t, err := kube.ParseToken(token)
 	return t.Expires, err
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -214,7 +215,7 @@ func (l *looking) lookAtCredential(ctx context.Context, s *side) error {
 	if err != nil || secret == nil {
 		return err
 	}
-	token, err := ParseToken(string(secret.Data[broker.KeyToken]))
+	token, err := kube.ParseToken(string(secret.Data[broker.KeyToken]))
 	if err != nil {
 		return fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}

@@ -198,17 +198,3 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 		t.Error(err)
 	}
 }
-
-func TestParseToken(t *testing.T) {
-	for _, tt := range []struct{ name, token, want string }{
-		{"no token", "", "want a JSON web token"},
-		{"not base64", "a.!.c", "illegal base64"},
-		{"not JSON", "a.eA.c", "invalid character"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if _, err := ParseToken(tt.token); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("ParseToken(%q): %v, want %s", tt.token, err, tt.want)
-			}
-		})
-	}
-}

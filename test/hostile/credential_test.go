@@ -26,6 +26,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/controller/membership"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 	"github.com/clusterset-dns/clusterset/test/fleet"
@@ -72,7 +73,7 @@ func TestRenewal(t *testing.T) {
 	mark(t, e, w, 5)
 	stop()
 
-	renewed, err := membership.ParseToken(brokerToken(t, w))
+	renewed, err := kube.ParseToken(brokerToken(t, w))
 	if err != nil || renewed.Expires.Before(time.Now().Add(5*time.Minute)) {
 		t.Errorf("the token in the Secret expires at %s (%v), want one that is renewed", renewed.Expires, err)
 	}
