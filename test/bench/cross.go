@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,8 +73,11 @@ type cross struct {
 	delays map[string][]time.Duration
 }
 
+// crossPart has a result for each kind of change.
+type crossPart []crossResult
+
 // crossSection measures what a user waits for: an export, and an endpoint that moved.
-func (b *bench) crossSection(ctx context.Context) (_ []crossResult, err error) {
+func (b *bench) crossSection(ctx context.Context) (_ part, err error) {
 	c, err := b.startCross(ctx, "cross", "east", "west")
 	if err != nil {
 		return nil, err
@@ -110,7 +114,7 @@ func (b *bench) crossSection(ctx context.Context) (_ []crossResult, err error) {
 	if err := c.move(ctx); err != nil {
 		return nil, err
 	}
-	return []crossResult{exports, c.result(rowEndpoint, time.Since(began))}, nil
+	return crossPart{exports, c.result(rowEndpoint, time.Since(began))}, nil
 }
 
 // An importResult is how long a new member takes to import everything.
@@ -121,7 +125,7 @@ type importResult struct {
 }
 
 // importSection starts the controller of a member that has nothing yet.
-func (b *bench) importSection(ctx context.Context) (_ *importResult, err error) {
+func (b *bench) importSection(ctx context.Context) (_ part, err error) {
 	c, err := b.startCross(ctx, "import", "east", "west")
 	if err != nil {
 		return nil, err
@@ -380,4 +384,52 @@ func (c *cross) result(row string, took time.Duration) crossResult {
 		What: row, Changes: len(delays), Rate: float64(len(delays)) / took.Seconds(),
 		P50: millis(50), P90: millis(90), P99: millis(99), Max: millis(100),
 	}
+}
+
+func (all crossPart) markdown() string {
+	return heading("From a change in one cluster to its answer in another", crossTable(all))
+}
+
+func (all crossPart) goals() []goal {
+	var goals []goal
+	for _, c := range all {
+		goals = append(goals, c.goals()...)
+	}
+	return goals
+}
+
+func (c crossResult) goals() []goal {
+	if c.What == rowExport {
+		return []goal{
+			newGoal("p50 from export to answer in another cluster, ms", c.P50, targetExportP50),
+			newGoal("p99 from export to answer in another cluster, ms", c.P99, targetExportP99),
+		}
+	}
+	return []goal{newGoal("p99 from endpoint to answer in another cluster, ms", c.P99, targetEndpointP99)}
+}
+
+func crossTable(all []crossResult) string {
+	lines := [][]string{{"change", "changes", "changes/s", "p50, ms", "p90, ms", "p99, ms", "max, ms", "targets"}}
+	for _, c := range all {
+		var targets []string
+		for _, g := range c.goals() {
+			targets = append(targets, g.cell("%.0f"))
+		}
+		lines = append(lines, []string{
+			c.What, fmt.Sprint(c.Changes), fmt.Sprintf("%.0f", c.Rate), fmt.Sprintf("%.0f", c.P50), fmt.Sprintf("%.0f", c.P90),
+			fmt.Sprintf("%.0f", c.P99), fmt.Sprintf("%.0f", c.Max), strings.Join(targets, ", "),
+		})
+	}
+	return table(lines)
+}
+
+func (r *importResult) markdown() string {
+	return heading("First import", fmt.Sprintf("%d services with %d slices: %.1f s, target %s\n", r.Services, r.Slices, r.Seconds,
+		r.goal().cell("%.0f")))
+}
+
+func (r *importResult) goals() []goal { return []goal{r.goal()} }
+
+func (r *importResult) goal() goal {
+	return newGoal("first import, s", r.Seconds, targetImport)
 }

@@ -43,8 +43,11 @@ type freshResult struct {
 	Max     float64 `json:"maxMilliseconds"`
 }
 
+// freshPart has a result for each peer.
+type freshPart []freshResult
+
 // freshSection changes endpoints and waits for all servers at once to show it.
-func (b *bench) freshSection(ctx context.Context) (_ []freshResult, err error) {
+func (b *bench) freshSection(ctx context.Context) (_ part, err error) {
 	services := headless("fresh", freshServices, freshEndpoints, 0)
 	c, err := b.startCluster(ctx, "fresh", services)
 	if err != nil {
@@ -150,8 +153,8 @@ func awaitAddr(ctx context.Context, server, host string, want netip.Addr, every 
 	}
 }
 
-func (f *flips) results(took time.Duration) []freshResult {
-	var results []freshResult
+func (f *flips) results(took time.Duration) freshPart {
+	var results freshPart
 	for i, s := range f.servers {
 		delays := f.delays[i]
 		millis := func(percent float64) float64 { return micros(percentile(delays, percent)) / 1000 }
@@ -161,4 +164,47 @@ func (f *flips) results(took time.Duration) []freshResult {
 		})
 	}
 	return results
+}
+
+func (all freshPart) markdown() string {
+	return heading("From a change to its answer", freshTable(all))
+}
+
+func (all freshPart) goals() []goal {
+	p50, p99 := freshGoals(all)
+	return []goal{p50, p99}
+}
+
+func freshGoals(all []freshResult) (p50, p99 goal) {
+	their, our := freshOf(all, inTreePeer), freshOf(all, ourPeer)
+	return newGoal("p50 from change to answer over in-tree", our.P50/their.P50, targetFresh),
+		newGoal("p99 from change to answer over in-tree", our.P99/their.P99, targetFresh)
+}
+
+func freshOf(all []freshResult, p peer) freshResult {
+	for _, f := range all {
+		if f.Peer == p.name {
+			return f
+		}
+	}
+	panic("bench: freshness of " + p.name + " was not measured")
+}
+
+func freshTable(all []freshResult) string {
+	lines := [][]string{{"peer", "changes", "changes/s", "p50, ms", "p99, ms", "max, ms"}}
+	for _, f := range all {
+		lines = append(lines, []string{
+			f.Peer, fmt.Sprint(f.Changes), fmt.Sprintf("%.0f", f.Rate),
+			fmt.Sprintf("%.2f", f.P50), fmt.Sprintf("%.2f", f.P99), fmt.Sprintf("%.2f", f.Max),
+		})
+	}
+	p50, p99 := freshGoals(all)
+	ratio := freshOf(all, ourPeer).Max / freshOf(all, inTreePeer).Max
+	return table(append(lines,
+		[]string{
+			ourPeer.name + " / " + inTreePeer.name, "", "",
+			fmt.Sprintf("%.2f", p50.Got), fmt.Sprintf("%.2f", p99.Got), fmt.Sprintf("%.2f", ratio),
+		},
+		[]string{"target", "", "", p50.cell("%.2f"), p99.cell("%.2f"), ""},
+	))
 }

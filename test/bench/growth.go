@@ -28,8 +28,11 @@ type growthResult struct {
 	Growth   summary `json:"largeOverSmall"`
 }
 
+// growthPart has a result for each question and peer.
+type growthPart []growthResult
+
 // growthSection asks zones of 1,000 and of 1,000,000 endpoints in turn.
-func (b *bench) growthSection(ctx context.Context) (_ []growthResult, err error) {
+func (b *bench) growthSection(ctx context.Context) (_ part, err error) {
 	sizes := []int{growthSmall, growthLarge}
 	rows := make([][]row, len(sizes))
 	servers := make([][]*server, len(sizes))
@@ -55,9 +58,9 @@ func (b *bench) growthSection(ctx context.Context) (_ []growthResult, err error)
 }
 
 // compareGrowth takes the rows and the servers of the small and of the large zone.
-func (b *bench) compareGrowth(ctx context.Context, rows [][]row, servers [][]*server) ([]growthResult, error) {
+func (b *bench) compareGrowth(ctx context.Context, rows [][]row, servers [][]*server) (growthPart, error) {
 	var heats []heat
-	var results []growthResult
+	var results growthPart
 	for r := range rows[0] {
 		for p, peer := range growthPeers {
 			var pair heat
@@ -82,4 +85,36 @@ func (b *bench) compareGrowth(ctx context.Context, rows [][]row, servers [][]*se
 		results[i].Growth = summarize(ratios(large, small))
 	}
 	return results, nil
+}
+
+func (all growthPart) markdown() string {
+	return heading("CPU time per query as the zone grows", growthTable(all))
+}
+
+func (all growthPart) goals() []goal {
+	var goals []goal
+	for _, g := range all {
+		if g.Peer == ourPeer.name {
+			goals = append(goals, g.goal())
+		}
+	}
+	return goals
+}
+
+func (g growthResult) goal() goal {
+	return newGoal(g.Question+": CPU with 1,000,000 endpoints over 1,000", g.Growth.Median, targetGrowth)
+}
+
+func growthTable(all []growthResult) string {
+	lines := [][]string{{"question", "peer", "1,000 endpoints, µs", "1,000,000 endpoints, µs", "growth", "target"}}
+	for _, g := range all {
+		cell := ""
+		if g.Peer == ourPeer.name {
+			cell = g.goal().cell("%.2f")
+		}
+		lines = append(lines, []string{
+			g.Question, g.Peer, figure("%.1f", g.Small), figure("%.1f", g.Large), figure("%.2f", g.Growth), cell,
+		})
+	}
+	return table(lines)
 }

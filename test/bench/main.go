@@ -2,14 +2,8 @@
 // (package test/floor), over real API servers, on Linux. It writes one report, as Markdown to the standard output and as
 // Markdown and JSON to a folder; progress goes to the standard error.
 //
-// Without a section it runs rows, memory, fresh and cross, which takes some minutes:
-//
-//	-rows    CPU time of the server per query, by kind of question, under dnsperf
-//	-memory  live heap and resident memory with 280,000 endpoints
-//	-fresh   time from a change to the first answer that shows it
-//	-cross   time from a change in one cluster to the first answer in another, through controllers and a broker
-//	-growth  CPU time per query with 1,000 and with 1,000,000 endpoints
-//	-import  time in which a new member imports 5,000 services with 20,000 slices
+// Without a section it runs those that take a few minutes together; with -full all of them, and more of each. -help lists
+// them.
 //
 // The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the
 // report and leaves the exit status 0: on a busy machine figures are rough.
@@ -36,9 +30,26 @@ import (
 // coreDNS is the package of the server that is measured.
 const coreDNS = "github.com/clusterset-dns/clusterset/test/bench/coredns"
 
+// A section is one thing to measure.
+type section struct {
+	name, usage string
+	quick       bool // runs without being asked for
+	run         func(*bench, context.Context) (part, error)
+}
+
+var sections = []section{
+	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, (*bench).rowsSection},
+	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, (*bench).memorySection},
+	{"fresh", "compare the time from a change to its answer", true, (*bench).freshSection},
+	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, (*bench).crossSection},
+	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, (*bench).importSection},
+	{"growth", "compare CPU time per query with 1,000 and with 1,000,000 endpoints", false, (*bench).growthSection},
+}
+
 // A bench is one run.
 type bench struct {
 	sections map[string]*bool
+	full     bool
 	rounds   int
 	duration time.Duration // of one measurement
 	rate     int           // see [load]
@@ -67,14 +78,11 @@ func main() {
 }
 
 func (b *bench) flags(f *flag.FlagSet) {
-	b.sections = map[string]*bool{
-		"rows":   f.Bool("rows", false, "compare CPU time per query"),
-		"memory": f.Bool("memory", false, "compare memory"),
-		"fresh":  f.Bool("fresh", false, "compare the time from a change to its answer"),
-		"cross":  f.Bool("cross", false, "measure the time from a change in one cluster to its answer in another"),
-		"import": f.Bool("import", false, "measure the first import of a new member; takes some minutes"),
-		"growth": f.Bool("growth", false, "compare a small with a large zone; takes long and some gigabytes"),
+	b.sections = map[string]*bool{}
+	for _, section := range sections {
+		b.sections[section.name] = f.Bool(section.name, false, section.usage)
 	}
+	f.BoolVar(&b.full, "full", false, "all sections, and more of each; takes long and some gigabytes")
 	f.IntVar(&b.rounds, "rounds", 7, "`times` that each kind of question is measured")
 	f.DurationVar(&b.duration, "duration", time.Second, "`time` of one measurement")
 	f.IntVar(&b.rate, "rate", 0, "queries a `second` at most; 0 means as many as the server answers")
@@ -92,11 +100,7 @@ func (b *bench) main(ctx context.Context) (err error) {
 	if b.rate < 0 {
 		return fmt.Errorf("rate %d: want at least 0", b.rate)
 	}
-	if !b.anySection() {
-		for _, name := range []string{"rows", "memory", "fresh", "cross"} {
-			*b.sections[name] = true
-		}
-	}
+	b.choose()
 	if b.dnsperf, err = findDnsperf(); err != nil {
 		return err
 	}
@@ -116,7 +120,7 @@ func (b *bench) main(ctx context.Context) (err error) {
 	}
 	r := b.newReport()
 	err = b.measureAll(ctx, r)
-	if !r.empty() {
+	if len(r.Sections) > 0 {
 		// What was measured before a failure has cost minutes.
 		err = errors.Join(err, r.write(os.Stdout, b.out))
 	}
@@ -138,13 +142,16 @@ func startProfile(name string) (stop func() error, err error) {
 	}, nil
 }
 
-func (b *bench) anySection() bool {
+// choose switches sections on, if none is.
+func (b *bench) choose() {
 	for _, on := range b.sections {
 		if *on {
-			return true
+			return
 		}
 	}
-	return false
+	for _, s := range sections {
+		*b.sections[s.name] = s.quick || b.full
+	}
 }
 
 func (b *bench) build(ctx context.Context) error {
@@ -158,23 +165,15 @@ func (b *bench) build(ctx context.Context) error {
 }
 
 func (b *bench) measureAll(ctx context.Context, r *report) error {
-	for _, section := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"rows", func(ctx context.Context) (err error) { r.Rows, err = b.rowsSection(ctx); return err }},
-		{"memory", func(ctx context.Context) (err error) { r.Memory, err = b.memorySection(ctx); return err }},
-		{"fresh", func(ctx context.Context) (err error) { r.Fresh, err = b.freshSection(ctx); return err }},
-		{"cross", func(ctx context.Context) (err error) { r.Cross, err = b.crossSection(ctx); return err }},
-		{"import", func(ctx context.Context) (err error) { r.Import, err = b.importSection(ctx); return err }},
-		{"growth", func(ctx context.Context) (err error) { r.Growth, err = b.growthSection(ctx); return err }},
-	} {
-		if !*b.sections[section.name] {
+	for _, s := range sections {
+		if !*b.sections[s.name] {
 			continue
 		}
-		if err := section.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", section.name, err)
+		found, err := s.run(b, ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
+		r.add(s.name, found)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -34,8 +35,11 @@ type memoryResult struct {
 	Ready    summary `json:"secondsToReady"`
 }
 
+// memoryPart has a result for each peer.
+type memoryPart []memoryResult
+
 // memorySection measures what each peer takes with a large zone.
-func (b *bench) memorySection(ctx context.Context) (_ []memoryResult, err error) {
+func (b *bench) memorySection(ctx context.Context) (_ part, err error) {
 	virtual := vips(memoryVIPs)
 	small := headless("headless", memoryHeadless, memoryThirties, 0)
 	large := headless("large", 1, memoryLarge, memoryHeadless*memoryThirties)
@@ -54,7 +58,7 @@ func (b *bench) memorySection(ctx context.Context) (_ []memoryResult, err error)
 			}
 		}
 	}
-	results := make([]memoryResult, len(memoryPeers))
+	results := make(memoryPart, len(memoryPeers))
 	for i, p := range memoryPeers {
 		results[i] = taken[i].result(p)
 	}
@@ -97,4 +101,55 @@ func (f footprints) result(p peer) memoryResult {
 		Peer: p.name, Heap: summarize(f.heap), Resident: summarize(f.resident),
 		Peak: summarize(f.peak), Ready: summarize(f.ready),
 	}
+}
+
+func (all memoryPart) markdown() string {
+	return heading("Memory with 50,000 VIPs and 280,000 endpoints", memoryTable(all))
+}
+
+func (all memoryPart) goals() []goal {
+	heap, resident, peak := memoryGoals(all)
+	return []goal{heap, resident, peak}
+}
+
+func memoryGoals(all []memoryResult) (heap, resident, peak goal) {
+	base, our := memoryOf(all, emptyPeer), memoryOf(all, ourPeer)
+	return newGoal("live heap over empty, octets", our.Heap.Median-base.Heap.Median, targetHeap),
+		newGoal("resident over empty, octets", our.Resident.Median-base.Resident.Median, targetResident),
+		newGoal("peak resident over empty, octets", our.Peak.Median-base.Peak.Median, targetPeak)
+}
+
+func memoryOf(all []memoryResult, p peer) memoryResult {
+	for _, m := range all {
+		if m.Peer == p.name {
+			return m
+		}
+	}
+	panic("bench: memory of " + p.name + " was not measured")
+}
+
+func memoryTable(all []memoryResult) string {
+	lines := [][]string{{"peer", "live heap, MB", "resident, MB", "peak resident, MB", "ready after, s"}}
+	for _, m := range all {
+		lines = append(lines, []string{
+			m.Peer, figure("%.1f", m.Heap.scale(1e-6)), figure("%.1f", m.Resident.scale(1e-6)),
+			figure("%.1f", m.Peak.scale(1e-6)), figure("%.1f", m.Ready),
+		})
+	}
+	base := memoryOf(all, emptyPeer)
+	over := func(a, b summary) string { return fmt.Sprintf("%.1f", (a.Median-b.Median)/1e6) }
+	for _, p := range []peer{inTreePeer, ourPeer} {
+		m := memoryOf(all, p)
+		lines = append(lines, []string{
+			p.name + " over " + base.Peer,
+			over(m.Heap, base.Heap), over(m.Resident, base.Resident), over(m.Peak, base.Peak), "",
+		})
+	}
+	heap, resident, peak := memoryGoals(all)
+	line := []string{"target"}
+	for _, g := range []goal{heap, resident, peak} {
+		g.Most /= 1e6
+		line = append(line, g.cell("%.0f"))
+	}
+	return table(append(lines, append(line, "")))
 }

@@ -22,13 +22,10 @@ type report struct {
 	Seconds   float64   `json:"secondsPerMeasurement"`
 	Rate      int       `json:"queriesPerSecondAtMost"`
 
-	Rows   []rowResult    `json:"rows,omitempty"`
-	Memory []memoryResult `json:"memory,omitempty"`
-	Fresh  []freshResult  `json:"fresh,omitempty"`
-	Growth []growthResult `json:"growth,omitempty"`
-	Cross  []crossResult  `json:"cross,omitempty"`
-	Import *importResult  `json:"import,omitempty"`
-	Goals  []goal         `json:"goals"`
+	Sections map[string]part `json:"sections"`
+	Goals    []goal          `json:"goals"`
+
+	order []string // of the sections
 }
 
 func (b *bench) newReport() *report {
@@ -38,8 +35,18 @@ func (b *bench) newReport() *report {
 	}
 }
 
-func (r *report) empty() bool {
-	return r.Rows == nil && r.Memory == nil && r.Fresh == nil && r.Growth == nil && r.Cross == nil && r.Import == nil
+// A part is what a section has found out. Marshalled it is what the JSON report has of it.
+type part interface {
+	markdown() string // has headings of the second level
+	goals() []goal    // may be none
+}
+
+func (r *report) add(name string, p part) {
+	if r.Sections == nil {
+		r.Sections = make(map[string]part)
+	}
+	r.Sections[name] = p
+	r.order = append(r.order, name)
 }
 
 // write puts the report on w and into the folder.
@@ -87,82 +94,10 @@ func (g goal) cell(format string) string {
 
 func (r *report) goals() []goal {
 	var all []goal
-	for _, row := range r.Rows {
-		all = append(all, row.goal())
-	}
-	if r.Memory != nil {
-		heap, resident, peak := memoryGoals(r.Memory)
-		all = append(all, heap, resident, peak)
-	}
-	if r.Fresh != nil {
-		p50, p99 := freshGoals(r.Fresh)
-		all = append(all, p50, p99)
-	}
-	for _, c := range r.Cross {
-		all = append(all, c.goals()...)
-	}
-	if r.Import != nil {
-		all = append(all, r.Import.goal())
-	}
-	for _, g := range r.Growth {
-		if g.Peer == ourPeer.name {
-			all = append(all, g.goal())
-		}
+	for _, name := range r.order {
+		all = append(all, r.Sections[name].goals()...)
 	}
 	return all
-}
-
-func (r rowResult) goal() goal {
-	return newGoal(r.Question+": CPU over floor", r.Peers[ourPeer.name].OverFloor.Median, r.Target)
-}
-
-func memoryGoals(all []memoryResult) (heap, resident, peak goal) {
-	base, our := memoryOf(all, emptyPeer), memoryOf(all, ourPeer)
-	return newGoal("live heap over empty, octets", our.Heap.Median-base.Heap.Median, targetHeap),
-		newGoal("resident over empty, octets", our.Resident.Median-base.Resident.Median, targetResident),
-		newGoal("peak resident over empty, octets", our.Peak.Median-base.Peak.Median, targetPeak)
-}
-
-func memoryOf(all []memoryResult, p peer) memoryResult {
-	for _, m := range all {
-		if m.Peer == p.name {
-			return m
-		}
-	}
-	panic("bench: memory of " + p.name + " was not measured")
-}
-
-func freshGoals(all []freshResult) (p50, p99 goal) {
-	their, our := freshOf(all, inTreePeer), freshOf(all, ourPeer)
-	return newGoal("p50 from change to answer over in-tree", our.P50/their.P50, targetFresh),
-		newGoal("p99 from change to answer over in-tree", our.P99/their.P99, targetFresh)
-}
-
-func freshOf(all []freshResult, p peer) freshResult {
-	for _, f := range all {
-		if f.Peer == p.name {
-			return f
-		}
-	}
-	panic("bench: freshness of " + p.name + " was not measured")
-}
-
-func (g growthResult) goal() goal {
-	return newGoal(g.Question+": CPU with 1,000,000 endpoints over 1,000", g.Growth.Median, targetGrowth)
-}
-
-func (c crossResult) goals() []goal {
-	if c.What == rowExport {
-		return []goal{
-			newGoal("p50 from export to answer in another cluster, ms", c.P50, targetExportP50),
-			newGoal("p99 from export to answer in another cluster, ms", c.P99, targetExportP99),
-		}
-	}
-	return []goal{newGoal("p99 from endpoint to answer in another cluster, ms", c.P99, targetEndpointP99)}
-}
-
-func (r *importResult) goal() goal {
-	return newGoal("first import, s", r.Seconds, targetImport)
 }
 
 func (r *report) markdown() string {
@@ -175,30 +110,15 @@ func (r *report) markdown() string {
 		"%d rounds of %g s for each kind of question, %s.\n"+
 		"Medians; in parentheses the range over the rounds in proportion to the median.\n",
 		r.Time.Format(time.RFC3339), r.Go, r.CPUs, r.LoadStart, r.LoadEnd, r.Rounds, r.Seconds, rate)
-	section := func(title, text string) { b.WriteString("\n## " + title + "\n\n" + text) }
-	if r.Rows != nil {
-		section("CPU time of the server per query", rowsTable(r.Rows))
-		section("Throughput, mean latency, answer size", throughputTable(r.Rows))
+	for _, name := range r.order {
+		b.WriteString("\n" + r.Sections[name].markdown())
 	}
-	if r.Memory != nil {
-		section("Memory with 50,000 VIPs and 280,000 endpoints", memoryTable(r.Memory))
-	}
-	if r.Fresh != nil {
-		section("From a change to its answer", freshTable(r.Fresh))
-	}
-	if r.Cross != nil {
-		section("From a change in one cluster to its answer in another", crossTable(r.Cross))
-	}
-	if r.Import != nil {
-		section("First import", fmt.Sprintf("%d services with %d slices: %.1f s, target %s\n", r.Import.Services, r.Import.Slices,
-			r.Import.Seconds, r.Import.goal().cell("%.0f")))
-	}
-	if r.Growth != nil {
-		section("CPU time per query as the zone grows", growthTable(r.Growth))
-	}
-	section("Targets", goalsText(r.Goals))
+	b.WriteString("\n" + heading("Targets", goalsText(r.Goals)))
 	return b.String()
 }
+
+// heading puts a title before a text.
+func heading(title, text string) string { return "## " + title + "\n\n" + text }
 
 func goalsText(all []goal) string {
 	var b strings.Builder

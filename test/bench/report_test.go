@@ -29,24 +29,24 @@ func testReport() *report {
 			"ours": {CPU: flat(10 * over), OverFloor: flat(over)},
 		}
 	}
-	return &report{
-		Rows: []rowResult{
-			{Question: "met", Target: 1.1, Peers: peers(1.1)},
-			{Question: "over it", Target: 1.1, Peers: peers(1.2)},
-		},
-		Memory: []memoryResult{
-			{Peer: "empty", Heap: flat(2e6), Resident: flat(30e6), Peak: flat(30e6)},
-			{Peer: "in-tree", Heap: flat(202e6), Resident: flat(430e6), Peak: flat(430e6)},
-			{Peer: "ours", Heap: flat(52e6), Resident: flat(141e6), Peak: flat(250e6)},
-		},
-		Fresh: []freshResult{
-			{Peer: "in-tree", P50: 0.4, P99: 4, Max: 10}, {Peer: "ours", P50: 0.2, P99: 8, Max: 10},
-		},
-		Growth: []growthResult{
-			{Question: "VIP A", Peer: "in-tree", Growth: flat(3)},
-			{Question: "VIP A", Peer: "ours", Growth: flat(1.05)},
-		},
-	}
+	r := &report{}
+	r.add("rows", rowsPart{
+		{Question: "met", Target: 1.1, Peers: peers(1.1)},
+		{Question: "over it", Target: 1.1, Peers: peers(1.2)},
+	})
+	r.add("memory", memoryPart{
+		{Peer: "empty", Heap: flat(2e6), Resident: flat(30e6), Peak: flat(30e6)},
+		{Peer: "in-tree", Heap: flat(202e6), Resident: flat(430e6), Peak: flat(430e6)},
+		{Peer: "ours", Heap: flat(52e6), Resident: flat(141e6), Peak: flat(250e6)},
+	})
+	r.add("fresh", freshPart{
+		{Peer: "in-tree", P50: 0.4, P99: 4, Max: 10}, {Peer: "ours", P50: 0.2, P99: 8, Max: 10},
+	})
+	r.add("growth", growthPart{
+		{Question: "VIP A", Peer: "in-tree", Growth: flat(3)},
+		{Question: "VIP A", Peer: "ours", Growth: flat(1.05)},
+	})
+	return r
 }
 
 func TestGoals(t *testing.T) {
@@ -84,8 +84,11 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "bench.json"))
-	var back report
-	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Goals) != 8 || len(back.Rows) != 2 {
+	var back struct {
+		Goals    []goal
+		Sections struct{ Rows rowsPart }
+	}
+	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Goals) != 8 || len(back.Sections.Rows) != 2 {
 		t.Errorf("bench.json is not the report: %v\n%s", err, data)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -22,6 +23,9 @@ type rowResult struct {
 	Target   float64               `json:"target"`
 	Peers    map[string]peerResult `json:"peers"`
 }
+
+// rowsPart has a result for each row.
+type rowsPart []rowResult
 
 type peerResult struct {
 	CPU       summary `json:"cpuMicrosecondsPerQuery"`
@@ -59,7 +63,7 @@ func newRows(virtual, small []service, large service) []row {
 }
 
 // rowsSection measures each kind of question at each peer.
-func (b *bench) rowsSection(ctx context.Context) (_ []rowResult, err error) {
+func (b *bench) rowsSection(ctx context.Context) (_ part, err error) {
 	virtual, small, large := rowServices()
 	all := slices.Concat(virtual, small, []service{large})
 	c, err := b.startCluster(ctx, "rows", all)
@@ -85,7 +89,7 @@ func (b *bench) rowsSection(ctx context.Context) (_ []rowResult, err error) {
 	if err := b.run(ctx, "rows", heats); err != nil {
 		return nil, err
 	}
-	results := make([]rowResult, len(rows))
+	results := make(rowsPart, len(rows))
 	for i, r := range rows {
 		results[i] = r.result(heats[i])
 	}
@@ -110,4 +114,56 @@ func (r row) result(h heat) rowResult {
 		}
 	}
 	return result
+}
+
+func (rows rowsPart) markdown() string {
+	return heading("CPU time of the server per query", rowsTable(rows)) + "\n" +
+		heading("Throughput, mean latency, answer size", throughputTable(rows))
+}
+
+func (rows rowsPart) goals() []goal {
+	var all []goal
+	for _, r := range rows {
+		all = append(all, r.goal())
+	}
+	return all
+}
+
+func (r rowResult) goal() goal {
+	return newGoal(r.Question+": CPU over floor", r.Peers[ourPeer.name].OverFloor.Median, r.Target)
+}
+
+func rowsTable(rows []rowResult) string {
+	head := []string{"question"}
+	for _, p := range rowPeers {
+		head = append(head, p.name+", µs")
+	}
+	for _, p := range rowPeers[1:] {
+		head = append(head, p.name+" / floor")
+	}
+	lines := [][]string{append(head, "target")}
+	for _, r := range rows {
+		line := []string{r.Question}
+		for _, p := range rowPeers {
+			line = append(line, figure("%.1f", r.Peers[p.name].CPU))
+		}
+		for _, p := range rowPeers[1:] {
+			line = append(line, figure("%.2f", r.Peers[p.name].OverFloor))
+		}
+		lines = append(lines, append(line, r.goal().cell("%.2f")))
+	}
+	return table(lines)
+}
+
+func throughputTable(rows []rowResult) string {
+	lines := [][]string{{"question", "peer", "queries/s", "latency, µs", "octets"}}
+	for _, r := range rows {
+		for _, p := range rowPeers {
+			got := r.Peers[p.name]
+			lines = append(lines, []string{
+				r.Question, p.name, figure("%.0f", got.QPS), figure("%.0f", got.Latency), fmt.Sprintf("%.0f", got.Octets),
+			})
+		}
+	}
+	return table(lines)
 }
