@@ -57,48 +57,61 @@ func heap() int64 {
 // load brings in 50,000 imports with an address, 3,000 headless ones with 30 endpoints in each of three clusters, and one
 // with 10,000 endpoints.
 func load(s *Store) {
-	imports, slices := s.feeds[0], s.feeds[1]
-	put := func(f *feed, obj any) {
-		if err := f.Add(obj); err != nil {
-			panic(err)
-		}
-	}
-	object := func(name, spec string) {
-		obj := &customObject{Spec: json.RawMessage(spec)}
-		obj.Namespace, obj.Name = fmt.Sprintf("ns-%d", len(name)), name
-		put(imports, obj)
-	}
 	for i := range 50_000 {
-		object(fmt.Sprintf("vip-%d", i), fmt.Sprintf(
-			`{"type":"ClusterSetIP","ips":["10.%d.%d.%d"],"ports":[{"name":"http","protocol":"TCP","port":80}]}`, i>>16, i>>8&255, i&255))
-	}
-	slice := func(name string, cluster, part, n int) {
-		obj := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: fmt.Sprintf("ns-%d", len(name)), Name: fmt.Sprintf("imported-%s-%d-%d", name, cluster, part),
-				Labels: map[string]string{labelService: name, labelCluster: fmt.Sprintf("cluster-%d", cluster)},
-			},
-			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr[int32](80)}},
-		}
-		for e := range n {
-			obj.Endpoints = append(obj.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+cluster, part, e)}, Hostname: ptr(fmt.Sprintf("pod-%d", part*100+e)),
-			})
-		}
-		put(slices, obj)
+		loadVIP(s, i)
 	}
 	for i := range 3_000 {
-		name := fmt.Sprintf("headless-%d", i)
-		object(name, `{"type":"Headless","ports":[{"name":"http","port":80}]}`)
-		for cluster := range 3 {
-			slice(name, cluster, 0, 30)
-		}
+		loadHeadless(s, fmt.Sprintf("headless-%d", i), 3, 30)
 	}
-	object("large", `{"type":"Headless","ports":[{"name":"http","port":80}]}`)
+	loadImport(s, "large", headlessSpec)
 	for part := range 100 {
-		slice("large", 0, part, 100)
+		add(s.feeds[1], headlessSlice("large", 0, part, 100))
 	}
+}
+
+func add(f *feed, obj any) {
+	if err := f.Add(obj); err != nil {
+		panic(err)
+	}
+}
+
+func loadImport(s *Store, name, spec string) {
+	obj := &customObject{Spec: json.RawMessage(spec)}
+	obj.Namespace, obj.Name = fmt.Sprintf("ns-%d", len(name)), name
+	add(s.feeds[0], obj)
+}
+
+// loadVIP brings in the i-th import with an address.
+func loadVIP(s *Store, i int) {
+	loadImport(s, fmt.Sprintf("vip-%d", i), fmt.Sprintf(
+		`{"type":"ClusterSetIP","ips":["10.%d.%d.%d"],"ports":[{"name":"http","protocol":"TCP","port":80}]}`, i>>16, i>>8&255, i&255))
+}
+
+const headlessSpec = `{"type":"Headless","ports":[{"name":"http","port":80}]}`
+
+// loadHeadless brings in a headless import with a slice of n endpoints in each cluster.
+func loadHeadless(s *Store, name string, clusters, n int) {
+	loadImport(s, name, headlessSpec)
+	for cluster := range clusters {
+		add(s.feeds[1], headlessSlice(name, cluster, 0, n))
+	}
+}
+
+func headlessSlice(name string, cluster, part, n int) *discoveryv1.EndpointSlice {
+	obj := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: fmt.Sprintf("ns-%d", len(name)), Name: fmt.Sprintf("imported-%s-%d-%d", name, cluster, part),
+			Labels: map[string]string{labelService: name, labelCluster: fmt.Sprintf("cluster-%d", cluster)},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr[int32](80)}},
+	}
+	for e := range n {
+		obj.Endpoints = append(obj.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+cluster, part, e)}, Hostname: ptr(fmt.Sprintf("pod-%d", part*100+e)),
+		})
+	}
+	return obj
 }
 
 // BenchmarkPublish is one changed slice of 30 endpoints among the 53,001 services.

@@ -212,6 +212,7 @@ func TestImportLife(t *testing.T) {
 	b.checkNew(first)
 	i.expect("again", i.do("", always))
 
+	i.writes.withReads()
 	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano)}
 	slice.Endpoints[0].Addresses[0] = "10.2.0.2"
 	b.update(slice)

@@ -24,7 +24,31 @@ func (s *sink) WriteMsg(m *dns.Msg) error {
 	return nil
 }
 
-func TestAllocations(t *testing.T) {
+// costs are questions and how many allocations an answer may take, each of which is told.
+var costs = []struct {
+	name    string
+	qname   string
+	qtype   uint16
+	records int
+	most    float64
+}{
+	// The message with its question and the one-record section, and the record with its address.
+	{name: "VIP A", qname: "web.shop", qtype: dns.TypeA, records: 1, most: 2},
+	{name: "host A", qname: "h5.c1.db.shop", qtype: dns.TypeA, records: 1, most: 2},
+	// The message, the section, and all records with their addresses in one piece.
+	{name: "headless A of 30", qname: "db.shop", qtype: dns.TypeA, records: 30, most: 3},
+	// The message; the list of the resolver; the records; where their targets stand in the message; the text of the target;
+	// the section of the glue, and the record in it.
+	{name: "SRV of a VIP", qname: "_http._tcp.web.shop", qtype: dns.TypeSRV, records: 1, most: 7},
+	// The message, the SOA record, and the two names in it.
+	{name: "NXDOMAIN", qname: "x.shop", qtype: dns.TypeA, most: 4},
+	{name: "NODATA", qname: "web.shop", qtype: dns.TypeMX, most: 4},
+	// The name in lower case comes to the two of any A.
+	{name: "mixed case", qname: "WEB.Shop", qtype: dns.TypeA, records: 1, most: 3},
+}
+
+// costObjects hold a service with a VIP, and one of three clusters with ten hosts each.
+func costObjects() []string {
 	objects := []string{
 		"ServiceImport  shop/web  ClusterSetIP  ips: 10.96.0.10  ports: http/TCP/80",
 		"ServiceImport  shop/db  Headless  ports: pg/TCP/5432",
@@ -36,28 +60,12 @@ func TestAllocations(t *testing.T) {
 		}
 		objects = append(objects, line)
 	}
-	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: objects})
-	for _, tt := range []struct {
-		name    string
-		qname   string
-		qtype   uint16
-		records int
-		most    float64 // allocations, each of which is told
-	}{
-		// The message with its question and the one-record section, and the record with its address.
-		{name: "VIP A", qname: "web.shop", qtype: dns.TypeA, records: 1, most: 2},
-		{name: "host A", qname: "h5.c1.db.shop", qtype: dns.TypeA, records: 1, most: 2},
-		// The message, the section, and all records with their addresses in one piece.
-		{name: "headless A of 30", qname: "db.shop", qtype: dns.TypeA, records: 30, most: 3},
-		// The message; the list of the resolver; the records; where their targets stand in the message; the text of the target;
-		// the section of the glue, and the record in it.
-		{name: "SRV of a VIP", qname: "_http._tcp.web.shop", qtype: dns.TypeSRV, records: 1, most: 7},
-		// The message, the SOA record, and the two names in it.
-		{name: "NXDOMAIN", qname: "x.shop", qtype: dns.TypeA, most: 4},
-		{name: "NODATA", qname: "web.shop", qtype: dns.TypeMX, most: 4},
-		// The name in lower case comes to the two of any A.
-		{name: "mixed case", qname: "WEB.Shop", qtype: dns.TypeA, records: 1, most: 3},
-	} {
+	return objects
+}
+
+func TestAllocations(t *testing.T) {
+	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: costObjects()})
+	for _, tt := range costs {
 		t.Run(tt.name, func(t *testing.T) {
 			r := ask(tt.qname+".svc.clusterset.local.", tt.qtype, 4096)
 			w := &sink{remote: &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}}
@@ -71,6 +79,26 @@ func TestAllocations(t *testing.T) {
 			}
 			if got > tt.most {
 				t.Errorf("%v allocations, want at most %v", got, tt.most)
+			}
+		})
+	}
+}
+
+// BenchmarkServeDNS answers each of the questions, but for what the server does with the message.
+func BenchmarkServeDNS(b *testing.B) {
+	s := serve(b, setup{zones: []string{"clusterset.local"}, objects: costObjects()})
+	for _, c := range costs {
+		b.Run(c.name, func(b *testing.B) {
+			r := ask(c.qname+".svc.clusterset.local.", c.qtype, 4096)
+			w := &sink{remote: &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.handler.ServeDNS(b.Context(), w, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if w.n != c.records {
+				b.Fatalf("%d records, want %d", w.n, c.records)
 			}
 		})
 	}

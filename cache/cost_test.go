@@ -1,0 +1,56 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// A change costs what its service holds, and the path to it in the index, whatever else the zone holds: counted is what is
+// allocated from the event of a slice to the published state.
+func TestChangeAllocations(t *testing.T) {
+	// The slice as it is read from the event and as it is packed; the service with its tables; the path of the index, which
+	// grows with the logarithm; the state.
+	const most = 120
+	var counts []float64
+	for _, services := range []int{100, 10_000} {
+		s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range services {
+			loadVIP(s, i)
+		}
+		loadHeadless(s, "changed", 3, 30)
+		for _, f := range s.feeds {
+			f.pending, f.synced = false, true
+		}
+		p := publisher{store: s, index: s.State().Index, now: time.Now}
+		p.round()
+		n := 0
+		got := testing.AllocsPerRun(50, func() {
+			n++
+			before := s.State()
+			slice := headlessSlice("changed", 1, 0, 30)
+			slice.Endpoints[0].Addresses = []string{fmt.Sprintf("10.9.0.%d", n%200)}
+			if err := s.feeds[1].Update(slice); err != nil {
+				t.Fatal(err)
+			}
+			p.round()
+			if s.State() == before {
+				t.Fatal("not published")
+			}
+		})
+		event := testing.AllocsPerRun(50, func() { headlessSlice("changed", 1, 0, 30) })
+		t.Logf("%d services: %.0f allocations, %.0f of them of the event", services, got, event)
+		counts = append(counts, got-event)
+	}
+	if counts[1] > most {
+		t.Errorf("%.0f allocations for a change, want at most %d", counts[1], most)
+	}
+	if counts[1] > counts[0]+8 {
+		t.Errorf("%.0f allocations for a change among 10,000 services, %.0f among 100: want at most 8 more", counts[1], counts[0])
+	}
+}
