@@ -101,6 +101,26 @@ bench: ## compare our answers with a floor and with CoreDNS's own plugin
 	@go build -o bin/bench ./test/bench
 	@exec bin/bench
 
+.PHONY: bench-full
+bench-full: ## measure everything, with plots and profiles, into bin/bench-full; takes over an hour
+	$(call need,dnsperf,dnsperf)
+	$(call need,nsd,nsd)
+	@go build -o bin/bench ./test/bench
+	@exec bin/bench -full -out bin/bench-full
+
+# What benchstat compares the working tree with, how often each is run, and the packages.
+BASE   ?= HEAD
+ROUNDS ?= 6
+MICRO  ?= cache cache/index resolver plugin controller/merge
+
+.PHONY: benchstat
+benchstat: bin/benchstat ## compare the microbenchmarks with those of the commit BASE
+	@test/benchstat.sh $(BASE) $(ROUNDS) $(MICRO)
+
+bin/benchstat: test/tools/go.mod test/tools/go.sum
+	@go -C test/tools build -buildvcs=false -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
+	@touch $@
+
 .PHONY: clean
 clean: ## remove what was built here
 	rm -rf bin
