@@ -25,6 +25,7 @@ const writers = 64
 type cluster struct {
 	plane    *controlplane.ControlPlane
 	services []service
+	spaces   map[string]bool // the namespaces that exist
 	source   source
 	kube     kubernetes.Interface
 	mcs      mcsclient.Interface
@@ -37,7 +38,7 @@ func (b *bench) startCluster(ctx context.Context, name string, services []servic
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{plane: plane, services: services}
+	c := &cluster{plane: plane, spaces: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.stop())
@@ -47,8 +48,8 @@ func (b *bench) startCluster(ctx context.Context, name string, services []servic
 		return nil, err
 	}
 	c.source = source{kubeconfig: plane.Kubeconfig(), master: filepath.Join(b.dir, name+".zone")}
-	if err := c.load(ctx, b.progress, name); err != nil {
-		return nil, fmt.Errorf("load objects: %w", err)
+	if err := c.add(ctx, b.progress, name, services); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -79,8 +80,17 @@ func (c *cluster) writeMaster() (err error) {
 	return writeMaster(f, c.services)
 }
 
-func (c *cluster) load(ctx context.Context, p *progress, name string) error {
-	if err := c.createNamespaces(ctx); err != nil {
+// add writes the objects of services that the cluster does not have yet.
+func (c *cluster) add(ctx context.Context, p *progress, name string, services []service) error {
+	if err := c.write(ctx, p, name, services); err != nil {
+		return fmt.Errorf("load objects: %w", err)
+	}
+	c.services = append(c.services, services...)
+	return nil
+}
+
+func (c *cluster) write(ctx context.Context, p *progress, name string, services []service) error {
+	if err := c.createNamespaces(ctx, services); err != nil {
 		return err
 	}
 	var objects atomic.Int64
@@ -90,7 +100,7 @@ func (c *cluster) load(ctx context.Context, p *progress, name string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
 	// Go waits for a free writer, so the slices of large services never exist all at once.
-	for _, s := range c.services {
+	for _, s := range services {
 		g.Go(func() error {
 			defer objects.Add(1)
 			imp := s.serviceImport()
@@ -108,15 +118,14 @@ func (c *cluster) load(ctx context.Context, p *progress, name string) error {
 	return g.Wait()
 }
 
-func (c *cluster) createNamespaces(ctx context.Context) error {
-	known := map[string]bool{}
+func (c *cluster) createNamespaces(ctx context.Context, services []service) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
-	for _, s := range c.services {
-		if known[s.namespace] {
+	for _, s := range services {
+		if c.spaces[s.namespace] {
 			continue
 		}
-		known[s.namespace] = true
+		c.spaces[s.namespace] = true
 		g.Go(func() error {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
 			_, err := c.kube.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})

@@ -276,10 +276,14 @@ func (c *cross) export(ctx context.Context, i int) error {
 
 // await waits until m has imported so much.
 func (c *cross) await(ctx context.Context, m *fleet.Member, imports, slices int) error {
+	return c.b.awaitHeld(ctx, m, imports, slices+c.before[m])
+}
+
+// awaitHeld waits until m holds so much.
+func (b *bench) awaitHeld(ctx context.Context, m *fleet.Member, imports, slices int) error {
 	patience := time.Now().Add(5 * crossPatience)
 	for told := time.Now(); ; {
 		gotImports, gotSlices, err := held(ctx, m)
-		gotSlices -= c.before[m]
 		if err != nil || gotImports == imports && gotSlices == slices {
 			return err
 		}
@@ -289,7 +293,7 @@ func (c *cross) await(ctx context.Context, m *fleet.Member, imports, slices int)
 		}
 		if time.Since(told) > 10*time.Second {
 			told = time.Now()
-			c.b.progress.say("%s has imported %d services and %d slices", m.ID, gotImports, gotSlices)
+			b.progress.say("%s has %d imports and %d slices", m.ID, gotImports, gotSlices)
 		}
 		if err := pause(ctx, time.Second/2); err != nil {
 			return err
@@ -378,7 +382,10 @@ func (c *cross) shown(ctx context.Context, row string, i int, addr netip.Addr) e
 }
 
 func (c *cross) result(row string, took time.Duration) crossResult {
-	delays := c.delays[row]
+	return newCrossResult(row, c.delays[row], took)
+}
+
+func newCrossResult(row string, delays []time.Duration, took time.Duration) crossResult {
 	millis := func(percent float64) float64 { return micros(percentile(delays, percent)) / 1000 }
 	return crossResult{
 		What: row, Changes: len(delays), Rate: float64(len(delays)) / took.Seconds(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 type load struct {
 	duration time.Duration
 	rate     int // queries a second at most; 0 means as many as the server answers
+	tcp      bool
+	each     bool // tell the latency of each answer
 }
 
 // Few enough queries at a time that no socket's buffer overflows, and enough that nobody waits for the other side.
@@ -38,6 +41,13 @@ func (l load) args(port int, file string) []string {
 	if l.rate > 0 {
 		args = append(args, "-Q", strconv.Itoa(l.rate))
 	}
+	if l.tcp {
+		args = append(args, "-m", "tcp")
+	}
+	if l.each {
+		// A line for each answer is enough: there could be millions about sockets that are not ready.
+		args = append(args, "-v", "-O", "suppress=timeouts,congestion,sendfailed,sockready,unexpected")
+	}
 	return args
 }
 
@@ -48,6 +58,7 @@ type stats struct {
 	octets                int // of an answer, in the mean
 	qps                   float64
 	latency               time.Duration // in the mean
+	latencies             []float64     // of each answer, µs; only of a load with each
 }
 
 func findDnsperf() (string, error) {
@@ -67,7 +78,12 @@ func (b *bench) ask(ctx context.Context, l load, port int, file string) (stats, 
 	if err := c.Wait(ctx); err != nil {
 		return stats{}, err
 	}
-	return parseStats(c.Out.String())
+	report := c.Out.String()
+	s, err := parseStats(report)
+	if err == nil && l.each {
+		s.latencies, err = parseLatencies(report)
+	}
+	return s, err
 }
 
 var (
@@ -112,13 +128,38 @@ func parseStats(report string) (stats, error) {
 	return s, nil
 }
 
-// verify returns an error if an answer has another rcode or if answers are missing.
-func (s stats) verify(rcode string) error {
+// answerLine is what dnsperf writes of each answer, with -v: rcode, question, seconds. One that did not come is T or I.
+var answerLine = regexp.MustCompile(`(?m)^> ([A-Z]\w+) .* ([\d.]+)$`)
+
+// parseLatencies returns the latency of each answer, in µs. There has to be one.
+func parseLatencies(report string) ([]float64, error) {
+	var all []float64
+	for _, m := range answerLine.FindAllStringSubmatch(report, -1) {
+		seconds, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return nil, fmt.Errorf("report of dnsperf: latency: %w", err)
+		}
+		all = append(all, seconds*1e6)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("report of dnsperf: no latency of an answer")
+	}
+	return all, nil
+}
+
+// rcodeSlack is how far the share of an rcode may be off: the last answers are not awaited.
+const rcodeSlack = 0.02
+
+// verify returns an error if an answer has an rcode that is not wanted, if the shares are others, or if answers are missing.
+func (s stats) verify(want map[string]float64) error {
 	if s.completed == 0 {
 		return errors.New("no answers")
 	}
-	if s.rcodes[rcode] != s.completed {
-		return fmt.Errorf("rcodes %v of %d answers: want %s only", s.rcodes, s.completed, rcode)
+	for rcode, n := range s.rcodes {
+		share, ok := want[rcode]
+		if !ok || math.Abs(float64(n)/float64(s.completed)-share) > rcodeSlack {
+			return fmt.Errorf("rcodes %v of %d answers: want parts %v", s.rcodes, s.completed, want)
+		}
 	}
 	// The kernel may drop a datagram now and then; a server may not.
 	if s.lost > s.sent/1000 {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"maps"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +68,7 @@ func TestVerify(t *testing.T) {
 			stats: stats{sent: 1000, completed: 900, rcodes: map[string]int{"NOERROR": 900}},
 		},
 		{
-			name: "one answer is another", want: "want NOERROR only",
+			name: "one answer is another", want: "want parts",
 			stats: stats{sent: 1000, completed: 1000, rcodes: map[string]int{"NOERROR": 999, "SERVFAIL": 1}},
 		},
 		{name: "silence", want: "no answers", stats: stats{sent: 100, lost: 100}},
@@ -77,7 +79,7 @@ func TestVerify(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.stats.verify("NOERROR")
+			err := tt.stats.verify(map[string]float64{"NOERROR": 1})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("verify(%+v) = %v, want %q", tt.stats, err, tt.want)
 			}
@@ -91,7 +93,66 @@ func TestLoadArgs(t *testing.T) {
 	if got != want {
 		t.Errorf("args = %q, want %q", got, want)
 	}
+	got = strings.Join(load{duration: time.Second, tcp: true, each: true}.args(5300, "f"), " ")
+	want = "-m tcp -v -O suppress=timeouts,congestion,sendfailed,sockready,unexpected"
+	if !strings.HasSuffix(got, want) {
+		t.Errorf("args = %q, want %q at the end", got, want)
+	}
 	if got := strings.Join(load{duration: time.Second}.args(5300, "f"), " "); strings.Contains(got, "-Q") {
 		t.Errorf("args without a rate = %q, want no -Q", got)
+	}
+}
+
+const verboseReport = `[Status] Sending queries (to 127.0.0.1:15353)
+> NOERROR binary input 0.000843
+> NXDOMAIN binary input 0.012000
+> T binary input
+> I binary input
+> NOERROR pod-1.a.b 0.5 1.000001
+[Status] Testing complete (time limit)
+  Average Latency (s):  0.000140 (min 0.000027, max 0.007644)
+`
+
+func TestParseLatencies(t *testing.T) {
+	got, err := parseLatencies(verboseReport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		got[i] = math.Round(got[i])
+	}
+	if want := []float64{843, 12_000, 1_000_001}; !slices.Equal(got, want) {
+		t.Errorf("latencies = %v, want %v", got, want)
+	}
+	if got, err := parseLatencies(dnsperfReport); err == nil {
+		t.Errorf("latencies of a report without = %v, want an error", got)
+	}
+}
+
+func TestVerifyShares(t *testing.T) {
+	want := map[string]float64{"NOERROR": 0.95, "NXDOMAIN": 0.05}
+	for _, tt := range []struct {
+		name              string
+		noError, nxdomain int
+		servfail          int
+		wrong             bool
+	}{
+		{name: "right", noError: 950, nxdomain: 50},
+		{name: "the last ones were not awaited", noError: 945, nxdomain: 55},
+		{name: "all names exist", noError: 1000, wrong: true},
+		{name: "too many do not exist", noError: 900, nxdomain: 100, wrong: true},
+		{name: "another rcode", noError: 949, nxdomain: 50, servfail: 1, wrong: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := stats{sent: 1000, completed: 1000, rcodes: map[string]int{}}
+			for rcode, n := range map[string]int{"NOERROR": tt.noError, "NXDOMAIN": tt.nxdomain, "SERVFAIL": tt.servfail} {
+				if n > 0 {
+					s.rcodes[rcode] = n
+				}
+			}
+			if err := s.verify(want); (err != nil) != tt.wrong {
+				t.Errorf("verify(%v) = %v, want an error: %t", s.rcodes, err, tt.wrong)
+			}
+		})
 	}
 }

@@ -43,7 +43,10 @@ var sections = []section{
 	{"fresh", "compare the time from a change to its answer", true, (*bench).freshSection},
 	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, (*bench).crossSection},
 	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, (*bench).importSection},
-	{"growth", "compare CPU time per query with 1,000 and with 1,000,000 endpoints", false, (*bench).growthSection},
+	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, (*bench).scaleSection},
+	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, (*bench).growthSection},
+	{"profile", "take profiles of our server while it loads, answers and follows changes", false, (*bench).profileSection},
+	{"tune", "compare ways to build and to run our server", false, (*bench).tuneSection},
 }
 
 // A bench is one run.

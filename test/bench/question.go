@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/floor"
@@ -16,7 +17,9 @@ type question struct {
 	owner string
 	qtype uint16
 	edns  bool // with OPT and [floor.EDNSSize]
+	tcp   bool // over TCP, else UDP
 	want  answer
+	least int // if over 0, from so many up to want.records records are right: as many as fit, and sizes differ
 }
 
 // An answer is what the benchmark looks at. The zero value of addr means any.
@@ -41,6 +44,9 @@ func (q question) String() string {
 	if q.edns {
 		s += fmt.Sprintf(" EDNS %d", floor.EDNSSize)
 	}
+	if q.tcp {
+		s += " TCP"
+	}
 	return s
 }
 
@@ -54,15 +60,45 @@ func (q question) message() *dns.Msg {
 	return m
 }
 
+// room returns how many octets of records fit an answer over UDP.
+func room(owner string, edns bool) int {
+	const header, opt = 12, 11
+	left := dns.MinMsgSize - header - (len(owner) + 1 + 4)
+	if edns {
+		left += floor.EDNSSize - dns.MinMsgSize - opt
+	}
+	return left
+}
+
 // addressesThatFit returns how many A records of one owner, which is the qname, fit an answer over UDP.
 func addressesThatFit(owner string, edns bool) int {
-	const header, opt, address = 12, 11, 16
 	// Compression leaves two octets of each owner name.
-	room := dns.MinMsgSize - header - (len(owner) + 1 + 4)
-	if edns {
-		room += floor.EDNSSize - dns.MinMsgSize - opt
+	const address = 16
+	return room(owner, edns) / address
+}
+
+// targetsThatFit returns how many SRV records of one owner, which is the qname, fit an answer over UDP with OPT: fewest if
+// those with the longest targets come first, most if those with the shortest do.
+func targetsThatFit(owner string, targets []string) (fewest, most int) {
+	// Compression leaves two octets of each owner name, and nothing less of a target (RFC 2782).
+	const fixed = 2 + 10 + 6
+	sizes := make([]int, len(targets))
+	for i, target := range targets {
+		sizes[i] = fixed + len(target) + 1
 	}
-	return room / address
+	fit := func() int {
+		left := room(owner, true)
+		for i, size := range sizes {
+			if left -= size; left < 0 {
+				return i
+			}
+		}
+		return len(sizes)
+	}
+	slices.Sort(sizes)
+	most = fit()
+	slices.Reverse(sizes)
+	return fit(), most
 }
 
 // The questions of the benchmark. Each returns those of many names, so that no name stays in the processor's cache.
@@ -95,13 +131,100 @@ func askUnknown(services []service) []question {
 	return all
 }
 
-// askHeadless asks for whole services, as a client that sends OPT does.
+// askAAAA asks for addresses of the family that the services lack.
+func askAAAA(services []service) []question {
+	var all []question
+	for _, s := range services {
+		all = append(all, question{owner: s.owner(), qtype: dns.TypeAAAA, want: noData})
+	}
+	return all
+}
+
+// noData is NODATA (RFC 2308 section 2.2).
+var noData = answer{ns: 1}
+
+// askBelow asks for names that do not exist, below services that do.
+func askBelow(services []service) []question {
+	var all []question
+	for _, s := range services {
+		all = append(all, question{
+			owner: "nope." + s.owner(), qtype: dns.TypeA, want: answer{rcode: dns.RcodeNameError, ns: 1},
+		})
+	}
+	return all
+}
+
+// askHeadless asks for all endpoints of services, as a client that sends OPT does.
 func askHeadless(services []service) []question {
 	var all []question
 	for _, s := range services {
-		all = append(all, question{owner: s.owner(), qtype: dns.TypeA, edns: true, want: answer{records: s.endpoints}})
+		q := question{owner: s.owner(), qtype: dns.TypeA, edns: true, want: answer{records: s.endpoints}}
+		if fit := addressesThatFit(q.owner, true); fit < s.endpoints {
+			q.want = answer{records: fit, truncated: true}
+		}
+		all = append(all, q)
 	}
 	return all
+}
+
+// askTargets asks for the SRV records of all endpoints, as a client that sends OPT does.
+func askTargets(services []service) []question {
+	var all []question
+	for _, s := range services {
+		q := question{
+			owner: s.srvOwner(), qtype: dns.TypeSRV, edns: true, want: answer{records: s.endpoints, extra: s.endpoints},
+		}
+		if fewest, most := targetsThatFit(q.owner, s.targets()); fewest < s.endpoints {
+			q.least, q.want = fewest, answer{records: most, truncated: true}
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+// overTCP returns the questions, one a service, as TCP clients ask them: nothing is cut.
+func overTCP(services []service, questions []question) []question {
+	all := slices.Clone(questions)
+	for i := range all {
+		q := &all[i]
+		q.tcp = true
+		if !q.want.truncated {
+			continue
+		}
+		q.least, q.want = 0, answer{records: services[i].endpoints}
+		if q.qtype == dns.TypeSRV {
+			q.want.extra = services[i].endpoints
+		}
+	}
+	return all
+}
+
+// A share is how many of each some questions are asked.
+type share struct {
+	of        int
+	questions []question
+}
+
+// mix takes from each share its number of questions, n times, going round where there are fewer.
+func mix(n int, shares ...share) []question {
+	var all []question
+	for turn := range n {
+		for _, s := range shares {
+			for i := range s.of {
+				all = append(all, s.questions[(turn*s.of+i)%len(s.questions)])
+			}
+		}
+	}
+	return all
+}
+
+// rcodeShares returns what part of right answers has each rcode.
+func rcodeShares(questions []question) map[string]float64 {
+	shares := map[string]float64{}
+	for _, q := range questions {
+		shares[dns.RcodeToString[q.want.rcode]] += 1 / float64(len(questions))
+	}
+	return shares
 }
 
 // askTruncated asks for a service that is too large for UDP.
@@ -137,10 +260,13 @@ func some(questions []question, n int) []question {
 	return spread
 }
 
-// check asks each question once over UDP and compares the answer with the one wanted.
+// check asks each question once and compares the answer with the one wanted.
 func check(ctx context.Context, addr string, questions []question) error {
-	client := &dns.Client{Timeout: 5 * time.Second, UDPSize: floor.EDNSSize}
 	for _, q := range questions {
+		client := &dns.Client{Timeout: 5 * time.Second, UDPSize: floor.EDNSSize}
+		if q.tcp {
+			client.Net = "tcp"
+		}
 		m, _, err := client.ExchangeContext(ctx, q.message(), addr)
 		if err != nil {
 			return fmt.Errorf("question %s: %w", q, err)
@@ -165,7 +291,11 @@ func (q question) compare(m *dns.Msg) error {
 			got.addr, _ = netip.AddrFromSlice(a.A.To4())
 		}
 	}
-	if got != q.want {
+	want := q.want
+	if q.least > 0 && q.least <= got.records && got.records < want.records {
+		want.records = got.records
+	}
+	if got != want {
 		return fmt.Errorf("question %s: answer is %s: want %s", q, got, q.want)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,6 +42,9 @@ type part interface {
 	goals() []goal    // may be none
 }
 
+// A drawer is a part with further files, by name. They lie beside the report.
+type drawer interface{ files() map[string][]byte }
+
 func (r *report) add(name string, p part) {
 	if r.Sections == nil {
 		r.Sections = make(map[string]part)
@@ -63,7 +67,13 @@ func (r *report) write(w io.Writer, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	for name, content := range map[string][]byte{"bench.md": []byte(text), "bench.json": append(data, '\n')} {
+	files := map[string][]byte{"bench.md": []byte(text), "bench.json": append(data, '\n')}
+	for _, p := range r.Sections {
+		if p, ok := p.(drawer); ok {
+			maps.Copy(files, p.files())
+		}
+	}
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}

@@ -39,13 +39,10 @@ func testReport() *report {
 		{Peer: "in-tree", Heap: flat(202e6), Resident: flat(430e6), Peak: flat(430e6)},
 		{Peer: "ours", Heap: flat(52e6), Resident: flat(141e6), Peak: flat(250e6)},
 	})
-	r.add("fresh", freshPart{
-		{Peer: "in-tree", P50: 0.4, P99: 4, Max: 10}, {Peer: "ours", P50: 0.2, P99: 8, Max: 10},
-	})
-	r.add("growth", growthPart{
-		{Question: "VIP A", Peer: "in-tree", Growth: flat(3)},
-		{Question: "VIP A", Peer: "ours", Growth: flat(1.05)},
-	})
+	r.add("fresh", &freshPart{Delays: [][]freshResult{{
+		{Peer: "in-tree", Wanted: 200, P50: 0.4, P99: 4, Max: 10}, {Peer: "ours", Wanted: 200, P50: 0.2, P99: 8, Max: 10},
+	}}})
+	r.add("growth", testGrowth())
 	return r
 }
 
@@ -57,9 +54,10 @@ func TestGoals(t *testing.T) {
 			missed = append(missed, g.What)
 		}
 	}
-	want := "over it: CPU over floor; resident over empty, octets; p99 from change to answer over in-tree"
-	if got := strings.Join(missed, "; "); got != want || len(all) != 8 {
-		t.Errorf("of %d goals missed %q, want of 8 %q", len(all), got, want)
+	want := "over it: CPU over floor; resident over empty, octets; p99 from change to answer over in-tree, 200 changes/s; " +
+		"VIP A: CPU with 1,000,000 endpoints over 1,000; CPU of a slice change with 100,000 services, µs"
+	if got := strings.Join(missed, "; "); got != want || len(all) != 13 {
+		t.Errorf("of %d goals missed %q, want of 13 %q", len(all), got, want)
 	}
 }
 
@@ -76,19 +74,22 @@ func TestWrite(t *testing.T) {
 	for _, want := range []string{
 		"| over it  |   10.0 (0 %) |    20.0 (0 %) | 12.0 (0 %) |        2.00 (0 %) |     1.20 (0 %) | ≤ 1.10 **missed** |",
 		"| ours over empty    |          50.0 |           111.0 |             220.0 |                |",
-		"| ours / in-tree |         |           |    0.50 |              2.00 |    1.00 |",
-		"5 of 8 met.",
+		"| ours / in-tree |  |  |         |           |    0.50 |              2.00 |    1.00 |",
+		"8 of 13 met.",
 	} {
 		if !strings.Contains(squeeze(out.String()), squeeze(want)) {
 			t.Errorf("report lacks %q:\n%s", want, out.String())
 		}
+	}
+	if drawn, err := os.ReadFile(filepath.Join(dir, "growth-services-cpu.svg")); err != nil || len(drawn) == 0 {
+		t.Errorf("a plot is not beside the report: %v", err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "bench.json"))
 	var back struct {
 		Goals    []goal
 		Sections struct{ Rows rowsPart }
 	}
-	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Goals) != 8 || len(back.Sections.Rows) != 2 {
+	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Goals) != 13 || len(back.Sections.Rows) != 2 {
 		t.Errorf("bench.json is not the report: %v\n%s", err, data)
 	}
 }

@@ -11,7 +11,9 @@ import (
 type row struct {
 	name      string
 	questions []question
-	target    float64
+	target    float64           // 0 means none
+	without   map[string]string // why a peer, by its name, is left out
+	notes     []string          // what a reader has to know
 }
 
 // rowPeers are compared on each kind of question. The first is what the others are measured by.
@@ -19,19 +21,24 @@ var rowPeers = []peer{floorPeer, inTreePeer, ourPeer}
 
 // A rowResult is a line of the table of questions.
 type rowResult struct {
+	Mode     string                `json:"mode"`
 	Question string                `json:"question"`
-	Target   float64               `json:"target"`
-	Peers    map[string]peerResult `json:"peers"`
+	Rounds   int                   `json:"rounds"`
+	Target   float64               `json:"target,omitzero"`
+	Peers    map[string]peerResult `json:"peers"` // without those that are left out
+	Notes    []string              `json:"notes,omitempty"`
 }
 
-// rowsPart has a result for each row.
+// rowsPart has a result for each row of each mode, one mode after the other.
 type rowsPart []rowResult
 
 type peerResult struct {
 	CPU       summary `json:"cpuMicrosecondsPerQuery"`
-	OverFloor summary `json:"cpuOverFloor"`
+	OverFloor summary `json:"cpuOverFloor,omitzero"` // zero where the floor is left out
 	QPS       summary `json:"queriesPerSecond"`
 	Latency   summary `json:"meanLatencyMicroseconds"`
+	P50       summary `json:"p50AtHalfLoadMicroseconds,omitzero"`
+	P99       summary `json:"p99AtHalfLoadMicroseconds,omitzero"`
 	Octets    float64 `json:"answerOctets"`
 }
 
@@ -41,32 +48,71 @@ const (
 	rowHeadless  = 100
 	rowEndpoints = 30 // of each headless service
 	rowLarge     = 10_000
+
+	// With -full only.
+	rowWide = 90 // endpoints of as many headless services again
+	// Endpoints whose records, with no name compressed, are less than the 16 KiB that dnsperf 2.10 takes of a message.
+	rowWhole = 300
 )
 
-func rowServices() (virtual, small []service, large service) {
-	virtual = vips(rowVIPs)
-	small = headless("headless", rowHeadless, rowEndpoints, 0)
-	large = headless("large", 1, rowLarge, rowHeadless*rowEndpoints)[0]
-	return virtual, small, large
+// A rowZone is what the rows ask for.
+type rowZone struct {
+	virtual, small, wide []service
+	large, whole         service
 }
 
-func newRows(virtual, small []service, large service) []row {
+func (b *bench) newRowZone() rowZone {
+	first := 0
+	next := func(namespace string, n, endpoints int) []service {
+		all := headless(namespace, n, endpoints, first)
+		first += n * endpoints
+		return all
+	}
+	z := rowZone{virtual: vips(rowVIPs), small: next("headless", rowHeadless, rowEndpoints)}
+	z.large = next("large", 1, rowLarge)[0]
+	if b.full {
+		z.wide = next("wide", rowHeadless, rowWide)
+		z.whole = next("whole", 1, rowWhole)[0]
+	}
+	return z
+}
+
+func (z rowZone) services() []service {
+	all := slices.Concat(z.virtual, z.small, z.wide, []service{z.large})
+	if z.whole.endpoints > 0 {
+		all = append(all, z.whole)
+	}
+	return all
+}
+
+// newRows are asked over UDP.
+func newRows(z rowZone) []row {
+	large := []service{z.large}
 	return []row{
-		{"VIP A, 10,000 services", askVIP(virtual), 1.1},
-		{"SRV of a VIP", askSRV(virtual), 1.15},
-		{"NXDOMAIN", askUnknown(virtual), 1.15},
-		{"headless A, 30 endpoints", askHeadless(small), 1.15},
-		{"one host of 10,000 endpoints", askHosts([]service{large}, 1), 1.1},
-		{"A of 10,000 endpoints, UDP 512", askTruncated(large, false), 1.3},
-		{"A of 10,000 endpoints, UDP 1232", askTruncated(large, true), 1.3},
+		{name: "VIP A, 10,000 services", questions: askVIP(z.virtual), target: 1.1},
+		{name: "SRV of a VIP", questions: askSRV(z.virtual), target: 1.15},
+		{name: "NXDOMAIN", questions: askUnknown(z.virtual), target: 1.15},
+		{name: "headless A, 30 endpoints", questions: askHeadless(z.small), target: 1.15},
+		{name: "one host of 10,000 endpoints", questions: askHosts(large, 1), target: 1.1},
+		{
+			name: "A of 10,000 endpoints, UDP 512", questions: askTruncated(z.large, false), target: 1.3,
+			without: lacks(nsdPeer, noPart),
+		},
+		{
+			name: "A of 10,000 endpoints, UDP 1232", questions: askTruncated(z.large, true), target: 1.3,
+			without: lacks(nsdPeer, noPart),
+		},
 	}
 }
 
-// rowsSection measures each kind of question at each peer.
+// rowsSection measures each kind of question at each peer, in each mode.
 func (b *bench) rowsSection(ctx context.Context) (_ part, err error) {
-	virtual, small, large := rowServices()
-	all := slices.Concat(virtual, small, []service{large})
-	c, err := b.startCluster(ctx, "rows", all)
+	z := b.newRowZone()
+	modes, err := b.modes(ctx, z)
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.startCluster(ctx, "rows", z.services())
 	if err != nil {
 		return nil, err
 	}
@@ -74,24 +120,13 @@ func (b *bench) rowsSection(ctx context.Context) (_ part, err error) {
 	if err := c.writeMaster(); err != nil {
 		return nil, err
 	}
-	rows := newRows(virtual, small, large)
-	servers, stop, err := b.startServers(ctx, "rows", rowPeers, c.source, fewOf(rows))
-	defer stop()
-	if err != nil {
-		return nil, err
-	}
-	heats := make([]heat, len(rows))
-	for i, r := range rows {
-		if heats[i], err = b.newHeat(ctx, r.name, r.questions, servers); err != nil {
-			return nil, err
+	var results rowsPart
+	for _, m := range modes {
+		found, err := b.measureMode(ctx, m, c.source)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
-	}
-	if err := b.run(ctx, "rows", heats); err != nil {
-		return nil, err
-	}
-	results := make(rowsPart, len(rows))
-	for i, r := range rows {
-		results[i] = r.result(heats[i])
+		results = append(results, found...)
 	}
 	return results, nil
 }
@@ -105,65 +140,27 @@ func fewOf(rows []row) []question {
 	return few
 }
 
-func (r row) result(h heat) rowResult {
-	result := rowResult{Question: r.name, Target: r.target, Peers: map[string]peerResult{}}
+// result has a note for each peer of the mode that is left out of the row.
+func (r row) result(m mode, h heat) rowResult {
+	result := rowResult{
+		Mode: m.name, Question: r.name, Rounds: m.rounds, Target: r.target,
+		Peers: map[string]peerResult{}, Notes: slices.Clone(r.notes),
+	}
+	floor := h.of(floorPeer)
 	for _, t := range h {
-		result.Peers[t.server.peer.name] = peerResult{
-			CPU: summarize(t.cpu), OverFloor: summarize(ratios(t.cpu, h.of(floorPeer).cpu)),
-			QPS: summarize(t.qps), Latency: summarize(t.latency), Octets: summarize(t.octets).Median,
+		got := peerResult{
+			CPU: summarize(t.cpu), QPS: summarize(t.qps), Latency: summarize(t.latency),
+			P50: summarize(t.p50), P99: summarize(t.p99), Octets: summarize(t.octets).Median,
+		}
+		if floor != nil {
+			got.OverFloor = summarize(ratios(t.cpu, floor.cpu))
+		}
+		result.Peers[t.server.peer.name] = got
+	}
+	for _, p := range m.peers() {
+		if why, out := r.without[p.name]; out {
+			result.Notes = append(result.Notes, why)
 		}
 	}
 	return result
-}
-
-func (rows rowsPart) markdown() string {
-	return heading("CPU time of the server per query", rowsTable(rows)) + "\n" +
-		heading("Throughput, mean latency, answer size", throughputTable(rows))
-}
-
-func (rows rowsPart) goals() []goal {
-	var all []goal
-	for _, r := range rows {
-		all = append(all, r.goal())
-	}
-	return all
-}
-
-func (r rowResult) goal() goal {
-	return newGoal(r.Question+": CPU over floor", r.Peers[ourPeer.name].OverFloor.Median, r.Target)
-}
-
-func rowsTable(rows []rowResult) string {
-	head := []string{"question"}
-	for _, p := range rowPeers {
-		head = append(head, p.name+", µs")
-	}
-	for _, p := range rowPeers[1:] {
-		head = append(head, p.name+" / floor")
-	}
-	lines := [][]string{append(head, "target")}
-	for _, r := range rows {
-		line := []string{r.Question}
-		for _, p := range rowPeers {
-			line = append(line, figure("%.1f", r.Peers[p.name].CPU))
-		}
-		for _, p := range rowPeers[1:] {
-			line = append(line, figure("%.2f", r.Peers[p.name].OverFloor))
-		}
-		lines = append(lines, append(line, r.goal().cell("%.2f")))
-	}
-	return table(lines)
-}
-
-func throughputTable(rows []rowResult) string {
-	lines := [][]string{{"question", "peer", "queries/s", "latency, µs", "octets"}}
-	for _, r := range rows {
-		for _, p := range rowPeers {
-			got := r.Peers[p.name]
-			lines = append(lines, []string{
-				r.Question, p.name, figure("%.0f", got.QPS), figure("%.0f", got.Latency), fmt.Sprintf("%.0f", got.Octets),
-			})
-		}
-	}
-	return table(lines)
 }

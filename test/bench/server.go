@@ -1,15 +1,17 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/child"
@@ -20,7 +22,9 @@ import (
 type peer struct {
 	name string
 	// lines of its Corefile block.
-	lines func(source) []string
+	lines   func(source) []string
+	program string   // "" means the one that all have
+	env     []string // beside that of this process
 }
 
 // A source is where peers take the zone from.
@@ -28,13 +32,13 @@ type source struct{ kubeconfig, master string }
 
 // The empty peer serves nothing: what CoreDNS itself takes.
 var (
-	emptyPeer = peer{"empty", func(source) []string { return nil }}
-	floorPeer = peer{"floor", func(s source) []string { return []string{"floor " + s.master} }}
+	emptyPeer = peer{name: "empty", lines: func(source) []string { return nil }}
+	floorPeer = peer{name: "floor", lines: func(s source) []string { return []string{"floor " + s.master} }}
 
-	inTreePeer = peer{"in-tree", func(s source) []string {
+	inTreePeer = peer{name: "in-tree", lines: func(s source) []string {
 		return []string{"kubernetes " + zone + " {", "kubeconfig " + s.kubeconfig, "multicluster " + zone, "}"}
 	}}
-	ourPeer = peer{"ours", func(s source) []string {
+	ourPeer = peer{name: "ours", lines: func(s source) []string {
 		return []string{"clusterset {", "kubeconfig " + s.kubeconfig, "}"}
 	}}
 )
@@ -42,18 +46,34 @@ var (
 // How long a server may take until it answers right.
 const readyPatience = 5 * time.Minute
 
-// A server is a CoreDNS with one peer.
+// A server is a CoreDNS with one peer, or NSD.
 type server struct {
 	peer        peer
 	port, pprof *controlplane.Port
 	child       *child.Child
+	forks       bool          // works in more than one process, all of its group
 	ready       time.Duration // from its start until its first right answer
 }
 
 func (s *server) String() string { return s.peer.name }
 
 // startServer returns when the server answers the questions right. The caller has to stop it.
-func (b *bench) startServer(ctx context.Context, p peer, src source, questions []question) (_ *server, err error) {
+func (b *bench) startServer(ctx context.Context, p peer, src source, questions []question) (*server, error) {
+	began := time.Now()
+	s, err := b.launch(p, src)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.awaitAnswers(ctx, questions); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("server %s: %w", p.name, err)
+	}
+	s.ready = time.Since(began)
+	return s, nil
+}
+
+// launch starts a server. The caller has to stop it.
+func (b *bench) launch(p peer, src source) (_ *server, err error) {
 	s := &server{peer: p}
 	defer func() {
 		if err != nil {
@@ -71,15 +91,10 @@ func (b *bench) startServer(ctx context.Context, p peer, src source, questions [
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	if s.child, err = child.Start(child.Command{Bin: b.coredns, Args: []string{"-conf", corefile}}); err != nil {
-		return nil, err
-	}
-	if err := s.awaitAnswers(ctx, questions); err != nil {
-		return nil, err
-	}
-	s.ready = time.Since(began)
-	return s, nil
+	s.child, err = child.Start(child.Command{
+		Bin: cmp.Or(p.program, b.coredns), Args: []string{"-conf", corefile}, Env: append(os.Environ(), p.env...),
+	})
+	return s, err
 }
 
 // startServers starts one server for each peer. The returned function stops those that run, also after an error.
@@ -141,8 +156,8 @@ func (s *server) ended() error {
 }
 
 func (s *server) stop() {
-	if s.child != nil {
-		s.child.Stop(stopPatience)
+	if s.child != nil && !s.child.Stop(stopPatience) && s.forks {
+		_ = syscall.Kill(-s.child.Pid(), syscall.SIGKILL)
 	}
 	for _, p := range []*controlplane.Port{s.port, s.pprof} {
 		if p != nil {
@@ -154,6 +169,9 @@ func (s *server) stop() {
 func (s *server) cpuTime() (time.Duration, error) {
 	if err := s.ended(); err != nil {
 		return 0, err
+	}
+	if s.forks {
+		return groupCPUTime(s.child.Pid())
 	}
 	return cpuTime(s.child.Pid())
 }
@@ -192,25 +210,33 @@ func (s *server) liveHeap(ctx context.Context) (int64, error) {
 }
 
 func (s *server) heapAfterGC(ctx context.Context) (int64, error) {
-	url := fmt.Sprintf("http://%s/debug/pprof/heap?gc=1&debug=1", s.pprof)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	profile, err := s.fetch(ctx, "/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return 0, err
+	}
+	for line := range strings.Lines(string(profile)) {
+		if value, ok := strings.CutPrefix(line, "# HeapAlloc = "); ok {
+			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, errors.New("profile without HeapAlloc")
+}
+
+// fetch gets a page of the plugin pprof.
+func (s *server) fetch(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.pprof.String()+path, http.NoBody)
+	if err != nil {
+		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
-	// A line of a profile is a whole stack of addresses.
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), "# HeapAlloc = "); ok {
-			return strconv.ParseInt(value, 10, 64)
-		}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", path, resp.Status)
 	}
-	return 0, errors.Join(errors.New("profile without HeapAlloc"), lines.Err())
+	return io.ReadAll(resp.Body)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

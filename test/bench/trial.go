@@ -6,8 +6,6 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"github.com/miekg/dns"
 )
 
 // A trial is one kind of question for one server, asked in every round.
@@ -16,6 +14,7 @@ type trial struct {
 	server    *server
 	file      string // the packed questions
 	questions []question
+	halfLoad  bool // measure latencies at half load too
 	samples
 }
 
@@ -25,7 +24,13 @@ type samples struct {
 	qps     []float64
 	latency []float64 // in the mean, µs
 	octets  []float64 // of an answer, in the mean
+
+	// At half load, µs; of every other round.
+	p50, p99 []float64
 }
+
+// halfLoadMost is the most queries a second at half load: beyond that the measuring is the load, and its record long.
+const halfLoadMost = 20_000
 
 // How many questions of each kind are checked one by one before a server is measured.
 const checked = 16
@@ -60,21 +65,15 @@ func (b *bench) newHeat(ctx context.Context, name string, questions []question, 
 	return h, nil
 }
 
-// run measures all heats, several rounds. The order within a heat moves from round to round, so that none always comes
+// runRounds measures all heats, several rounds. The order within a heat moves from round to round, so that none always comes
 // after the same other.
-func (b *bench) run(ctx context.Context, section string, heats []heat) error {
-	warmup := load{duration: b.duration / 4, rate: b.rate}
-	for round := range b.rounds {
+func (b *bench) runRounds(ctx context.Context, section string, heats []heat, rounds int) error {
+	for round := range rounds {
 		for _, h := range heats {
-			b.progress.say("%s: round %d of %d: %s", section, round+1, b.rounds, h[0].name)
+			b.progress.say("%s: round %d of %d: %s", section, round+1, rounds, h[0].name)
 			for i := range h {
 				t := h[(i+round)%len(h)]
-				if round == 0 {
-					if _, err := b.ask(ctx, warmup, t.server.port.Number, t.file); err != nil {
-						return err
-					}
-				}
-				if err := b.measure(ctx, t); err != nil {
+				if err := b.measureRound(ctx, t, round); err != nil {
 					return fmt.Errorf("%s: %s: %w", t.name, t.server, err)
 				}
 			}
@@ -83,33 +82,79 @@ func (b *bench) run(ctx context.Context, section string, heats []heat) error {
 	return nil
 }
 
-func (b *bench) measure(ctx context.Context, t *trial) error {
-	before, err := t.server.quiet(ctx)
-	if err != nil {
+func (b *bench) measureRound(ctx context.Context, t *trial, round int) error {
+	if round == 0 {
+		warmup := load{duration: b.duration / 4, rate: b.rate, tcp: t.questions[0].tcp}
+		if _, err := b.ask(ctx, warmup, t.server.port.Number, t.file); err != nil {
+			return err
+		}
+	}
+	if err := b.measure(ctx, t); err != nil {
 		return err
 	}
-	s, err := b.ask(ctx, load{duration: b.duration, rate: b.rate}, t.server.port.Number, t.file)
-	if err != nil {
-		return err
+	if t.halfLoad && round%2 == 0 {
+		return b.measureHalfLoad(ctx, t)
 	}
-	if err := s.verify(dns.RcodeToString[t.questions[0].want.rcode]); err != nil {
-		return err
-	}
-	after, err := t.server.quiet(ctx)
-	if err != nil {
-		return err
-	}
-	used := after - before
-	if used < leastCPU {
-		return fmt.Errorf("CPU time %s: want at least %s, by a longer duration or a higher rate", used, leastCPU)
-	}
-	// Those that dnsperf no longer waited for were paid for too.
-	t.cpu = append(t.cpu, micros(used)/float64(s.sent))
-	t.qps = append(t.qps, s.qps)
-	t.latency = append(t.latency, micros(s.latency))
-	t.octets = append(t.octets, float64(s.octets))
 	return nil
 }
+
+// askTrial asks the questions of t and verifies the answers.
+func (b *bench) askTrial(ctx context.Context, t *trial, l load) (stats, error) {
+	l.tcp = t.questions[0].tcp
+	s, err := b.ask(ctx, l, t.server.port.Number, t.file)
+	if err != nil {
+		return stats{}, err
+	}
+	return s, s.verify(rcodeShares(t.questions))
+}
+
+// longest is how many times b.duration a measurement may last that is repeated for lack of CPU time.
+const longest = 4
+
+func (b *bench) measure(ctx context.Context, t *trial) error {
+	var used time.Duration
+	for times := 1; times <= longest; times *= 2 {
+		before, err := t.server.quiet(ctx)
+		if err != nil {
+			return err
+		}
+		s, err := b.askTrial(ctx, t, load{duration: time.Duration(times) * b.duration, rate: b.rate})
+		if err != nil {
+			return err
+		}
+		after, err := t.server.quiet(ctx)
+		if err != nil {
+			return err
+		}
+		if used = after - before; used >= leastCPU {
+			t.add(s, used)
+			return nil
+		}
+	}
+	return fmt.Errorf("CPU time %s: want at least %s, by a longer duration or a higher rate", used, leastCPU)
+}
+
+func (s *samples) add(got stats, used time.Duration) {
+	// Those that dnsperf no longer waited for were paid for too.
+	s.cpu = append(s.cpu, micros(used)/float64(got.sent))
+	s.qps = append(s.qps, got.qps)
+	s.latency = append(s.latency, micros(got.latency))
+	s.octets = append(s.octets, float64(got.octets))
+}
+
+// measureHalfLoad takes half of the queries a second that t just reached.
+func (b *bench) measureHalfLoad(ctx context.Context, t *trial) error {
+	half := halfRate(t.qps[len(t.qps)-1])
+	s, err := b.askTrial(ctx, t, load{duration: b.duration, rate: half, each: true})
+	if err != nil {
+		return fmt.Errorf("half load: %w", err)
+	}
+	t.p50 = append(t.p50, percentile(s.latencies, 50))
+	t.p99 = append(t.p99, percentile(s.latencies, 99))
+	return nil
+}
+
+func halfRate(qps float64) int { return min(max(int(qps/2), 1), halfLoadMost) }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 

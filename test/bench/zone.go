@@ -21,6 +21,8 @@ const (
 	sliceSize = 100
 
 	portName, portNumber = "http", 80
+
+	masterTargets = 100 // see writeMaster
 )
 
 // clusters share the endpoints of every headless service.
@@ -61,6 +63,15 @@ func (s service) hosts() iter.Seq2[string, netip.Addr] {
 			}
 		}
 	}
+}
+
+// targets returns the owner names of all endpoints.
+func (s service) targets() []string {
+	var all []string
+	for host := range s.hosts() {
+		all = append(all, host)
+	}
+	return all
 }
 
 // endpointAddr returns an address for each number below 2^24.
@@ -144,7 +155,8 @@ func (s service) slice(cluster string, lo, hi int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// writeMaster writes what the services own as a master file (RFC 1035 section 5), but no SRV RRsets of headless services.
+// writeMaster writes what the services own as a master file (RFC 1035 section 5), but no SRV RRsets of headless services
+// with more than masterTargets endpoints, which nobody asks for.
 func writeMaster(w io.Writer, services []service) error {
 	b := bufio.NewWriter(w)
 	_, _ = fmt.Fprintf(b, "%s %d IN SOA ns.dns.%s hostmaster.%s 1 7200 1800 86400 %d\n", zone, ttl, zone, zone, ttl)
@@ -156,6 +168,9 @@ func writeMaster(w io.Writer, services []service) error {
 		for host, addr := range s.hosts() {
 			_, _ = fmt.Fprintf(b, "%s %d IN A %s\n", s.owner(), ttl, addr)
 			_, _ = fmt.Fprintf(b, "%s %d IN A %s\n", host, ttl, addr)
+			if s.endpoints <= masterTargets {
+				_, _ = fmt.Fprintf(b, "%s %d IN SRV 0 1 %d %s\n", s.srvOwner(), ttl, portNumber, host)
+			}
 		}
 	}
 	return b.Flush()

@@ -64,7 +64,8 @@ func TestAddressesAreDistinct(t *testing.T) {
 
 func TestWriteMaster(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeMaster(&b, testServices()); err != nil {
+	services := append(testServices(), headless("few", 3, masterTargets, 2000)...)
+	if err := writeMaster(&b, services); err != nil {
 		t.Fatal(err)
 	}
 	got := map[uint16]int{}
@@ -75,7 +76,7 @@ func TestWriteMaster(t *testing.T) {
 	if err := parser.Err(); err != nil {
 		t.Fatal(err)
 	}
-	want := map[uint16]int{dns.TypeSOA: 1, dns.TypeSRV: 150, dns.TypeA: 150 + 2*2*250}
+	want := map[uint16]int{dns.TypeSOA: 1, dns.TypeSRV: 150 + 3*masterTargets, dns.TypeA: 150 + 2*2*250 + 2*3*masterTargets}
 	for qtype, n := range want {
 		if got[qtype] != n {
 			t.Errorf("%d %s records, want %d", got[qtype], dns.TypeToString[qtype], n)

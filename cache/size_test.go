@@ -1,0 +1,91 @@
+package cache
+
+import (
+	"math"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// performance is the document whose figures the tests here hold against the code.
+const performance = "../docs/performance.md"
+
+func performanceText(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(performance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestStatedSize(t *testing.T) {
+	stated := regexp.MustCompile("(?m)^\\| `cache\\.heldSlice` *\\| *(\\d+) *\\|").FindStringSubmatch(performanceText(t))
+	if size := unsafe.Sizeof(heldSlice{}); stated == nil || stated[1] != strconv.Itoa(int(size)) {
+		t.Errorf("%s states %q octets for cache.heldSlice, want %d", performance, stated, size)
+	}
+}
+
+// parts reads the rows "| what | octets each | how many | MB |" behind the marker, and the row of their sum.
+func parts(t *testing.T) (rows [][3]float64, sum float64) {
+	t.Helper()
+	_, text, _ := strings.Cut(performanceText(t), "<!-- parts -->")
+	text, _, found := strings.Cut(text, "<!-- /parts -->")
+	if !found {
+		t.Fatalf("%s has no parts", performance)
+	}
+	number := func(s string) float64 {
+		n, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(s), ",", ""), 64)
+		if err != nil {
+			t.Fatalf("%s: %v", performance, err)
+		}
+		return n
+	}
+	for _, row := range regexp.MustCompile(`(?m)^\| .*\| *([\d.]+) *\| *([\d,]+) *\| *([\d.]+) *\|$`).FindAllStringSubmatch(text, -1) {
+		rows = append(rows, [3]float64{number(row[1]), number(row[2]), number(row[3])})
+	}
+	total := regexp.MustCompile(`(?m)^\| sum *\| *\| *\| *([\d.]+) *\|$`).FindStringSubmatch(text)
+	if total == nil {
+		t.Fatalf("%s: the parts have no sum", performance)
+	}
+	return rows, number(total[1])
+}
+
+// The document's parts sum up to what it says, and that is what the largest clusterset takes.
+func TestStatedParts(t *testing.T) {
+	rows, stated := parts(t)
+	sum := 0.
+	for _, row := range rows {
+		if megabytes := row[0] * row[1] / 1e6; math.Abs(megabytes-row[2]) > 0.006 {
+			t.Errorf("%g octets %.0f times are %.2f MB, and %s says %.2f", row[0], row[1], megabytes, performance, row[2])
+		}
+		sum += row[2]
+	}
+	if math.Abs(sum-stated) > 0.06 {
+		t.Errorf("the parts in %s are %.2f MB, and it says %.1f", performance, sum, stated)
+	}
+	s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	load(s)
+	for _, f := range s.feeds {
+		f.pending, f.synced = false, true
+	}
+	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	p.round()
+	got := float64(heap()-before) / 1e6
+	runtime.KeepAlive(s)
+	// The maps and the trie hash with a random seed, so that their room differs from run to run.
+	if math.Abs(got-stated) > 0.05*stated {
+		t.Errorf("all of it takes %.2f MB, and %s says %.1f", got, performance, stated)
+	}
+}
