@@ -43,17 +43,17 @@ func setup(c *caddy.Controller) error {
 	}
 	spec, err := storeConfig(config)
 	if err != nil {
-		return coreplugin.Error(plugin.Name, c.Err(err.Error()))
+		return coreplugin.Error(plugin.Name, config.At(c, err, "kubeconfig"))
 	}
 	held := holdingOf(c)
 	src, err := sources.find(held, spec)
 	if err != nil {
-		return coreplugin.Error(plugin.Name, c.Err(err.Error()))
+		return coreplugin.Error(plugin.Name, config.At(c, err, "manifests", "snapshot", "kubeconfig"))
 	}
 	if control.Broker != "" {
 		finish(c, &control, spec.REST)
 		if err := held.agree(&control); err != nil {
-			return coreplugin.Error(plugin.Name, c.Err(err.Error()))
+			return coreplugin.Error(plugin.Name, config.At(c, err, "broker"))
 		}
 	}
 	server := dnsserver.GetConfig(c)

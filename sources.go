@@ -364,7 +364,7 @@ func access(config plugin.Config) (*rest.Config, string, error) {
 	name := "in-cluster"
 	if config.Kubeconfig == "" {
 		if cfg, err = rest.InClusterConfig(); err != nil {
-			return nil, "", fmt.Errorf("no kubeconfig is given, and in-cluster: %w", err)
+			return nil, "", fmt.Errorf("neither in a cluster (%w) nor with an API server: want kubeconfig FILE, or manifests PATH", err)
 		}
 	} else {
 		name = strings.TrimSpace("kubeconfig " + config.Kubeconfig + " " + config.Context)

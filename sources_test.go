@@ -173,11 +173,11 @@ func TestSetupRefuses(t *testing.T) {
 	in := files(t)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for _, tt := range []struct{ name, block, want string }{
-		{"kubeconfig is missing", "clusterset {\nkubeconfig {dir}/none\n}", "Testfile:3 - Error during parsing: kubeconfig: stat " + in.Replace("{dir}/none")},
-		{"kubeconfig is none", "clusterset {\nkubeconfig {manifest} one\n}", "Testfile:3 - Error during parsing: kubeconfig"},
-		{"context is missing", "clusterset {\nkubeconfig {kubeconfig} three\n}", `context "three" does not exist`},
-		{"not in a cluster", "clusterset", "Testfile:1 - Error during parsing: no kubeconfig is given, and in-cluster"},
-		{"manifest is missing", "clusterset {\nmanifests {dir}/none\n}", "manifests: stat " + in.Replace("{dir}/none")},
+		{"kubeconfig is missing", "clusterset {\nkubeconfig {dir}/none\n}", "Testfile:2 - Error during parsing: kubeconfig: stat " + in.Replace("{dir}/none")},
+		{"kubeconfig is none", "clusterset {\nkubeconfig {manifest} one\n}", "Testfile:2 - Error during parsing: kubeconfig"},
+		{"context is missing", "clusterset {\nkubeconfig {kubeconfig} three\n}", "Testfile:2 - Error during parsing: kubeconfig"},
+		{"not in a cluster", "clusterset", "want kubeconfig FILE, or manifests PATH"},
+		{"manifest is missing", "clusterset {\nmanifests {dir}/none\n}", "Testfile:2 - Error during parsing: manifests: stat " + in.Replace("{dir}/none")},
 	} {
 		c := blockOf(in.Replace(tt.block))
 		if got := errorText(setup(c)); !strings.Contains(got, tt.want) || !strings.HasPrefix(got, "plugin/clusterset: ") {

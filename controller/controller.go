@@ -29,6 +29,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
+	e.standby = func(holder string) {
+		cfg.Log.Infof("standing by: %s leads", holder)
+		// Only a leader uses it, but that it cannot be used is not to be learned when the leader has failed.
+		if _, err := loadLink(cfg.Broker, cfg.Context); err != nil {
+			cfg.Log.Errorf("broker: %v", err)
+		}
+	}
 	t := term{cfg: cfg, instance: instance, fence: e.fence}
 	if err := e.lead(ctx, t.run); err != nil {
 		return fmt.Errorf("controller: %w", err)

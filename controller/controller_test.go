@@ -194,6 +194,15 @@ func TestRun(t *testing.T) {
 		return s.admin.Get(t.Context(), member, "", sceneID) == nil && member.Status.Version == "v1" && member.Status.MergeOptions != ""
 	})
 
+	third := s.config()
+	third.Broker = filepath.Join(t.TempDir(), "none")
+	stopThird := s.start(third)
+	standby := third.Log.(*journal)
+	await(t, "a standby says that it is one, and that it could not act", func() bool {
+		return standby.count("standing by: ") == 1 && standby.count("error: broker: open "+third.Broker) == 1
+	})
+	stopThird()
+
 	stopSecond := s.start(second)
 	stop()
 	if testutil.ToFloat64(first.Metrics.leader) != 0 || testutil.ToFloat64(first.Metrics.member) != 0 {

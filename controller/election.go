@@ -28,6 +28,7 @@ type election struct {
 	http               *http.Client // of the lock
 	fence              *fence
 	lease, renew, wait time.Duration
+	standby            func(holder string) // called when another instance is found to have the lease
 }
 
 // The timing of the election. The fence shuts when an instance that cannot renew gives up, well before another may lead.
@@ -64,10 +65,13 @@ func newElection(cfg *rest.Config, namespace, instance string, log Logger) (*ele
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: instance},
 	}
-	return &election{
-		lock: &fencedLock{Interface: lock, fence: f, log: log, failed: make(map[string]string)}, http: connections, fence: f,
-		lease: leaseDuration, renew: renewDeadline, wait: retryPeriod,
-	}, nil
+	e := &election{
+		http: connections, fence: f, lease: leaseDuration, renew: renewDeadline, wait: retryPeriod, standby: func(string) {},
+	}
+	e.lock = &fencedLock{
+		Interface: lock, fence: f, log: log, failed: make(map[string]string), found: func(holder string) { e.standby(holder) },
+	}
+	return e, nil
 }
 
 // A fencedLock opens the fence when the lease is renewed and shuts it before the lease is given up.
@@ -76,15 +80,31 @@ type fencedLock struct {
 	fence *fence
 	log   Logger
 
+	found func(holder string) // called with another holder than the last, which is not this instance
+
 	mu     sync.Mutex
 	failed map[string]string // the kind of error that was told, by verb
+	holder string            // that was found last
 }
 
 // Get implements [resourcelock.Interface].
 func (l *fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	l.tell(ctx, "get", err)
+	if err == nil {
+		l.look(record.HolderIdentity)
+	}
 	return record, raw, err
+}
+
+func (l *fencedLock) look(holder string) {
+	l.mu.Lock()
+	news := holder != l.holder
+	l.holder = holder
+	l.mu.Unlock()
+	if news && holder != "" && holder != l.Identity() {
+		l.found(holder)
+	}
 }
 
 // tell tells of the first error of a kind, and of its end. What the elections live with is none: that there is no lease yet,

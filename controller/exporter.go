@@ -43,11 +43,7 @@ func (s *session) reconcileExport(ctx context.Context, svc types.NamespacedName)
 	if member || leaving {
 		o = s.export(ctx, svc, r)
 	}
-	var told error
-	if !leaving {
-		told = s.report(ctx, exp, r, o)
-	}
-	return errors.Join(o.err, o.view, told)
+	return errors.Join(o.err, o.view, s.report(ctx, exp, r, o))
 }
 
 // catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of the
@@ -93,7 +89,7 @@ func (s *session) export(ctx context.Context, svc types.NamespacedName, r export
 	return o
 }
 
-// leaving reports that the cluster is being taken out of the clusterset: everything is withdrawn, and nothing else written.
+// leaving reports that the cluster is being taken out of the clusterset: everything is withdrawn.
 func (s *session) leaving() bool { return s.evidence().leaving }
 
 // exported returns what this cluster exports under the name of the service, and the ServiceExport, nil if there is none. It

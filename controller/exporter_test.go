@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/about"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
@@ -409,6 +411,24 @@ func TestExportLife(t *testing.T) {
 	a.expect("withdrawn, again", a.do(db, "", again))
 	b.orphan(a)
 	b.outside(a)
+}
+
+// Section 7: what a cluster takes out of the clusterset it does not call exported.
+func TestExportWhileLeaving(t *testing.T) {
+	b := newStage(t)
+	a := b.act(func(*Config) {})
+	b.create(newExport(db), newService(db))
+	a.do(db, "export seen", func() bool { return a.local.Export(db) != nil && a.local.Service(db) != nil })
+	b.create(&aboutv1beta1.ClusterProperty{
+		ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName, Annotations: map[string]string{apibroker.AnnotationLeaving: "now"}},
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: "demo"},
+	})
+	a.await("leaving", a.leaving)
+	a.member.set(standing{settled: true})
+	a.expect("leaving", a.do(db, "", func() bool { return true }), "DELETE broker/exportedservices/db.shop", statusWrite)
+	if got, want := a.conditions(db), "Ready=False/Pending Valid=False/NotMember"; got != want {
+		t.Errorf("leaving: conditions = %s, want %s", got, want)
+	}
 }
 
 // orphan leaves a record and a slice behind that no export stands for.

@@ -333,7 +333,10 @@ func (s *session) notSynced() string {
 	switch {
 	case !s.local.synced():
 		return "this cluster: " + s.local.set.Waiting()
-	case s.member.digest != "" && s.member.ClusterID() != "" && !s.broker.Synced():
+	case s.member.ClusterID() == "":
+	case s.member.digest == "":
+		return "broker: its kubeconfig cannot be used"
+	case !s.broker.Synced():
 		return "broker: " + s.broker.Waiting()
 	}
 	return ""

@@ -140,6 +140,7 @@ func Parse(c *caddy.Controller, more ...Directive) (Config, error) {
 	if err := b.validate(); err != nil {
 		return Config{}, err
 	}
+	b.lines = b.seen
 	return b.Config, nil
 }
 
