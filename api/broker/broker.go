@@ -51,6 +51,10 @@ const (
 	// AnnotationLeaving on the same ClusterProperty, with any value, says that the cluster is being taken out of the
 	// clusterset: its controller withdraws everything and writes nothing else.
 	AnnotationLeaving = "clusterset-dns.io/leaving"
+
+	// AnnotationClusterSet on a Member is the name of the clusterset as the cluster knows it, in its ClusterProperty
+	// clusterset.k8s.io. All members of one broker have the same.
+	AnnotationClusterSet = "clusterset-dns.io/clusterset"
 )
 
 // AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported there,

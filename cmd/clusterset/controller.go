@@ -36,7 +36,11 @@ func newController(s *session) *cobra.Command {
 	for _, o := range controller.Options() {
 		v := &optionValue{option: o, config: &config}
 		values = append(values, v)
-		c.Flags().Var(v, strings.ReplaceAll(o.Name, "_", "-"), o.Help+": "+o.Args)
+		flag := strings.ReplaceAll(o.Name, "_", "-")
+		c.Flags().Var(v, flag, o.Help+": "+o.Args)
+		if words := choices(o.Args); len(words) > 1 {
+			offer(c, flag, words...)
+		}
 	}
 	c.Flags().StringVar(&metricsAddress, "metrics-address", ":9153", "`ADDRESS` to serve /metrics at; none if empty")
 	c.Flags().StringVar(&healthAddress, "health-address", ":8080", "`ADDRESS` to serve /healthz at; none if empty")
@@ -60,6 +64,18 @@ func newController(s *session) *cobra.Command {
 		return runController(c.Context(), config, metricsAddress, healthAddress, registry)
 	}
 	return c
+}
+
+// choices returns the words that arguments may begin with: of "derived|cidr [CIDR]|none" derived, cidr and none. What stands for
+// others is in capitals.
+func choices(arguments string) []string {
+	var words []string
+	for choice := range strings.SplitSeq(arguments, "|") {
+		if word, _, _ := strings.Cut(choice, " "); word == strings.ToLower(word) {
+			words = append(words, word)
+		}
+	}
+	return words
 }
 
 // An optionValue is a flag that holds the arguments of one option.

@@ -2,24 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutapi "github.com/clusterset-dns/clusterset/api/about"
-	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/membership"
 )
@@ -57,6 +54,9 @@ func (e *exporting) open() error {
 	if err != nil {
 		return err
 	}
+	if e.timeout <= 0 {
+		return fmt.Errorf("--timeout=%s: want a duration above 0s", e.timeout)
+	}
 	e.dry = w.DryRun
 	e.client, e.namespace, err = e.namespaced()
 	return err
@@ -65,34 +65,66 @@ func (e *exporting) open() error {
 func newExport(s *session) *cobra.Command {
 	e := &exporting{output: &output{session: s}}
 	c := &cobra.Command{
-		Use: "export SERVICE...", Short: "Export services to all clusters of the clusterset", Args: cobra.MinimumNArgs(1),
+		Use: "export SERVICE...", Short: "Export services to all clusters of the clusterset", Args: services,
 		Long: `Export services: make a ServiceExport for each, and wait until its controller has taken it to the broker. Labels and
 annotations are all that travels; run it again with others to change them.`,
 		Example: `  clusterset export db cache -n shop
   clusterset export db -n shop --label tier=data --annotation example.com/owner=team-a`,
-		ValidArgsFunction: s.completeResources("v1", "services"),
+		ValidArgsFunction: s.completeResources("v1", "services", broker.LabelManagedBy+"!="+broker.ManagedBy),
 	}
 	e.flags(c)
 	c.Flags().StringToStringVar(&e.labels, "label", nil, "`KEY=VALUE` of an exported label, repeatable")
 	c.Flags().StringToStringVar(&e.annotations, "annotation", nil, "`KEY=VALUE` of an exported annotation, repeatable")
 	c.Flags().StringVar(&e.useVIP, "use-clusterset-ip", "", "`true|false`: with a clusterset IP or without, where the controller has \"vip cidr\"; its default if empty")
+	offer(c, "use-clusterset-ip", "true", "false")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := errors.Join(e.check(), e.open()); err != nil {
+		if err := e.check(); err != nil {
 			return err
 		}
-		var result error
-		ctx, cancel := context.WithTimeout(c.Context(), e.timeout)
-		defer cancel()
-		for _, name := range args {
-			result = errors.Join(result, e.export(ctx, name))
+		if err := e.open(); err != nil {
+			return err
 		}
-		next := fmt.Sprintf("Every cluster with a namespace %[1]s resolves SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
-		if result != nil {
-			next = ""
-		}
-		return errors.Join(result, e.done(nil, nil, next))
+		return e.exportAll(c.Context(), args)
 	}
 	return c
+}
+
+// services wants the names of Services as arguments.
+func services(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("%s: want SERVICE, the name of a Service, once or more often", c.Name())
+	}
+	return nil
+}
+
+func (e *exporting) exportAll(ctx context.Context, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	isMember, err := e.isMember(ctx)
+	if err != nil {
+		return err
+	}
+	var next string
+	switch {
+	case !isMember:
+		e.wait = false // for what takes effect later
+	case e.wait:
+		next = fmt.Sprintf("Every cluster with a namespace %[1]s resolves SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
+	default:
+		next = "This was asked for. Whether it has taken effect: clusterset status, or the conditions of the ServiceExports."
+	}
+	var result error
+	for _, name := range names {
+		if err := e.export(ctx, name); err != nil {
+			result = errors.Join(result, fmt.Errorf("export %s: %w", name, err))
+		}
+	}
+	if result != nil {
+		next = ""
+	} else if !isMember {
+		fmt.Fprintln(e.ErrOut, "warning: this cluster is no member of a clusterset: exports take effect when it has joined (clusterset join)")
+	}
+	return errors.Join(result, e.done(nil, nil, next))
 }
 
 // check refuses what would not travel, rather than leaving it behind in silence.
@@ -113,26 +145,33 @@ func (e *exporting) check() error {
 	return nil
 }
 
-// desired is the ServiceExport of a service.
+// exported returns what can be given of an export, by its field in spec.
+func (e *exporting) exported() map[string]map[string]string {
+	return map[string]map[string]string{"exportedLabels": e.labels, "exportedAnnotations": e.annotations}
+}
+
+// desired is the ServiceExport of a service. It has no spec if there is nothing to say in it: where an earlier one of ours had
+// something, the API server makes null of an empty spec, and refuses it.
 func (e *exporting) desired(name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetGroupVersionKind(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"))
 	o.SetNamespace(e.namespace)
 	o.SetName(name)
 	if e.useVIP != "" {
 		o.SetAnnotations(map[string]string{broker.AnnotationUseVIP: e.useVIP})
 	}
-	for field, values := range map[string]map[string]string{"exportedLabels": e.labels, "exportedAnnotations": e.annotations} {
+	for field, values := range e.exported() {
 		if len(values) > 0 {
-			_ = unstructured.SetNestedStringMap(o.Object, values, "spec", field) // spec is a map, as made above
+			_ = unstructured.SetNestedStringMap(o.Object, values, "spec", field) // spec is a map, or not there
 		}
 	}
 	return o
 }
 
-func (e *exporting) step(action membership.Action, name string) {
+func (e *exporting) step(action membership.Action, name, note string) {
 	e.report(membership.Step{
 		Side: membership.OnMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
+		Note: note,
 	})
 }
 
@@ -146,130 +185,101 @@ func (e *exporting) dryRun() []string {
 func (e *exporting) export(ctx context.Context, name string) error {
 	r := e.client.Resource(serviceExports).Namespace(e.namespace)
 	before, err := r.Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("export %s: %w", name, err)
+	if apierrors.IsNotFound(err) {
+		before, err = nil, e.lacking(ctx, err)
 	}
-	after, action := e.desired(name), membership.Created
+	if err != nil {
+		return err
+	}
+	same := before != nil && e.covered(before)
 	if e.dry != membership.DryRunClient {
 		options := metav1.ApplyOptions{FieldManager: exportManager, Force: true, DryRun: e.dryRun()}
-		if after, err = r.Apply(ctx, name, e.desired(name), options); err != nil {
-			return fmt.Errorf("export %s: %w", name, err)
+		after, err := r.Apply(ctx, name, e.desired(name), options)
+		if err != nil {
+			return err
 		}
+		same = before != nil && sameExport(before, after)
 	}
-	if before != nil && before.GetUID() != "" {
-		if action = membership.Updated; sameExport(before, after) {
-			action = membership.Unchanged
-		}
+	switch {
+	case before == nil:
+		e.step(membership.Created, name, "")
+	case same:
+		e.step(membership.Unchanged, name, "")
+	default:
+		e.step(membership.Updated, name, "")
 	}
-	e.step(action, name)
 	if !e.wait || e.dry != membership.DryRunNone {
 		return nil
 	}
 	return e.awaitExported(ctx, name)
 }
 
+// lacking says what the cluster has not that a ServiceExport needs, where one was not found; nil if it lacks nothing else.
+func (e *exporting) lacking(ctx context.Context, notFound error) error {
+	if status := apierrors.APIStatus(nil); errors.As(notFound, &status) && (status.Status().Details == nil || status.Status().Details.Name == "") {
+		return errors.New("this cluster has no CRD of ServiceExport: run \"clusterset join\" first, which installs it")
+	}
+	_, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, e.namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no namespace %q: want that of the Service (-n)", e.namespace)
+	}
+	return nil // who may export need not be allowed to read namespaces
+}
+
 func sameExport(a, b *unstructured.Unstructured) bool {
 	text := func(o *unstructured.Unstructured) string {
-		return fmt.Sprint(o.GetAnnotations()[broker.AnnotationUseVIP], o.Object["spec"])
+		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+		return fmt.Sprint(o.GetAnnotations()[broker.AnnotationUseVIP], spec)
 	}
 	return text(a) == text(b)
 }
 
-// awaitExported waits until the export is on the broker, or until it is clear that it cannot be.
-func (e *exporting) awaitExported(ctx context.Context, name string) error {
-	var last mcsv1beta1.ServiceExport
-	err := poll(ctx, func() (bool, error) {
-		o, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		last = mcsv1beta1.ServiceExport{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &last); err != nil {
-			return false, err
-		}
-		valid, ready := current(&last, mcsv1beta1.ServiceExportConditionValid), current(&last, mcsv1beta1.ServiceExportConditionReady)
-		if valid != nil && valid.Status == metav1.ConditionFalse {
-			return false, errRefused
-		}
-		return valid != nil && ready != nil && valid.Status == metav1.ConditionTrue && ready.Status == metav1.ConditionTrue, nil
-	})
-	switch {
-	case errors.Is(err, errRefused), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("export %s: %s", name, whyNot(&last))
-	case err != nil:
-		return fmt.Errorf("export %s: %w", name, err)
+// covered guesses whether an export would stay as it is: it says all that is asked for, and nothing that was asked for earlier
+// and is not now.
+func (e *exporting) covered(there *unstructured.Unstructured) bool {
+	ours := fieldsOf(there, exportManager)
+	useVIP := there.GetAnnotations()[broker.AnnotationUseVIP]
+	_, owned, _ := unstructured.NestedFieldNoCopy(ours, "f:metadata", "f:annotations", "f:"+broker.AnnotationUseVIP)
+	if e.useVIP != useVIP && (e.useVIP != "" || owned) {
+		return false
 	}
-	if c := current(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
-		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but its exports disagree: %s\n", name, c.Message)
+	for field, want := range e.exported() {
+		have, _, _ := unstructured.NestedStringMap(there.Object, "spec", field)
+		for key, value := range want {
+			if got, ok := have[key]; !ok || got != value {
+				return false
+			}
+		}
+		for key := range have {
+			_, owned, _ := unstructured.NestedFieldNoCopy(ours, "f:spec", "f:"+field, "f:"+key)
+			if _, asked := want[key]; owned && !asked {
+				return false
+			}
+		}
 	}
-	return nil
+	return true
 }
 
-var errRefused = errors.New("refused")
-
-// current returns a condition that is about what the export says now, or nil.
-func current(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
-	c := meta.FindStatusCondition(e.Status.Conditions, string(of))
-	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < e.Generation {
-		return nil
-	}
-	return c
-}
-
-// advice says what to do about a condition, by its reason.
-var advice = map[string]string{
-	"NoService":           "create the Service of that name, or check name and namespace",
-	"InvalidServiceType":  "export a Service of type ClusterIP, NodePort or LoadBalancer that is no import itself",
-	"NamespaceNotAllowed": "let import_namespaces of the controller name this namespace",
-	"NotMember":           "run \"clusterset join\"",
-	"Failed":              "run \"clusterset status\"",
-	"Pending":             "see that the link to the broker is up: clusterset status",
-}
-
-// whyNot says in one line why an export has not taken effect, and what to do.
-func whyNot(e *mcsv1beta1.ServiceExport) string {
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{
-		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
-	} {
-		c := current(e, of)
-		if c == nil || c.Status == metav1.ConditionTrue {
+// fieldsOf returns the fields that a manager has applied, as a tree of "f:name"; nil if there are none.
+func fieldsOf(o *unstructured.Unstructured, manager string) map[string]any {
+	for _, m := range o.GetManagedFields() {
+		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "" || m.FieldsV1 == nil {
 			continue
 		}
-		text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, strings.TrimSuffix(c.Message, "."))
-		if what := advice[c.Reason]; what != "" {
-			text += "; " + what
-		}
-		return text
-	}
-	return "nobody has looked at it yet: want a controller that runs (clusterset status)"
-}
-
-// poll calls done until it is, fails or ctx ends.
-func poll(ctx context.Context, done func() (bool, error)) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := done()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case ok, err != nil:
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+		var fields map[string]any
+		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) == nil {
+			return fields
 		}
 	}
+	return nil
 }
 
 func newUnexport(s *session) *cobra.Command {
 	e := &exporting{output: &output{session: s}}
 	c := &cobra.Command{
-		Use: "unexport SERVICE...", Short: "Withdraw services from the clusterset", Args: cobra.MinimumNArgs(1),
+		Use: "unexport SERVICE...", Short: "Withdraw services from the clusterset", Args: services,
 		Example:           "  clusterset unexport db -n shop",
-		ValidArgsFunction: s.completeResources(mcsv1beta1.SchemeGroupVersion.String(), "serviceexports"),
+		ValidArgsFunction: s.completeResources(mcsv1beta1.SchemeGroupVersion.String(), "serviceexports", ""),
 	}
 	e.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -293,7 +303,10 @@ func (e *exporting) unexport(ctx context.Context, name string) error {
 	r := e.client.Resource(serviceExports).Namespace(e.namespace)
 	there, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		e.step(membership.Unchanged, name)
+		if err := e.lacking(ctx, err); err != nil {
+			return err
+		}
+		e.step(membership.Unchanged, name, "not there")
 		return nil
 	}
 	if err != nil {
@@ -306,7 +319,7 @@ func (e *exporting) unexport(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	e.step(membership.Deleted, name)
+	e.step(membership.Deleted, name, "")
 	if !e.wait || e.dry != membership.DryRunNone {
 		return nil
 	}
@@ -315,35 +328,4 @@ func (e *exporting) unexport(ctx context.Context, name string) error {
 		return fmt.Errorf("this cluster still counts as exporting it after %s: want a controller that runs (clusterset status)", e.timeout)
 	}
 	return err
-}
-
-// withdrawn reports whether this cluster serves the import no more.
-func (e *exporting) withdrawn(ctx context.Context, name, uid string) (bool, error) {
-	exp, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		return string(exp.GetUID()) != uid, nil
-	}
-	if !apierrors.IsNotFound(err) {
-		return false, err
-	}
-	id, err := e.client.Resource(v1beta1.Resource).Get(ctx, aboutapi.ClusterIDName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil // no member exports nothing
-	}
-	if err != nil {
-		return false, err
-	}
-	o, err := e.client.Resource(serviceImports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	var imp mcsv1beta1.ServiceImport
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &imp); err != nil {
-		return false, err
-	}
-	clusterID, _, _ := unstructured.NestedString(id.Object, "spec", "value")
-	return !slices.ContainsFunc(imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == clusterID }), nil
 }

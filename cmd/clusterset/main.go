@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // version is set by -ldflags "-X main.version=v1.2.3"; else the toolchain's stamp stands in.
@@ -43,6 +44,15 @@ var errWrong = errors.New("something is wrong")
 // run is the program, args[0] its name. It ends when ctx does.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newRoot(filepath.Base(args[0]), streams)
+	if len(args) > 1 && strings.HasPrefix(args[1], cobra.ShellCompRequestCmd) {
+		unquote(root)
+	}
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if !c.Runnable() {
+			c.RunE = help // cobra's own "completion", which else takes any word
+		}
+	}
 	root.SetArgs(args[1:])
 	switch err := root.ExecuteContext(ctx); {
 	case errors.Is(err, errWrong):
@@ -90,6 +100,8 @@ Exit codes: 0, all is well; 1, it could not be done or found out; 2, "status" fo
 	root.AddCommand(
 		newBroker(s), newJoin(s), newLeave(s), newExport(s), newUnexport(s), newStatus(s), newController(s), newVersion(s),
 	)
+	offerBy(root, "context", contexts(func() (clientcmdapi.Config, error) { return s.kube.ToRawKubeConfigLoader().RawConfig() }))
+	offerBy(root, "namespace", s.completeNamespaces)
 	return root
 }
 

@@ -44,7 +44,7 @@ func newBrokerInit(s *session) *cobra.Command {
 func newBrokerRemove(s *session) *cobra.Command {
 	var o membership.LeaveOptions
 	c := &cobra.Command{
-		Use: "remove ID", Short: "Take out a member whose cluster is gone", Args: cobra.ExactArgs(1),
+		Use: "remove ID", Short: "Take out a member whose cluster is gone", Args: oneMember,
 		Example:           "  clusterset broker remove east --broker-kubeconfig hub.yaml",
 		ValidArgsFunction: s.completeMembers,
 	}
@@ -70,6 +70,14 @@ func newBrokerRemove(s *session) *cobra.Command {
 	return c
 }
 
+// oneMember wants a cluster id as the only argument.
+func oneMember(c *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s: %d arguments: want ID, that of one member", c.Name(), len(args))
+	}
+	return nil
+}
+
 func newJoin(s *session) *cobra.Command {
 	o := membership.JoinDefaults()
 	c := &cobra.Command{
@@ -85,6 +93,10 @@ Run it again at any time: after a crash it does the rest, on a member it changes
 	out := s.outputFlags(c)
 	joinFlags(c, &o)
 	vip := c.Flags().String("vip", "derived", "`MODE` that its controller will have: derived, cidr or none; cidr is --vip-cidr auto")
+	offer(c, "vip", "derived", "cidr", "none")
+	offer(c, "endpoints", "pod_ip", "service_ip")
+	offer(c, "vip-cidr", membership.VIPAuto, membership.VIPNone)
+	offer(c, "cluster-id", membership.ByKubeSystem)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.Writing, err = out.writing(); err != nil {
 			return err
@@ -112,7 +124,7 @@ Run it again at any time: after a crash it does the rest, on a member it changes
 func joinFlags(c *cobra.Command, o *membership.JoinOptions) {
 	f := c.Flags()
 	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster, that of its ClusterProperty if empty; "+membership.ByKubeSystem+" stands for the UID of kube-system")
-	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset; "+membership.DefaultClusterSet+" at first")
+	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the one that members of the broker have if empty; "+membership.DefaultClusterSet+" at first")
 	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, of at most 40 octets; "+membership.DefaultPrefix+" at first")
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; those of the nodes that there are, if none")
@@ -133,6 +145,8 @@ func checkJoin(o *membership.JoinOptions, vip string) error {
 	switch {
 	case vip != "derived" && vip != "cidr" && vip != "none":
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
+	case vip == "cidr" && o.VIPCIDR == membership.VIPNone:
+		return fmt.Errorf("--vip=cidr beside --vip-cidr=%s: want one of them", o.VIPCIDR)
 	case o.Endpoints != "pod_ip" && o.Endpoints != "service_ip":
 		return fmt.Errorf("--endpoints=%s: want pod_ip or service_ip", o.Endpoints)
 	case o.CredentialLife < 10*time.Minute:

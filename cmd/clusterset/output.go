@@ -26,6 +26,8 @@ func (s *session) outputFlags(c *cobra.Command) *output {
 	c.Flags().StringVar(&o.dry, "dry-run", "none", "`HOW` to only try it: none, client (guess from what is there) or server (the API servers check)")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
 	c.Flags().StringVarP(&o.format, "output", "o", "", "`FORMAT` of what was done: name, json or yaml; lines to read if empty")
+	offer(c, "dry-run", "none", "client", "server")
+	offer(c, "output", "name", "json", "yaml")
 	return o
 }
 

@@ -30,6 +30,7 @@ and merge options that differ are warnings.`,
 	}
 	s.brokerFlags(c)
 	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: wide, json or yaml; a table if empty")
+	offer(c, "output", "wide", "json", "yaml")
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "ask the broker alone")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, "`DURATION` from which on a heartbeat is expired")

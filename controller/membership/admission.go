@@ -39,9 +39,10 @@ func DefaultQuota() Quota { return Quota{Exports: 10_000, Slices: 50_000, Leases
 
 // An Admission is what a cluster is admitted to a clusterset with.
 type Admission struct {
-	ClusterID string
-	Spec      v1alpha1.MemberSpec
-	Quota     Quota
+	ClusterID  string
+	ClusterSet string // name of the clusterset; the Member does not say it if empty
+	Spec       v1alpha1.MemberSpec
+	Quota      Quota
 }
 
 // Objects returns what has to be on the broker for a member, in the order in which it has to be written.
@@ -73,11 +74,15 @@ func kind(version, kind string) metav1.TypeMeta {
 }
 
 func (a Admission) member() *v1alpha1.Member {
-	return &v1alpha1.Member{
+	m := &v1alpha1.Member{
 		TypeMeta:   kind(v1alpha1.GroupVersion.String(), "Member"),
 		ObjectMeta: metav1.ObjectMeta{Name: a.ClusterID},
 		Spec:       *a.Spec.DeepCopy(),
 	}
+	if a.ClusterSet != "" {
+		m.Annotations = map[string]string{broker.AnnotationClusterSet: a.ClusterSet}
+	}
+	return m
 }
 
 func (a Admission) namespace() *corev1.Namespace {

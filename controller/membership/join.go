@@ -1,10 +1,10 @@
 package membership
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +24,7 @@ type JoinOptions struct {
 	Writing
 
 	ClusterID  string // "" is that of the cluster; may be [ByKubeSystem]
-	ClusterSet string // name of the clusterset; "" is that of the cluster, or [DefaultClusterSet]
+	ClusterSet string // name of the clusterset; "" is that of the cluster, of the other members, or [DefaultClusterSet]
 	Prefix     string // of the broker namespace; "" is that of the Member, or [DefaultPrefix]
 	Namespace  string // of the controller in the member
 
@@ -95,6 +95,7 @@ type joining struct {
 	admin          *rest.Config
 
 	scene      scene
+	nodes      []netip.Prefix // pod CIDRs of the nodes that there are
 	admission  Admission
 	kubeconfig []byte
 	account    corev1.ServiceAccount
@@ -136,6 +137,10 @@ func (j *joining) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clusterSet, err := c.clusterSet(id)
+	if err != nil {
+		return err
+	}
 	spec := v1alpha1.MemberSpec{KubeSystemUID: string(c.local.uid)}
 	if spec.Namespace, err = c.namespace(id); err != nil {
 		return err
@@ -153,9 +158,9 @@ func (j *joining) decide(ctx context.Context) error {
 	if j.kubeconfig, err = kubeconfig(j.admin, j.o.BrokerServer, spec.Namespace); err != nil {
 		return err
 	}
-	j.admission = Admission{ClusterID: id, Spec: spec, Quota: j.o.Quota}
+	j.admission = Admission{ClusterID: id, ClusterSet: clusterSet, Spec: spec, Quota: j.o.Quota}
 	j.result = Joined{
-		ClusterID: id, ClusterSet: cmp.Or(j.o.ClusterSet, c.local.clusterSet(), DefaultClusterSet), Namespace: spec.Namespace,
+		ClusterID: id, ClusterSet: clusterSet, Namespace: spec.Namespace,
 		PodCIDRs: spec.PodCIDRs, ServiceCIDRs: spec.ServiceCIDRs, VIPCIDR: spec.VIPCIDR,
 	}
 	j.warn()
@@ -167,7 +172,10 @@ func (j *joining) findCIDRs(ctx context.Context, id string) (err error) {
 	if m := j.scene.own(id); m != nil {
 		declared = m.Spec
 	}
-	j.scene.pods, err = cidrs("pod", j.o.PodCIDRs, declared.PodCIDRs, func() ([]netip.Prefix, error) { return j.member.podCIDRs(ctx) })
+	j.scene.pods, err = cidrs("pod", j.o.PodCIDRs, declared.PodCIDRs, func() (_ []netip.Prefix, err error) {
+		j.nodes, err = j.member.podCIDRs(ctx)
+		return j.nodes, err
+	})
 	if err != nil {
 		return err
 	}
@@ -198,8 +206,12 @@ func (j *joining) warn() {
 		warn("no service CIDRs were found: no address of this cluster will be accepted; join again with --service-cidr")
 	case j.o.Endpoints != "service_ip" && len(spec.PodCIDRs) == 0:
 		warn("no pod CIDRs were found: no address of a pod of this cluster will be accepted; join again with --pod-cidr")
-	case j.o.Endpoints != "service_ip" && len(j.o.PodCIDRs) == 0:
+	case j.o.Endpoints != "service_ip" && slices.Equal(j.scene.pods, j.nodes):
 		warn("pod CIDRs are those of the nodes there are: join again when nodes with others come, or give the whole network by --pod-cidr")
+	}
+	if others, member := j.scene.others(j.admission.ClusterID); others != "" && others != j.result.ClusterSet {
+		warn("this cluster is in clusterset %q, but member %q of this broker in %q: run \"clusterset leave\" and join again to have one name",
+			j.result.ClusterSet, member, others)
 	}
 	for i := range j.scene.members {
 		m := &j.scene.members[i]

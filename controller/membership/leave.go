@@ -259,7 +259,7 @@ func (l *leaving) removeMembership(ctx context.Context) error {
 }
 
 // Remove takes out a member whose cluster is gone: the broker's part of [Leave]. A member whose heartbeat is younger than a
-// minute is refused, unless forced.
+// minute is refused, unless forced, and so is an id of which the broker has nothing.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (Left, error) {
 	s, err := o.open(OnBroker, onBroker)
 	if err != nil {
@@ -290,7 +290,7 @@ func (s *side) departure(ctx context.Context, clusterID string, o LeaveOptions) 
 	d := departure{side: s, admission: Admission{ClusterID: clusterID, Spec: member.Spec}}
 	if !there {
 		d.admission.Spec.Namespace = broker.NamespaceName(cmp.Or(o.Prefix, DefaultPrefix), clusterID)
-		return d, nil
+		return d, d.refuseNobody(ctx)
 	}
 	d.member = member
 	now := time.Now
@@ -303,6 +303,27 @@ func (s *side) departure(ctx context.Context, clusterID string, o LeaveOptions) 
 			clusterID, max(now().Sub(*renewed), 0).Round(time.Second))
 	}
 	return d, err
+}
+
+// refuseNobody says that there is no such member, unless the broker has anything of one whose Member is gone.
+func (d *departure) refuseNobody(ctx context.Context) error {
+	for _, o := range d.admission.Objects()[1:] {
+		if left, err := d.side.find(ctx, toUnstructured(o)); err != nil || left != nil && marked(left) {
+			return err
+		}
+	}
+	members, err := list[v1alpha1.Member](ctx, d.side, v1alpha1.Members, "", "")
+	if err != nil {
+		return err
+	}
+	there := make([]string, len(members))
+	for i := range members {
+		there[i] = members[i].Name
+	}
+	if slices.Sort(there); len(there) == 0 {
+		return fmt.Errorf("there is no member %q, nor any other", d.admission.ClusterID)
+	}
+	return fmt.Errorf("there is no member %q: want one of %s", d.admission.ClusterID, strings.Join(there, ", "))
 }
 
 // heartbeat returns when, by its own clock, a member renewed its heartbeat; nil if it never did.

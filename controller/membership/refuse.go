@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -64,6 +65,35 @@ func (c *scene) refuseBroker() error {
 		return fmt.Errorf("clusterset %q: this cluster is a member of %q; run \"clusterset leave\" first", c.o.ClusterSet, c.local.clusterSet())
 	}
 	return nil
+}
+
+// others returns the name of the clusterset that the other members are in, and one that says so; "" if none does. Should they
+// disagree, the oldest counts.
+func (c *scene) others(id string) (name, member string) {
+	var oldest *v1alpha1.Member
+	for i := range c.members {
+		m := &c.members[i]
+		if m.Name == id || m.Annotations[broker.AnnotationClusterSet] == "" {
+			continue
+		}
+		if oldest == nil || m.CreationTimestamp.Before(&oldest.CreationTimestamp) {
+			oldest = m
+		}
+	}
+	if oldest == nil {
+		return "", ""
+	}
+	return oldest.Annotations[broker.AnnotationClusterSet], oldest.Name
+}
+
+// clusterSet returns the name of the clusterset that this cluster is to be in, or why it cannot have it: one broker is one
+// clusterset. A member keeps the name it has.
+func (c *scene) clusterSet(id string) (string, error) {
+	others, member := c.others(id)
+	if c.o.ClusterSet != "" && others != "" && c.o.ClusterSet != others {
+		return "", fmt.Errorf("clusterset %q: want %q, which member %q of this broker is in, or no --clusterset", c.o.ClusterSet, others, member)
+	}
+	return cmp.Or(c.o.ClusterSet, c.local.clusterSet(), others, DefaultClusterSet), nil
 }
 
 // refuseID says why this cluster cannot have the id.

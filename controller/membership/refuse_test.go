@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ const strangerUID = "11111111-2222-3333-4444-555555555555"
 const stranger = `
 apiVersion: broker.clusterset-dns.io/v1alpha1
 kind: Member
-metadata: {name: stranger}
+metadata: {name: stranger, annotations: {clusterset-dns.io/clusterset: demo}}
 spec:
   kubeSystemUID: ` + strangerUID + `
   namespace: NAMESPACE
@@ -90,6 +91,10 @@ func TestRefusals(t *testing.T) {
 			`cluster id "stranger" is taken by the cluster with kube-system UID ` + strangerUID +
 				`: leave with that cluster first ("clusterset broker remove stranger" if it is gone), or choose another id`,
 		},
+		{
+			"clusterset of no other member", func(o *JoinOptions) { o.ClusterSet = "x" },
+			`clusterset "x": want "demo", which member "stranger" of this broker is in, or no --clusterset`,
+		},
 		{"prefix", func(o *JoinOptions) { o.Prefix = "a.b" }, `namespace prefix "a.b": want an RFC 1123 label of at most 40 octets`},
 		{"pod CIDR", func(o *JoinOptions) { o.PodCIDRs = []string{"10.0.0.7/8"} }, `CIDR "10.0.0.7/8": want a network`},
 		{
@@ -137,22 +142,64 @@ func TestRefusals(t *testing.T) {
 		test(t, onBroker, east)
 	o := options("east")
 	o.VIPCIDR = VIPAuto
-	if joined := mustJoin(t, onBroker, east, o); joined.VIPCIDR != "243.2.0.0/16" {
-		t.Errorf("VIP CIDR = %s, want the first that is free, 243.2.0.0/16", joined.VIPCIDR)
+	if joined := mustJoin(t, onBroker, east, o); joined.VIPCIDR != "243.2.0.0/16" || joined.ClusterSet != "demo" {
+		t.Errorf("VIP CIDR = %s of clusterset %s, want the first that is free, 243.2.0.0/16, of that of the other member, demo", joined.VIPCIDR, joined.ClusterSet)
 	}
 	for _, r := range []refusal{
 		{"another id", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster is a member as "east"; run "clusterset leave" first`},
 		{"another prefix", func(o *JoinOptions) { o.Prefix = "x" }, `namespace prefix "x": the broker namespace of this member is clusterset-`},
-		{"another clusterset", func(o *JoinOptions) { o.ClusterSet = "x" }, `clusterset "x": this cluster is a member of "clusterset"`},
+		{"another clusterset", func(o *JoinOptions) { o.ClusterSet = "x" }, `clusterset "x": this cluster is a member of "demo"`},
 	} {
 		r.test(t, onBroker, east)
 	}
 	refusal{name: "member elsewhere", want: `run "clusterset leave" there first, with --force if it is gone, or join with --replace-broker`}.
 		test(t, other, east)
+	if err := onBroker.ApplyYAML(t.Context(), []byte(strings.NewReplacer("NAMESPACE", ns, ": demo", ": other").Replace(stranger))); err != nil {
+		t.Fatal(err)
+	}
+	wantWarning(t, mustJoin(t, onBroker, east, options("east")), `this cluster is in clusterset "demo", but member "stranger" of this broker in "other"`)
 	o = options("east")
 	o.ReplaceBroker = true
 	if joined := mustJoin(t, other, east, o); joined.ClusterID != "east" {
 		t.Errorf("joined as %s, want east", joined.ClusterID)
+	}
+}
+
+func wantWarning(t *testing.T, j Joined, want string) {
+	t.Helper()
+	if !strings.Contains(strings.Join(j.Warnings, "\n"), want) {
+		t.Errorf("warnings %q, want %s", j.Warnings, want)
+	}
+}
+
+// TestPodCIDRsOfNodes: a network that was given is kept, and need not be given again.
+func TestPodCIDRsOfNodes(t *testing.T) {
+	prefixes := func(cidrs ...string) []netip.Prefix {
+		all, err := parseCIDRs(cidrs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	const none, few = "no pod CIDRs were found", "pod CIDRs are those of the nodes there are"
+	for _, tt := range []struct {
+		name        string
+		pods, nodes []netip.Prefix
+		want        string // the beginning of the warning; "" for none
+	}{
+		{"none", nil, nil, none},
+		{"of nodes", prefixes("10.1.0.0/24"), prefixes("10.1.0.0/24"), few},
+		{"given, and no nodes", prefixes("10.1.0.0/16"), nil, ""},
+		{"given, and nodes in it", prefixes("10.1.0.0/16"), prefixes("10.1.0.0/24"), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := joining{scene: scene{pods: tt.pods}, nodes: tt.nodes}
+			j.admission.Spec.PodCIDRs = texts(tt.pods)
+			j.warn()
+			if got := strings.Join(j.result.Warnings, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+				t.Errorf("warnings %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 

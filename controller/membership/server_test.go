@@ -306,6 +306,43 @@ func TestDryRuns(t *testing.T) {
 	}
 }
 
+// TestRemove: an id of which the broker has nothing is refused, and a removal that was broken off can be done again.
+func TestRemove(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	initBroker(t, onBroker)
+	refused := func(id, want string) {
+		t.Helper()
+		var s steps
+		o := leaveOptions()
+		o.Writing = s.writing("")
+		if _, err := Remove(t.Context(), onBroker.Config(), id, o); err == nil || err.Error() != "remove: "+want || len(s) > 0 {
+			t.Errorf("remove %s: error %v, want %s, and no step of %s", id, err, want, &s)
+		}
+	}
+	clean := snapshot(t, contents, onBroker)
+	refused("east", `there is no member "east", nor any other`)
+	for _, n := range []int64{0, 1, 3, 8} {
+		mustJoin(t, onBroker, east, options("east"))
+		refused("nope", `there is no member "nope": want one of east`)
+		var c crash
+		c.left.Store(n)
+		if _, err := Remove(t.Context(), c.wrap(onBroker.Config()), "east", leaveOptions()); !errors.Is(err, errCrash) {
+			t.Fatalf("remove: %v, want a crash", err)
+		}
+		if n == 3 { // what is left without its Member is found by itself
+			if err := onBroker.Dynamic().Resource(watched[17]).Delete(t.Context(), "east", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Remove(t.Context(), onBroker.Config(), "east", leaveOptions()); err != nil {
+			t.Fatal(err)
+		}
+		sameObjects(t, "removed", snapshot(t, contents, onBroker), clean)
+		refused("east", `there is no member "east", nor any other`)
+	}
+}
+
 func TestLeaveByForce(t *testing.T) {
 	all := start(t, 2)
 	onBroker, east := all[0], all[1]

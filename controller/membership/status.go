@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -62,6 +64,9 @@ type ExportState struct {
 	Total    int `json:"total"`
 	Ready    int `json:"ready"`
 	NotReady int `json:"notReady"`
+
+	// Reasons counts those that are not ready by the reason of the condition that says so: Valid, or else Ready.
+	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
 // BrokerState is what was asked.
@@ -109,18 +114,18 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 	if l.o.Now == nil {
 		l.o.Now = time.Now
 	}
-	var failed error
+	var memberFailed, brokerFailed error
 	if onMember != nil {
-		failed = l.lookAtMember(ctx, onMember)
+		memberFailed = l.lookAtMember(ctx, onMember)
 	}
 	if l.config != nil {
-		failed = errors.Join(failed, l.lookAtBroker(ctx, l.config))
+		brokerFailed = l.lookAtBroker(ctx, l.config)
 	}
 	if onMember == nil && onBroker == nil {
-		failed = errors.New("want access to a member or to the broker")
+		memberFailed = errors.New("want access to a member or to the broker")
 	}
-	l.judge(failed == nil)
-	if failed != nil {
+	l.judge(memberFailed == nil, l.config != nil && brokerFailed == nil)
+	if failed := errors.Join(memberFailed, brokerFailed); failed != nil {
 		return l.state, fmt.Errorf("status: %w", failed)
 	}
 	return l.state, nil
@@ -175,8 +180,10 @@ func (l *looking) lookAtExports(ctx context.Context, s *side) error {
 	for i := range exports {
 		e := &exports[i]
 		count.Total++
-		if meta.IsStatusConditionTrue(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady)) {
+		if c := current(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
 			count.Ready++
+		} else {
+			count.blame(e)
 		}
 		conflict := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
 		if conflict != nil && conflict.Status == metav1.ConditionTrue {
@@ -186,6 +193,41 @@ func (l *looking) lookAtExports(ctx context.Context, s *side) error {
 	count.NotReady = count.Total - count.Ready
 	slices.SortFunc(l.state.Conflicts, compareConflicts)
 	return nil
+}
+
+// current returns a condition that is about what the export says now, or nil.
+func current(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
+	c := meta.FindStatusCondition(e.Status.Conditions, string(of))
+	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < e.Generation {
+		return nil
+	}
+	return c
+}
+
+// blame counts why an export is not ready.
+func (s *ExportState) blame(e *mcsv1beta1.ServiceExport) {
+	reason := "not looked at"
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+		if c := current(e, of); c != nil && c.Status != metav1.ConditionTrue {
+			reason = c.Reason
+			break
+		}
+	}
+	if s.Reasons == nil {
+		s.Reasons = make(map[string]int)
+	}
+	s.Reasons[reason]++
+}
+
+// why lists the reasons, the most frequent first: "3 NoService, 1 Failed".
+func (s *ExportState) why() string {
+	reasons := slices.SortedFunc(maps.Keys(s.Reasons), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Reasons[b], s.Reasons[a]), cmp.Compare(a, b))
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s", s.Reasons[r], r)
+	}
+	return strings.Join(reasons, ", ")
 }
 
 func compareConflicts(a, b ConflictState) int {
@@ -309,8 +351,8 @@ func (l *looking) mergeAll(ctx context.Context, s *side, members []v1alpha1.Memb
 	return nil
 }
 
-// judge says what is wrong with what was found. complete is false if not all was found.
-func (l *looking) judge(complete bool) {
+// judge says what is wrong. local and broker say whether all was found out that the one and the other has to say.
+func (l *looking) judge(local, broker bool) {
 	l.markDifferent()
 	var own *MemberState
 	for i := range l.state.Members {
@@ -324,42 +366,52 @@ func (l *looking) judge(complete bool) {
 			l.problem("member %q renewed its heartbeat %s ago: its endpoints do not count", m.ClusterID, m.HeartbeatAge)
 		}
 	}
-	if l.state.Cluster != nil && complete {
-		l.judgeCluster(l.state.Cluster, own)
+	if c := l.state.Cluster; c != nil {
+		switch {
+		case c.Leaving:
+			// What else there would be to say is how it should be then.
+			l.problem("this cluster is leaving: run \"clusterset leave\" again, or \"clusterset join\" to stay")
+		case c.ClusterSet == "":
+			l.warn("this cluster is no member of a clusterset: run \"clusterset join\"")
+		case local:
+			l.judgeMember(c, own, broker)
+		}
 	}
 	if n := len(l.state.Conflicts); n > 0 {
 		l.warn("services whose exports disagree: %d", n)
 	}
 }
 
-func (l *looking) judgeCluster(c *ClusterState, own *MemberState) {
-	now := l.o.Now()
-	if c.ClusterSet == "" {
-		l.warn("this cluster is no member of a clusterset: run \"clusterset join\"")
-		return
-	}
-	acts := c.Leader != "" && c.LeaderRenewed != nil && now.Sub(*c.LeaderRenewed) < l.o.TTL
+// judgeMember judges a cluster that is a member, by its broker only where that could be asked.
+func (l *looking) judgeMember(c *ClusterState, own *MemberState, asked bool) {
+	acts := c.Leader != "" && c.LeaderRenewed != nil && l.o.Now().Sub(*c.LeaderRenewed) < l.o.TTL
 	switch {
-	case c.Leaving:
-		l.problem("this cluster is leaving: run \"clusterset leave\" again, or \"clusterset join\" to stay")
-	case l.state.Broker != nil && l.state.Broker.UID != c.BrokerUID:
+	case asked && l.state.Broker != nil && l.state.Broker.UID != c.BrokerUID:
 		l.problem("the broker has kube-system UID %s, not %s as at the join: everything is held; run \"clusterset join --replace-broker\" if that is right",
 			l.state.Broker.UID, c.BrokerUID)
-	case own == nil:
+	case asked && own == nil:
 		l.problem("the broker has no Member for this cluster: run \"clusterset join\" again")
 	case !acts:
 		l.problem("no controller acts for this cluster: want one with Lease %s/%s", l.o.Namespace, ControllerLease)
-	case own.Expired:
+	case asked && own.Expired:
 		l.problem("the controller runs, but renews no heartbeat on the broker: its link is lost, or it runs without a lease")
 	}
-	switch {
-	case c.CredentialExpires == nil:
-		l.problem("there is no broker credential, Secret %s/%s: run \"clusterset join\" again", l.o.Namespace, broker.SecretName)
-	case !c.CredentialExpires.After(now):
-		l.problem("the broker credential expired at %s: run \"clusterset join\" again", c.CredentialExpires.UTC().Format(time.RFC3339))
+	l.judgeCredential(c.CredentialExpires)
+	if c.Exports.NotReady == 0 {
+		return
 	}
-	if c.Exports.NotReady > 0 {
-		l.warn("%d of %d exports are not ready: see their conditions", c.Exports.NotReady, c.Exports.Total)
+	l.warn("%d of %d exports are not ready (%s): see their conditions", c.Exports.NotReady, c.Exports.Total, c.Exports.why())
+	if own != nil && len(own.PodCIDRs) == 0 {
+		l.warn("the Member of this cluster declares no pod CIDRs, so that no address of its pods is accepted: join again with --pod-cidr")
+	}
+}
+
+func (l *looking) judgeCredential(expires *time.Time) {
+	switch {
+	case expires == nil:
+		l.problem("there is no broker credential, Secret %s/%s: run \"clusterset join\" again", l.o.Namespace, broker.SecretName)
+	case !expires.After(l.o.Now()):
+		l.problem("the broker credential expired at %s: run \"clusterset join\" again", expires.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	o.Now = func() time.Time { return now.Add(25 * time.Hour) }
 	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")
 
+	t.Run("a broker that cannot be read", func(t *testing.T) { unread(t, onBroker, east, o) })
 	t.Run("conflicts by the broker alone", func(t *testing.T) {
 		for _, x := range []struct{ cluster, namespace, kind string }{{"east", own, "ClusterSetIP"}, {"west", joined.Namespace, "Headless"}} {
 			record := strings.NewReplacer("NAMESPACE", x.namespace, "cluster: east", "cluster: "+x.cluster, "ClusterSetIP", x.kind).Replace(exported)
@@ -128,6 +130,33 @@ func TestCredentialAndStatus(t *testing.T) {
 		state := status(t, onBroker.Config(), west.Config(), StatusDefaults())
 		wantProblem(t, state, "the broker has no Member for this cluster")
 	})
+}
+
+// unread: what the cluster says about itself is told although its broker refuses to be read.
+func unread(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOptions) {
+	stranger := onBroker.Config()
+	stranger.TLSClientConfig = rest.TLSClientConfig{CAData: stranger.CAData, CAFile: stranger.CAFile}
+	stranger.BearerToken, stranger.BearerTokenFile = "wrong", ""
+	problem := func(want string) {
+		t.Helper()
+		state, err := Status(t.Context(), stranger, east.Config(), o)
+		if err == nil || !strings.Contains(err.Error(), "Unauthorized") {
+			t.Errorf("error %v, want Unauthorized", err)
+		}
+		wantProblem(t, state, want)
+		if strings.Contains(strings.Join(state.Problems, "\n"), "no Member") {
+			t.Errorf("problems %q, want none of what the broker says", state.Problems)
+		}
+	}
+	problem("no controller acts for this cluster")
+	problem("the broker credential expired")
+	var c crash
+	c.left.Store(1)
+	if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
+		t.Fatalf("leave: %v, want a crash", err)
+	}
+	problem(`this cluster is leaving: run "clusterset leave" again, or "clusterset join" to stay`)
+	mustJoin(t, onBroker, east, options("east"))
 }
 
 func status(t *testing.T, onBroker, onMember *rest.Config, o StatusOptions) State {
