@@ -225,6 +225,9 @@ and, if you have kubectl, see the objects behind it, at the contexts east, south
     kubectl --context east -n shop get serviceexport cache -o yaml
     kubectl --context hub get members,exportedservices -A
 
+The hub here has no kube-controller-manager, which a real one needs: it empties no namespace, and so leave and broker remove wait
+for it in vain.
+
 Ctrl-C ends it all and leaves nothing behind.
 `, d.port.Number, d.kubeconfig, leaseTTL)
 	select {
