@@ -14,7 +14,7 @@ func controlOf(t *testing.T, block string) *controller.Config {
 	t.Helper()
 	config := controller.Defaults()
 	c := blockOf(block)
-	parsed, err := plugin.Parse(c, directives(&config)...)
+	parsed, _, err := plugin.Parse(c, directives(&config)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestControllerDirectives(t *testing.T) {
 		if got := plain.Difference(controlOf(t, in.Replace(block+line+"\n}"))); got != o.Name {
 			t.Errorf("%s: differs in %q, want %q", line, got, o.Name)
 		}
-		_, err := plugin.Parse(blockOf("clusterset {\n"+line+"\n}"), directives(new(controller.Config))...)
+		_, _, err := plugin.Parse(blockOf("clusterset {\n"+line+"\n}"), directives(new(controller.Config))...)
 		if want := "Testfile:2 - Error during parsing: " + o.Name + " without broker: want both"; errorText(err) != want {
 			t.Errorf("%s alone: got %q, want %q", line, errorText(err), want)
 		}
@@ -72,7 +72,7 @@ func TestControllerRefuses(t *testing.T) {
 		{"broker f\nmanifests m", "broker beside manifests: want one of them"},
 		{"broker", `broker: want KUBECONFIG [CONTEXT]`},
 	} {
-		_, err := plugin.Parse(blockOf("clusterset {\n"+tt.lines+"\n}"), directives(new(controller.Config))...)
+		_, _, err := plugin.Parse(blockOf("clusterset {\n"+tt.lines+"\n}"), directives(new(controller.Config))...)
 		if got := errorText(err); !strings.Contains(got, tt.want) || tt.want == "" && err != nil {
 			t.Errorf("%s: got %q, want %q", tt.lines, got, tt.want)
 		}

@@ -37,23 +37,23 @@ func init() {
 // setup reads one clusterset block. Nothing runs before OnStartup: a Corefile that is refused leaves no trace.
 func setup(c *caddy.Controller) error {
 	control := controller.Defaults()
-	config, err := plugin.Parse(c, directives(&control)...)
+	config, lines, err := plugin.Parse(c, directives(&control)...)
 	if err != nil {
 		return coreplugin.Error(plugin.Name, err)
 	}
 	spec, err := storeConfig(config)
 	if err != nil {
-		return coreplugin.Error(plugin.Name, config.At(c, err, "kubeconfig"))
+		return coreplugin.Error(plugin.Name, lines.At(c, err, "kubeconfig"))
 	}
 	held := holdingOf(c)
 	src, err := sources.find(held, spec)
 	if err != nil {
-		return coreplugin.Error(plugin.Name, config.At(c, err, "manifests", "snapshot", "kubeconfig"))
+		return coreplugin.Error(plugin.Name, lines.At(c, err, "manifests", "snapshot", "kubeconfig"))
 	}
 	if control.Broker != "" {
 		finish(c, &control, spec.REST)
 		if err := held.agree(&control); err != nil {
-			return coreplugin.Error(plugin.Name, config.At(c, err, "broker"))
+			return coreplugin.Error(plugin.Name, lines.At(c, err, "broker"))
 		}
 	}
 	server := dnsserver.GetConfig(c)

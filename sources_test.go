@@ -53,7 +53,7 @@ func blockOf(block string) *caddy.Controller {
 // specOf returns what a block makes of the store.
 func specOf(t *testing.T, block string) cache.Config {
 	t.Helper()
-	config, err := plugin.Parse(blockOf(block))
+	config, _, err := plugin.Parse(blockOf(block))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package plugin
 import (
 	"time"
 
-	"github.com/coredns/caddy"
-	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/plugin/pkg/fall"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -59,8 +57,6 @@ type Config struct {
 	// QPS and Burst limit the requests to the API server; 0 means client-go's own limit.
 	QPS   float32
 	Burst int
-
-	lines map[string]caddyfile.Dispenser // where each directive stands
 }
 
 // A Topology is where this server runs. The zero value means that it is not known.
@@ -80,15 +76,4 @@ func defaults() Config {
 		StaleAfter:     time.Minute,
 		SnapshotMaxAge: 24 * time.Hour,
 	}
-}
-
-// At returns err with file and line of the first of the directives that is given; of none, with those of the block's end,
-// where c stands.
-func (c Config) At(at *caddy.Controller, err error, directives ...string) error {
-	for _, name := range directives {
-		if line, ok := c.lines[name]; ok {
-			return line.Err(err.Error())
-		}
-	}
-	return at.Err(err.Error())
 }

@@ -111,37 +111,49 @@ type block struct {
 	root  string
 	known map[string]directive
 	more  []Directive
-	seen  map[string]caddyfile.Dispenser // by directive, standing at it, to tell the line of an error
+	seen  Lines // by directive, standing at it, to tell the line of an error
 }
 
 // Parse reads the clusterset block of one server block. An error names the file and the line, the value that is bad and
 // what is wanted (DNS rules, section 7). Relative paths are taken from the root directive's folder. Parse opens no file
-// and no connection. more are further directives that it takes.
-func Parse(c *caddy.Controller, more ...Directive) (Config, error) {
+// and no connection. more are further directives that it takes. Lines are for errors that are found later.
+func Parse(c *caddy.Controller, more ...Directive) (Config, Lines, error) {
 	b := &block{
 		Config: defaults(),
 		root:   dnsserver.GetConfig(c).Root,
 		known:  with(more),
 		more:   more,
-		seen:   map[string]caddyfile.Dispenser{},
+		seen:   Lines{},
 	}
 	c.Next()
 	if err := b.zones(c.RemainingArgs(), c.ServerBlockKeys); err != nil {
-		return Config{}, c.Err(err.Error())
+		return Config{}, nil, c.Err(err.Error())
 	}
 	for c.NextBlock() {
 		if err := b.line(c); err != nil {
-			return Config{}, err
+			return Config{}, nil, err
 		}
 	}
 	if c.Next() {
-		return Config{}, c.Errf("second %q in one server block: want one block, with all zones", c.Val())
+		return Config{}, nil, c.Errf("second %q in one server block: want one block, with all zones", c.Val())
 	}
 	if err := b.validate(); err != nil {
-		return Config{}, err
+		return Config{}, nil, err
 	}
-	b.lines = b.seen
-	return b.Config, nil
+	return b.Config, b.seen, nil
+}
+
+// Lines say where each directive stands.
+type Lines map[string]caddyfile.Dispenser
+
+// At returns err with file and line of the first of the directives that is given, else with those where c stands.
+func (at Lines) At(c *caddy.Controller, err error, directives ...string) error {
+	for _, name := range directives {
+		if line, ok := at[name]; ok {
+			return line.Err(err.Error())
+		}
+	}
+	return c.Err(err.Error())
 }
 
 // line reads one directive, at which c stands.

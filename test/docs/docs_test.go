@@ -136,7 +136,7 @@ func TestDefaults(t *testing.T) {
 	parse := func(body string) plugin.Config {
 		c := caddy.NewTestController("dns", "clusterset {\n"+body+"\n}")
 		c.ServerBlockKeys = []string{"clusterset.local"}
-		config, err := plugin.Parse(c)
+		config, _, err := plugin.Parse(c)
 		if err != nil {
 			t.Fatal(err)
 		}
