@@ -44,7 +44,7 @@ func (d *differences) add(f *golden.File, theirs []golden.Reply) {
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "coredns")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "../../cmd/coredns")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "../../cmd/coredns")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %s\n%s", cmd, err, out)
