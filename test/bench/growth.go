@@ -39,6 +39,8 @@ type growthAxis struct {
 	name, beside string
 	size         func(growthSize) int // along the axis
 	sizes        []growthSize         // the smallest first
+	// target is how much more a query may cost in the largest zone than in the smallest; 0 means none is set.
+	target float64
 }
 
 // The names of the axes, and what they count.
@@ -49,12 +51,12 @@ func growthAxes() []growthAxis {
 		{
 			axisServices, "one headless service of 1,000 endpoints",
 			func(s growthSize) int { return s.vips },
-			[]growthSize{{100, 1}, {1_000, 1}, {10_000, 1}, {100_000, 1}},
+			[]growthSize{{100, 1}, {1_000, 1}, {10_000, 1}, {100_000, 1}}, 0,
 		},
 		{
 			axisEndpoints, "1,000 VIPs",
 			func(s growthSize) int { return s.headless * growthEndpoints },
-			[]growthSize{{1_000, 1}, {1_000, 10}, {1_000, 100}, {1_000, 1_000}},
+			[]growthSize{{1_000, 1}, {1_000, 10}, {1_000, 100}, {1_000, 1_000}}, targetGrowth,
 		},
 	}
 }
@@ -415,10 +417,13 @@ func (p *growthPart) largest(axis string) (last growthResult, smallest int) {
 func (p *growthPart) goals() []goal {
 	var all []goal
 	for _, a := range growthAxes() {
+		if a.target == 0 {
+			continue
+		}
 		last, smallest := p.largest(a.name)
 		for _, question := range []string{growthVIP, growthHost} {
 			what := fmt.Sprintf("%s: CPU with %s %s over %s", question, count(last.Size), a.name, count(smallest))
-			all = append(all, newGoal(what, last.Growth[question].Median, targetGrowth))
+			all = append(all, newGoal(what, last.Growth[question].Median, a.target))
 		}
 	}
 	many, _ := p.largest(axisEndpoints)
@@ -471,8 +476,8 @@ func (p *growthPart) growthTable(a growthAxis) string {
 		for _, peer := range growthPeers {
 			results := p.of(a.name, peer)
 			growth, target := results[len(results)-1].Growth[question], ""
-			if peer.name == ourPeer.name {
-				target = newGoal("", growth.Median, targetGrowth).cell("%.2f")
+			if peer.name == ourPeer.name && a.target > 0 {
+				target = newGoal("", growth.Median, a.target).cell("%.2f")
 			}
 			lines = append(lines, []string{question, peer.name, figure("%.2f", growth), target})
 		}

@@ -22,6 +22,7 @@ const (
 	settle = 5 * time.Second
 
 	targetHeap, targetResident, targetPeak = 60e6, 110e6, 2 * 110e6
+	targetReady                            = 3 // seconds
 )
 
 var memoryPeers = []peer{emptyPeer, inTreePeer, ourPeer}
@@ -109,7 +110,12 @@ func (all memoryPart) markdown() string {
 
 func (all memoryPart) goals() []goal {
 	heap, resident, peak := memoryGoals(all)
-	return []goal{heap, resident, peak}
+	their, our := memoryOf(all, inTreePeer), memoryOf(all, ourPeer)
+	return []goal{
+		heap, resident, peak,
+		newGoal("time to ready, s", our.Ready.Median, targetReady),
+		newGoal("time to ready over in-tree, s", our.Ready.Median-their.Ready.Median, 0),
+	}
 }
 
 func memoryGoals(all []memoryResult) (heap, resident, peak goal) {
