@@ -137,20 +137,58 @@ func (s *session) awaited() string {
 	return ""
 }
 
-// publish writes to the broker what is not there as it should be. The record is made after its slices and taken away before
-// them: slices without a record count for nothing, and so others see each export come and go as one change, and never a
-// service that nobody serves.
+// publish writes to the broker what is not there as it should be. A new record is made after its slices, and one is taken away
+// before them: slices without a record count for nothing, and so others see each export come and go as one change, and never
+// a service that nobody serves.
 func (s *session) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
 	record, existing := s.broker.Own(svc)
-	if r.Record == nil && record != nil {
+	switch {
+	case r.Record == nil && record != nil:
 		if err := s.broker.DeleteRecord(ctx, record); err != nil {
 			return err
 		}
+	case r.Record != nil && record == nil && !s.refusedBefore(svc):
+		return s.publishNew(ctx, svc, r, existing)
+	case r.Record != nil:
+		if err := s.publishRecord(ctx, svc, r, record); err != nil {
+			return err
+		}
 	}
-	if err := s.publishSlices(ctx, r.Slices, existing); err != nil {
-		return err
+	return s.publishSlices(ctx, r.Slices, existing)
+}
+
+// publishNew writes the slices and then the record. What the broker refuses for good does not hold the rest back, but where
+// it is the record, the slices go again: they would count against the quota.
+func (s *session) publishNew(
+	ctx context.Context, svc types.NamespacedName, r export.Result, existing []*discoveryv1.EndpointSlice,
+) error {
+	sliceErr := s.publishSlices(ctx, r.Slices, existing)
+	if sliceErr != nil && refusal(sliceErr) == "" {
+		return sliceErr
 	}
-	if r.Record == nil || sameRecord(r.Record, record) {
+	recordErr := s.publishRecord(ctx, svc, r, nil)
+	if refusal(recordErr) != "" {
+		_, written := s.broker.Own(svc)
+		recordErr = errors.Join(recordErr, s.publishSlices(ctx, nil, written))
+	}
+	return errors.Join(recordErr, sliceErr)
+}
+
+// refusedBefore reports that the condition of an export tells of a refusal: its record is tried first, lest slices are
+// written in vain at each attempt.
+func (s *session) refusedBefore(svc types.NamespacedName) bool {
+	exp := s.local.Export(svc)
+	if exp == nil {
+		return false
+	}
+	ready := findCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
+}
+
+func (s *session) publishRecord(
+	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService,
+) error {
+	if sameRecord(r.Record, record) {
 		return nil
 	}
 	if record == nil { // perhaps the broker was restored
@@ -171,25 +209,21 @@ func (s *session) published(svc types.NamespacedName, r export.Result) bool {
 }
 
 // publishSlices writes what is new before it deletes what is old: a service whose endpoints move from one slice to another
-// has some all the time.
+// has some all the time. A slice that the broker refuses costs itself alone.
 func (s *session) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice) error {
 	stale := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
 		stale[e.Name] = e
 	}
+	var refused []error
 	for _, w := range want {
 		e := stale[w.Name]
 		delete(stale, w.Name)
-		if e != nil && e.AddressType != w.AddressType { // which cannot change
-			if err := s.broker.DeleteSlice(ctx, e); err != nil {
-				return err
-			}
-			e = nil
-		}
-		if e == nil || !sameExportedSlice(w, e) {
-			if err := s.broker.ApplySlice(ctx, w); err != nil {
-				return err
-			}
+		switch err := s.publishSlice(ctx, w, e); {
+		case refusal(err) != "":
+			refused = append(refused, err)
+		case err != nil:
+			return err
 		}
 	}
 	for _, e := range existing {
@@ -200,7 +234,21 @@ func (s *session) publishSlices(ctx context.Context, want, existing []*discovery
 			return err
 		}
 	}
-	return nil
+	return errors.Join(refused...)
+}
+
+// publishSlice writes one slice; existing is nil if there is none of its name.
+func (s *session) publishSlice(ctx context.Context, w, existing *discoveryv1.EndpointSlice) error {
+	if existing != nil && existing.AddressType != w.AddressType { // which cannot change
+		if err := s.broker.DeleteSlice(ctx, existing); err != nil {
+			return err
+		}
+		existing = nil
+	}
+	if existing != nil && sameExportedSlice(w, existing) {
+		return nil
+	}
+	return s.broker.ApplySlice(ctx, w)
 }
 
 // sameRecord reports whether the broker has the record.

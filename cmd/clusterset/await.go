@@ -139,6 +139,9 @@ func (e *exporting) withdrawn(ctx context.Context, name, uid string) (bool, erro
 		return false, err
 	}
 	id, err := e.property(ctx, about.ClusterIDName)
+	if apierrors.IsForbidden(err) {
+		return true, nil // more is not to be seen
+	}
 	if err != nil || id == nil {
 		return id == nil && err == nil, err // no member exports nothing
 	}

@@ -90,10 +90,14 @@ func (c *scene) others(id string) (name, member string) {
 // clusterset. A member keeps the name it has.
 func (c *scene) clusterSet(id string) (string, error) {
 	others, member := c.others(id)
-	if c.o.ClusterSet != "" && others != "" && c.o.ClusterSet != others {
+	has := c.local.clusterSet()
+	if m := c.own(id); has == "" && m != nil { // a join that was broken off before it told the cluster
+		has = m.Annotations[broker.AnnotationClusterSet]
+	}
+	if c.o.ClusterSet != "" && others != "" && c.o.ClusterSet != others && c.o.ClusterSet != has {
 		return "", fmt.Errorf("clusterset %q: want %q, which member %q of this broker is in, or no --clusterset", c.o.ClusterSet, others, member)
 	}
-	return cmp.Or(c.o.ClusterSet, c.local.clusterSet(), others, DefaultClusterSet), nil
+	return cmp.Or(c.o.ClusterSet, has, others, DefaultClusterSet), nil
 }
 
 // refuseID says why this cluster cannot have the id.

@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/controlplane"
 )
 
@@ -248,4 +250,37 @@ func dropField(crd *unstructured.Unstructured, name string) {
 		unstructured.RemoveNestedField(v.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", name)
 	}
 	_ = unstructured.SetNestedSlice(crd.Object, all, "spec", "versions")
+}
+
+// One broker is one clusterset; a member keeps the name it has, also that of a join that was broken off.
+func TestClusterSetName(t *testing.T) {
+	in := func(id, name string) v1alpha1.Member {
+		m := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}}
+		if name != "" {
+			m.Annotations = map[string]string{broker.AnnotationClusterSet: name}
+		}
+		return m
+	}
+	for _, tt := range []struct {
+		name, given, has string
+		members          []v1alpha1.Member
+		want, refused    string
+	}{
+		{name: "the first", want: DefaultClusterSet},
+		{name: "the first, named", given: "prod", want: "prod"},
+		{name: "beside others", members: []v1alpha1.Member{in("west", "prod")}, want: "prod"},
+		{name: "beside older ones", members: []v1alpha1.Member{in("west", "")}, given: "prod", want: "prod"},
+		{name: "another than others", members: []v1alpha1.Member{in("west", "prod")}, given: "test", refused: `want "prod"`},
+		{name: "the one it has, beside another", members: []v1alpha1.Member{in("west", "prod")}, given: "test", has: "test", want: "test"},
+		{name: "after a join broken off", members: []v1alpha1.Member{in("east", "prod")}, want: "prod"},
+	} {
+		c := &scene{o: JoinOptions{ClusterSet: tt.given}, members: tt.members}
+		if tt.has != "" {
+			c.local.membership = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": tt.has}}}
+		}
+		got, err := c.clusterSet("east")
+		if got != tt.want || (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
+			t.Errorf("%s: %q, %v, want %q, error %q", tt.name, got, err, tt.want, tt.refused)
+		}
+	}
 }
