@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -57,7 +58,7 @@ func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1
 		c := &next[i]
 		c.Message = cutText(c.Message, maxMessage)
 		c.LastTransitionTime = now
-		if was := findCondition(existing, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+		if was := meta.FindStatusCondition(existing, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}
@@ -67,7 +68,7 @@ func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1
 // conditionsDiffer reports whether a condition is missing or another, or one is there that is owned and no longer wanted.
 func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1.Condition) bool {
 	for i := range want {
-		was := findCondition(existing, want[i].Type)
+		was := meta.FindStatusCondition(existing, want[i].Type)
 		if was == nil || !was.LastTransitionTime.Equal(&want[i].LastTransitionTime) {
 			return true
 		}
@@ -78,16 +79,8 @@ func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1
 		}
 	}
 	return slices.ContainsFunc(owned, func(typ string) bool {
-		return findCondition(want, typ) == nil && findCondition(existing, typ) != nil
+		return meta.FindStatusCondition(want, typ) == nil && meta.FindStatusCondition(existing, typ) != nil
 	})
-}
-
-func findCondition(conditions []metav1.Condition, typ string) *metav1.Condition {
-	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == typ })
-	if i < 0 {
-		return nil
-	}
-	return &conditions[i]
 }
 
 // ownedConditions returns the types of the conditions that manager has set by server-side apply, sorted.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -84,7 +85,7 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 // transitions tells of those conditions that are another in next than they were. obj is what they are of, as it was read.
 func (r *recorder) transitions(obj kube.Object, was, next []metav1.Condition) {
 	for i := range next {
-		e := newEvent(obj, findCondition(was, next[i].Type), &next[i])
+		e := newEvent(obj, meta.FindStatusCondition(was, next[i].Type), &next[i])
 		if e == nil {
 			continue
 		}

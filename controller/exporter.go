@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -181,7 +182,7 @@ func (s *session) refusedBefore(svc types.NamespacedName) bool {
 	if exp == nil {
 		return false
 	}
-	ready := findCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	ready := meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
 }
 
@@ -293,7 +294,7 @@ func (s *session) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r e
 	valid := r.Valid(exp.Generation)
 	ready := readiness(r, o, has)
 	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
-	if was := findCondition(exp.Status.Conditions, ready.Type); !s.broker.Synced() && outlivesRestart(was, &ready) {
+	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !s.broker.Synced() && outlivesRestart(was, &ready) {
 		ready = *was
 	}
 	want := []metav1.Condition{valid, ready}

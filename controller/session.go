@@ -235,18 +235,18 @@ func (s *session) watchStanding(ctx context.Context) error {
 	})
 }
 
-// every does the work now and then once a period, until ctx ends or it fails.
+// every does the work once a period, first after one, until ctx ends or it fails.
 func every(ctx context.Context, period time.Duration, do func() error) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
-		if err := do(); err != nil {
-			return err
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		if err := do(); err != nil {
+			return err
 		}
 	}
 }

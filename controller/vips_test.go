@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -71,7 +72,7 @@ func (a *actor) readyOf(svc types.NamespacedName) string {
 	if err := a.admin.Get(a.Context(), exp, svc.Namespace, svc.Name); err != nil {
 		a.Fatal(err)
 	}
-	c := findCondition(exp.Status.Conditions, "Ready")
+	c := meta.FindStatusCondition(exp.Status.Conditions, "Ready")
 	if c == nil {
 		return "none"
 	}

@@ -49,7 +49,7 @@ const (
 	// join saw it.
 	AnnotationBrokerUID = "clusterset-dns.io/broker-uid"
 	// AnnotationLeaving on the same ClusterProperty, with any value, says that the cluster is being taken out of the
-	// clusterset: its controller withdraws everything and writes nothing else.
+	// clusterset: its controller withdraws everything.
 	AnnotationLeaving = "clusterset-dns.io/leaving"
 
 	// AnnotationClusterSet on a Member is the name of the clusterset as the cluster knows it, in its ClusterProperty

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/membership"
 )
 
 // property returns a ClusterProperty in the newest version that the cluster serves, or nil.
@@ -62,7 +62,7 @@ func (e *exporting) awaitExported(ctx context.Context, name string) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &last); err != nil {
 			return false, err
 		}
-		valid, ready := current(&last, mcsv1beta1.ServiceExportConditionValid), current(&last, mcsv1beta1.ServiceExportConditionReady)
+		valid, ready := membership.Current(&last, mcsv1beta1.ServiceExportConditionValid), membership.Current(&last, mcsv1beta1.ServiceExportConditionReady)
 		if valid != nil && valid.Status == metav1.ConditionFalse {
 			return false, errRefused
 		}
@@ -74,7 +74,7 @@ func (e *exporting) awaitExported(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	if c := current(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
+	if c := membership.Current(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
 		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but its exports disagree: %s\n", name, c.Message)
 	}
 	return nil
@@ -82,21 +82,12 @@ func (e *exporting) awaitExported(ctx context.Context, name string) error {
 
 var errRefused = errors.New("refused")
 
-// current returns a condition that is about what the export says now, or nil.
-func current(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
-	c := meta.FindStatusCondition(e.Status.Conditions, string(of))
-	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < e.Generation {
-		return nil
-	}
-	return c
-}
-
 // whyNot says in one line why an export has not taken effect, and what to do.
 func whyNot(e *mcsv1beta1.ServiceExport) string {
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{
 		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
 	} {
-		c := current(e, of)
+		c := membership.Current(e, of)
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}

@@ -180,7 +180,7 @@ func (l *looking) lookAtExports(ctx context.Context, s *side) error {
 	for i := range exports {
 		e := &exports[i]
 		count.Total++
-		if c := current(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
+		if c := Current(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
 			count.Ready++
 		} else {
 			count.blame(e)
@@ -195,8 +195,8 @@ func (l *looking) lookAtExports(ctx context.Context, s *side) error {
 	return nil
 }
 
-// current returns a condition that is about what the export says now, or nil.
-func current(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
+// Current returns a condition that is about what the export says now, or nil.
+func Current(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
 	c := meta.FindStatusCondition(e.Status.Conditions, string(of))
 	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < e.Generation {
 		return nil
@@ -208,7 +208,7 @@ func current(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionTy
 func (s *ExportState) blame(e *mcsv1beta1.ServiceExport) {
 	reason := "not looked at"
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
-		if c := current(e, of); c != nil && c.Status != metav1.ConditionTrue {
+		if c := Current(e, of); c != nil && c.Status != metav1.ConditionTrue {
 			reason = c.Reason
 			break
 		}

@@ -62,11 +62,7 @@ func growthAxes() []growthAxis {
 }
 
 func (s growthSize) services() (virtual, many []service) {
-	virtual = vips(s.vips)
-	for i := range virtual {
-		virtual[i].ip = netip.AddrFrom4([4]byte{100, 64 + byte(i>>16), byte(i >> 8), byte(i)})
-	}
-	return virtual, headless("headless", s.headless, growthEndpoints, 0)
+	return vips(s.vips), headless("headless", s.headless, growthEndpoints, 0)
 }
 
 // since returns the services that a smaller size does not have.

@@ -160,7 +160,11 @@ func (b *bench) choose() {
 func (b *bench) build(ctx context.Context) error {
 	b.progress.say("building CoreDNS with all peers")
 	b.coredns = filepath.Join(b.dir, "coredns")
-	c, err := child.Start(child.Command{Bin: "go", Args: []string{"build", "-o", b.coredns, coreDNS}})
+	return goBuild(ctx, "-o", b.coredns, coreDNS)
+}
+
+func goBuild(ctx context.Context, args ...string) error {
+	c, err := child.Start(child.Command{Bin: "go", Args: append([]string{"build"}, args...)})
 	if err != nil {
 		return err
 	}

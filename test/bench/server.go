@@ -224,7 +224,12 @@ func (s *server) heapAfterGC(ctx context.Context) (int64, error) {
 
 // fetch gets a page of the plugin pprof.
 func (s *server) fetch(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.pprof.String()+path, http.NoBody)
+	return get(ctx, "http://"+s.pprof.String()+path)
+}
+
+// get returns the body of a page.
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +239,7 @@ func (s *server) fetch(ctx context.Context, path string) ([]byte, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", path, resp.Status)
+		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return io.ReadAll(resp.Body)
 }

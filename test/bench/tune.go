@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-
-	"github.com/clusterset-dns/clusterset/test/child"
 )
 
 // tuneProfile is how long the profile is taken that the optimised build is made from.
@@ -126,11 +124,7 @@ func (b *bench) buildOptimised(ctx context.Context, c *cluster, rows []row, prog
 		return nil, err
 	}
 	b.progress.say("tune: building CoreDNS with the profile (some minutes)")
-	build, err := child.Start(child.Command{Bin: "go", Args: []string{"build", "-pgo", file, "-o", program, coreDNS}})
-	if err != nil {
-		return nil, err
-	}
-	return profile, build.Wait(ctx)
+	return profile, goBuild(ctx, "-pgo", file, "-o", program, coreDNS)
 }
 
 // askEach asks each kind of question in turn, all of them within d.

@@ -79,8 +79,10 @@ func endpointAddr(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// vip returns an address for each number below 2^16.
-func vip(n int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(n >> 8), byte(n)}) }
+// vip returns an address for each number below 2^22.
+func vip(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{100, 64 + byte(n>>16), byte(n >> 8), byte(n)})
+}
 
 // vips returns n services of type ClusterSetIP, a hundred to a namespace.
 func vips(n int) []service {
