@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/fleet"
 )
 
@@ -42,6 +44,7 @@ Export db`)
 		s.condition(t, m, "shared", "Exported=True/Exported")
 	}
 	s.condition(t, north, "db", "Conflict=False/NoConflicts")
+	statuses(t)
 	for _, stop := range stops {
 		stop()
 	}
@@ -78,6 +81,21 @@ Export db`)
 	// The view on the broker is one more, with its status.
 	count(t, meters, "one port more", "1 broker ExportedService apply, 1 broker ServiceImport apply, 1 broker ServiceImport/status apply, "+
 		"1 local Service patch, 1 local ServiceImport patch, 2 broker EndpointSlice apply, "+twice, sorted(ports), sorted(ports))
+}
+
+// statuses waits until each Member on the broker says how its controller merges, by default. That goes with the heartbeat,
+// which nothing else that a member does waits for.
+func statuses(t *testing.T) {
+	t.Helper()
+	fleet.Until(t, "status of all members", func(ctx context.Context) error {
+		all, err := listOn[v1alpha1.Member](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "members", "")
+		for _, m := range all {
+			if want := (merge.Options{}).Hash(); m.Status.MergeOptions != want {
+				return fmt.Errorf("%s: merge options %q, want %q", m.Name, m.Status.MergeOptions, want)
+			}
+		}
+		return err
+	})
 }
 
 // arrives waits until the imports of all members have the text.
