@@ -88,11 +88,15 @@ func (o *Overlay[T]) Get(key string) (obj T, ok bool) {
 
 // List returns all objects, sorted by key.
 func (o *Overlay[T]) List() []T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return o.collect(o.informer.GetStore().List(), func(T) bool { return true })
 }
 
 // ByIndex returns the objects that an index of the informer has under value, sorted by key.
 func (o *Overlay[T]) ByIndex(index, value string) []T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	indexer := o.informer.GetIndexer()
 	stored, err := indexer.ByIndex(index, value)
 	if err != nil {
@@ -105,10 +109,9 @@ func (o *Overlay[T]) ByIndex(index, value string) []T {
 	})
 }
 
-// collect returns the stored objects as they will be, and those that will be there, as far as they match.
+// collect returns the stored objects as they will be, and those that will be there, as far as they match. Between the look
+// into the store and this one no write may be forgotten: the caller holds o.mu.
 func (o *Overlay[T]) collect(stored []any, match func(T) bool) []T {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	objects := make([]T, 0, len(stored))
 	for _, item := range stored {
 		obj := item.(T)

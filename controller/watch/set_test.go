@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,6 +148,7 @@ func TestLife(t *testing.T) {
 		}
 	})
 	t.Run("overlay", func(t *testing.T) { testOverlay(t, cp) })
+	t.Run("readers of an overlay", func(t *testing.T) { testReaders(t, cp) })
 	t.Run("killed", func(t *testing.T) { testKilled(t, cp) })
 	t.Run("frozen", func(t *testing.T) { testFrozen(t, cp) })
 	t.Run("credential", func(t *testing.T) { testCredential(t, cp) })
@@ -209,6 +212,43 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	if !reflect.DeepEqual(kept, copied) {
 		t.Error("an object of the informer was changed")
 	}
+}
+
+// What was written is shown to each reader, whatever others read meanwhile.
+func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
+	f := follow(t, cp.Config(), watch.Config{})
+	f.await("a")
+	s := service("own", "gold")
+	s.Labels["n"] = "0"
+	must(t, f.client.Create(t.Context(), s))
+	f.overlay.Wrote(s.DeepCopy())
+	var latest atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				want := latest.Load()
+				f.overlay.Get("shop/own")
+				for _, s := range f.overlay.ByIndex("tier", "gold") {
+					if got, err := strconv.ParseInt(s.Labels["n"], 10, 64); s.Name == "own" && (err != nil || got < want) {
+						t.Errorf("write %d is shown, want at least %d: %v", got, want, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for n := range int64(300) {
+		s.Labels["n"] = strconv.FormatInt(n, 10)
+		must(t, f.client.Update(t.Context(), s))
+		f.overlay.Wrote(s.DeepCopy())
+		latest.Store(n)
+	}
+	cancel()
+	readers.Wait()
+	remove(t, cp, "own")
+	f.await("a")
 }
 
 func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
