@@ -43,6 +43,9 @@ type discovered struct {
 	at      time.Time
 }
 
+// unlimited is for what belongs to a list or watch. Client-go does not limit watches either: whoever asks pauses by itself.
+var unlimited = flowcontrol.NewFakeAlwaysRateLimiter()
+
 // answerAge is how old an answer may be that feeds share, so that they do not ask each by itself.
 const answerAge = time.Second
 
@@ -186,7 +189,7 @@ func (c *client) newest(ctx context.Context, gv schema.GroupVersion, r resource,
 	if scope != "" {
 		path = append(path, "namespaces", scope)
 	}
-	raw, err := c.plain.Get().AbsPath(append(path, r.plural)...).Param("limit", "1").
+	raw, err := c.plain.Get().AbsPath(append(path, r.plural)...).Param("limit", "1").Throttle(unlimited).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").Do(ctx).Raw()
 	if err != nil {
 		return 0, err

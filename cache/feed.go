@@ -114,7 +114,7 @@ func (f *feed) run(ctx context.Context) error {
 		gv, err := f.bestVersion(ctx)
 		if err == nil && (fo == nil || gv != fo.version) {
 			fo.close()
-			fo, err = f.newFollower(gv)
+			fo, err = f.newFollower(ctx, gv)
 		}
 		if err == nil {
 			err = fo.reflector.ListAndWatchWithContext(ctx)
@@ -218,11 +218,13 @@ func (f *feed) recovered() {
 	}
 }
 
-// lists notes that the list is asked for by itself: it may be complete without a watch.
+// lists notes that a list is under way by itself: it may be complete without a watch.
 func (f *feed) lists() {
+	f.touch()
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	f.streams = false
+	f.pending = f.pending || !f.synced
 }
 
 // wasWell reports whether the last attempt got to what it wanted, and begins a new one.

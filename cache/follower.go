@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,16 +35,22 @@ var errMoved = errors.New("the preferred version changed")
 
 var errClosed = errors.New("closed")
 
-func (f *feed) newFollower(version schema.GroupVersion) (*follower, error) {
+// newFollower makes the follower of a version. What it asks for ends with ctx.
+func (f *feed) newFollower(ctx context.Context, version schema.GroupVersion) (*follower, error) {
 	rc, err := f.store.client.of(f.kind, version)
 	if err != nil {
 		return nil, err
 	}
 	fo := &follower{feed: f, version: version, rest: rc}
-	lw := &cache.ListWatch{ListWithContextFunc: fo.list, WatchFuncWithContext: fo.watch}
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		// The reflector gives a list a context that never ends.
+		ListWithContextFunc:  func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return fo.list(ctx, o) },
+		WatchFuncWithContext: fo.watch,
+	}, resources[f.kind])
 	fo.reflector = cache.NewReflectorWithOptions(lw, resources[f.kind].example, f, cache.ReflectorOptions{
-		Name:    f.name(),
-		Backoff: &wait.Backoff{Duration: firstPause, Cap: lastPause, Steps: 10, Factor: 2, Jitter: 0.5},
+		Name:            f.name(),
+		TypeDescription: f.kind.String(),
+		Backoff:         &wait.Backoff{Duration: firstPause, Cap: lastPause, Steps: 10, Factor: 2, Jitter: 0.5},
 	})
 	return fo, nil
 }
@@ -109,26 +116,64 @@ func (fo *follower) open(ctx context.Context, options *metav1.ListOptions) (watc
 	return w, nil
 }
 
-// list is the list of the reflector: where the server cannot stream a list, not where it does not answer.
+// list is the list of the reflector.
 func (fo *follower) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	fo.mu.Lock()
-	failed := fo.failed
-	if fo.closed {
-		failed = errClosed
-	} else {
-		fo.lists.Add(1)
-		defer fo.lists.Done()
+	if err := fo.mayList(); err != nil {
+		return nil, err
 	}
-	fo.mu.Unlock()
-	if failed != nil && !cannotStream(failed) {
-		return nil, failed
+	defer fo.lists.Done()
+	if resources[fo.feed.kind].custom {
+		return fo.listCustom(ctx, options)
 	}
-	fo.feed.lists()
 	list, err := fo.request(&options).Do(ctx).Get()
 	if err == nil {
 		err = fo.feed.store.checkNewConnection(ctx, fo.feed)
 	}
+	if err == nil {
+		fo.feed.lists()
+	}
 	return list, err
+}
+
+// mayList begins a list, which the caller has to end. Where lists are streamed it is for a server that cannot do that, not
+// for one that does not answer.
+func (fo *follower) mayList() error {
+	fo.mu.Lock()
+	defer fo.mu.Unlock()
+	switch {
+	case fo.closed:
+		return errClosed
+	case fo.failed != nil && !cannotStream(fo.failed) && !resources[fo.feed.kind].custom:
+		return fo.failed
+	}
+	fo.lists.Add(1)
+	return nil
+}
+
+// listCustom reads a list of custom resources. Streamed as a watch it would cost the API server twice the CPU time: it
+// encodes each event by itself. In one piece it would be the largest thing in memory here.
+func (fo *follower) listCustom(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
+	f := fo.feed
+	// As new as etcd, and yet from the memory of the API server, which makes no pages.
+	if v := options.ResourceVersion; v == "" || v == "0" {
+		newest, err := f.newest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		options.ResourceVersion = strconv.FormatUint(newest, 10)
+	}
+	options.Limit, options.ResourceVersionMatch = 0, metav1.ResourceVersionMatchNotOlderThan
+	body, err := fo.request(&options).Throttle(unlimited).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	// The request may have made the connection. Nothing was read from it so far.
+	if err := f.store.checkNewConnection(ctx, f); err != nil {
+		return nil, err
+	}
+	f.lists()
+	return readList(body, f.accept)
 }
 
 func (fo *follower) request(options *metav1.ListOptions) *rest.Request {

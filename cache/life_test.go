@@ -270,9 +270,9 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 	before := r.awaitNames(t, "web.shop")
 	publishes := r.Stats().Publishes
 	cp.KillAPIServer()
-	eventually(t, "told of it", func() bool { return r.log.count("out of reach") > 0 })
+	eventually(t, "told of it for each kind", func() bool { return r.log.count("out of reach") == 3 })
 	must(t, cp.StartAPIServer(t.Context()))
-	eventually(t, "all watches are back", func() bool { return r.log.count(": watching ") >= 3 })
+	eventually(t, "all watches are back", func() bool { return r.log.count(": watching ") == 3 })
 	if r.State() != before || r.Stats().Publishes != publishes {
 		t.Errorf("published anew without a change: %+v after %+v", r.State(), before)
 	}
@@ -540,14 +540,10 @@ func TestLifePropertiesThatFail(t *testing.T) {
 			return false
 		}
 		const status = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}`
-		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Query().Get("watch") == "" {
-			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprint(w, status)
-			return true
-		}
 		failures.Add(1)
-		fmt.Fprintf(w, `{"type": "ERROR", "object": %s}`, status)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprint(w, status)
 		return true
 	})
 	r := start(t, Config{REST: rest, CheckInterval: 100 * time.Millisecond})

@@ -59,20 +59,6 @@ func (o *customObject) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// A customList is a list of customObjects.
-type customList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []customObject `json:"items"`
-}
-
-// DeepCopyObject makes a customList a runtime.Object.
-func (l *customList) DeepCopyObject() runtime.Object {
-	c := *l
-	c.Items = slices.Clone(l.Items)
-	return &c
-}
-
 // A resource says where objects of a kind are found: in the first of its versions that is served.
 type resource struct {
 	group      string
@@ -82,6 +68,9 @@ type resource struct {
 	custom     bool // by a CRD, which may be absent; in JSON only
 	example    runtime.Object
 }
+
+// IsWatchListSemanticsUnSupported tells the reflector which kinds to list, and which to have streamed.
+func (r resource) IsWatchListSemanticsUnSupported() bool { return r.custom }
 
 var resources = [kinds]resource{
 	ServiceImport: {
@@ -113,7 +102,6 @@ func newCodecs() serializer.CodecFactory {
 			gv := schema.GroupVersion{Group: r.group, Version: version}
 			if r.custom {
 				scheme.AddKnownTypeWithName(gv.WithKind(Kind(kind).String()), &customObject{})
-				scheme.AddKnownTypeWithName(gv.WithKind(Kind(kind).String()+"List"), &customList{})
 			}
 			metav1.AddToGroupVersion(scheme, gv)
 		}

@@ -1,0 +1,96 @@
+package cache
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// An itemList is a list of custom resources that went through the door.
+type itemList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []*item
+}
+
+// DeepCopyObject makes an itemList a runtime.Object.
+func (l *itemList) DeepCopyObject() runtime.Object {
+	c := *l
+	c.Items = slices.Clone(l.Items)
+	return &c
+}
+
+// GetObjectKind and DeepCopyObject make an item a runtime.Object, as the reflector wants in lists.
+func (it *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject shares what never changes.
+func (it *item) DeepCopyObject() runtime.Object {
+	c := *it
+	return &c
+}
+
+// readList reads a list in JSON and takes each object through the door as it comes. Half a list is an error.
+func readList(r io.Reader, accept func(any) item) (*itemList, error) {
+	var list itemList
+	if err := list.read(json.NewDecoder(r), accept); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	return &list, nil
+}
+
+func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
+	if err := expect(dec, '{'); err != nil {
+		return err
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		switch key {
+		case "metadata":
+			err = dec.Decode(&l.ListMeta)
+		case "items":
+			err = l.readItems(dec, accept)
+		default:
+			err = dec.Decode(new(json.RawMessage))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return expect(dec, '}')
+}
+
+func (l *itemList) readItems(dec *json.Decoder, accept func(any) item) error {
+	if err := expect(dec, '['); err != nil {
+		return err
+	}
+	for dec.More() {
+		var obj customObject
+		if err := dec.Decode(&obj); err != nil {
+			return err
+		}
+		it := accept(&obj)
+		l.Items = append(l.Items, &it)
+	}
+	return expect(dec, ']')
+}
+
+// expect reads what comes next, and fails if it is anything else.
+func expect(dec *json.Decoder, want json.Delim) error {
+	got, err := dec.Token()
+	if err == nil && got != want {
+		return fmt.Errorf("got %v, want %v", got, want)
+	}
+	return err
+}
