@@ -171,16 +171,20 @@ func goBuild(ctx context.Context, args ...string) error {
 	return c.Wait(ctx)
 }
 
-func (b *bench) measureAll(ctx context.Context, r *report) error {
+// measureAll goes on behind a section that fails: the next ones take long as well.
+func (b *bench) measureAll(ctx context.Context, r *report) (failed error) {
 	for _, s := range sections {
-		if !*b.sections[s.name] {
+		if !*b.sections[s.name] || ctx.Err() != nil {
 			continue
 		}
 		found, err := s.run(b, ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			err = fmt.Errorf("%s: %w", s.name, err)
+			b.progress.say("%v", err)
+			failed = errors.Join(failed, err)
+			continue
 		}
 		r.add(s.name, found)
 	}
-	return nil
+	return failed
 }

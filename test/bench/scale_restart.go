@@ -11,26 +11,35 @@ import (
 // restartBroker takes the API server of the broker away for a moment. Nobody says goodbye to its clients.
 func (s *scaleRun) restartBroker(ctx context.Context) error {
 	s.b.progress.say("scale: restarting the broker")
-	before, err := s.look(ctx)
-	if err != nil {
-		return err
-	}
-	asked, wrong, err := s.whileAsked(ctx, func(ctx context.Context) error {
+	p, err := s.askedWhile(ctx, "broker restart", func(ctx context.Context) error {
 		return s.control.alive(ctx, func(ctx context.Context) error { return s.brokerAway(ctx) })
 	})
 	if err != nil {
 		return err
 	}
-	after, err := s.look(ctx)
-	if err != nil {
-		return err
-	}
-	p := phase("broker restart", before, after)
-	p.Asked, p.Wrong = asked, wrong
 	// The one change by which its end is noticed.
 	p.Writes = grown(map[string]float64{"local EndpointSlice patch": 1}, p.Writes)
-	s.part.Phases = append(s.part.Phases, p)
 	return s.unchanged(ctx)
+}
+
+// askedWhile makes a phase of what is done while DNS is asked.
+func (s *scaleRun) askedWhile(ctx context.Context, what string, do func(context.Context) error) (*scalePhase, error) {
+	before, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	asked, wrong, err := s.whileAsked(ctx, do)
+	if err != nil {
+		return nil, err
+	}
+	after, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := phase(what, before, after)
+	p.Asked, p.Wrong = asked, wrong
+	s.part.Phases = append(s.part.Phases, p)
+	return p, nil
 }
 
 // brokerAway returns when the broker is back, a change got through, and whatever else is to be written has been.
@@ -61,30 +70,19 @@ func (s *scaleRun) restartController(ctx context.Context) error {
 	if err := s.control.stop(); err != nil {
 		return err
 	}
-	before, err := s.look(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.control.start(); err != nil {
-		return err
-	}
-	asked, wrong, err := s.whileAsked(ctx, func(ctx context.Context) error {
+	began := time.Now()
+	if _, err := s.askedWhile(ctx, "controller restart", func(ctx context.Context) error {
+		if err := s.control.start(); err != nil {
+			return err
+		}
 		if err := s.synced(ctx); err != nil {
 			return err
 		}
-		s.part.ControllerBack = time.Since(before.at).Seconds()
+		s.part.ControllerBack = time.Since(began).Seconds()
 		return pause(ctx, scaleSettle)
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
-	after, err := s.look(ctx)
-	if err != nil {
-		return err
-	}
-	p := phase("controller restart", before, after)
-	p.Asked, p.Wrong = asked, wrong
-	s.part.Phases = append(s.part.Phases, p)
 	if err := s.unchanged(ctx); err != nil {
 		return err
 	}
