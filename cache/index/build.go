@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Options says which endpoints count and which names are wanted.
@@ -71,6 +72,8 @@ type host struct {
 	unnamed        bool // owns no name: no source cluster, or too long
 }
 
+// A builder has what is needed only while a service is built, which is several times what stays of it. It is used again, so
+// that it is not garbage after each change.
 type builder struct {
 	clusters []string
 	portSets []Ports
@@ -79,12 +82,38 @@ type builder struct {
 	text     []byte // all labels
 	hosts    []host
 
+	// Of one family, or of one pick in it.
+	packed  []byte
+	hostEnd []uint32
+	seen    map[string]struct{}
+	at      []uint32
+
 	// How many octets host label and cluster id may have together, 0 for no limit.
 	maxLabels int
 }
 
+var builders = sync.Pool{New: func() any { return &builder{portSet: map[Ports]uint32{}, seen: map[string]struct{}{}} }}
+
+// What a builder may have room for to be used again, in addresses. A map that was large once stays slow to clear.
+const maxKept, maxSeen = 4096, 512
+
+// release forgets what was built and lets the builder be used again.
+func (b *builder) release() {
+	if cap(b.addrs) > maxKept {
+		return
+	}
+	clear(b.clusters)
+	clear(b.portSets)
+	clear(b.portSet)
+	clear(b.seen)
+	b.clusters, b.portSets, b.addrs, b.text, b.hosts = b.clusters[:0], b.portSets[:0], b.addrs[:0], b.text[:0], b.hosts[:0]
+	builders.Put(b)
+}
+
 func newEndpoints(imp *Import, list []*Slice, maxName int) *endpoints {
-	b := &builder{portSet: map[Ports]uint32{}}
+	b := builders.Get().(*builder)
+	defer b.release()
+	b.maxLabels = 0
 	if maxName > 0 {
 		b.maxLabels = max(1, maxName-len(imp.key)-2)
 	}
@@ -123,7 +152,7 @@ func (b *builder) addAll(list []*Slice) {
 	for _, s := range list {
 		count += int(s.count)
 	}
-	b.addrs, b.text = make([]address, 0, count), make([]byte, 0, 16*count)
+	b.addrs, b.text = slices.Grow(b.addrs, count), slices.Grow(b.text, 16*count)
 	for _, s := range list {
 		b.add(s)
 	}
@@ -200,7 +229,7 @@ func byCluster(a, b string) int {
 // merge makes a host of all addresses with the same cluster and label: it serves the ports of all and has each address
 // once.
 func (b *builder) merge() {
-	b.hosts = make([]host, 0, len(b.addrs))
+	b.hosts = slices.Grow(b.hosts, len(b.addrs))
 	kept := b.addrs[:0]
 	for _, a := range b.addrs {
 		n := uint32(len(kept))
@@ -271,8 +300,8 @@ func falseFirst(x bool) int {
 
 // fill packs the addresses of one family.
 func (b *builder) fill(e *endpoints, f Family) {
-	packed := make([]byte, 0, len(b.addrs)*f.width())
-	hostEnd, single := make([]uint32, 0, len(b.hosts)), true
+	packed := slices.Grow(b.packed[:0], len(b.addrs)*f.width())
+	hostEnd, single := slices.Grow(b.hostEnd[:0], len(b.hosts)), true
 	for i, h := range b.hosts {
 		for _, a := range b.addrs[h.addrs.from:h.addrs.to] {
 			if a.family == f {
@@ -283,29 +312,33 @@ func (b *builder) fill(e *endpoints, f Family) {
 		single = single && end == uint32(i+1)
 		hostEnd = append(hostEnd, end)
 	}
+	b.packed, b.hostEnd = packed, hostEnd
 	total := len(packed) / f.width()
 	if total == 0 {
 		return
 	}
 	fam := &e.family[f]
 	if !single {
-		fam.hostEnd = hostEnd
+		fam.hostEnd = slices.Clone(hostEnd)
 	}
 	fam.packed = string(packed)
-	fam.distinct = distinct(fam.packed, f.width(), span{0, uint32(total)})
+	fam.distinct = b.distinct(fam.packed, f.width(), span{0, uint32(total)})
 	for i := range e.clusters {
 		c := &e.clusters[i]
 		c.addresses[f].span = span{fam.start(c.hosts.from), fam.start(c.hosts.to)}
 		if fam.distinct.at != nil {
-			c.addresses[f] = distinct(fam.packed, f.width(), c.addresses[f].span)
+			c.addresses[f] = b.distinct(fam.packed, f.width(), c.addresses[f].span)
 		}
 	}
 }
 
 // distinct picks the first of equal addresses in a span.
-func distinct(packed string, width int, s span) pick {
-	seen := make(map[string]struct{}, s.len())
-	at := make([]uint32, 0, s.len())
+func (b *builder) distinct(packed string, width int, s span) pick {
+	seen, at := b.seen, slices.Grow(b.at[:0], s.len())
+	clear(seen)
+	if s.len() > maxSeen {
+		seen = make(map[string]struct{}, s.len())
+	}
 	for i := s.from; i < s.to; i++ {
 		addr := packed[int(i)*width : int(i+1)*width]
 		if _, ok := seen[addr]; !ok {
@@ -313,10 +346,11 @@ func distinct(packed string, width int, s span) pick {
 			at = append(at, i)
 		}
 	}
+	b.at = at
 	if len(at) == s.len() {
 		return pick{span: s}
 	}
-	return pick{span: s, at: slices.Clip(at)}
+	return pick{span: s, at: slices.Clone(at)}
 }
 
 // packLabels keeps the labels of the hosts; that of a host without a name is empty.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -207,6 +208,52 @@ func TestEqual(t *testing.T) {
 				t.Errorf("Equal = %v and %v, want %v", Equal(a, b), Equal(b, a), tt.want)
 			}
 		})
+	}
+}
+
+// What building one service takes is used again for the next: nothing of it may stay in either.
+func TestBuildsShareNothing(t *testing.T) {
+	http, dns := NewPorts([]Port{{"http", TCP, 80}}), NewPorts([]Port{{"dns", UDP, 53}, {"http", TCP, 80}})
+	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
+	// Many hosts and few, several addresses to a host and to none, one address at two hosts, both families, no cluster.
+	shapes := [][]SliceSpec{
+		{one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.2"), one("", "db-2", http, "10.0.0.3")},
+		{one("west", "db-0", dns, "fd00::1"), one("west", "db-0", http, "10.0.0.1")},
+		{one("east", "", http, "10.0.0.9")},
+	}
+	_, large := synthetic(2, maxSeen, true)
+	_, larger := synthetic(1, 2*maxKept, false)
+	lists := [][]*Slice{large, larger}
+	for _, specs := range shapes {
+		var list []*Slice
+		for _, spec := range specs {
+			list = append(list, NewSlice(spec))
+		}
+		lists = append(lists, list)
+	}
+	all := func() (built []*Service) {
+		for _, list := range lists {
+			built = append(built, Build(imp, list, Options{}))
+		}
+		return built
+	}
+	first := all()
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for range 10 {
+				all()
+			}
+		})
+	}
+	others.Wait()
+	slices.Reverse(lists)
+	again := all()
+	slices.Reverse(again)
+	for i := range first {
+		if !reflect.DeepEqual(first[i], again[i]) {
+			t.Errorf("service %d: another one among others: %+v, was %+v", i, again[i].eps, first[i].eps)
+		}
 	}
 }
 
