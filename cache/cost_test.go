@@ -14,7 +14,7 @@ import (
 func TestChangeAllocations(t *testing.T) {
 	// The slice as it is read from the event and as it is packed; the service with its tables; the path of the index, which
 	// grows with the logarithm; the state.
-	const most = 120
+	const most = 100
 	var counts []float64
 	for _, services := range []int{100, 10_000} {
 		s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})

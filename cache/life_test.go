@@ -263,6 +263,33 @@ func TestLifeStopsWhileTheServerHangs(t *testing.T) {
 	must(t, cp.Thaw())
 }
 
+// A list that never ends holds nobody up, and half of it is not shown.
+func TestLifeStopsDuringAList(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	listing := make(chan struct{}, 1)
+	rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/apis/multicluster.x-k8s.io/v1beta1/serviceimports" || r.URL.Query().Get("limit") == "1" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"shop","name":"half"},`+
+			`"spec":{"type":"ClusterSetIP","ips":["10.96.0.1"]}},`)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		listing <- struct{}{}
+		<-r.Context().Done()
+		return true
+	})
+	r := start(t, Config{REST: rest})
+	<-listing
+	if st := r.State(); st.Ready || r.Waiting() == "" {
+		t.Errorf("ready %t, waiting %q amid a list", st.Ready, r.Waiting())
+	}
+	r.stop()
+}
+
 func TestLifeKilledAndRestarted(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	apply(t, cp, twoNamespaces, shopWeb)
