@@ -184,27 +184,26 @@ func (s *session) taking(namespace string, records []merge.Record) []merge.Recor
 // sources returns the slices of all members that count, and what is believed of them.
 func (s *session) sources(svc types.NamespacedName, own export.Result, r merge.Result) []merge.Source {
 	var sources []merge.Source
-	members, reserved := s.broker.Members(), s.local.ServiceCIDRs()
+	reserved := s.local.ServiceCIDRs()
 	for _, m := range r.Members {
 		if m.Cluster == s.member.ClusterID() {
 			sources = append(sources, merge.Source{Cluster: m.Cluster, Slices: own.Local, Local: true})
 			continue
 		}
 		sources = append(sources, merge.Source{
-			Cluster: m.Cluster, Slices: s.endpoints(svc, m.Cluster), Declared: declared(members, m.Cluster), Reserved: reserved,
+			Cluster: m.Cluster, Slices: s.endpoints(svc, m.Cluster), Declared: declared(s.broker.Member(m.Cluster)), Reserved: reserved,
 		})
 	}
 	return sources
 }
 
-// declared returns the networks of a member. One that is none has none.
-func declared(members []v1alpha1.Member, cluster string) []netip.Prefix {
-	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Name == cluster })
-	if at < 0 {
+// declared returns the networks of a member. Without a member, nil, there are none.
+func declared(m *v1alpha1.Member) []netip.Prefix {
+	if m == nil {
 		return nil
 	}
 	var networks []netip.Prefix
-	for _, text := range slices.Concat(members[at].Spec.PodCIDRs, members[at].Spec.ServiceCIDRs) {
+	for _, text := range slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs) {
 		if p, err := apibroker.ParsePrefix(text); err == nil {
 			networks = append(networks, p)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/kube"
 )
@@ -322,10 +320,8 @@ func (s *session) tell(now standing) {
 
 // taken reports that the Member of this id is another cluster: two would write the same records.
 func (s *session) taken(id string) bool {
-	system := s.local.Namespace(metav1.NamespaceSystem)
-	return system != nil && s.broker.Synced() && slices.ContainsFunc(s.broker.Members(), func(m v1alpha1.Member) bool {
-		return m.Name == id && m.Spec.KubeSystemUID != string(system.UID)
-	})
+	system, m := s.local.Namespace(metav1.NamespaceSystem), s.broker.Member(id)
+	return system != nil && s.broker.Synced() && m != nil && m.Spec.KubeSystemUID != string(system.UID)
 }
 
 // notSynced says which cache of a member is not complete, "" if all are.

@@ -84,13 +84,26 @@ func (b *Broker) OwnServices() []types.NamespacedName {
 func (b *Broker) Members() []v1alpha1.Member {
 	var members []v1alpha1.Member
 	for _, item := range b.members.GetStore().List() {
-		m := item.(*v1alpha1.Member)
-		if id, _, err := b.admitted(m.Spec.Namespace); err == nil && id == m.Name {
+		if m := item.(*v1alpha1.Member); b.isMember(m) {
 			members = append(members, *m)
 		}
 	}
 	slices.SortFunc(members, func(a, b v1alpha1.Member) int { return cmp.Compare(a.Name, b.Name) })
 	return members
+}
+
+// Member returns the one of [Broker.Members] with this id, nil if there is none. Nobody may write to it.
+func (b *Broker) Member(id string) *v1alpha1.Member {
+	item, ok, _ := b.members.GetStore().GetByKey(id)
+	if !ok || !b.isMember(item.(*v1alpha1.Member)) {
+		return nil
+	}
+	return item.(*v1alpha1.Member)
+}
+
+func (b *Broker) isMember(m *v1alpha1.Member) bool {
+	id, _, err := b.admitted(m.Spec.Namespace)
+	return err == nil && id == m.Name
 }
 
 // Claims returns what records that count say about the VIP of a service, and what those of other services say about the same
