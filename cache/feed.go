@@ -122,9 +122,6 @@ func (f *feed) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errMoved) {
-			continue
-		}
 		f.fail(ctx, err)
 		if f.wasWell() {
 			pause = firstPause

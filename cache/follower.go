@@ -154,15 +154,25 @@ func (fo *follower) mayList() error {
 // encodes each event by itself. In one piece it would be the largest thing in memory here.
 func (fo *follower) listCustom(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
 	f := fo.feed
-	// As new as etcd, and yet from the memory of the API server, which makes no pages.
-	if v := options.ResourceVersion; v == "" || v == "0" {
+	if err := f.store.checkNewConnection(ctx, f); err != nil {
+		return nil, err
+	}
+	// As new as etcd, and yet from the memory of the API server, which makes no pages. An API server whose memory lags
+	// behind refuses that, and the reflector asks for "": from etcd itself, then.
+	options.Limit = 0
+	if options.ResourceVersion == "0" {
 		newest, err := f.newest(ctx)
 		if err != nil {
 			return nil, err
 		}
-		options.ResourceVersion = strconv.FormatUint(newest, 10)
+		options.ResourceVersion = ""
+		if newest > 0 {
+			options.ResourceVersion = strconv.FormatUint(newest, 10)
+		}
 	}
-	options.Limit, options.ResourceVersionMatch = 0, metav1.ResourceVersionMatchNotOlderThan
+	if options.ResourceVersion != "" {
+		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
 	body, err := fo.request(&options).Throttle(unlimited).Stream(ctx)
 	if err != nil {
 		return nil, err

@@ -290,6 +290,29 @@ func TestLifeStopsDuringAList(t *testing.T) {
 	r.stop()
 }
 
+// An API server whose memory lags behind etcd is asked for what etcd has.
+func TestLifeListsFromALaggingServer(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	apply(t, cp, twoNamespaces, shopWeb)
+	var lagged atomic.Int64
+	rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+		if q := r.URL.Query(); q.Get("watch") != "" || q.Get("resourceVersionMatch") == "" {
+			return false
+		}
+		lagged.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGatewayTimeout)
+		fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Timeout", "code": 504,
+			"details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}}`)
+		return true
+	})
+	r := start(t, Config{REST: rest})
+	r.awaitNames(t, "web.shop")
+	if lagged.Load() == 0 {
+		t.Error("no list was asked for by its version")
+	}
+}
+
 func TestLifeKilledAndRestarted(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	apply(t, cp, twoNamespaces, shopWeb)

@@ -42,12 +42,13 @@ func readList(r io.Reader, accept func(any) item) (*itemList, error) {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return nil, fmt.Errorf("list: %w", err)
+		return nil, err
 	}
 	return &list, nil
 }
 
 func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
+	whole := false
 	if err := expect(dec, '{'); err != nil {
 		return err
 	}
@@ -61,6 +62,7 @@ func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 			err = dec.Decode(&l.ListMeta)
 		case "items":
 			err = l.readItems(dec, accept)
+			whole = true
 		default:
 			err = dec.Decode(new(json.RawMessage))
 		}
@@ -68,7 +70,20 @@ func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	return expect(dec, '}')
+	if err := expect(dec, '}'); err != nil {
+		return err
+	}
+	// Not all that comes with the status 200 is a list, and an empty one would take all names away.
+	if !whole || l.ResourceVersion == "" {
+		return errors.New("want a list with items and a resource version")
+	}
+	switch got, err := dec.Token(); {
+	case err == nil:
+		return fmt.Errorf("got %v behind the list, want nothing", got)
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	return nil
 }
 
 func (l *itemList) readItems(dec *json.Decoder, accept func(any) item) error {

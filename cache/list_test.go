@@ -21,6 +21,11 @@ func TestReadList(t *testing.T) {
 		{name: "nothing", fails: "unexpected EOF"},
 		{name: "no list", text: `[]`, fails: "got [, want {"},
 		{name: "no list in it", text: `{"items":{}}`, fails: "items: got {, want ["},
+		{name: "an object that is no list", text: `{}`, fails: "want a list"},
+		{name: "a failure", text: `{"kind":"Status","metadata":{},"status":"Failure","code":500}`, fails: "want a list"},
+		{name: "no version", text: `{"metadata":{},"items":[]}`, fails: "want a list"},
+		{name: "two lists", text: `{"items":[],"metadata":{"resourceVersion":"7"}}{`, fails: "got { behind the list"},
+		{name: "a line end", text: `{"items":[],"metadata":{"resourceVersion":"7"}}` + "\n", version: "7"},
 		{name: "null", text: `{"items":null}`, fails: "items: got <nil>, want ["},
 		{name: "an object that is none", text: `{"items":[7]}`, fails: "items: json: cannot unmarshal number"},
 	}

@@ -29,8 +29,7 @@ type Config struct {
 	Name string
 
 	// Namespaces are the only ones that count; nil means all. Each is listed by itself, so that rights in these
-	// namespaces are enough, and so that nothing else is sent: one watch for each kind and namespace. With many of them
-	// client-go's rate limit makes the first sync slow; REST may raise it.
+	// namespaces are enough, and so that nothing else is sent: one watch for each kind and namespace.
 	Namespaces []string
 	// NamespaceLabels selects by the labels of the Namespace; nil means all. It needs the right to watch Namespaces.
 	NamespaceLabels labels.Selector

@@ -94,12 +94,13 @@ type builder struct {
 
 var builders = sync.Pool{New: func() any { return &builder{portSet: map[Ports]uint32{}, seen: map[string]struct{}{}} }}
 
-// What a builder may have room for to be used again, in addresses. A map that was large once stays slow to clear.
+// What a builder may have room for to be used again: addresses, and entries of a map, which stays slow to clear if it was
+// large once.
 const maxKept, maxSeen = 4096, 512
 
 // release forgets what was built and lets the builder be used again.
 func (b *builder) release() {
-	if cap(b.addrs) > maxKept {
+	if cap(b.addrs) > maxKept || len(b.portSets) > maxSeen {
 		return
 	}
 	clear(b.clusters)
