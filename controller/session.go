@@ -320,8 +320,12 @@ func (s *session) tell(now standing) {
 
 // taken reports that the Member of this id is another cluster: two would write the same records.
 func (s *session) taken(id string) bool {
-	system, m := s.local.Namespace(metav1.NamespaceSystem), s.broker.Member(id)
-	return system != nil && s.broker.Synced() && m != nil && m.Spec.KubeSystemUID != string(system.UID)
+	system := s.local.Namespace(metav1.NamespaceSystem)
+	if system == nil || !s.broker.Synced() {
+		return false
+	}
+	m := s.broker.Member(id)
+	return m != nil && m.Spec.KubeSystemUID != string(system.UID)
 }
 
 // notSynced says which cache of a member is not complete, "" if all are.
