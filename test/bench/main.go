@@ -174,14 +174,15 @@ func goBuild(ctx context.Context, args ...string) error {
 // measureAll goes on behind a section that fails: the next ones take long as well.
 func (b *bench) measureAll(ctx context.Context, r *report) (failed error) {
 	for _, s := range sections {
-		if !*b.sections[s.name] || ctx.Err() != nil {
+		if !*b.sections[s.name] {
 			continue
+		}
+		if ctx.Err() != nil {
+			return errors.Join(failed, ctx.Err())
 		}
 		found, err := s.run(b, ctx)
 		if err != nil {
-			err = fmt.Errorf("%s: %w", s.name, err)
-			b.progress.say("%v", err)
-			failed = errors.Join(failed, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
 			continue
 		}
 		r.add(s.name, found)
