@@ -24,8 +24,7 @@ import (
 // errAbsent says that no version of a kind is served.
 var errAbsent = errors.New("not served")
 
-// A client talks to one API server. All requests share connections and, but for lists and watches, a
-// rate limit.
+// A client talks to one API server. All requests share connections and, but for lists and watches, a rate limit.
 type client struct {
 	config *rest.Config
 	http   *http.Client

@@ -1,11 +1,8 @@
 package cache
 
 import (
-	"fmt"
 	"testing"
-	"time"
 
-	"github.com/clusterset-dns/clusterset/cache/index"
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
@@ -17,25 +14,11 @@ func TestChangeAllocations(t *testing.T) {
 	const most = 100
 	var counts []float64
 	for _, services := range []int{100, 10_000} {
-		s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range services {
-			loadVIP(s, i)
-		}
-		loadHeadless(s, "changed", 3, 30)
-		for _, f := range s.feeds {
-			f.pending, f.synced = false, true
-		}
-		p := publisher{store: s, index: s.State().Index, now: time.Now}
-		p.round()
+		s, p := changing(t, services)
 		const runs = 50
 		var events []*discoveryv1.EndpointSlice
 		for i := range runs + 1 { // the first is not counted
-			slice := headlessSlice("changed", 1, 0, 30)
-			slice.Endpoints[0].Addresses = []string{fmt.Sprintf("10.9.0.%d", i)}
-			events = append(events, slice)
+			events = append(events, changedSlice(i))
 		}
 		got := testing.AllocsPerRun(runs, func() {
 			before := s.State()

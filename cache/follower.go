@@ -25,7 +25,7 @@ type follower struct {
 	reflector *cache.Reflector
 
 	mu     sync.Mutex // guards what follows; the reflector lists in a goroutine that it does not wait for
-	failed error      // of the last watch
+	failed error      // of the last list that was to be streamed
 	closed bool
 	lists  sync.WaitGroup
 }
@@ -69,9 +69,11 @@ func (fo *follower) close() {
 // watch is the watch of the reflector.
 func (fo *follower) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := fo.open(ctx, &options)
-	fo.mu.Lock()
-	fo.failed = err
-	fo.mu.Unlock()
+	if options.SendInitialEvents != nil {
+		fo.mu.Lock()
+		fo.failed = err
+		fo.mu.Unlock()
+	}
 	if err == nil {
 		return w, nil
 	}
@@ -135,15 +137,15 @@ func (fo *follower) list(ctx context.Context, options metav1.ListOptions) (runti
 	return list, err
 }
 
-// mayList begins a list, which the caller has to end. Where lists are streamed it is for a server that cannot do that, not
-// for one that does not answer.
+// mayList begins a list, which the caller has to end. After one that was to be streamed it is for a server that cannot do
+// that, not for one that does not answer.
 func (fo *follower) mayList() error {
 	fo.mu.Lock()
 	defer fo.mu.Unlock()
 	switch {
 	case fo.closed:
 		return errClosed
-	case fo.failed != nil && !cannotStream(fo.failed) && !resources[fo.feed.kind].custom:
+	case fo.failed != nil && !cannotStream(fo.failed):
 		return fo.failed
 	}
 	fo.lists.Add(1)

@@ -116,27 +116,40 @@ func headlessSlice(name string, cluster, part, n int) *discoveryv1.EndpointSlice
 	return obj
 }
 
-// BenchmarkChange is one changed slice of 30 endpoints, of a service of 90 among 100,001: from the octets of the object in
-// its event to the published state. CPU time is that of the process, with what the garbage collector does beside.
-func BenchmarkChange(b *testing.B) {
-	s, err := New(Config{Manifests: []string{b.TempDir()}, Index: index.Options{ClusterNames: true}})
+// changing makes a store that has published services with a VIP, and the one that [changedSlice] changes.
+func changing(tb testing.TB, services int) (*Store, *publisher) {
+	tb.Helper()
+	s, err := New(Config{Manifests: []string{tb.TempDir()}, Index: index.Options{ClusterNames: true}})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	for i := range 100_000 {
+	for i := range services {
 		loadVIP(s, i)
 	}
 	loadHeadless(s, "changed", 3, 30)
 	for _, f := range s.feeds {
 		f.pending, f.synced = false, true
 	}
-	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	p := &publisher{store: s, index: s.State().Index, now: time.Now}
 	p.round()
+	return s, p
+}
+
+// changedSlice is a slice of 30 endpoints, one of which has an address of the number n.
+func changedSlice(n int) *discoveryv1.EndpointSlice {
+	slice := headlessSlice("changed", 1, 0, 30)
+	slice.Endpoints[0].Addresses = []string{fmt.Sprintf("10.9.0.%d", n)}
+	return slice
+}
+
+// BenchmarkChange is one changed slice of 30 endpoints, of a service of 90 among 100,001: from the octets of the object in
+// its event to the published state. CPU time is that of the process, with what the garbage collector does beside.
+func BenchmarkChange(b *testing.B) {
+	s, p := changing(b, 100_000)
 	var events [2][]byte
 	for i := range events {
-		slice := headlessSlice("changed", 1, 0, 30)
-		slice.Endpoints[0].Addresses = []string{fmt.Sprintf("10.9.0.%d", i)}
-		if events[i], err = slice.Marshal(); err != nil {
+		var err error
+		if events[i], err = changedSlice(i).Marshal(); err != nil {
 			b.Fatal(err)
 		}
 	}
