@@ -33,7 +33,7 @@ build: ## build the static programs into bin/; with the profile of cmd/coredns, 
 demo: ## start a broker and three clusters, export services and ask for them with dig; Ctrl-C ends it
 	$(call need,dig,bind9-dnsutils)
 	@echo "building the demo (the first time takes some minutes)"
-	@go build -o bin/demo ./test/demo
+	@go build -o bin/demo ./test/tools/demo
 	@exec bin/demo
 
 .PHONY: test
@@ -42,7 +42,7 @@ test: control-plane further-binaries ## run all tests, under the race detector
 	$(call need,nsd,nsd)
 	$(call need,gcc,gcc)
 	$(call need,promtool,prometheus)
-	@go build -o bin/summary ./test/summary
+	@go build -o bin/summary ./test/tools/summary
 	@echo "building and running the tests"
 	@go test -json -race -pgo=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) $(PACKAGES) | bin/summary
 
@@ -52,22 +52,22 @@ test-race: test ## the same: tests never run without the race detector
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
 	$(call need,dig,bind9-dnsutils)
-	go test -tags image -count=1 -timeout 20m -run TestImage ./test/docs
+	go test -tags image -count=1 -timeout 20m -run TestImage ./test/suites/docs
 
 .PHONY: test-traffic
 test-traffic: control-plane further-binaries ## send real packets between network namespaces; as root
 	$(call need,nft,nftables)
 	$(call need,ip,iproute2)
 	$(call need,gcc,gcc)
-	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/netns ./test/traffic
+	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
-	@go run ./test/controlplane/cmd/binaries
+	@go run ./test/harness/controlplane/cmd/binaries
 
 .PHONY: further-binaries
 further-binaries: ## build the kube-controller-manager and kube-proxy that some tests start
-	@go run ./test/controlplane/cmd/binaries -further
+	@go run ./test/harness/controlplane/cmd/binaries -further
 
 .PHONY: lint
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
@@ -75,9 +75,9 @@ lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	go vet ./...
 	$(GOLANGCI_LINT) run ./...
 
-$(GOLANGCI_LINT): test/tools/go.mod test/tools/go.sum
+$(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"
-	@go -C test/tools build -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ \
+	@go -C test/tools/gotools build -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ \
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
@@ -98,14 +98,14 @@ generated:
 .PHONY: bench
 bench: ## compare our answers with a floor and with CoreDNS's own plugin
 	$(call need,dnsperf,dnsperf)
-	@go build -o bin/bench ./test/bench
+	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench
 
 .PHONY: bench-full
 bench-full: ## measure everything, with plots and profiles, into bin/bench-full; takes over an hour
 	$(call need,dnsperf,dnsperf)
 	$(call need,nsd,nsd)
-	@go build -o bin/bench ./test/bench
+	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench -full -out bin/bench-full
 
 # What benchstat compares the working tree with, how often each is run, and the packages.
@@ -115,10 +115,10 @@ MICRO  ?= cache cache/index resolver plugin controller/merge
 
 .PHONY: benchstat
 benchstat: bin/benchstat ## compare the microbenchmarks with those of the commit BASE
-	@test/benchstat.sh $(BASE) $(ROUNDS) $(MICRO)
+	@test/tools/benchstat.sh $(BASE) $(ROUNDS) $(MICRO)
 
-bin/benchstat: test/tools/go.mod test/tools/go.sum
-	@go -C test/tools build -buildvcs=false -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
+bin/benchstat: test/tools/gotools/go.mod test/tools/gotools/go.sum
+	@go -C test/tools/gotools build -buildvcs=false -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
 .PHONY: clean

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // twoNamespaces are those that these tests write to.

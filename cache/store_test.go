@@ -90,7 +90,7 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 	ignored := []goleak.Option{
 		goleak.IgnoreCurrent(),
 		// Those of the control plane, which may have been restarted. The connections of the Store are counted.
-		goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/controlplane.start.func1"),
+		goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
 	}
 	log := &journal{t: t}

@@ -11,7 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/about"
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // A definition is a CustomResourceDefinition that the controller needs: one of the versions with all fields.
@@ -48,7 +48,7 @@ var (
 
 // checkKinds returns what the API server of this cluster has. An error says which definition is to be installed or updated,
 // or that there was no answer.
-func checkKinds(ctx context.Context, client *kube.Client) (kinds, error) {
+func checkKinds(ctx context.Context, client *apiserver.Client) (kinds, error) {
 	for _, d := range []definition{exportDefinition, importDefinition} {
 		if _, err := d.check(ctx, client); err != nil {
 			return kinds{}, err
@@ -66,7 +66,7 @@ func checkKinds(ctx context.Context, client *kube.Client) (kinds, error) {
 }
 
 // check returns the first of the versions that is served.
-func (d definition) check(ctx context.Context, client *kube.Client) (string, error) {
+func (d definition) check(ctx context.Context, client *apiserver.Client) (string, error) {
 	u, err := client.Definition(ctx, d.name)
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("CustomResourceDefinition %s is not there: %s", d.name, d.remedy)

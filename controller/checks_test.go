@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
-	"github.com/clusterset-dns/clusterset/controller/kube"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // edited returns a definition with every version changed.
@@ -56,7 +56,7 @@ func notServed(name string) func(map[string]any) {
 // Section 5: which definitions have to be there, and what is said where they are not.
 func TestCheckKinds(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
-	client, err := kube.New(server.Config())
+	client, err := apiserver.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

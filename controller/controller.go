@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // checkEvery is the time between two looks at an API server that lacks what the controller needs.
@@ -125,7 +125,7 @@ func (t term) awaitKinds(ctx context.Context) (kinds, bool) {
 
 // localKinds returns what an API server has.
 func localKinds(ctx context.Context, cfg *rest.Config) (kinds, error) {
-	client, err := kube.New(cfg)
+	client, err := apiserver.NewClient(cfg)
 	if err != nil {
 		return kinds{}, fmt.Errorf("local: %w", err)
 	}

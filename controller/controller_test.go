@@ -26,15 +26,15 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
-	"github.com/clusterset-dns/clusterset/controller/kube"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // A scene is an API server that is a member and its own broker, where nobody acts yet.
 type scene struct {
 	*testing.T
 	server *controlplane.ControlPlane
-	admin  *kube.Client
+	admin  *apiserver.Client
 	system types.UID
 	dir    string
 }
@@ -45,7 +45,7 @@ var sceneNamespace = apibroker.NamespaceName("member", sceneID)
 
 func newScene(t *testing.T) *scene {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members)})
-	admin, err := kube.New(server.Config())
+	admin, err := apiserver.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-func (s *scene) make(objects ...kube.Object) {
+func (s *scene) make(objects ...apiserver.Object) {
 	s.Helper()
 	for _, o := range objects {
 		if err := s.admin.Create(s.Context(), o); err != nil {
@@ -307,7 +307,7 @@ func TestCredential(t *testing.T) {
 
 func TestTokenIsDue(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
-	hour := token{text: "a", Token: kube.Token{Issued: start, Expires: start.Add(time.Hour)}}
+	hour := token{text: "a", Token: apiserver.Token{Issued: start, Expires: start.Add(time.Hour)}}
 	for _, tt := range []struct {
 		name  string
 		given *credential
@@ -333,7 +333,7 @@ func TestTokenIsDue(t *testing.T) {
 
 func TestTokenIsNewer(t *testing.T) {
 	at := func(text string, issued int64) token {
-		return token{text: text, Token: kube.Token{Issued: time.Unix(issued, 0)}}
+		return token{text: text, Token: apiserver.Token{Issued: time.Unix(issued, 0)}}
 	}
 	for _, tt := range []struct {
 		name     string

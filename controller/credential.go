@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // How the credential is looked after.
@@ -77,14 +77,14 @@ func loadLink(path, kubeContext string) (link, error) {
 
 // A token is a bearer token and what it says about itself, which is nothing unless it is one of a service account.
 type token struct {
-	kube.Token
+	apiserver.Token
 	text string
 }
 
 // readToken reads a bearer token.
 func readToken(text string) token {
 	t := token{text: strings.TrimSpace(text)}
-	if says, err := kube.ParseToken(t.text); err == nil {
+	if says, err := apiserver.ParseToken(t.text); err == nil {
 		t.Token = says
 	}
 	return t

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/clusterset-dns/clusterset/controller/kube"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // A candidate is one instance that takes part in an election and does nothing while it leads.
@@ -22,8 +22,8 @@ type candidate struct {
 	*election
 	leading atomic.Bool
 	terms   atomic.Int64
-	client  *kube.Client // with the fence of the candidate
-	stop    func()       // returns when the candidate has
+	client  *apiserver.Client // with the fence of the candidate
+	stop    func()            // returns when the candidate has
 }
 
 func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) *candidate {
@@ -34,7 +34,7 @@ func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) 
 	}
 	e.lease, e.renew, e.wait, e.fence.limit = 6*time.Second, 4*time.Second, time.Second/2, 4*time.Second
 	c := &candidate{election: e}
-	if c.client, err = kube.New(guarded(server.Config(), sideLocal, e.fence, NewMetrics(nil))); err != nil {
+	if c.client, err = apiserver.NewClient(guarded(server.Config(), sideLocal, e.fence, NewMetrics(nil))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,7 @@ func checkTold(t *testing.T, server *controlplane.ControlPlane) {
 			t.Errorf("create without the namespace: %v, want not found", err)
 		}
 	}
-	client, err := kube.New(server.Config())
+	client, err := apiserver.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

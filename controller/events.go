@@ -16,7 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // The rate of Events, apart from that of all other requests (section 10), and how many may wait for it.
@@ -37,7 +37,7 @@ const (
 // A recorder writes one Event for each transition of a condition (section 6). Whoever tells it of one never waits: of too
 // many the last ones are dropped and counted.
 type recorder struct {
-	client   *kube.Client
+	client   *apiserver.Client
 	instance string
 	metrics  *Metrics
 	queue    chan *eventsv1.Event
@@ -47,7 +47,7 @@ type recorder struct {
 func newRecorder(local *rest.Config, instance string, m *Metrics) (*recorder, error) {
 	cfg := rest.CopyConfig(local)
 	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, eventQPS, eventBurst
-	client, err := kube.New(cfg)
+	client, err := apiserver.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
@@ -83,7 +83,7 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 }
 
 // transitions tells of those conditions that are another in next than they were. obj is what they are of, as it was read.
-func (r *recorder) transitions(obj kube.Object, was, next []metav1.Condition) {
+func (r *recorder) transitions(obj apiserver.Object, was, next []metav1.Condition) {
 	for i := range next {
 		e := newEvent(obj, meta.FindStatusCondition(was, next[i].Type), &next[i])
 		if e == nil {
@@ -102,7 +102,7 @@ func (r *recorder) transitions(obj kube.Object, was, next []metav1.Condition) {
 // for the mirrors of "legacy_conditions", it is nil. That the exports of a service begin without a conflict is no news.
 //
 // Its name follows from the transition, so that nobody tells of it twice.
-func newEvent(obj kube.Object, was, is *metav1.Condition) *eventsv1.Event {
+func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 	switch {
 	case was != nil && was.Status == is.Status:
 		return nil

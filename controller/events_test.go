@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // Section 6: an Event on each transition, none otherwise.
@@ -18,7 +18,7 @@ func TestNewEvent(t *testing.T) {
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 	for _, tt := range []struct {
 		name     string
-		obj      kube.Object
+		obj      apiserver.Object
 		typ      string
 		was      metav1.ConditionStatus // "" for none
 		is       metav1.ConditionStatus

@@ -25,11 +25,11 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
-	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // Section 6: what Ready says.
@@ -140,7 +140,7 @@ func TestSameExportedSlice(t *testing.T) {
 type stage struct {
 	*testing.T
 	server *controlplane.ControlPlane
-	admin  *kube.Client
+	admin  *apiserver.Client
 }
 
 const stageID = "east"
@@ -152,7 +152,7 @@ var (
 
 func newStage(t *testing.T) *stage {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members)})
-	admin, err := kube.New(server.Config())
+	admin, err := apiserver.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func newStage(t *testing.T) *stage {
 	return b
 }
 
-func (b *stage) create(objects ...kube.Object) {
+func (b *stage) create(objects ...apiserver.Object) {
 	b.Helper()
 	for _, o := range objects {
 		if err := b.admin.Create(b.Context(), o); err != nil {
@@ -172,7 +172,7 @@ func (b *stage) create(objects ...kube.Object) {
 	}
 }
 
-func (b *stage) delete(objects ...kube.Object) {
+func (b *stage) delete(objects ...apiserver.Object) {
 	b.Helper()
 	for _, o := range objects {
 		if err := b.admin.Delete(b.Context(), o); err != nil {

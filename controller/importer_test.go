@@ -22,7 +22,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	judgement "github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -131,7 +131,7 @@ func (p partner) slice(source string, addresses ...string) *discoveryv1.Endpoint
 	return s
 }
 
-func (b *stage) update(o kube.Object) {
+func (b *stage) update(o apiserver.Object) {
 	b.Helper()
 	if err := b.admin.Update(b.Context(), o); err != nil {
 		b.Fatal(err)
@@ -265,7 +265,7 @@ func (b *stage) checkNew(o merge.Objects) {
 		b.Errorf("labels = %v, want the exported one and our mark", imp.Labels)
 	}
 	b.checkStatus("Ready=True/Ready", "west")
-	for _, owned := range []kube.Object{service, o.Slices[0]} {
+	for _, owned := range []apiserver.Object{service, o.Slices[0]} {
 		if refs := owned.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != imp.UID || *refs[0].Controller {
 			b.Errorf("owners of %s = %+v, want the import, which does not control it", owned.GetName(), refs)
 		}
@@ -349,7 +349,7 @@ func (i importing) drift(was merge.Objects) {
 }
 
 // edit changes an object as somebody else would.
-func (b *stage) edit(o kube.Object, name, patch string) {
+func (b *stage) edit(o apiserver.Object, name, patch string) {
 	b.Helper()
 	o.SetNamespace("shop")
 	o.SetName(name)

@@ -16,8 +16,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/export"
-	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -168,8 +168,8 @@ func (w *writer) round(ctx context.Context, c merge.Changes) error {
 }
 
 // deletions returns the objects in the order in which they are deleted.
-func deletions(o merge.Objects) []kube.Object {
-	var all []kube.Object
+func deletions(o merge.Objects) []apiserver.Object {
+	var all []apiserver.Object
 	for _, e := range o.Slices {
 		all = append(all, e)
 	}
@@ -197,8 +197,8 @@ func (w *writer) createService(ctx context.Context, o *corev1.Service) error {
 }
 
 // create makes an object. It never takes over what has that name already.
-func (w *writer) create(ctx context.Context, o kube.Object) error {
-	created := o.DeepCopyObject().(kube.Object)
+func (w *writer) create(ctx context.Context, o apiserver.Object) error {
+	created := o.DeepCopyObject().(apiserver.Object)
 	err := w.s.local.client.Create(ctx, created, merge.FieldManager)
 	switch {
 	case err == nil:
@@ -215,9 +215,9 @@ func (w *writer) create(ctx context.Context, o kube.Object) error {
 }
 
 // patch changes an object, unless it is no longer the one that was compared.
-func (w *writer) patch(ctx context.Context, o kube.Object) error {
+func (w *writer) patch(ctx context.Context, o apiserver.Object) error {
 	was := w.existing(o)
-	patched := o.DeepCopyObject().(kube.Object)
+	patched := o.DeepCopyObject().(apiserver.Object)
 	err := w.s.local.client.Patch(ctx, patched, merge.Patch(o, was), merge.FieldManager)
 	switch {
 	case err == nil:
@@ -231,7 +231,7 @@ func (w *writer) patch(ctx context.Context, o kube.Object) error {
 }
 
 // refusedBy tells once that the API server takes a slice for invalid: it costs itself alone. Any other error is returned.
-func (w *writer) refusedBy(o kube.Object, err error) error {
+func (w *writer) refusedBy(o apiserver.Object, err error) error {
 	if _, slice := o.(*discoveryv1.EndpointSlice); !slice || !apierrors.IsInvalid(err) {
 		return err
 	}
@@ -240,7 +240,7 @@ func (w *writer) refusedBy(o kube.Object, err error) error {
 	return nil
 }
 
-func (w *writer) delete(ctx context.Context, o kube.Object) error {
+func (w *writer) delete(ctx context.Context, o apiserver.Object) error {
 	if o.GetDeletionTimestamp() != nil {
 		w.drop(o) // whoever holds it up knows why
 		return nil
@@ -257,9 +257,9 @@ func (w *writer) delete(ctx context.Context, o kube.Object) error {
 }
 
 // refresh reads what is there instead of what was expected.
-func (w *writer) refresh(ctx context.Context, o kube.Object) error {
+func (w *writer) refresh(ctx context.Context, o apiserver.Object) error {
 	delete(w.asked, object(o))
-	is := o.DeepCopyObject().(kube.Object)
+	is := o.DeepCopyObject().(apiserver.Object)
 	err := w.s.local.client.Get(ctx, is, o.GetNamespace(), o.GetName())
 	switch {
 	case apierrors.IsNotFound(err):
@@ -294,7 +294,7 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 }
 
 // put notes what exists.
-func (w *writer) put(o kube.Object) {
+func (w *writer) put(o apiserver.Object) {
 	w.s.local.written(o)
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
@@ -307,7 +307,7 @@ func (w *writer) put(o kube.Object) {
 }
 
 // drop notes that something does not exist.
-func (w *writer) drop(o kube.Object) {
+func (w *writer) drop(o apiserver.Object) {
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		w.now.Import = nil
@@ -323,7 +323,7 @@ func without(given []*discoveryv1.EndpointSlice, name string) []*discoveryv1.End
 }
 
 // existing returns what has the kind and name of o, nil if nothing has.
-func (w *writer) existing(o kube.Object) kube.Object {
+func (w *writer) existing(o apiserver.Object) apiserver.Object {
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		if w.now.Import != nil {
@@ -344,7 +344,7 @@ func (w *writer) existing(o kube.Object) kube.Object {
 }
 
 // observe measures how long a change of endpoints took.
-func (w *writer) observe(was, now kube.Object) {
+func (w *writer) observe(was, now apiserver.Object) {
 	before, ok := was.(*discoveryv1.EndpointSlice)
 	after, also := now.(*discoveryv1.EndpointSlice)
 	if !ok || !also {
@@ -376,7 +376,7 @@ func (w *writer) fresh(c merge.Changes) merge.Changes {
 	return c
 }
 
-func (w *writer) stale(o kube.Object) bool {
+func (w *writer) stale(o apiserver.Object) bool {
 	asked := fingerprint(o)
 	return w.answered(object(o), asked, func() string { return fingerprint(w.existing(o)) })
 }
@@ -411,7 +411,7 @@ func (w *writer) answered(name, asked string, found func() string) bool {
 }
 
 // object names an object among those of its service.
-func object(o kube.Object) string {
+func object(o apiserver.Object) string {
 	switch o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		return "ServiceImport"
@@ -422,7 +422,7 @@ func object(o kube.Object) string {
 }
 
 // fingerprint is a hash of what is ours to say in an object, "" of none.
-func fingerprint(o kube.Object) string {
+func fingerprint(o apiserver.Object) string {
 	if o == nil {
 		return ""
 	}

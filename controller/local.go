@@ -19,33 +19,32 @@ import (
 	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/watch"
 )
 
 // local is what is followed of the member's own API server. What its methods return is shared: nobody may change it. They
 // see what [local.written] and [local.deleted] were told before the watch does.
 type local struct {
-	client *kube.Client
-	set    *watch.Set
+	client *apiserver.Client
+	set    *apiserver.Set
 	cidrs  []netip.Prefix // of the Config
 
-	namespaces   *watch.Overlay[*corev1.Namespace]
-	services     *watch.Overlay[*corev1.Service]
-	exports      *watch.Overlay[*mcsv1beta1.ServiceExport]
-	imports      *watch.Overlay[*mcsv1beta1.ServiceImport]
-	slices       *watch.Overlay[*discoveryv1.EndpointSlice]
-	properties   *watch.Overlay[kube.Object]               // of the version that is served
-	serviceCIDRs *watch.Overlay[*networkingv1.ServiceCIDR] // nil if they are not served
+	namespaces   *apiserver.Overlay[*corev1.Namespace]
+	services     *apiserver.Overlay[*corev1.Service]
+	exports      *apiserver.Overlay[*mcsv1beta1.ServiceExport]
+	imports      *apiserver.Overlay[*mcsv1beta1.ServiceImport]
+	slices       *apiserver.Overlay[*discoveryv1.EndpointSlice]
+	properties   *apiserver.Overlay[apiserver.Object]          // of the version that is served
+	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if they are not served
 
 	overlays   map[reflect.Type]overlay // all of them, by the type of their objects
 	aboutAlpha bool                     // ClusterProperty is served only at v1alpha1
 }
 
-// An overlay is what is done to a [watch.Overlay] whatever its type is.
+// An overlay is what is done to a [apiserver.Overlay] whatever its type is.
 type overlay struct {
-	wrote, deleted func(kube.Object)
+	wrote, deleted func(apiserver.Object)
 	reset          func()
 }
 
@@ -69,11 +68,11 @@ const (
 )
 
 // newLocal makes informers for all kinds. changed gets every change, from several goroutines.
-func newLocal(client *kube.Client, cfg *Config, has kinds, changed func(change)) *local {
+func newLocal(client *apiserver.Client, cfg *Config, has kinds, changed func(change)) *local {
 	l := &local{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: has.aboutAlpha, overlays: make(map[reflect.Type]overlay),
 	}
-	l.set = watch.New(watch.Config{Client: client, Name: "local", Log: cfg.Log, Rewound: l.rewound})
+	l.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, Rewound: l.rewound})
 	l.namespaces = follow(l, &corev1.Namespace{}, nil, changed)
 	l.services = follow(l, &corev1.Service{}, nil, changed)
 	l.exports = follow(l, &mcsv1beta1.ServiceExport{}, nil, changed)
@@ -81,7 +80,7 @@ func newLocal(client *kube.Client, cfg *Config, has kinds, changed func(change))
 		cache.Indexers{indexDerived: index(derivedKeys)}, changed)
 	l.slices = follow(l, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)}, changed)
-	var property kube.Object = &aboutv1beta1.ClusterProperty{}
+	var property apiserver.Object = &aboutv1beta1.ClusterProperty{}
 	if has.aboutAlpha {
 		property = &aboutv1alpha1.ClusterProperty{}
 	}
@@ -93,12 +92,12 @@ func newLocal(client *kube.Client, cfg *Config, has kinds, changed func(change))
 }
 
 // follow adds a kind to the set.
-func follow[T kube.Object](l *local, example T, indexers cache.Indexers, changed func(change)) *watch.Overlay[T] {
-	informer := l.set.Add(example, watch.Options{Transform: trim, Indexers: indexers})
-	followed := watch.NewOverlay[T](informer)
+func follow[T apiserver.Object](l *local, example T, indexers cache.Indexers, changed func(change)) *apiserver.Overlay[T] {
+	informer := l.set.Add(example, apiserver.WatchOptions{Transform: trim, Indexers: indexers})
+	followed := apiserver.NewOverlay[T](informer)
 	l.overlays[reflect.TypeOf(example)] = overlay{
-		wrote:   func(o kube.Object) { followed.Wrote(o.(T)) },
-		deleted: func(o kube.Object) { followed.Deleted(o.(T)) },
+		wrote:   func(o apiserver.Object) { followed.Wrote(o.(T)) },
+		deleted: func(o apiserver.Object) { followed.Deleted(o.(T)) },
 		reset:   followed.Reset,
 	}
 	tell := func(c change, o metav1.Object) {
@@ -149,12 +148,12 @@ func (l *local) rewound() {
 
 // written makes reads see o, the answer of the API server to a write, before the watch does. o belongs to the caches from
 // now on.
-func (l *local) written(o kube.Object) { l.overlay(o).wrote(o) }
+func (l *local) written(o apiserver.Object) { l.overlay(o).wrote(o) }
 
 // deleted makes reads no longer see o, which the API server has deleted, before the watch says so.
-func (l *local) deleted(o kube.Object) { l.overlay(o).deleted(o) }
+func (l *local) deleted(o apiserver.Object) { l.overlay(o).deleted(o) }
 
-func (l *local) overlay(o kube.Object) overlay {
+func (l *local) overlay(o apiserver.Object) overlay {
 	found, ok := l.overlays[reflect.TypeOf(o)]
 	if !ok {
 		panic(fmt.Sprintf("local: %T is not followed", o))
@@ -186,7 +185,7 @@ func (l *local) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
 }
 
 // found returns the object, nil if there is none.
-func found[T kube.Object](o T, ok bool) T {
+func found[T apiserver.Object](o T, ok bool) T {
 	if !ok {
 		var none T
 		return none
@@ -220,7 +219,7 @@ func (l *local) Property(name string) *aboutv1beta1.ClusterProperty {
 }
 
 // newProperty returns a ClusterProperty of the version that is served.
-func (l *local) newProperty(name, value string) kube.Object {
+func (l *local) newProperty(name, value string) apiserver.Object {
 	meta := metav1.ObjectMeta{Name: name}
 	if l.aboutAlpha {
 		return &aboutv1alpha1.ClusterProperty{ObjectMeta: meta, Spec: aboutv1alpha1.ClusterPropertySpec{Value: value}}

@@ -3,7 +3,7 @@ package controller
 import (
 	"testing"
 
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -41,7 +41,7 @@ func TestExportRefused(t *testing.T) {
 	bad := newSourceSlice(db, "probe", "10.66.0.1")
 	bad.Namespace = stageNamespace
 	b.await("the policy", func() bool {
-		err := b.admin.Create(t.Context(), bad.DeepCopyObject().(kube.Object))
+		err := b.admin.Create(t.Context(), bad.DeepCopyObject().(apiserver.Object))
 		if err == nil {
 			b.delete(bad)
 		}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
-	"github.com/clusterset-dns/clusterset/controller/kube"
 )
 
 // errOther ends a session that was built for another identity than the cluster has now.
@@ -68,7 +68,7 @@ func newSession(cfg Config, instance string, f *fence, has kinds) (*session, err
 	s := &session{cfg: cfg, log: cfg.Log, metrics: cfg.Metrics, instance: instance, fence: f, has: has}
 	s.rest = guarded(cfg.Local, sideLocal, f, cfg.Metrics)
 	s.rest.RateLimiter, s.rest.QPS, s.rest.Burst = nil, cfg.QPS, cfg.Burst
-	client, err := kube.New(s.rest)
+	client, err := apiserver.NewClient(s.rest)
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}

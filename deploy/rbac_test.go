@@ -15,7 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/deploy"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}

@@ -9,7 +9,7 @@ import (
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/test/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
 // FuzzServeDNS hands the handler whatever the server takes for a query: it never panics, and what it writes can be packed

@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/plugin"
-	"github.com/clusterset-dns/clusterset/test/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
 var update = flag.Bool("update", false, "rewrite the answers of the golden files that are not permitted")
@@ -133,7 +133,7 @@ func serve(t testing.TB, s setup) server {
 	return server{newServer(t, config.Zones, h), h, config}
 }
 
-// source is what setup.go makes of the directives that the goldens use; test/e2e runs the goldens through setup.go itself.
+// source is what setup.go makes of the directives that the goldens use; test/suites/e2e runs the goldens through setup.go itself.
 func source(c plugin.Config, path string) cache.Config {
 	return cache.Config{
 		Manifests: []string{path}, Name: path,

@@ -13,7 +13,7 @@ import (
 	"github.com/coredns/coredns/plugin/pkg/edns"
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/test/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
 // What the rewrite plugin registers comes back in replies.

@@ -4,7 +4,7 @@ package crd
 
 import _ "embed"
 
-//go:generate go tool -modfile=../../test/generate/go.mod controller-gen object crd paths=../about/... paths=../broker/... output:crd:dir=.
+//go:generate go tool -modfile=../../test/tools/generate/go.mod controller-gen object crd paths=../about/... paths=../broker/... output:crd:dir=.
 
 // ClusterProperties is the definition of ClusterProperty (KEP-2149) at v1beta1, which is stored, and v1alpha1.
 //

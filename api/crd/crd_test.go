@@ -23,7 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/crd"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
@@ -31,7 +31,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 	regenerate := func(args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "go", append([]string{
-			"tool", "-modfile=../../test/generate/go.mod", "controller-gen",
+			"tool", "-modfile=../../test/tools/generate/go.mod", "controller-gen",
 		}, args...)...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", cmd, err, out)

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/membership"
 )
 
 // property returns a ClusterProperty in the newest version that the cluster serves, or nil.
@@ -62,7 +62,7 @@ func (e *exporting) awaitExported(ctx context.Context, name string) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &last); err != nil {
 			return false, err
 		}
-		valid, ready := membership.Current(&last, mcsv1beta1.ServiceExportConditionValid), membership.Current(&last, mcsv1beta1.ServiceExportConditionReady)
+		valid, ready := admin.Current(&last, mcsv1beta1.ServiceExportConditionValid), admin.Current(&last, mcsv1beta1.ServiceExportConditionReady)
 		if valid != nil && valid.Status == metav1.ConditionFalse {
 			return false, errRefused
 		}
@@ -74,7 +74,7 @@ func (e *exporting) awaitExported(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	if c := membership.Current(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
+	if c := admin.Current(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
 		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but its exports disagree: %s\n", name, c.Message)
 	}
 	return nil
@@ -87,7 +87,7 @@ func whyNot(e *mcsv1beta1.ServiceExport) string {
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{
 		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
 	} {
-		c := membership.Current(e, of)
+		c := admin.Current(e, of)
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/membership"
 )
 
 // exportManager is the field manager of "clusterset export".
@@ -34,7 +34,7 @@ type exporting struct {
 	*output
 	client    dynamic.Interface
 	namespace string
-	dry       membership.DryRun
+	dry       admin.DryRun
 
 	labels, annotations map[string]string
 	useVIP              string // "true", "false" or empty
@@ -168,15 +168,15 @@ func (e *exporting) desired(name string) *unstructured.Unstructured {
 	return o
 }
 
-func (e *exporting) step(action membership.Action, name, note string) {
-	e.report(membership.Step{
-		Side: membership.OnMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
+func (e *exporting) step(action admin.Action, name, note string) {
+	e.report(admin.Step{
+		Side: admin.OnMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
 		Note: note,
 	})
 }
 
 func (e *exporting) dryRun() []string {
-	if e.dry == membership.DryRunServer {
+	if e.dry == admin.DryRunServer {
 		return []string{metav1.DryRunAll}
 	}
 	return nil
@@ -192,7 +192,7 @@ func (e *exporting) export(ctx context.Context, name string) error {
 		return err
 	}
 	same := before != nil && e.covered(before)
-	if e.dry != membership.DryRunClient {
+	if e.dry != admin.DryRunClient {
 		options := metav1.ApplyOptions{FieldManager: exportManager, Force: true, DryRun: e.dryRun()}
 		after, err := r.Apply(ctx, name, e.desired(name), options)
 		if err != nil {
@@ -202,13 +202,13 @@ func (e *exporting) export(ctx context.Context, name string) error {
 	}
 	switch {
 	case before == nil:
-		e.step(membership.Created, name, "")
+		e.step(admin.Created, name, "")
 	case same:
-		e.step(membership.Unchanged, name, "")
+		e.step(admin.Unchanged, name, "")
 	default:
-		e.step(membership.Updated, name, "")
+		e.step(admin.Updated, name, "")
 	}
-	if !e.wait || e.dry != membership.DryRunNone {
+	if !e.wait || e.dry != admin.DryRunNone {
 		return nil
 	}
 	return e.awaitExported(ctx, name)
@@ -306,21 +306,21 @@ func (e *exporting) unexport(ctx context.Context, name string) error {
 		if err := e.lacking(ctx, err); err != nil {
 			return err
 		}
-		e.step(membership.Unchanged, name, "not there")
+		e.step(admin.Unchanged, name, "not there")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	uid := there.GetUID()
-	if e.dry != membership.DryRunClient {
+	if e.dry != admin.DryRunClient {
 		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.dryRun()}
 		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	e.step(membership.Deleted, name, "")
-	if !e.wait || e.dry != membership.DryRunNone {
+	e.step(admin.Deleted, name, "")
+	if !e.wait || e.dry != admin.DryRunNone {
 		return nil
 	}
 	err = poll(ctx, func() (bool, error) { return e.withdrawn(ctx, name, string(uid)) })

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/controller"
-	"github.com/clusterset-dns/clusterset/controller/membership"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -176,14 +176,14 @@ func set(t *testing.T, config *controller.Config, option, value string) {
 func TestPrintState(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }
-	state := membership.State{
-		Cluster: &membership.ClusterState{
+	state := admin.State{
+		Cluster: &admin.ClusterState{
 			ClusterID: "east", ClusterSet: "fleet", BrokerUID: "11111111-2222-3333-4444-555555555555", Leader: "coredns-1",
 			LeaderRenewed: ago(3 * time.Second), CredentialExpires: ago(-23*time.Hour - 30*time.Minute),
-			Exports: membership.ExportState{Total: 3, Ready: 2, NotReady: 1, Reasons: map[string]int{"NoService": 1}},
+			Exports: admin.ExportState{Total: 3, Ready: 2, NotReady: 1, Reasons: map[string]int{"NoService": 1}},
 		},
-		Broker: &membership.BrokerState{Server: "https://broker.example:6443", UID: "11111111-2222-3333-4444-555555555555"},
-		Members: []membership.MemberState{
+		Broker: &admin.BrokerState{Server: "https://broker.example:6443", UID: "11111111-2222-3333-4444-555555555555"},
+		Members: []admin.MemberState{
 			{
 				ClusterID: "east", Namespace: "clusterset-0123456789abcdef", Version: "v1.0.0", MergeOptions: "0011223344556677",
 				Heartbeat: ago(4 * time.Second), HeartbeatAge: "4s", Services: 3, PodCIDRs: []string{"10.1.0.0/16", "fd01::/48"},
@@ -196,7 +196,7 @@ func TestPrintState(t *testing.T) {
 			},
 			{ClusterID: "xeno", Namespace: "clusterset-0000000000000000", Expired: true, KubeSystemUID: "44444444-2222-3333-4444-555555555555"},
 		},
-		Conflicts: []membership.ConflictState{{
+		Conflicts: []admin.ConflictState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
 		Problems: []string{"member \"west\" renewed its heartbeat 5m0s ago: its endpoints do not count"},
@@ -283,11 +283,11 @@ func TestVerbs(t *testing.T) {
 		"join", broker, member, "--cluster-id=east", "--clusterset=fleet")
 
 	var done struct {
-		Steps  []membership.Step
-		Result membership.Joined
+		Steps  []admin.Step
+		Result admin.Joined
 	}
 	out := want(t, exitFine, nil, "join", broker, member, "-o", "json")
-	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" || done.Steps[0].Action != membership.Unchanged {
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" || done.Steps[0].Action != admin.Unchanged {
 		t.Errorf("join -o json: %+v, error %v, want nothing changed", done, err)
 	}
 	want(t, exitFine, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member, "-o", "name")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset/controller/membership"
+	"github.com/clusterset-dns/clusterset/admin"
 )
 
 func newBroker(s *session) *cobra.Command {
@@ -33,7 +33,7 @@ func newBrokerInit(s *session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := membership.Init(c.Context(), config, membership.InitOptions{Writing: w, AggregateView: aggregateView}); err != nil {
+		if err := admin.Init(c.Context(), config, admin.InitOptions{Writing: w, AggregateView: aggregateView}); err != nil {
 			return err
 		}
 		return out.done(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --cluster-id ID")
@@ -42,7 +42,7 @@ func newBrokerInit(s *session) *cobra.Command {
 }
 
 func newBrokerRemove(s *session) *cobra.Command {
-	var o membership.LeaveOptions
+	var o admin.LeaveOptions
 	c := &cobra.Command{
 		Use: "remove ID", Short: "Take out a member whose cluster is gone", Args: oneMember,
 		Example:           "  clusterset broker remove east --broker-kubeconfig hub.yaml",
@@ -51,7 +51,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 	s.brokerFlags(c)
 	out := s.outputFlags(c)
 	c.Flags().BoolVar(&o.Force, "force", false, "even while it renews its heartbeat")
-	c.Flags().StringVar(&o.Prefix, "namespace-prefix", membership.DefaultPrefix, "`PREFIX` of its broker namespace, if its Member is gone")
+	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of its broker namespace, if its Member is gone")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		if o.Writing, err = out.writing(); err != nil {
 			return err
@@ -60,7 +60,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		left, err := membership.Remove(c.Context(), config, args[0], o)
+		left, err := admin.Remove(c.Context(), config, args[0], o)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func oneMember(c *cobra.Command, args []string) error {
 }
 
 func newJoin(s *session) *cobra.Command {
-	o := membership.JoinDefaults()
+	o := admin.JoinDefaults()
 	c := &cobra.Command{
 		Use: "join", Short: "Make a cluster a member", Args: cobra.NoArgs,
 		Long: `Make a cluster a member: its Member, namespace, rights and bounds on the broker, the CRDs and policies in the cluster, a
@@ -95,8 +95,8 @@ Run it again at any time: after a crash it does the rest, on a member it changes
 	vip := c.Flags().String("vip", "derived", "`MODE` that its controller will have: derived, cidr or none; cidr is --vip-cidr auto")
 	offer(c, "vip", "derived", "cidr", "none")
 	offer(c, "endpoints", "pod_ip", "service_ip")
-	offer(c, "vip-cidr", membership.VIPAuto, membership.VIPNone)
-	offer(c, "cluster-id", membership.ByKubeSystem)
+	offer(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
+	offer(c, "cluster-id", admin.ByKubeSystem)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.Writing, err = out.writing(); err != nil {
 			return err
@@ -112,7 +112,7 @@ Run it again at any time: after a crash it does the rest, on a member it changes
 		if err != nil {
 			return err
 		}
-		joined, err := membership.Join(c.Context(), onBroker, onMember, o)
+		joined, err := admin.Join(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			return err
 		}
@@ -121,11 +121,11 @@ Run it again at any time: after a crash it does the rest, on a member it changes
 	return c
 }
 
-func joinFlags(c *cobra.Command, o *membership.JoinOptions) {
+func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f := c.Flags()
-	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster, that of its ClusterProperty if empty; "+membership.ByKubeSystem+" stands for the UID of kube-system")
-	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the one that members of the broker have if empty; "+membership.DefaultClusterSet+" at first")
-	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, of at most 40 octets; "+membership.DefaultPrefix+" at first")
+	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster, that of its ClusterProperty if empty; "+admin.ByKubeSystem+" stands for the UID of kube-system")
+	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the one that members of the broker have if empty; "+admin.DefaultClusterSet+" at first")
+	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, of at most 40 octets; "+admin.DefaultPrefix+" at first")
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; those of the nodes that there are, if none")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of services, repeatable; those of its ServiceCIDR objects if none")
@@ -141,11 +141,11 @@ func joinFlags(c *cobra.Command, o *membership.JoinOptions) {
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false, "even if the cluster is a member at another broker, in whose place this one is")
 }
 
-func checkJoin(o *membership.JoinOptions, vip string) error {
+func checkJoin(o *admin.JoinOptions, vip string) error {
 	switch {
 	case vip != "derived" && vip != "cidr" && vip != "none":
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
-	case vip == "cidr" && o.VIPCIDR == membership.VIPNone:
+	case vip == "cidr" && o.VIPCIDR == admin.VIPNone:
 		return fmt.Errorf("--vip=cidr beside --vip-cidr=%s: want one of them", o.VIPCIDR)
 	case o.Endpoints != "pod_ip" && o.Endpoints != "service_ip":
 		return fmt.Errorf("--endpoints=%s: want pod_ip or service_ip", o.Endpoints)
@@ -154,12 +154,12 @@ func checkJoin(o *membership.JoinOptions, vip string) error {
 	case o.Quota.Exports < 1 || o.Quota.Slices < 1 || o.Quota.Leases < 1:
 		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want 1 of each at least", o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)
 	case vip == "cidr" && o.VIPCIDR == "":
-		o.VIPCIDR = membership.VIPAuto
+		o.VIPCIDR = admin.VIPAuto
 	}
 	return nil
 }
 
-func nextAfterJoin(j membership.Joined, namespace string) string {
+func nextAfterJoin(j admin.Joined, namespace string) string {
 	return fmt.Sprintf(`%[1]s is a member of clusterset %[2]s; its credential is good until %[4]s.
 Next:
   start its controller with Secret %[3]s/clusterset-broker mounted, in CoreDNS ("broker FILE") or alone:
@@ -169,7 +169,7 @@ Next:
 }
 
 func newLeave(s *session) *cobra.Command {
-	o := membership.LeaveOptions{}
+	o := admin.LeaveOptions{}
 	c := &cobra.Command{
 		Use: "leave", Short: "Take a cluster out of its clusterset", Args: cobra.NoArgs,
 		Long: `Take a cluster out of its clusterset: what it exports, what it imports, what the broker has for it, its credential, and
@@ -182,8 +182,8 @@ Run it again after a crash: it does the rest.`,
 	s.brokerFlags(c)
 	out := s.outputFlags(c)
 	c.Flags().BoolVar(&o.Force, "force", false, "without a broker that is gone or does not answer: only the cluster itself is cleaned up")
-	c.Flags().StringVar(&o.Namespace, "controller-namespace", membership.DefaultNamespace, "`NAMESPACE` of the controller in the cluster")
-	c.Flags().StringVar(&o.Prefix, "namespace-prefix", membership.DefaultPrefix, "`PREFIX` of its broker namespace, if its Member is gone")
+	c.Flags().StringVar(&o.Namespace, "controller-namespace", admin.DefaultNamespace, "`NAMESPACE` of the controller in the cluster")
+	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of its broker namespace, if its Member is gone")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.Writing, err = out.writing(); err != nil {
 			return err
@@ -199,7 +199,7 @@ Run it again after a crash: it does the rest.`,
 		if err != nil {
 			return err
 		}
-		left, err := membership.Leave(c.Context(), onBroker, onMember, o)
+		left, err := admin.Leave(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			return err
 		}

@@ -10,19 +10,19 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/clusterset-dns/clusterset/controller/membership"
+	"github.com/clusterset-dns/clusterset/admin"
 )
 
 // An output prints what a writing verb did, line by line, or all of it at the end.
 type output struct {
 	*session
 	dry, format string
-	steps       []membership.Step
+	steps       []admin.Step
 }
 
 // outputFlags adds the flags of a writing verb.
 func (s *session) outputFlags(c *cobra.Command) *output {
-	o := &output{session: s, steps: []membership.Step{}}
+	o := &output{session: s, steps: []admin.Step{}}
 	c.Flags().StringVar(&o.dry, "dry-run", "none", "`HOW` to only try it: none, client (guess from what is there) or server (the API servers check)")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
 	c.Flags().StringVarP(&o.format, "output", "o", "", "`FORMAT` of what was done: name, json or yaml; lines to read if empty")
@@ -32,12 +32,12 @@ func (s *session) outputFlags(c *cobra.Command) *output {
 }
 
 // writing reads the flags.
-func (o *output) writing() (membership.Writing, error) {
-	w := membership.Writing{Report: o.report}
+func (o *output) writing() (admin.Writing, error) {
+	w := admin.Writing{Report: o.report}
 	switch o.dry {
 	case "none":
 	case "client", "server":
-		w.DryRun = membership.DryRun(o.dry)
+		w.DryRun = admin.DryRun(o.dry)
 	default:
 		return w, fmt.Errorf("--dry-run=%s: want none, client or server", o.dry)
 	}
@@ -51,7 +51,7 @@ func checkFormat(format string, known ...string) error {
 	return nil
 }
 
-func (o *output) report(step membership.Step) {
+func (o *output) report(step admin.Step) {
 	o.steps = append(o.steps, step)
 	switch o.format {
 	case "":
@@ -73,9 +73,9 @@ func (o *output) done(result any, warnings []string, next string) error {
 	switch o.format {
 	case "json", "yaml":
 		return printAs(o.Out, o.format, struct {
-			DryRun string            `json:"dryRun"`
-			Steps  []membership.Step `json:"steps"`
-			Result any               `json:"result,omitempty"`
+			DryRun string       `json:"dryRun"`
+			Steps  []admin.Step `json:"steps"`
+			Result any          `json:"result,omitempty"`
 		}{o.dry, o.steps, result})
 	}
 	for _, w := range warnings {

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/controller/membership"
+	"github.com/clusterset-dns/clusterset/admin"
 )
 
 func newStatus(s *session) *cobra.Command {
-	o := membership.StatusDefaults()
+	o := admin.StatusDefaults()
 	var format string
 	var brokerOnly bool
 	c := &cobra.Command{
@@ -42,7 +42,7 @@ and merge options that differ are warnings.`,
 		if err != nil {
 			return err
 		}
-		state, failed := membership.Status(c.Context(), onBroker, onMember, o)
+		state, failed := admin.Status(c.Context(), onBroker, onMember, o)
 		if format == "json" || format == "yaml" {
 			err = printAs(s.Out, format, state)
 		} else {
@@ -72,7 +72,7 @@ func (s *session) sides(brokerOnly bool) (onBroker, onMember *rest.Config, err e
 }
 
 // printState prints what a person wants to know first.
-func printState(w io.Writer, s *membership.State, now time.Time, wide bool) error {
+func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	if s.Cluster != nil {
 		printCluster(table, s.Cluster, now)
@@ -110,7 +110,7 @@ func printState(w io.Writer, s *membership.State, now time.Time, wide bool) erro
 	return nil
 }
 
-func printCluster(w io.Writer, c *membership.ClusterState, now time.Time) {
+func printCluster(w io.Writer, c *admin.ClusterState, now time.Time) {
 	fmt.Fprintf(w, "Cluster:\t%s\n", or(c.ClusterID, "without an id"))
 	if c.ClusterSet == "" {
 		fmt.Fprintln(w, "Clusterset:\tno member of any")
@@ -134,7 +134,7 @@ func printCluster(w io.Writer, c *membership.ClusterState, now time.Time) {
 	fmt.Fprintf(w, "Exports:\t%d, %d ready\n", c.Exports.Total, c.Exports.Ready)
 }
 
-func printMembers(w io.Writer, members []membership.MemberState, wide bool) {
+func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
 	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION\tMERGE OPTIONS")
 	if wide {
 		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tVIP CIDR")
@@ -164,7 +164,7 @@ func printMembers(w io.Writer, members []membership.MemberState, wide bool) {
 	}
 }
 
-func printConflicts(w io.Writer, conflicts []membership.ConflictState, wide bool) {
+func printConflicts(w io.Writer, conflicts []admin.ConflictState, wide bool) {
 	fmt.Fprint(w, "CONFLICT\tREASON")
 	if wide {
 		fmt.Fprint(w, "\tMESSAGE")

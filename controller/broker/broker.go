@@ -19,9 +19,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/controller/kube"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/watch"
 )
 
 // FieldManager is the name under which a member applies what is its own on the broker.
@@ -34,7 +33,7 @@ type Config struct {
 	Namespace string       // of this member on the broker
 	ClusterID string       // of this member
 	UID       types.UID    // of the broker's kube-system, as the join saw it; "" means that of the first look
-	Log       watch.Logger
+	Log       apiserver.Logger
 
 	// Interval is the time between two looks at the broker, 10 s if 0. The link is lost after Silence without a sign of it,
 	// 25 s if 0.
@@ -59,14 +58,14 @@ type Config struct {
 // A Broker is the broker of one clusterset. What it returns is shared with its caches: nobody may write to it.
 type Broker struct {
 	cfg    Config
-	client *kube.Client
-	set    *watch.Set
+	client *apiserver.Client
+	set    *apiserver.Set
 
 	namespaces, members, leases cache.SharedIndexInformer
 	records                     cache.SharedIndexInformer
 	slices                      cache.SharedIndexInformer
-	ownRecords                  *watch.Overlay[*v1alpha1.ExportedService]
-	ownSlices                   *watch.Overlay[*discoveryv1.EndpointSlice]
+	ownRecords                  *apiserver.Overlay[*v1alpha1.ExportedService]
+	ownSlices                   *apiserver.Overlay[*discoveryv1.EndpointSlice]
 
 	refusals   refusals
 	heartbeats heartbeats
@@ -76,7 +75,7 @@ type Broker struct {
 
 // New makes a broker without contacting it.
 func New(cfg Config) (*Broker, error) {
-	client, err := kube.New(cfg.REST)
+	client, err := apiserver.NewClient(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
@@ -84,7 +83,7 @@ func New(cfg Config) (*Broker, error) {
 	b.expulsion.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]beat)
 	b.refusals.told = make(map[string]string)
-	b.set = watch.New(watch.Config{
+	b.set = apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log, Rewound: b.rewound,
 	})
 	b.follow()
@@ -122,23 +121,23 @@ func withDefaults(cfg Config) Config {
 
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
-	b.namespaces = b.set.Add(&corev1.Namespace{}, watch.Options{Labels: broker.LabelClusterID, Listed: b.cfg.Listed})
-	b.members = b.set.Add(&v1alpha1.Member{}, watch.Options{
+	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID, Listed: b.cfg.Listed})
+	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
 		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: b.cfg.Listed,
 	})
-	b.records = b.set.Add(&v1alpha1.ExportedService{}, watch.Options{
+	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: b.cfg.Listed,
 		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
-	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, watch.Options{
+	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused,
 		Indexers: cache.Indexers{byService: sliceService, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
-	b.leases = b.set.Add(&coordinationv1.Lease{}, watch.Options{
+	b.leases = b.set.Add(&coordinationv1.Lease{}, apiserver.WatchOptions{
 		Labels: broker.LabelManagedBy + "=" + broker.ManagedBy, Fields: "metadata.name=" + broker.HeartbeatName,
 	})
-	b.ownRecords = watch.NewOverlay[*v1alpha1.ExportedService](b.records)
-	b.ownSlices = watch.NewOverlay[*discoveryv1.EndpointSlice](b.slices)
+	b.ownRecords = apiserver.NewOverlay[*v1alpha1.ExportedService](b.records)
+	b.ownSlices = apiserver.NewOverlay[*discoveryv1.EndpointSlice](b.slices)
 }
 
 // Run follows the broker until ctx ends, however often and long it is away; it then returns nil, and nothing that it

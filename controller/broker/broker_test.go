@@ -27,10 +27,10 @@ import (
 	api "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
-	"github.com/clusterset-dns/clusterset/controller/kube"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/test/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 var (
@@ -42,26 +42,26 @@ var (
 type admin struct {
 	*testing.T
 	cp *controlplane.ControlPlane
-	c  *kube.Client
+	c  *apiserver.Client
 }
 
 func newAdmin(t *testing.T, crds ...[]byte) admin {
 	t.Helper()
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: append([][]byte{}, crds...)})
-	c, err := kube.New(cp.Config())
+	c, err := apiserver.NewClient(cp.Config())
 	must(t, err)
 	t.Cleanup(c.Close)
 	return admin{t, cp, c}
 }
 
-func (a admin) apply(objects ...kube.Object) {
+func (a admin) apply(objects ...apiserver.Object) {
 	a.Helper()
 	for _, o := range objects {
 		must(a.T, a.c.Apply(a.Context(), o, "admin"))
 	}
 }
 
-func (a admin) delete(o kube.Object) {
+func (a admin) delete(o apiserver.Object) {
 	a.Helper()
 	must(a.T, a.cp.Delete(a.Context(), o.(runtime.Object)))
 }
@@ -439,7 +439,7 @@ func testHostile(t *testing.T, a admin) {
 	must(t, a.c.Delete(t.Context(), thief))
 	must(t, a.c.Delete(t.Context(), member("stranger")))
 	l.awaitRecords(db, "east", "west")
-	for _, o := range []kube.Object{spoofed, misnamed, elsewhere, unasked, nameless} {
+	for _, o := range []apiserver.Object{spoofed, misnamed, elsewhere, unasked, nameless} {
 		must(t, a.c.Delete(t.Context(), o))
 	}
 }
@@ -594,7 +594,7 @@ func noGoroutine(t *testing.T, before goleak.Option) {
 	t.Helper()
 	var left error
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		left = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/controlplane.start.func1"),
+		left = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
 			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
 		if left == nil {
 			return

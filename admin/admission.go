@@ -1,0 +1,203 @@
+package admin
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// What [Init] makes once on a broker and every member refers to.
+const (
+	memberRole      = "clusterset-member"           // ClusterRole: read what all members write
+	priorityLevel   = "clusterset-members"          // PriorityLevelConfiguration
+	writesPolicy    = "clusterset-broker-writes"    // ValidatingAdmissionPolicy, of all members
+	addressesPolicy = "clusterset-broker-addresses" // ValidatingAdmissionPolicy, bound to one Member each
+	perMember       = "member"                      // what there is one of in a broker namespace
+	mcsGroup        = "multicluster.x-k8s.io"       // of ServiceImport
+	slicesGroup     = "discovery.k8s.io"            // of EndpointSlice
+	leasesGroup     = "coordination.k8s.io"         // of Lease
+	rbacGroup       = rbacv1.GroupName              // of Role
+	flowPrecedence  = 1000                          // before "service-accounts" (9000), after what the control plane needs
+)
+
+// Quota bounds how many objects a member may have on the broker.
+type Quota struct {
+	Exports int64 // export records; also merged imports with "aggregate_view on"
+	Slices  int64 // EndpointSlices
+	Leases  int64 // a member needs one
+}
+
+// DefaultQuota is ample for the largest clusterset that is supported.
+func DefaultQuota() Quota { return Quota{Exports: 10_000, Slices: 50_000, Leases: 1} }
+
+// An Admission is what a cluster is admitted to a clusterset with.
+type Admission struct {
+	ClusterID  string
+	ClusterSet string // name of the clusterset; the Member does not say it if empty
+	Spec       v1alpha1.MemberSpec
+	Quota      Quota
+}
+
+// Objects returns what has to be on the broker for a member, in the order in which it has to be written.
+//
+// The Member takes the id and the VIP CIDR. What bounds the member comes before what lets it write; taken away in the
+// opposite order, no right outlives its bound.
+func (a Admission) Objects() []runtime.Object {
+	return []runtime.Object{
+		a.member(), a.namespace(), a.policyBinding(), a.quota(), a.flowSchema(),
+		a.serviceAccount(), a.role(), a.statusRole(), a.roleBinding(),
+		a.clusterRoleBinding(a.clusterName(), a.clusterName()),
+		a.clusterRoleBinding("clusterset-read-"+a.Spec.Namespace, memberRole),
+	}
+}
+
+// clusterName is that of the cluster-scoped objects of this member.
+func (a Admission) clusterName() string { return "clusterset-" + a.Spec.Namespace }
+
+func (a Admission) meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
+		broker.LabelManagedBy: broker.ManagedBy, broker.LabelClusterID: a.ClusterID,
+	}}
+}
+
+func (a Admission) local() metav1.ObjectMeta { return a.meta(a.Spec.Namespace, perMember) }
+
+func kind(version, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: version, Kind: kind}
+}
+
+func (a Admission) member() *v1alpha1.Member {
+	m := &v1alpha1.Member{
+		TypeMeta:   kind(v1alpha1.GroupVersion.String(), "Member"),
+		ObjectMeta: metav1.ObjectMeta{Name: a.ClusterID},
+		Spec:       *a.Spec.DeepCopy(),
+	}
+	if a.ClusterSet != "" {
+		m.Annotations = map[string]string{broker.AnnotationClusterSet: a.ClusterSet}
+	}
+	return m
+}
+
+func (a Admission) namespace() *corev1.Namespace {
+	return &corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
+}
+
+// policyBinding holds the addresses that the member writes to the networks that its Member declares.
+func (a Admission) policyBinding() *admissionv1.ValidatingAdmissionPolicyBinding {
+	deny := admissionv1.DenyAction
+	return &admissionv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   kind("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
+		ObjectMeta: a.meta("", a.clusterName()),
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        addressesPolicy,
+			ParamRef:          &admissionv1.ParamRef{Name: a.ClusterID, ParameterNotFoundAction: &deny},
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{broker.LabelClusterID: a.ClusterID},
+			}},
+		},
+	}
+}
+
+func (a Admission) quota() *corev1.ResourceQuota {
+	count := func(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
+	return &corev1.ResourceQuota{
+		TypeMeta: kind("v1", "ResourceQuota"), ObjectMeta: a.local(),
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			"count/exportedservices." + broker.GroupName: count(a.Quota.Exports),
+			"count/serviceimports." + mcsGroup:           count(a.Quota.Exports),
+			"count/endpointslices." + slicesGroup:        count(a.Quota.Slices),
+			"count/leases." + leasesGroup:                count(a.Quota.Leases),
+		}},
+	}
+}
+
+// flowSchema gives all that the member asks of the broker a queue of its own.
+func (a Admission) flowSchema() *flowcontrolv1.FlowSchema {
+	all := []string{"*"}
+	return &flowcontrolv1.FlowSchema{
+		TypeMeta:   kind("flowcontrol.apiserver.k8s.io/v1", "FlowSchema"),
+		ObjectMeta: a.meta("", a.clusterName()),
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: priorityLevel},
+			MatchingPrecedence:         flowPrecedence,
+			DistinguisherMethod:        &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{{
+					Kind:           flowcontrolv1.SubjectKindServiceAccount,
+					ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: a.Spec.Namespace, Name: broker.ServiceAccount},
+				}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: all, APIGroups: all, Resources: all, Namespaces: all, ClusterScope: true,
+				}},
+				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: all, NonResourceURLs: all}},
+			}},
+		},
+	}
+}
+
+func (a Admission) serviceAccount() *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{
+		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: a.meta(a.Spec.Namespace, broker.ServiceAccount),
+	}
+}
+
+// role lets the member write in its own namespace, and renew its own credential.
+func (a Admission) role() *rbacv1.Role {
+	records := []string{"get", "list", "watch", "create", "patch", "delete"}
+	return &rbacv1.Role{
+		TypeMeta: kind(rbacGroup+"/v1", "Role"), ObjectMeta: a.local(),
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{broker.GroupName}, Resources: []string{"exportedservices"}, Verbs: records},
+			{APIGroups: []string{slicesGroup}, Resources: []string{"endpointslices"}, Verbs: records},
+			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports"}, Verbs: records},
+			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports/status"}, Verbs: []string{"patch"}},
+			// No rule can bound the name of what is to be created; the quota does.
+			{APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+			{
+				APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, ResourceNames: []string{broker.HeartbeatName},
+				Verbs: []string{"get", "patch", "delete"},
+			},
+			{
+				APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},
+				ResourceNames: []string{broker.ServiceAccount}, Verbs: []string{"create"},
+			},
+		},
+	}
+}
+
+// statusRole lets the member say what it is, in its own Member.
+func (a Admission) statusRole() *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta: kind(rbacGroup+"/v1", "ClusterRole"), ObjectMeta: a.meta("", a.clusterName()),
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{broker.GroupName}, Resources: []string{"members/status"},
+			ResourceNames: []string{a.ClusterID}, Verbs: []string{"patch"},
+		}},
+	}
+}
+
+func (a Admission) subjects() []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: a.Spec.Namespace, Name: broker.ServiceAccount}}
+}
+
+func (a Admission) roleBinding() *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		TypeMeta: kind(rbacGroup+"/v1", "RoleBinding"), ObjectMeta: a.local(),
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "Role", Name: perMember}, Subjects: a.subjects(),
+	}
+}
+
+func (a Admission) clusterRoleBinding(name, role string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		TypeMeta: kind(rbacGroup+"/v1", "ClusterRoleBinding"), ObjectMeta: a.meta("", name),
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "ClusterRole", Name: role}, Subjects: a.subjects(),
+	}
+}

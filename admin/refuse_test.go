@@ -1,0 +1,286 @@
+package admin
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+const strangerUID = "11111111-2222-3333-4444-555555555555"
+
+// stranger is a member of which no more is there than its Member.
+const stranger = `
+apiVersion: broker.clusterset-dns.io/v1alpha1
+kind: Member
+metadata: {name: stranger, annotations: {clusterset-dns.io/clusterset: demo}}
+spec:
+  kubeSystemUID: ` + strangerUID + `
+  namespace: NAMESPACE
+  podCIDRs: [10.9.0.0/16]
+  serviceCIDRs: [10.102.0.0/16]
+  vipCIDR: 243.0.0.0/16
+`
+
+// relic is the record of a cluster that copied the VIP of one that left.
+const relic = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: relic}
+---
+apiVersion: broker.clusterset-dns.io/v1alpha1
+kind: ExportedService
+metadata: {name: db.shop, namespace: relic}
+spec:
+  namespace: shop
+  name: db
+  type: ClusterSetIP
+  ipFamilies: [IPv4]
+  exportCreated: "2026-01-01T00:00:00Z"
+  vip: {wanted: true, ips: [243.1.2.3], allocatedBy: gone, at: "2026-01-01T00:00:00Z"}
+`
+
+// A refusal is a join that cannot be.
+type refusal struct {
+	name   string
+	change func(*JoinOptions)
+	want   string
+}
+
+func (r refusal) test(t *testing.T, onBroker, member *controlplane.ControlPlane) {
+	t.Run(r.name, func(t *testing.T) {
+		o := options("east")
+		if r.change != nil {
+			r.change(&o)
+		}
+		before := snapshot(t, versions, onBroker, member)
+		_, err := Join(t.Context(), onBroker.Config(), member.Config(), o)
+		if err == nil || !strings.Contains(err.Error(), r.want) {
+			t.Errorf("error %v, want %s", err, r.want)
+		}
+		sameObjects(t, r.name, snapshot(t, versions, onBroker, member), before)
+	})
+}
+
+// TestRefusals: whoever cannot join hears why and what to do, and nothing is written.
+func TestRefusals(t *testing.T) {
+	all := start(t, 3)
+	onBroker, other, east := all[0], all[1], all[2]
+
+	refusal{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io is not there; run "clusterset broker init" first`}.
+		test(t, onBroker, east)
+	initBroker(t, onBroker)
+	initBroker(t, other)
+	ns := broker.NamespaceName(DefaultPrefix, "stranger")
+	for _, manifest := range []string{strings.ReplaceAll(stranger, "NAMESPACE", ns), relic} {
+		if err := onBroker.ApplyYAML(t.Context(), []byte(manifest)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []refusal{
+		{"no id", func(o *JoinOptions) { o.ClusterID = "" }, "no cluster id: want --cluster-id, such as --cluster-id=kube-system-uid for the UID"},
+		{"id of no form", func(o *JoinOptions) { o.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`},
+		{
+			"id is taken", func(o *JoinOptions) { o.ClusterID = "stranger" },
+			`cluster id "stranger" is taken by the cluster with kube-system UID ` + strangerUID +
+				`: leave with that cluster first ("clusterset broker remove stranger" if it is gone), or choose another id`,
+		},
+		{
+			"clusterset of no other member", func(o *JoinOptions) { o.ClusterSet = "x" },
+			`clusterset "x": want "demo", which member "stranger" of this broker is in, or no --clusterset`,
+		},
+		{"prefix", func(o *JoinOptions) { o.Prefix = "a.b" }, `namespace prefix "a.b": want an RFC 1123 label of at most 40 octets`},
+		{"pod CIDR", func(o *JoinOptions) { o.PodCIDRs = []string{"10.0.0.7/8"} }, `CIDR "10.0.0.7/8": want a network`},
+		{
+			"service CIDRs overlap", func(o *JoinOptions) { o.Endpoints = "service_ip" },
+			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": with --endpoints=service_ip every member needs its own`,
+		},
+		{
+			"VIP CIDR outside of the pool", func(o *JoinOptions) { o.VIPCIDR = "10.7.0.0/16" },
+			"vip CIDR 10.7.0.0/16 is not in 243.0.0.0/8: want a part of --vip-cidr-pool",
+		},
+		{
+			"VIP CIDR of another", func(o *JoinOptions) { o.VIPCIDR = "243.0.128.0/17" },
+			`vip CIDR 243.0.128.0/17 overlaps with 243.0.0.0/16 of member "stranger"`,
+		},
+		{
+			"VIP CIDR in use", func(o *JoinOptions) { o.VIPCIDR = "243.1.0.0/16" },
+			`vip CIDR 243.1.0.0/16 overlaps with 243.1.2.3/32 of "gone", which left and whose addresses are in use`,
+		},
+		{
+			"no VIP CIDR is free", func(o *JoinOptions) { o.VIPCIDR, o.VIPPool = VIPAuto, "243.0.0.0/15" },
+			"no /16 of 243.0.0.0/15 is free: want a larger --vip-cidr-pool",
+		},
+		{"broker server", func(o *JoinOptions) { o.BrokerServer = "http://broker" }, `broker server "http://broker": want a URL such as https://`},
+	} {
+		r.test(t, onBroker, east)
+	}
+	refusal{name: "the broker itself", want: "the broker is this cluster itself: want a control plane of its own"}.test(t, onBroker, onBroker)
+	t.Run("insecure", func(t *testing.T) {
+		config := onBroker.Config()
+		config.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
+		_, err := Join(t.Context(), config, east.Config(), options("east"))
+		if want := "insecure-skip-tls-verify"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	})
+	refuseDefinitions(t, onBroker, east)
+
+	// A crash right after the Member was written: the cluster has that id, though it does not know it.
+	var c crash
+	c.left.Store(1)
+	if _, err := Join(t.Context(), c.wrap(onBroker.Config()), east.Config(), options("east")); err == nil {
+		t.Fatal("want a crash")
+	}
+	refusal{"another id after a crash", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster has the id "east" on the broker`}.
+		test(t, onBroker, east)
+	o := options("east")
+	o.VIPCIDR = VIPAuto
+	if joined := mustJoin(t, onBroker, east, o); joined.VIPCIDR != "243.2.0.0/16" || joined.ClusterSet != "demo" {
+		t.Errorf("VIP CIDR = %s of clusterset %s, want the first that is free, 243.2.0.0/16, of that of the other member, demo", joined.VIPCIDR, joined.ClusterSet)
+	}
+	for _, r := range []refusal{
+		{"another id", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster is a member as "east"; run "clusterset leave" first`},
+		{"another prefix", func(o *JoinOptions) { o.Prefix = "x" }, `namespace prefix "x": the broker namespace of this member is clusterset-`},
+		{"another clusterset", func(o *JoinOptions) { o.ClusterSet = "x" }, `clusterset "x": this cluster is a member of "demo"`},
+	} {
+		r.test(t, onBroker, east)
+	}
+	refusal{name: "member elsewhere", want: `run "clusterset leave" there first, with --force if it is gone, or join with --replace-broker`}.
+		test(t, other, east)
+	if err := onBroker.ApplyYAML(t.Context(), []byte(strings.NewReplacer("NAMESPACE", ns, ": demo", ": other").Replace(stranger))); err != nil {
+		t.Fatal(err)
+	}
+	wantWarning(t, mustJoin(t, onBroker, east, options("east")), `this cluster is in clusterset "demo", but member "stranger" of this broker in "other"`)
+	o = options("east")
+	o.ReplaceBroker = true
+	if joined := mustJoin(t, other, east, o); joined.ClusterID != "east" {
+		t.Errorf("joined as %s, want east", joined.ClusterID)
+	}
+}
+
+func wantWarning(t *testing.T, j Joined, want string) {
+	t.Helper()
+	if !strings.Contains(strings.Join(j.Warnings, "\n"), want) {
+		t.Errorf("warnings %q, want %s", j.Warnings, want)
+	}
+}
+
+// TestPodCIDRsOfNodes: a network that was given is kept, and need not be given again.
+func TestPodCIDRsOfNodes(t *testing.T) {
+	prefixes := func(cidrs ...string) []netip.Prefix {
+		all, err := parseCIDRs(cidrs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	const none, few = "no pod CIDRs were found", "pod CIDRs are those of the nodes there are"
+	for _, tt := range []struct {
+		name        string
+		pods, nodes []netip.Prefix
+		want        string // the beginning of the warning; "" for none
+	}{
+		{"none", nil, nil, none},
+		{"of nodes", prefixes("10.1.0.0/24"), prefixes("10.1.0.0/24"), few},
+		{"given, and no nodes", prefixes("10.1.0.0/16"), nil, ""},
+		{"given, and nodes in it", prefixes("10.1.0.0/16"), prefixes("10.1.0.0/24"), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := joining{scene: scene{pods: tt.pods}, nodes: tt.nodes}
+			j.admission.Spec.PodCIDRs = texts(tt.pods)
+			j.warn()
+			if got := strings.Join(j.result.Warnings, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+				t.Errorf("warnings %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// refuseDefinitions: CRDs that are too old are named, not replaced.
+func refuseDefinitions(t *testing.T, onBroker, member *controlplane.ControlPlane) {
+	for _, r := range []struct {
+		refusal
+		spoil func(crd *unstructured.Unstructured)
+	}{
+		{refusal{name: "no v1beta1", want: "CRD serviceimports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5"},
+			func(crd *unstructured.Unstructured) { dropVersion(crd, "v1beta1") }},
+		{refusal{name: "no field", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ipFamilies at v1beta1: update it"},
+			func(crd *unstructured.Unstructured) { dropField(crd, "ipFamilies") }},
+	} {
+		crd := parse(mcscrd.ServiceImportCRD)[0]
+		r.spoil(crd)
+		if err := member.Apply(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+		r.test(t, onBroker, member)
+		if err := member.DeleteCRDs(t.Context(), mcscrd.ServiceImportCRD); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func crdVersions(crd *unstructured.Unstructured) []any {
+	all, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	return all
+}
+
+func dropVersion(crd *unstructured.Unstructured, name string) {
+	var kept []any
+	for _, v := range crdVersions(crd) {
+		if v := v.(map[string]any); v["name"] != name {
+			v["storage"] = true
+			kept = append(kept, v)
+		}
+	}
+	_ = unstructured.SetNestedSlice(crd.Object, kept, "spec", "versions")
+}
+
+func dropField(crd *unstructured.Unstructured, name string) {
+	all := crdVersions(crd)
+	for _, v := range all {
+		unstructured.RemoveNestedField(v.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", name)
+	}
+	_ = unstructured.SetNestedSlice(crd.Object, all, "spec", "versions")
+}
+
+// One broker is one clusterset; a member keeps the name it has, also that of a join that was broken off.
+func TestClusterSetName(t *testing.T) {
+	in := func(id, name string) v1alpha1.Member {
+		m := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}}
+		if name != "" {
+			m.Annotations = map[string]string{broker.AnnotationClusterSet: name}
+		}
+		return m
+	}
+	for _, tt := range []struct {
+		name, given, has string
+		members          []v1alpha1.Member
+		want, refused    string
+	}{
+		{name: "the first", want: DefaultClusterSet},
+		{name: "the first, named", given: "prod", want: "prod"},
+		{name: "beside others", members: []v1alpha1.Member{in("west", "prod")}, want: "prod"},
+		{name: "beside older ones", members: []v1alpha1.Member{in("west", "")}, given: "prod", want: "prod"},
+		{name: "another than others", members: []v1alpha1.Member{in("west", "prod")}, given: "test", refused: `want "prod"`},
+		{name: "the one it has, beside another", members: []v1alpha1.Member{in("west", "prod")}, given: "test", has: "test", want: "test"},
+		{name: "after a join broken off", members: []v1alpha1.Member{in("east", "prod")}, want: "prod"},
+	} {
+		c := &scene{o: JoinOptions{ClusterSet: tt.given}, members: tt.members}
+		if tt.has != "" {
+			c.local.membership = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": tt.has}}}
+		}
+		got, err := c.clusterSet("east")
+		if got != tt.want || (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
+			t.Errorf("%s: %q, %v, want %q, error %q", tt.name, got, err, tt.want, tt.refused)
+		}
+	}
+}

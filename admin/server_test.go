@@ -1,0 +1,400 @@
+package admin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+// TestAgain runs everything twice: what is there already is not written again.
+func TestAgain(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	var first, again steps
+	if err := Init(t.Context(), onBroker.Config(), InitOptions{Writing: first.writing("")}); err != nil {
+		t.Fatal(err)
+	}
+	first.only(t, Created)
+	before := snapshot(t, versions, onBroker)
+	if err := Init(t.Context(), onBroker.Config(), InitOptions{Writing: again.writing("")}); err != nil {
+		t.Fatal(err)
+	}
+	again.only(t, Unchanged)
+	sameObjects(t, "init again", snapshot(t, versions, onBroker), before)
+
+	clean := snapshot(t, contents, onBroker)
+	first, again = nil, nil
+	o := options("east")
+	o.Writing = first.writing("")
+	joined := mustJoin(t, onBroker, east, o)
+	first.only(t, Created)
+	before = snapshot(t, versions, all...)
+	o.Writing = again.writing("")
+	if rejoined := mustJoin(t, onBroker, east, o); rejoined.CredentialExpires != joined.CredentialExpires {
+		t.Errorf("credential expires %s, want that of the first, %s", rejoined.CredentialExpires, joined.CredentialExpires)
+	}
+	again.only(t, Unchanged)
+	if len(again) != len(first) {
+		t.Errorf("steps of the first join:\n%s\nof the second:\n%s", &first, &again)
+	}
+	sameObjects(t, "join again", snapshot(t, versions, all...), before)
+
+	first, again = nil, nil
+	l := leaveOptions()
+	l.Writing = first.writing("")
+	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), l); err != nil {
+		t.Fatal(err)
+	}
+	first.only(t, Deleted, Updated)
+	sameObjects(t, "left", snapshot(t, contents, onBroker), clean)
+	before = snapshot(t, versions, all...)
+	l.Writing = again.writing("")
+	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), l); err != nil {
+		t.Fatal(err)
+	}
+	again.only(t, Unchanged)
+	sameObjects(t, "leave again", snapshot(t, versions, all...), before)
+}
+
+const exported = `
+apiVersion: broker.clusterset-dns.io/v1alpha1
+kind: ExportedService
+metadata:
+  name: db.shop
+  namespace: NAMESPACE
+  labels:
+    multicluster.kubernetes.io/service-name: db
+    multicluster.kubernetes.io/source-cluster: east
+    broker.clusterset-dns.io/source-namespace: shop
+spec: {namespace: shop, name: db, type: ClusterSetIP, ipFamilies: [IPv4], exportCreated: "2026-01-01T00:00:00Z"}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: heartbeat, namespace: NAMESPACE}
+spec: {renewTime: "2026-01-01T00:00:00.000000Z"}
+`
+
+// imported is what a controller has made of it, and what only looks like it.
+const imported = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceImport
+metadata: {name: db, namespace: shop, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
+spec: {type: ClusterSetIP, ports: [{port: 5432}]}
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceImport
+metadata: {name: other, namespace: shop}
+spec: {type: ClusterSetIP, ports: [{port: 5432}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mine, namespace: shop, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: hub, labels: {broker.clusterset-dns.io/cluster-id: west}}
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceImport
+metadata: {name: view, namespace: hub, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
+spec: {type: ClusterSetIP, ports: [{port: 5432}]}
+`
+
+const owned = `
+apiVersion: v1
+kind: Service
+metadata:
+  name: derived-0123456789abcdef
+  namespace: shop
+  labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}
+  ownerReferences: [{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, name: db, uid: UID}]
+spec: {ports: [{port: 5432}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: imported-0123456789abcdef
+  namespace: shop
+  labels: {endpointslice.kubernetes.io/managed-by: controller.clusterset-dns.io}
+  ownerReferences: [{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, name: db, uid: UID}]
+addressType: IPv4
+endpoints: []
+`
+
+// furnish gives a member something to withdraw.
+func furnish(t *testing.T, onBroker, member *controlplane.ControlPlane, namespace string) {
+	t.Helper()
+	err := errors.Join(
+		onBroker.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(exported, "NAMESPACE", namespace))),
+		member.ApplyYAML(t.Context(), []byte(imported)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	imp, err := member.Dynamic().Resource(watched[19]).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := member.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(owned, "UID", string(imp.GetUID())))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCrash ends a join, and then a leave, after every single write. Run again, each comes to the same end as one that was
+// not disturbed.
+func TestCrash(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	initBroker(t, onBroker)
+
+	// A member before the first join has no CRDs either. Without them there are no imports.
+	fresh := func() {
+		t.Helper()
+		if err := east.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range watched[11:13] {
+			if err := east.Dynamic().Resource(r).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mustJoin(t, onBroker, east, options("east"))
+	want := snapshot(t, contents, all...)
+	mustLeave(t, onBroker, east)
+	points := crashUntilDone(t, "join", func(c *crash) error {
+		fresh()
+		_, err := Join(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), options("east"))
+		return err
+	}, func(when string) {
+		mustJoin(t, onBroker, east, options("east"))
+		sameObjects(t, when, snapshot(t, contents, all...), want)
+		mustLeave(t, onBroker, east)
+	})
+	if points < 20 {
+		t.Errorf("%d crashes, want one for each object", points)
+	}
+
+	joined := mustJoin(t, onBroker, east, options("east"))
+	furnish(t, onBroker, east, joined.Namespace)
+	mustLeave(t, onBroker, east)
+	if find(t, east, "serviceimports", "shop", "db") != nil || find(t, east, "serviceimports", "hub", "view") == nil {
+		t.Error("want the import removed, and what is in a broker namespace left alone")
+	}
+	want = snapshot(t, contents, all...)
+	points = crashUntilDone(t, "leave", func(c *crash) error {
+		joined := mustJoin(t, onBroker, east, options("east"))
+		furnish(t, onBroker, east, joined.Namespace)
+		_, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions())
+		return err
+	}, func(when string) {
+		mustLeave(t, onBroker, east)
+		sameObjects(t, when, snapshot(t, contents, all...), want)
+	})
+	if points < 15 {
+		t.Errorf("%d crashes, want one for each object", points)
+	}
+}
+
+// crashUntilDone lets attempt crash after 0, 1, 2, ... writes until it no longer does, and counts the crashes.
+func crashUntilDone(t *testing.T, what string, attempt func(*crash) error, mend func(when string)) int {
+	t.Helper()
+	for n := 0; ; n++ {
+		var c crash
+		c.left.Store(int64(n))
+		err := attempt(&c)
+		if err != nil && !errors.Is(err, errCrash) {
+			t.Fatalf("%s, crashed after %d writes: %v", what, n, err)
+		}
+		mend(what + ", crashed after " + string(rune('0'+n/10)) + string(rune('0'+n%10)) + " writes")
+		if err == nil {
+			return n
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+}
+
+// TestLeaveThenJoin: whoever changes their mind in the middle is a member again.
+func TestLeaveThenJoin(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	initBroker(t, onBroker)
+	mustJoin(t, onBroker, east, options("east"))
+	want := snapshot(t, contents, all...)
+	for _, n := range []int64{1, 3, 8} {
+		var c crash
+		c.left.Store(n)
+		if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
+			t.Fatalf("leave: %v, want a crash", err)
+		}
+		mustJoin(t, onBroker, east, options("east"))
+		sameObjects(t, "joined again", snapshot(t, contents, all...), want)
+	}
+
+	t.Run("rename", func(t *testing.T) {
+		mustLeave(t, onBroker, east)
+		joined := mustJoin(t, onBroker, east, options("sunrise"))
+		if want := broker.NamespaceName(DefaultPrefix, "sunrise"); joined.ClusterID != "sunrise" || joined.Namespace != want {
+			t.Errorf("joined as %s in %s, want sunrise in %s", joined.ClusterID, joined.Namespace, want)
+		}
+		members, err := onBroker.Dynamic().Resource(watched[17]).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(members.Items) != 1 || members.Items[0].GetName() != "sunrise" {
+			t.Errorf("members = %v, want sunrise alone", members.Items)
+		}
+	})
+}
+
+func TestDryRuns(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
+		before := snapshot(t, versions, onBroker)
+		var s steps
+		if err := Init(t.Context(), onBroker.Config(), InitOptions{Writing: s.writing(dry)}); err != nil {
+			t.Fatal(err)
+		}
+		s.only(t, Created)
+		sameObjects(t, "init, dry run by "+string(dry), snapshot(t, versions, onBroker), before)
+	}
+	initBroker(t, onBroker)
+	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
+		before := snapshot(t, versions, all...)
+		var s steps
+		o := options("east")
+		o.Writing = s.writing(dry)
+		mustJoin(t, onBroker, east, o)
+		s.only(t, Created)
+		sameObjects(t, "join, dry run by "+string(dry), snapshot(t, versions, all...), before)
+	}
+	joined := mustJoin(t, onBroker, east, options("east"))
+	furnish(t, onBroker, east, joined.Namespace)
+	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
+		before := snapshot(t, versions, all...)
+		var same, changed, left steps
+		o := options("east")
+		o.Writing = same.writing(dry)
+		mustJoin(t, onBroker, east, o)
+		same.only(t, Unchanged)
+
+		o.PodCIDRs, o.Writing = []string{"10.245.0.0/16"}, changed.writing(dry)
+		mustJoin(t, onBroker, east, o)
+		if changed[0].Action != Updated || changed[0].Kind != "Member" {
+			t.Errorf("step %q, want the Member updated", changed[0])
+		}
+		l := leaveOptions()
+		l.Writing = left.writing(dry)
+		if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), l); err != nil {
+			t.Fatal(err)
+		}
+		left.only(t, Deleted, Updated)
+		sameObjects(t, "dry run by "+string(dry), snapshot(t, versions, all...), before)
+	}
+}
+
+// TestRemove: an id of which the broker has nothing is refused, and a removal that was broken off can be done again.
+func TestRemove(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	initBroker(t, onBroker)
+	refused := func(id, want string) {
+		t.Helper()
+		var s steps
+		o := leaveOptions()
+		o.Writing = s.writing("")
+		if _, err := Remove(t.Context(), onBroker.Config(), id, o); err == nil || err.Error() != "remove: "+want || len(s) > 0 {
+			t.Errorf("remove %s: error %v, want %s, and no step of %s", id, err, want, &s)
+		}
+	}
+	clean := snapshot(t, contents, onBroker)
+	refused("east", `there is no member "east", nor any other`)
+	for _, n := range []int64{0, 1, 3, 8} {
+		mustJoin(t, onBroker, east, options("east"))
+		refused("nope", `there is no member "nope": want one of east`)
+		var c crash
+		c.left.Store(n)
+		if _, err := Remove(t.Context(), c.wrap(onBroker.Config()), "east", leaveOptions()); !errors.Is(err, errCrash) {
+			t.Fatalf("remove: %v, want a crash", err)
+		}
+		if n == 3 { // what is left without its Member is found by itself
+			if err := onBroker.Dynamic().Resource(watched[17]).Delete(t.Context(), "east", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Remove(t.Context(), onBroker.Config(), "east", leaveOptions()); err != nil {
+			t.Fatal(err)
+		}
+		sameObjects(t, "removed", snapshot(t, contents, onBroker), clean)
+		refused("east", `there is no member "east", nor any other`)
+	}
+}
+
+func TestLeaveByForce(t *testing.T) {
+	all := start(t, 2)
+	onBroker, east := all[0], all[1]
+	initBroker(t, onBroker)
+	mustJoin(t, onBroker, east, options("east"))
+	o := leaveOptions()
+	if _, err := Leave(t.Context(), nil, east.Config(), o); err == nil || !strings.Contains(err.Error(), "--force if it is gone") {
+		t.Errorf("leave without a broker: %v, want advice", err)
+	}
+	if err := onBroker.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), o); err == nil || !strings.Contains(err.Error(), "with --force only the member") {
+		t.Errorf("leave with a broker that is down: %v, want advice", err)
+	}
+	o.Force = true
+	left, err := Leave(t.Context(), onBroker.Config(), east.Config(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(left.Warnings, "\n"); !strings.Contains(text, "clusterset broker remove east") {
+		t.Errorf("warnings %q, want what is left on the broker", text)
+	}
+	if got := find(t, east, "clusterproperties", "", "clusterset.k8s.io"); got != nil {
+		t.Errorf("%v is there, want no member", got)
+	}
+	if err := onBroker.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Remove(t.Context(), onBroker.Config(), "east", leaveOptions()); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(t, onBroker, "members", "", "east"); got != nil {
+		t.Errorf("%v is there, want it removed", got)
+	}
+}
+
+func find(t *testing.T, c *controlplane.ControlPlane, resource, namespace, name string) *unstructured.Unstructured {
+	t.Helper()
+	for _, r := range watched {
+		if r.Resource != resource {
+			continue
+		}
+		o, err := c.Dynamic().Resource(r).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil && strings.Contains(err.Error(), "not found") {
+			return nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	t.Fatalf("no resource %s", resource)
+	return nil
+}

@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	authzv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+func credentialOf(t *testing.T, member *controlplane.ControlPlane) (*rest.Config, string) {
+	t.Helper()
+	s, err := Writing{}.open(OnMember, member.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := s.secret(t.Context(), DefaultNamespace)
+	if err != nil || secret == nil {
+		t.Fatalf("secret %v, error %v", secret, err)
+	}
+	config, namespace, err := credentialConfig(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config, namespace
+}
+
+const lease = `
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: NAME, namespace: NAMESPACE}
+spec: {holderIdentity: pod-1, renewTime: "RENEWED"}
+`
+
+func renew(t *testing.T, c *controlplane.ControlPlane, namespace, name string, at time.Time) {
+	t.Helper()
+	text := strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "RENEWED", at.UTC().Format(metav1.RFC3339Micro)).Replace(lease)
+	if err := c.ApplyYAML(t.Context(), []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCredentialAndStatus(t *testing.T) {
+	all := start(t, 3)
+	onBroker, east, west := all[0], all[1], all[2]
+	initBroker(t, onBroker)
+	mustJoin(t, onBroker, east, options("east"))
+	joined := mustJoin(t, onBroker, west, options("west"))
+
+	config, own := credentialOf(t, east)
+	if want := broker.NamespaceName(DefaultPrefix, "east"); own != want {
+		t.Errorf("namespace of the context = %s, want %s", own, want)
+	}
+	t.Run("rights", func(t *testing.T) { rights(t, config, own, joined.Namespace) })
+
+	t.Run("half of its life", func(t *testing.T) {
+		o := options("east")
+		o.Now = func() time.Time { return time.Now().Add(13 * time.Hour) }
+		var s steps
+		o.Writing = s.writing("")
+		was := mustJoin(t, onBroker, east, options("east")).CredentialExpires
+		if is := mustJoin(t, onBroker, east, o).CredentialExpires; !is.After(was) {
+			t.Errorf("credential expires %s, want later than %s", is, was)
+		}
+	})
+	t.Run("server", func(t *testing.T) {
+		o := options("east")
+		o.BrokerServer = "https://broker.example:6443"
+		mustJoin(t, onBroker, east, o)
+		if config, _ := credentialOf(t, east); config.Host != o.BrokerServer {
+			t.Errorf("host = %s, want %s", config.Host, o.BrokerServer)
+		}
+		mustJoin(t, onBroker, east, options("east"))
+	})
+
+	now := time.Now()
+	o := StatusDefaults()
+	o.Now = func() time.Time { return now }
+	renew(t, onBroker, own, broker.HeartbeatName, now)
+	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now)
+	renew(t, east, DefaultNamespace, ControllerLease, now)
+	// The member's own credential is enough.
+	state := status(t, nil, east.Config(), o)
+	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This || state.Cluster.Leader != "pod-1" {
+		t.Errorf("status = %+v, want two members, east this one, and no problem", state)
+	}
+	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now.Add(-time.Hour))
+	wantProblem(t, status(t, nil, east.Config(), o), `member "west" renewed its heartbeat 1h0m0s ago: its endpoints do not count`)
+	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))
+	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs, but renews no heartbeat on the broker")
+	renew(t, east, DefaultNamespace, ControllerLease, now.Add(-time.Hour))
+	wantProblem(t, status(t, nil, east.Config(), o), "no controller acts for this cluster")
+	o.Now = func() time.Time { return now.Add(25 * time.Hour) }
+	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")
+
+	t.Run("a broker that cannot be read", func(t *testing.T) { unread(t, onBroker, east, o) })
+	t.Run("conflicts by the broker alone", func(t *testing.T) {
+		for _, x := range []struct{ cluster, namespace, kind string }{{"east", own, "ClusterSetIP"}, {"west", joined.Namespace, "Headless"}} {
+			record := strings.NewReplacer("NAMESPACE", x.namespace, "cluster: east", "cluster: "+x.cluster, "ClusterSetIP", x.kind).Replace(exported)
+			if err := onBroker.ApplyYAML(t.Context(), []byte(record)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state := status(t, onBroker.Config(), nil, o)
+		if state.Cluster != nil || len(state.Conflicts) != 1 || state.Conflicts[0].Reason != "TypeConflict" || state.Members[0].Services != 1 {
+			t.Errorf("status = %+v, want one conflict of types", state)
+		}
+	})
+	t.Run("a live member is not removed", func(t *testing.T) {
+		renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now)
+		o := leaveOptions()
+		o.Now = func() time.Time { return now.Add(time.Second) }
+		_, err := Remove(t.Context(), onBroker.Config(), "west", o)
+		if want := `member "west" renewed its heartbeat 1s ago: run "clusterset leave" with that cluster, or use --force`; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		o.Force = true
+		if _, err := Remove(t.Context(), onBroker.Config(), "west", o); err != nil {
+			t.Fatal(err)
+		}
+		state := status(t, onBroker.Config(), west.Config(), StatusDefaults())
+		wantProblem(t, state, "the broker has no Member for this cluster")
+	})
+}
+
+// unread: what the cluster says about itself is told although its broker refuses to be read.
+func unread(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOptions) {
+	stranger := onBroker.Config()
+	stranger.TLSClientConfig = rest.TLSClientConfig{CAData: stranger.CAData, CAFile: stranger.CAFile}
+	stranger.BearerToken, stranger.BearerTokenFile = "wrong", ""
+	problem := func(want string) {
+		t.Helper()
+		state, err := Status(t.Context(), stranger, east.Config(), o)
+		if err == nil || !strings.Contains(err.Error(), "Unauthorized") {
+			t.Errorf("error %v, want Unauthorized", err)
+		}
+		wantProblem(t, state, want)
+		if strings.Contains(strings.Join(state.Problems, "\n"), "no Member") {
+			t.Errorf("problems %q, want none of what the broker says", state.Problems)
+		}
+	}
+	problem("no controller acts for this cluster")
+	problem("the broker credential expired")
+	var c crash
+	c.left.Store(1)
+	if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
+		t.Fatalf("leave: %v, want a crash", err)
+	}
+	problem(`this cluster is leaving: run "clusterset leave" again, or "clusterset join" to stay`)
+	mustJoin(t, onBroker, east, options("east"))
+}
+
+func status(t *testing.T, onBroker, onMember *rest.Config, o StatusOptions) State {
+	t.Helper()
+	state, err := Status(t.Context(), onBroker, onMember, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func wantProblem(t *testing.T, s State, want string) {
+	t.Helper()
+	if !strings.Contains(strings.Join(s.Problems, "\n"), want) {
+		t.Errorf("problems %q, want %s", s.Problems, want)
+	}
+}
+
+// rights asks the broker what a member may do.
+func rights(t *testing.T, config *rest.Config, own, other string) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		verb, group, resource, sub, namespace, name string
+		want                                        bool
+	}{
+		{"create", broker.GroupName, "exportedservices", "", own, "", true},
+		{"delete", "discovery.k8s.io", "endpointslices", "", own, "", true},
+		{"patch", mcsGroup, "serviceimports", "", own, "", true},
+		{"patch", mcsGroup, "serviceimports", "status", own, "", true},
+		{"create", "coordination.k8s.io", "leases", "", own, "", true},
+		{"patch", "coordination.k8s.io", "leases", "", own, "heartbeat", true},
+		{"patch", "coordination.k8s.io", "leases", "", own, "other", false},
+		{"create", "", "serviceaccounts", "token", own, "member", true},
+		{"create", "", "serviceaccounts", "token", own, "default", false},
+		{"list", broker.GroupName, "exportedservices", "", "", "", true},
+		{"list", "", "namespaces", "", "", "", true},
+		{"watch", "coordination.k8s.io", "leases", "", "", "", true},
+		{"patch", broker.GroupName, "members", "status", "", "east", true},
+		{"patch", broker.GroupName, "members", "status", "", "west", false},
+		{"patch", broker.GroupName, "members", "", "", "east", false},
+		{"create", broker.GroupName, "exportedservices", "", other, "", false},
+		{"delete", "discovery.k8s.io", "endpointslices", "", other, "", false},
+		{"create", "", "serviceaccounts", "token", other, "member", false},
+		{"get", "", "secrets", "", own, "", false},
+		{"delete", "", "resourcequotas", "", own, "member", false},
+		{"delete", "", "namespaces", "", "", own, false},
+	} {
+		review := &authzv1.SelfSubjectAccessReview{Spec: authzv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authzv1.ResourceAttributes{
+			Verb: tt.verb, Group: tt.group, Resource: tt.resource, Subresource: tt.sub, Namespace: tt.namespace, Name: tt.name,
+		}}}
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Status.Allowed != tt.want {
+			t.Errorf("%+v: allowed %t", tt, answer.Status.Allowed)
+		}
+	}
+	// And it is good for a real request.
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dyn.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}

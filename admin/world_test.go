@@ -1,0 +1,227 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+// start starts control planes without CRDs and with service networks of their own, and for the first, the broker, plays the
+// part of kube-controller-manager that empties namespaces.
+func start(t *testing.T, n int) []*controlplane.ControlPlane {
+	t.Helper()
+	var all []*controlplane.ControlPlane
+	for i := range n {
+		c := controlplane.StartT(t, controlplane.Options{ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), CRDs: [][]byte{}})
+		all = append(all, c)
+	}
+	emptyNamespaces(t, all[0])
+	return all
+}
+
+func emptyNamespaces(t *testing.T, c *controlplane.ControlPlane) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			all, err := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				continue // ctx, or a server that is stopped
+			}
+			for i := range all.Items {
+				if all.Items[i].GetDeletionTimestamp() != nil {
+					_ = c.Delete(ctx, &all.Items[i]) // the next turn tries again
+				}
+			}
+		}
+	}()
+}
+
+// steps collects what is reported.
+type steps []Step
+
+func (s *steps) writing(dry DryRun) Writing {
+	return Writing{DryRun: dry, Report: func(step Step) { *s = append(*s, step) }}
+}
+
+func (s *steps) String() string {
+	var b strings.Builder
+	for _, step := range *s {
+		b.WriteString(step.String() + "\n")
+	}
+	return b.String()
+}
+
+// only fails unless all steps are one of the actions.
+func (s *steps) only(t *testing.T, actions ...Action) {
+	t.Helper()
+	for _, step := range *s {
+		if !slices.Contains(actions, step.Action) {
+			t.Errorf("step %q, want only %q", step, actions)
+		}
+	}
+}
+
+func initBroker(t *testing.T, c *controlplane.ControlPlane) {
+	t.Helper()
+	if err := Init(t.Context(), c.Config(), InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func options(id string) JoinOptions {
+	o := JoinDefaults()
+	o.ClusterID, o.PodCIDRs = id, []string{"10.244.0.0/16"}
+	return o
+}
+
+func mustJoin(t *testing.T, onBroker, member *controlplane.ControlPlane, o JoinOptions) Joined {
+	t.Helper()
+	joined, err := Join(t.Context(), onBroker.Config(), member.Config(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return joined
+}
+
+func leaveOptions() LeaveOptions { return LeaveOptions{Namespace: DefaultNamespace, Now: time.Now} }
+
+func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) Left {
+	t.Helper()
+	left, err := Leave(t.Context(), onBroker.Config(), member.Config(), leaveOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+// watched are the resources whose objects a snapshot holds.
+var watched = []schema.GroupVersionResource{
+	{Version: "v1", Resource: "namespaces"},
+	{Version: "v1", Resource: "secrets"},
+	{Version: "v1", Resource: "services"},
+	{Version: "v1", Resource: "serviceaccounts"},
+	{Version: "v1", Resource: "resourcequotas"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"},
+	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"},
+	{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"},
+	{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"},
+	{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"},
+	{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"},
+}
+
+// snapshot shows every object that a join or leave could have touched: what it says, or its resource version.
+func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ...*controlplane.ControlPlane) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	for i, c := range all {
+		for _, r := range watched {
+			objects, err := c.Dynamic().Resource(r).List(t.Context(), metav1.ListOptions{})
+			if err != nil && strings.Contains(err.Error(), "could not find the requested resource") {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range objects.Items {
+				o := &objects.Items[j]
+				// The API server makes its own at its leisure.
+				if o.GetNamespace() != metav1.NamespaceSystem && o.GetNamespace() != metav1.NamespaceDefault {
+					found[fmt.Sprintf("%d %s %s/%s", i, r.Resource, o.GetNamespace(), o.GetName())] = show(o)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func versions(o *unstructured.Unstructured) string { return o.GetResourceVersion() }
+
+// contents leaves out what differs between two objects of the same making.
+func contents(o *unstructured.Unstructured) string {
+	o = o.DeepCopy()
+	o.SetManagedFields(nil)
+	o.SetResourceVersion("")
+	o.SetUID("")
+	o.SetGeneration(0)
+	o.SetCreationTimestamp(metav1.Time{})
+	delete(o.Object, "status")
+	if o.GetKind() == "Secret" {
+		_ = unstructured.SetNestedField(o.Object, "some", "data", "token")
+	}
+	text, err := json.Marshal(o.Object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// sameObjects compares two snapshots.
+func sameObjects(t *testing.T, when string, got, want map[string]string) {
+	t.Helper()
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if got[key] != want[key] {
+			t.Errorf("%s: %s is\n%s\nwant\n%s", when, key, got[key], want[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[key]; !ok {
+			t.Errorf("%s: %s is there", when, key)
+		}
+	}
+}
+
+// A crash lets a number of writes through, to either side; then nothing more happens.
+type crash struct{ left atomic.Int64 }
+
+func (c *crash) wrap(config *rest.Config) *rest.Config {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return crashing{c, next} })
+	return config
+}
+
+type crashing struct {
+	*crash
+	next http.RoundTripper
+}
+
+func (c crashing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if left := c.left.Load(); left < 0 || r.Method != http.MethodGet && c.left.Add(-1) < 0 {
+		return nil, errCrash
+	}
+	return c.next.RoundTrip(r)
+}
+
+var errCrash = fmt.Errorf("crashed")

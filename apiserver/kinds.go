@@ -1,0 +1,94 @@
+package apiserver
+
+import (
+	"fmt"
+	"reflect"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A kind says how objects of one Go type are reached.
+type kind struct {
+	schema.GroupVersionKind
+	plural     string
+	namespaced bool
+	custom     bool // by a CRD, so in JSON only
+}
+
+// kinds returns all that a [Client] knows, by Go type.
+func kinds() map[reflect.Type]kind {
+	all := make(map[reflect.Type]kind)
+	add := func(gv schema.GroupVersion, example runtime.Object, plural string, namespaced, custom bool) {
+		t := reflect.TypeOf(example).Elem()
+		all[t] = kind{gv.WithKind(t.Name()), plural, namespaced, custom}
+	}
+	const namespaced, custom = true, true
+	add(corev1.SchemeGroupVersion, &corev1.Namespace{}, "namespaces", !namespaced, !custom)
+	add(corev1.SchemeGroupVersion, &corev1.Service{}, "services", namespaced, !custom)
+	add(corev1.SchemeGroupVersion, &corev1.ServiceAccount{}, "serviceaccounts", namespaced, !custom)
+	add(corev1.SchemeGroupVersion, &corev1.Secret{}, "secrets", namespaced, !custom)
+	add(corev1.SchemeGroupVersion, &corev1.Node{}, "nodes", !namespaced, !custom)
+	add(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, "endpointslices", namespaced, !custom)
+	add(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{}, "leases", namespaced, !custom)
+	add(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, "servicecidrs", !namespaced, !custom)
+	add(eventsv1.SchemeGroupVersion, &eventsv1.Event{}, "events", namespaced, !custom)
+	mcs := schema.GroupVersion(mcsv1beta1.GroupVersion)
+	add(mcs, &mcsv1beta1.ServiceExport{}, "serviceexports", namespaced, custom)
+	add(mcs, &mcsv1beta1.ServiceImport{}, "serviceimports", namespaced, custom)
+	add(aboutv1beta1.GroupVersion, &aboutv1beta1.ClusterProperty{}, "clusterproperties", !namespaced, custom)
+	add(aboutv1alpha1.GroupVersion, &aboutv1alpha1.ClusterProperty{}, "clusterproperties", !namespaced, custom)
+	add(v1alpha1.GroupVersion, &v1alpha1.ExportedService{}, "exportedservices", namespaced, custom)
+	add(v1alpha1.GroupVersion, &v1alpha1.Member{}, "members", !namespaced, custom)
+	return all
+}
+
+// newCodecs knows the types of all kinds, their lists and what goes with them.
+func newCodecs() (*runtime.Scheme, serializer.CodecFactory) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, networkingv1.AddToScheme,
+		eventsv1.AddToScheme, authenticationv1.AddToScheme, mcsv1beta1.Install,
+		aboutv1beta1.AddToScheme, aboutv1alpha1.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			panic("kube: a scheme of all kinds: " + err.Error())
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return scheme, serializer.NewCodecFactory(scheme)
+}
+
+// kind returns how obj is reached. An object of another type is a broken promise of the caller.
+func (c *Client) kind(obj runtime.Object) kind {
+	k, ok := c.kinds[reflect.TypeOf(obj).Elem()]
+	if !ok {
+		panic(fmt.Sprintf("kube: %T: want a type that a client knows", obj))
+	}
+	return k
+}
+
+// path is where the objects of a kind are found, in a namespace or ("") in all.
+func (k kind) path(namespace string) []string {
+	path := []string{"/apis", k.Group, k.Version}
+	if k.Group == "" {
+		path = []string{"/api", k.Version}
+	}
+	if namespace != "" && k.namespaced {
+		path = append(path, "namespaces", namespace)
+	}
+	return append(path, k.plural)
+}

@@ -1,0 +1,180 @@
+package apiserver
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// overlayAge is how long a write may stay unseen by its watch. What comes and goes unseen, while a list is made anew, is
+// forgotten then.
+const overlayAge = time.Minute
+
+// An Overlay shows what an informer has, as it will be once the informer has seen this process's own writes. Nobody may
+// write to what it returns. T is the type of the informer's objects.
+type Overlay[T Object] struct {
+	informer cache.SharedIndexInformer
+
+	mu     sync.Mutex
+	writes map[string]write[T] // by key
+}
+
+// A write is one that the informer has not seen yet.
+type write[T Object] struct {
+	obj  T
+	gone bool // it was deleted, with the UID of obj
+	at   time.Time
+}
+
+// NewOverlay makes an overlay over an informer of a set, before the set runs.
+func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
+	o := &Overlay[T]{informer: informer, writes: make(map[string]write[T])}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: func(obj any) { o.deleted(obj) },
+	})
+	if err != nil {
+		panic("watch: an informer that did not run refused a handler: " + err.Error())
+	}
+	return o
+}
+
+// Wrote notes what the server made of an object. obj belongs to the overlay from now on. Of two answers that come in the
+// wrong order the later version stays, and a deletion stays against what was written before it.
+func (o *Overlay[T]) Wrote(obj T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w, written := o.writes[keyOf(obj)]; !written || !w.outdates(obj) {
+		o.writes[keyOf(obj)] = write[T]{obj: obj, at: time.Now()}
+	}
+}
+
+// outdates reports whether the server answered w after obj.
+func (w write[T]) outdates(obj T) bool {
+	switch {
+	case time.Since(w.at) > overlayAge:
+		return false
+	case w.gone:
+		return obj.GetUID() != "" && obj.GetUID() == w.obj.GetUID()
+	}
+	return version(w.obj.GetResourceVersion()) > version(obj.GetResourceVersion())
+}
+
+// Deleted notes that an object was deleted. Without a UID whatever has its name now is meant.
+func (o *Overlay[T]) Deleted(obj T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writes[keyOf(obj)] = write[T]{obj: obj, gone: true, at: time.Now()}
+}
+
+// Reset forgets all writes, as the server has: after it went back in time ([SetConfig].Rewound).
+func (o *Overlay[T]) Reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.writes)
+}
+
+// Get returns the object with a key, "<namespace>/<name>" or "<name>".
+func (o *Overlay[T]) Get(key string) (obj T, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.get(key)
+}
+
+// List returns all objects, sorted by key.
+func (o *Overlay[T]) List() []T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.collect(o.informer.GetStore().List(), func(T) bool { return true })
+}
+
+// ByIndex returns the objects that an index of the informer has under value, sorted by key.
+func (o *Overlay[T]) ByIndex(index, value string) []T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	indexer := o.informer.GetIndexer()
+	stored, err := indexer.ByIndex(index, value)
+	if err != nil {
+		panic("watch: " + err.Error())
+	}
+	values := indexer.GetIndexers()[index]
+	return o.collect(stored, func(obj T) bool {
+		has, err := values(obj)
+		return err == nil && slices.Contains(has, value)
+	})
+}
+
+// collect returns the stored objects as they will be, and those that will be there, as far as they match. Between the look
+// into the store and this one no write may be forgotten: the caller holds o.mu.
+func (o *Overlay[T]) collect(stored []any, match func(T) bool) []T {
+	objects := make([]T, 0, len(stored))
+	for _, item := range stored {
+		obj := item.(T)
+		if _, written := o.writes[keyOf(obj)]; !written {
+			objects = append(objects, obj)
+		}
+	}
+	for key := range o.writes {
+		if obj, ok := o.get(key); ok && match(obj) {
+			objects = append(objects, obj)
+		}
+	}
+	slices.SortFunc(objects, func(a, b T) int { return cmp.Compare(keyOf(a), keyOf(b)) })
+	return objects
+}
+
+// get forgets a write that the informer has caught up with.
+func (o *Overlay[T]) get(key string) (obj T, ok bool) {
+	item, has, _ := o.informer.GetStore().GetByKey(key)
+	var stored T
+	if has {
+		stored = item.(T)
+	}
+	w, written := o.writes[key]
+	switch {
+	case !written:
+		return stored, has
+	case time.Since(w.at) > overlayAge, w.gone && (!has || w.obj.GetUID() != "" && stored.GetUID() != w.obj.GetUID()),
+		!w.gone && has && version(stored.GetResourceVersion()) >= version(w.obj.GetResourceVersion()):
+		delete(o.writes, key)
+		return stored, has
+	case w.gone:
+		return obj, false
+	}
+	return w.obj, true
+}
+
+// deleted forgets a write that somebody else has undone since.
+func (o *Overlay[T]) deleted(item any) {
+	unknown, partial := item.(cache.DeletedFinalStateUnknown)
+	if partial {
+		item = unknown.Obj
+	}
+	obj, ok := item.(T)
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := keyOf(obj)
+	w, written := o.writes[key]
+	if written && (w.gone || partial || version(obj.GetResourceVersion()) > version(w.obj.GetResourceVersion())) {
+		delete(o.writes, key)
+	}
+}
+
+func keyOf(obj Object) string {
+	return cache.MetaObjectToName(obj).String()
+}
+
+// version is a resource version as a number: those of one kind count up. 0 means that it is none.
+func version(s string) uint64 {
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}

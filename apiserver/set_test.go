@@ -1,0 +1,374 @@
+package apiserver_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+// A follower is a running set that follows the services of namespace shop.
+type follower struct {
+	*testing.T
+	set      *apiserver.Set
+	client   *apiserver.Client
+	services cache.SharedIndexInformer
+	overlay  *apiserver.Overlay[*corev1.Service]
+	rewound  atomic.Int32
+	before   atomic.Pointer[[]string] // what was known when the last list came
+	stop     func()
+}
+
+// follow starts a set, with Services and ClusterProperties. When the test or stop ends it, no goroutine is left.
+func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	client, err := apiserver.NewClient(cfg)
+	must(t, err)
+	f := &follower{T: t, client: client}
+	o.Client, o.Name, o.Log = client, "test", logger{t}
+	o.Rewound = func() { f.overlay.Reset(); f.rewound.Add(1) }
+	o.Interval = cmp.Or(o.Interval, 200*time.Millisecond)
+	f.set = apiserver.NewSet(o)
+	f.services = f.set.Add(&corev1.Service{}, apiserver.WatchOptions{Namespace: "shop", Indexers: cache.Indexers{
+		"tier": func(obj any) ([]string, error) { return []string{obj.(*corev1.Service).Labels["tier"]}, nil },
+	}, Listed: func() {
+		names := f.names()
+		f.before.Store(&names)
+		if f.set.Settled() && !slices.Equal(names, []string{"a", "gone"}) { // a list may come twice
+			f.Error("settled before the list is known")
+		}
+	}})
+	f.set.Add(&aboutv1beta1.ClusterProperty{}, apiserver.WatchOptions{})
+	f.overlay = apiserver.NewOverlay[*corev1.Service](f.services)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.set.Run(ctx) }()
+	var ended bool
+	f.stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		client.Close()
+		noGoroutine(t, before)
+	}
+	t.Cleanup(f.stop)
+	return f
+}
+
+type logger struct{ t *testing.T }
+
+func (l logger) Infof(format string, args ...any)    { l.t.Logf("I "+format, args...) }
+func (l logger) Warningf(format string, args ...any) { l.t.Logf("W "+format, args...) }
+func (l logger) Errorf(format string, args ...any)   { l.t.Logf("E "+format, args...) }
+
+func (f *follower) await(names ...string) {
+	f.Helper()
+	eventually(f.T, "services "+strings.Join(names, " "), func() bool { return slices.Equal(f.names(), names) })
+}
+
+func (f *follower) names() []string {
+	keys := f.services.GetStore().ListKeys()
+	slices.Sort(keys)
+	for i, key := range keys {
+		keys[i] = strings.TrimPrefix(key, "shop/")
+	}
+	return keys
+}
+
+func service(name, tier string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"tier": tier}},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+}
+
+func create(t *testing.T, cp *controlplane.ControlPlane, names ...string) {
+	t.Helper()
+	c, err := apiserver.NewClient(cp.Config())
+	must(t, err)
+	defer c.Close()
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}); !apierrors.IsAlreadyExists(err) {
+		must(t, err)
+	}
+	for _, name := range names {
+		must(t, c.Create(t.Context(), service(name, "gold")))
+	}
+}
+
+func remove(t *testing.T, cp *controlplane.ControlPlane, name string) {
+	t.Helper()
+	c, err := apiserver.NewClient(cp.Config())
+	must(t, err)
+	defer c.Close()
+	must(t, c.Delete(t.Context(), service(name, "")))
+}
+
+func TestLife(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	create(t, cp, "a")
+
+	t.Run("absent kind", func(t *testing.T) {
+		f := follow(t, cp.Config(), apiserver.SetConfig{})
+		f.await("a")
+		eventually(t, "an absent kind", func() bool { return slices.Equal(f.set.Absent(), []string{"ClusterProperty"}) })
+		if f.set.Synced() || !strings.HasPrefix(f.set.Waiting(), "ClusterProperty: ") || !f.set.LastContact().IsZero() {
+			t.Errorf("synced %t, waiting for %q, contact %s, want a wait for ClusterProperty",
+				f.set.Synced(), f.set.Waiting(), f.set.LastContact())
+		}
+		must(t, cp.InstallCRDs(t.Context(), crd.ClusterProperties))
+		eventually(t, "synced", func() bool { return f.set.Synced() && f.set.Err() == nil })
+		if f.set.Waiting() != "" || len(f.set.Absent()) > 0 || f.set.LastContact().IsZero() || f.set.UID() == "" {
+			t.Errorf("waiting for %q, absent %v, want neither", f.set.Waiting(), f.set.Absent())
+		}
+	})
+	t.Run("overlay", func(t *testing.T) { testOverlay(t, cp) })
+	t.Run("readers of an overlay", func(t *testing.T) { testReaders(t, cp) })
+	t.Run("killed", func(t *testing.T) { testKilled(t, cp) })
+	t.Run("frozen", func(t *testing.T) { testFrozen(t, cp) })
+	t.Run("credential", func(t *testing.T) { testCredential(t, cp) })
+	t.Run("wrong from the start", func(t *testing.T) {
+		f := follow(t, cp.Config(), apiserver.SetConfig{UID: "another"})
+		eventually(t, "replaced", f.set.Replaced)
+		if f.set.Synced() || len(f.names()) > 0 || !strings.Contains(f.set.Waiting(), "another UID") {
+			t.Errorf("services %v, waiting for %q, want nothing read of another cluster", f.names(), f.set.Waiting())
+		}
+	})
+	t.Run("rewound", func(t *testing.T) { testRewound(t, cp) })
+	t.Run("replaced", func(t *testing.T) { testReplaced(t, cp) })
+}
+
+func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
+	f := follow(t, cp.Config(), apiserver.SetConfig{})
+	f.await("a")
+	kept := f.services.GetStore().List()[0].(*corev1.Service)
+	copied := kept.DeepCopy()
+
+	s := service("own", "silver")
+	must(t, f.client.Create(t.Context(), s))
+	f.overlay.Wrote(s)
+	silver := func() (names []string) {
+		for _, s := range f.overlay.ByIndex("tier", "silver") {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	if got := silver(); !slices.Equal(got, []string{"own"}) {
+		t.Errorf("silver = %v right after the write, want own", got)
+	}
+	f.await("a", "own")
+	// Somebody else's later write counts, whatever was written here.
+	theirs := s.DeepCopy()
+	theirs.Labels["tier"] = "gold"
+	must(t, f.client.Update(t.Context(), theirs))
+	eventually(t, "their write", func() bool { return len(silver()) == 0 })
+	if got := len(f.overlay.List()); got != 2 {
+		t.Errorf("%d services, want 2", got)
+	}
+	// Answers may come in the wrong order: the later version stays.
+	late := theirs.DeepCopy()
+	theirs.Labels["tier"] = "silver"
+	must(t, f.client.Update(t.Context(), theirs))
+	f.overlay.Wrote(theirs)
+	if f.overlay.Wrote(late); !slices.Equal(silver(), []string{"own"}) {
+		t.Error("an answer of before the last write counts")
+	}
+	must(t, f.client.Delete(t.Context(), theirs))
+	f.overlay.Deleted(theirs)
+	f.overlay.Wrote(late)
+	if _, ok := f.overlay.Get("shop/own"); ok {
+		t.Error("the service is there right after it was deleted")
+	}
+	again := service("own", "silver")
+	must(t, f.client.Create(t.Context(), again))
+	eventually(t, "a service of the same name", func() bool { return slices.Equal(silver(), []string{"own"}) })
+	must(t, f.client.Delete(t.Context(), again))
+	f.await("a")
+	if !reflect.DeepEqual(kept, copied) {
+		t.Error("an object of the informer was changed")
+	}
+}
+
+// What was written is shown to each reader, whatever others read meanwhile.
+func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
+	f := follow(t, cp.Config(), apiserver.SetConfig{})
+	f.await("a")
+	s := service("own", "gold")
+	s.Labels["n"] = "0"
+	must(t, f.client.Create(t.Context(), s))
+	f.overlay.Wrote(s.DeepCopy())
+	var latest atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				want := latest.Load()
+				f.overlay.Get("shop/own")
+				for _, s := range f.overlay.ByIndex("tier", "gold") {
+					if got, err := strconv.ParseInt(s.Labels["n"], 10, 64); s.Name == "own" && (err != nil || got < want) {
+						t.Errorf("write %d is shown, want at least %d: %v", got, want, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for n := range int64(300) {
+		s.Labels["n"] = strconv.FormatInt(n, 10)
+		must(t, f.client.Update(t.Context(), s))
+		f.overlay.Wrote(s.DeepCopy())
+		latest.Store(n)
+	}
+	cancel()
+	readers.Wait()
+	remove(t, cp, "own")
+	f.await("a")
+}
+
+func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
+	f := follow(t, cp.Config(), apiserver.SetConfig{})
+	f.await("a")
+	cp.KillAPIServer()
+	eventually(t, "an error", func() bool { return f.set.Err() != nil })
+	last := f.set.LastContact()
+	if !f.set.Synced() || !slices.Equal(f.names(), []string{"a"}) {
+		t.Error("what was known is gone with the server")
+	}
+	must(t, cp.StartAPIServer(t.Context()))
+	create(t, cp, "b")
+	f.await("a", "b")
+	eventually(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(last) })
+	remove(t, cp, "b")
+	f.await("a")
+	if n := f.rewound.Load(); n != 0 {
+		t.Errorf("%d rewinds, want none", n)
+	}
+}
+
+func testFrozen(t *testing.T, cp *controlplane.ControlPlane) {
+	f := follow(t, cp.Config(), apiserver.SetConfig{})
+	f.await("a")
+	eventually(t, "contact", func() bool { return !f.set.LastContact().IsZero() })
+	must(t, cp.Freeze())
+	eventually(t, "an error", func() bool { return f.set.Err() != nil })
+	silent := f.set.LastContact()
+	must(t, cp.Thaw())
+	eventually(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(silent) })
+	create(t, cp, "b")
+	f.await("a", "b")
+	remove(t, cp, "b")
+	// A set ends though the server does not answer.
+	must(t, cp.Freeze())
+	f.stop()
+	must(t, cp.Thaw())
+}
+
+func testCredential(t *testing.T, cp *controlplane.ControlPlane) {
+	cfg := cp.Config()
+	cfg.BearerToken = "forged"
+	f := follow(t, cfg, apiserver.SetConfig{})
+	eventually(t, "refused", func() bool { return apierrors.IsUnauthorized(f.set.Err()) })
+	if f.set.Synced() || f.set.Waiting() == "" {
+		t.Error("synced without a credential")
+	}
+}
+
+// Section 8: a broker that was restored is followed to where it is.
+func testRewound(t *testing.T, cp *controlplane.ControlPlane) {
+	create(t, cp, "gone")
+	saved, err := cp.SaveEtcd(t.Context())
+	must(t, err)
+	remove(t, cp, "gone")
+	create(t, cp, "never")
+	f := follow(t, cp.Config(), apiserver.SetConfig{})
+	f.await("a", "never")
+	for i := range 20 { // so that the server does not catch up with what was seen
+		create(t, cp, fmt.Sprint("x", i))
+	}
+	eventually(t, "all", func() bool { return len(f.names()) == 22 })
+	must(t, cp.RestoreEtcd(t.Context(), saved))
+	f.await("a", "gone")
+	if f.rewound.Load() == 0 {
+		t.Error("nobody was told of the rewind")
+	}
+	eventually(t, "the list is known", f.set.Settled)
+	if before := *f.before.Load(); len(before) != 22 {
+		t.Errorf("%q was known when the list came, want all that was there before", before)
+	}
+	create(t, cp, "after")
+	f.await("a", "after", "gone")
+	eventually(t, "no error", func() bool { return f.set.Err() == nil })
+	remove(t, cp, "after")
+	remove(t, cp, "gone")
+	f.await("a")
+}
+
+// Another cluster behind the same address changes nothing until the right one is back.
+func testReplaced(t *testing.T, cp *controlplane.ControlPlane) {
+	other := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ClusterProperties}})
+	theirs, err := other.SaveEtcd(t.Context())
+	must(t, err)
+	ours, err := cp.SaveEtcd(t.Context())
+	must(t, err)
+	f := follow(t, cp.Config(), apiserver.SetConfig{})
+	f.await("a")
+	must(t, cp.RestoreEtcd(t.Context(), theirs))
+	eventually(t, "replaced", f.set.Replaced)
+	create(t, cp, "theirs")
+	must(t, cp.RestoreEtcd(t.Context(), ours))
+	eventually(t, "the right cluster", func() bool { return !f.set.Replaced() && f.set.Err() == nil })
+	if got := f.names(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("services %v, want what the right cluster has", got)
+	}
+	create(t, cp, "b")
+	f.await("a", "b")
+}
+
+// noGoroutine fails the test if goroutines are left that before does not have. A control plane that was started again has
+// new ones: it waits for its processes, and an admin's client connects anew.
+func noGoroutine(t *testing.T, before goleak.Option) {
+	t.Helper()
+	var left error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		left = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
+			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
+		if left == nil {
+			return
+		}
+	}
+	t.Error(left)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}

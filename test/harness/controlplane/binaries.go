@@ -1,0 +1,329 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// BinEnv names the environment variable with a folder that holds ready-made binaries: etcd and kube-apiserver and, for who
+// needs them, kube-controller-manager and kube-proxy. If it is set, nothing is built.
+const BinEnv = "CLUSTERSET_TEST_BIN"
+
+// Paths are the absolute file names of the two programs of a control plane.
+type Paths struct {
+	Etcd      string
+	APIServer string
+}
+
+// FurtherPaths are the absolute file names of two programs of a cluster that few tests need.
+type FurtherPaths struct {
+	ControllerManager string
+	Proxy             string
+}
+
+// module is the path of the product's module; the programs are pinned by another one in the folder below it.
+const (
+	module       = "github.com/clusterset-dns/clusterset"
+	binaryModule = "test/harness/kubernetes"
+)
+
+// A program is one main package that is built here.
+type program struct{ file, pkg, ldflags string }
+
+// A set is programs that are built together, into a folder of their own: only who needs them pays for them.
+type set struct {
+	programs []program
+	takes    string // how long a first build takes, in words
+}
+
+// Binaries returns the kube-apiserver and etcd that test/harness/kubernetes pins, and builds them from Go modules if the user's
+// cache folder does not have them yet; that takes a few minutes on a small machine. What it does, and every ten seconds
+// for how long, goes to progress.
+//
+// Any number of processes may call it at once: one builds, the others wait. The working directory must be inside the
+// repository.
+func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
+	dir, err := folder(ctx, recipe.controlPlane, progress)
+	if err != nil {
+		return Paths{}, err
+	}
+	return Paths{Etcd: filepath.Join(dir, etcd), APIServer: filepath.Join(dir, apiServer)}, nil
+}
+
+// FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy.
+func FurtherBinaries(ctx context.Context, progress io.Writer) (FurtherPaths, error) {
+	dir, err := folder(ctx, recipe.further, progress)
+	if err != nil {
+		return FurtherPaths{}, err
+	}
+	return FurtherPaths{ControllerManager: filepath.Join(dir, controllerManager), Proxy: filepath.Join(dir, proxy)}, nil
+}
+
+// The file names of the programs.
+const (
+	etcd              = "etcd"
+	apiServer         = "kube-apiserver"
+	controllerManager = "kube-controller-manager"
+	proxy             = "kube-proxy"
+)
+
+// folder returns the absolute path of a folder that has all programs of a set.
+func folder(ctx context.Context, of func(recipe) set, progress io.Writer) (string, error) {
+	if dir := os.Getenv(BinEnv); dir != "" {
+		return readyMade(dir, of(recipe{}))
+	}
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	src := filepath.Join(root, filepath.FromSlash(binaryModule))
+	r, err := readRecipe(src)
+	if err != nil {
+		return "", err
+	}
+	s := of(r)
+	dir, err := cacheDir(src, r.version, s)
+	if err != nil {
+		return "", err
+	}
+	return dir, ensure(ctx, src, dir, s, progress)
+}
+
+// ensure builds the programs into dir, unless they are there or another process is at it.
+func ensure(ctx context.Context, src, dir string, s set, progress io.Writer) error {
+	if s.missing(dir) == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("control plane binaries: %w", err)
+	}
+	unlock, err := lock(ctx, dir+".lock", progress)
+	if err != nil {
+		return fmt.Errorf("control plane binaries: %w", err)
+	}
+	defer unlock()
+	if s.missing(dir) == nil {
+		return nil
+	}
+	if err := build(ctx, src, dir, s, progress); err != nil {
+		return err
+	}
+	return s.missing(dir)
+}
+
+func readyMade(dir string, s set) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", BinEnv, err)
+	}
+	if err := s.missing(dir); err != nil {
+		return "", fmt.Errorf("%s: want a folder with %s: %w", BinEnv, s, err)
+	}
+	return dir, nil
+}
+
+// missing returns an error unless dir has all programs of the set.
+func (s set) missing(dir string) error {
+	for _, p := range s.programs {
+		if _, err := os.Stat(filepath.Join(dir, p.file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s set) String() string {
+	var files []string
+	for _, p := range s.programs {
+		files = append(files, p.file)
+	}
+	return strings.Join(files, " and ")
+}
+
+// repository returns the folder of the product's go.mod, at or above the working directory.
+func repository() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("repository: %w", err)
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && moduleLine.Match(mod) {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("folder %q: want one inside the repository of %s", wd, module)
+		}
+	}
+}
+
+var (
+	moduleLine     = regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(module) + `$`)
+	kubernetesLine = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
+)
+
+// A recipe says what to build.
+type recipe struct {
+	version string // of Kubernetes
+	stamp   string // linker flags that put the version into a program
+}
+
+func (r recipe) controlPlane() set {
+	return set{takes: "about 4 minutes on 2 cores", programs: []program{
+		{file: etcd, pkg: "go.etcd.io/etcd/server/v3", ldflags: "-s -w"}, r.kubernetes(apiServer),
+	}}
+}
+
+func (r recipe) further() set {
+	return set{takes: "about 2 minutes on 2 cores, after those of the control plane", programs: []program{
+		r.kubernetes(controllerManager), r.kubernetes(proxy),
+	}}
+}
+
+func (r recipe) kubernetes(name string) program {
+	return program{file: name, pkg: "k8s.io/kubernetes/cmd/" + name, ldflags: r.stamp}
+}
+
+// readRecipe makes a recipe of the version that the module in src pins.
+func readRecipe(src string) (recipe, error) {
+	mod, err := os.ReadFile(filepath.Join(src, "go.mod"))
+	if err != nil {
+		return recipe{}, fmt.Errorf("control plane binaries: %w", err)
+	}
+	m := kubernetesLine.FindStringSubmatch(string(mod))
+	if m == nil {
+		return recipe{}, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes", binaryModule)
+	}
+	// Clients refuse the version that a build without these flags reports.
+	const v = "-X k8s.io/component-base/version."
+	return recipe{version: m[1], stamp: strings.Join([]string{
+		"-s -w", v + "gitVersion=" + m[1], v + "gitMajor=" + m[2], v + "gitMinor=" + m[3], v + "gitTreeState=clean",
+	}, " ")}, nil
+}
+
+// cacheDir names the folder after everything that the programs in it are made from.
+func cacheDir(src, version string, s set) (string, error) {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("control plane binaries: %w", err)
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH, s.programs)
+	for _, name := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile(filepath.Join(src, name))
+		if err != nil {
+			return "", fmt.Errorf("control plane binaries: %w", err)
+		}
+		h.Write(b)
+	}
+	return filepath.Join(user, "clusterset", "kubernetes-"+version+"-"+hex.EncodeToString(h.Sum(nil))[:12]), nil
+}
+
+// build makes the programs in a folder beside dir and renames it, so that a killed build leaves no half of one. The caller
+// holds the lock.
+func build(ctx context.Context, src, dir string, s set, progress io.Writer) error {
+	tmp := dir + ".building"
+	defer os.RemoveAll(tmp)
+	// A build that was killed may have left the one; the other was found to lack a program.
+	if err := errors.Join(os.RemoveAll(tmp), os.RemoveAll(dir), os.Mkdir(tmp, 0o755)); err != nil {
+		return fmt.Errorf("control plane binaries: %w", err)
+	}
+	fmt.Fprintf(progress, "building %s into %s (once; %s)\n", s, dir, s.takes)
+	for _, p := range s.programs {
+		if err := buildOne(ctx, src, tmp, p, progress); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return fmt.Errorf("control plane binaries: %w", err)
+	}
+	return nil
+}
+
+func buildOne(ctx context.Context, src, tmp string, p program, progress io.Writer) error {
+	done := report(progress, "building "+p.file)
+	defer done()
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", p.ldflags,
+		"-o", filepath.Join(tmp, p.file), p.pkg)
+	cmd.Dir = src
+	// A workspace or a flag such as -race, meant for the product, must not reach this module.
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", p.pkg, err, out)
+	}
+	return nil
+}
+
+// report writes at once, and then every ten seconds until the returned function is called, what goes on and for how
+// long.
+func report(w io.Writer, what string) func() {
+	start, stop, stopped := time.Now(), make(chan struct{}), make(chan struct{})
+	line := func(end string) {
+		fmt.Fprintf(w, "%s: %d s%s\n", what, int(time.Since(start).Seconds()), end)
+	}
+	go func() {
+		defer close(stopped)
+		line("")
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				line("")
+			case <-stop:
+				line(", done")
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}
+
+// lock takes the lock on file, which the kernel frees when its holder dies.
+func lock(ctx context.Context, file string, progress io.Writer) (func(), error) {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	waiting := func() {}
+	for first := true; ; first = false {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			waiting()
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			break
+		}
+		if first {
+			waiting = report(progress, "waiting for another process that builds the same programs")
+		}
+		if err = pause(ctx, 100*time.Millisecond); err != nil {
+			break
+		}
+	}
+	waiting()
+	f.Close()
+	return nil, fmt.Errorf("lock %s: %w", file, err)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,197 @@
+package netns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+)
+
+// A Node is the only node of a cluster. Its methods may be called from several goroutines.
+type Node struct {
+	Cluster   string
+	Addresses []netip.Addr   // an IPv4 and an IPv6 address
+	Pods      []netip.Prefix // where the addresses of its pods lie
+
+	ns      *namespace
+	running sync.WaitGroup
+
+	mu     sync.Mutex             // guards what follows
+	open   map[io.Closer]struct{} // listeners and connections
+	closed bool
+	proxy  *subprocess.Child
+}
+
+// routes are the commands with which another node learns of this one's pods.
+func (n *Node) routes() (commands []string) {
+	for _, p := range n.Pods {
+		for _, a := range n.Addresses {
+			if a.Is4() == p.Addr().Is4() {
+				commands = append(commands, fmt.Sprintf("route add %s via %s", p, a))
+			}
+		}
+	}
+	return commands
+}
+
+// Command returns c as it has to be started to run in the node.
+func (n *Node) Command(c subprocess.Command) subprocess.Command { return n.ns.command(c) }
+
+// Dial connects like net.Dialer from the node. The address has to be an IP and a port.
+func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, err // A look-up would leave the namespace.
+	}
+	var conn net.Conn
+	err := n.ns.do(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// Resolver returns a resolver in the node that asks the DNS server at address, and no other.
+func (n *Node) Resolver(address string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return n.Dial(ctx, network, address)
+	}}
+}
+
+// A Reply says who accepted a connection: the cluster, and the address at which its pod did so, which is behind all
+// translation.
+type Reply struct {
+	Cluster string         `json:"cluster"`
+	Pod     netip.AddrPort `json:"pod"`
+}
+
+// Connect connects from the node by TCP and returns what the pod says that accepts. It waits for at most five seconds.
+func (n *Node) Connect(ctx context.Context, address netip.AddrPort) (Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := n.Dial(ctx, "tcp", address.String())
+	if err != nil {
+		return Reply{}, err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return Reply{}, err
+	}
+	var r Reply
+	if err := json.NewDecoder(conn).Decode(&r); err != nil {
+		return Reply{}, fmt.Errorf("reply of %s: %w", address, err)
+	}
+	return r, nil
+}
+
+// Serve makes every pod of the node accept TCP connections at the port, with a [Reply].
+func (n *Node) Serve(port int) error {
+	return n.listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
+		local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
+		pod := netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+		_ = json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) // The client tells if it gets none.
+	})
+}
+
+// Relay makes what listens at the address on the host, by TCP, reachable at the same address in the node. The address is one
+// of loopback.
+func (n *Node) Relay(address string) error {
+	return n.listen(address, func(conn net.Conn) {
+		host, err := net.Dial("tcp", address)
+		if err != nil {
+			return // The client sees that the connection ends.
+		}
+		defer n.forget(host)
+		if !n.remember(host) {
+			return
+		}
+		join(conn, host)
+	})
+}
+
+// join copies both ways until both ends have nothing more to say, or one of the connections breaks.
+func join(a, b net.Conn) {
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		both.Go(func() {
+			from, to := way[0], way[1]
+			if _, err := io.Copy(to, from); err != nil {
+				from.Close()
+				to.Close()
+				return
+			}
+			_ = to.(*net.TCPConn).CloseWrite() // If it fails the other way fails too.
+		})
+	}
+	both.Wait()
+}
+
+// listen calls accepted in a goroutine for each connection, which is closed when it returns.
+func (n *Node) listen(address string, accepted func(net.Conn)) error {
+	var l net.Listener
+	err := n.ns.do(func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Cluster, err)
+	}
+	if !n.remember(l) {
+		return fmt.Errorf("node %s: %w", n.Cluster, net.ErrClosed)
+	}
+	n.running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if !n.remember(conn) {
+				return
+			}
+			n.running.Go(func() {
+				defer n.forget(conn)
+				accepted(conn)
+			})
+		}
+	})
+	return nil
+}
+
+// remember notes what close has to close. It is false, and c closed, if that is over.
+func (n *Node) remember(c io.Closer) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		c.Close()
+		return false
+	}
+	n.open[c] = struct{}{}
+	return true
+}
+
+func (n *Node) forget(c io.Closer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.open, c)
+	c.Close()
+}
+
+// close ends what was started in the node, and the node.
+func (n *Node) close() error {
+	err := n.stopProxy()
+	n.mu.Lock()
+	n.closed = true
+	for c := range n.open {
+		c.Close()
+	}
+	n.mu.Unlock()
+	n.running.Wait()
+	return errors.Join(err, n.ns.close())
+}

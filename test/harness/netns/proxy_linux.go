@@ -1,0 +1,116 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+)
+
+// How long kube-proxy may take to get ready or to end, on a machine that is busy with other tests.
+const (
+	startPatience = time.Minute
+	stopPatience  = 30 * time.Second
+)
+
+// Where kube-proxy says how it is, and gives its metrics: addresses in its node.
+const proxyHealth, proxyMetrics = "127.0.0.1:10256", "127.0.0.1:10249"
+
+// StartProxy starts the program kube-proxy in the node, in nftables mode, and returns when it is healthy. It ends with the
+// network. The API server that the kubeconfig names has to be reachable in the node ([Node.Relay]) and to have a Node of
+// this name with the addresses of this one.
+func (n *Node) StartProxy(ctx context.Context, bin, kubeconfig, name string) error {
+	started, err := subprocess.Start(n.Command(subprocess.Command{Bin: bin, Args: n.proxyFlags(kubeconfig, name)}))
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Cluster, err)
+	}
+	if err := n.awaitProxy(ctx, started); err != nil {
+		started.Stop(stopPatience)
+		return fmt.Errorf("node %s: kube-proxy: %w\n%s", n.Cluster, err, started.Out.String())
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.proxy = started
+	return nil
+}
+
+func (n *Node) proxyFlags(kubeconfig, name string) []string {
+	var pods []string
+	for _, p := range n.Pods {
+		pods = append(pods, p.String())
+	}
+	return []string{
+		"--proxy-mode=nftables",
+		"--kubeconfig=" + kubeconfig,
+		"--hostname-override=" + name,
+		"--cluster-cidr=" + strings.Join(pods, ","),
+		"--healthz-bind-address=" + proxyHealth, "--metrics-bind-address=" + proxyMetrics,
+		// They are the host's, whatever namespace asks for them.
+		"--conntrack-max-per-core=0", "--conntrack-min=0",
+		"--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		"--oom-score-adj=0",
+	}
+}
+
+func (n *Node) awaitProxy(ctx context.Context, proxy *subprocess.Child) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not ready after %s", startPatience))
+	defer cancel()
+	transport := &http.Transport{DialContext: n.Dial}
+	defer transport.CloseIdleConnections()
+	for {
+		last := healthy(ctx, &http.Client{Transport: transport})
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-proxy.Done():
+			return fmt.Errorf("ended: %s", proxy.State())
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func healthy(ctx context.Context, client *http.Client) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+proxyHealth+"/healthz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// stopProxy ends kube-proxy, if it was started, and fails if it had ended before.
+func (n *Node) stopProxy() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proxy == nil {
+		return nil
+	}
+	select {
+	case <-n.proxy.Done():
+		return fmt.Errorf("node %s: kube-proxy had ended: %s\n%s", n.Cluster, n.proxy.State(), n.proxy.Out.String())
+	default:
+	}
+	if !n.proxy.Stop(stopPatience) {
+		return fmt.Errorf("node %s: kube-proxy still ran %s after SIGTERM", n.Cluster, stopPatience)
+	}
+	return nil
+}
+
+// Ruleset is what kube-proxy has made of the Services so far, in the language of nft(8).
+func (n *Node) Ruleset(ctx context.Context) (string, error) {
+	return n.ns.run(ctx, "", "nft", "list", "ruleset")
+}

@@ -1,0 +1,159 @@
+// Package server builds the CoreDNS that is shipped and runs it on loopback, for the demo and for tests.
+//
+// Nothing outlives the process that started it: on Linux the kernel ends the children.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+)
+
+// Root returns the folder of the repository, which the working directory must be inside of.
+func Root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if filepath.Base(mod) != "go.mod" {
+		return "", errors.New("working directory: want a folder inside the repository")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// Build makes the program cmd/coredns at the path bin, as the Makefile does. It is quick if it is there and up to date.
+func Build(ctx context.Context, root, bin string) error {
+	return BuildProgram(ctx, root, "./cmd/coredns", bin)
+}
+
+// BuildProgram is [Build] of another package of this module. Of several processes that want the same path one builds, the
+// others wait.
+func BuildProgram(ctx context.Context, root, pkg, bin string) error {
+	unlock, err := lock(bin + ".lock")
+	if err != nil {
+		return fmt.Errorf("build %s: %w", pkg, err)
+	}
+	defer unlock()
+	// Without the profile of cmd/coredns, which takes minutes to build with and changes nothing but speed.
+	cmd := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, pkg)
+	cmd.Dir = root
+	// Flags such as -race are meant for tests.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
+
+// lock waits for a file that one process can hold at a time; it ends with the process at the latest.
+func lock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // Closing unlocks.
+}
+
+// A Server is a CoreDNS that runs.
+type Server struct{ *subprocess.Child }
+
+// Start starts c, a CoreDNS. The caller has to call [Server.Stop].
+func Start(c subprocess.Command) (*Server, error) {
+	started, err := subprocess.Start(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{started}, nil
+}
+
+// How long a server may take to answer or to end, on a machine that is busy with other tests.
+const (
+	startPatience = time.Minute
+	stopPatience  = 30 * time.Second
+)
+
+// Await returns when answered does not return an error any more. It fails if the server ends, when ctx does, or after a
+// minute.
+func (s *Server) Await(ctx context.Context, answered func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("no answer after %s", startPatience))
+	defer cancel()
+	for {
+		last := answered(ctx)
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-s.Done():
+			return fmt.Errorf("CoreDNS ended: %w\n%s", s.failure(), s.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("CoreDNS: %w: %w\n%s", context.Cause(ctx), last, s.Output())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) failure() error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return errors.New("with status 0")
+}
+
+// Output is what the server has written so far.
+func (s *Server) Output() string { return strings.TrimSpace(s.Out.String()) }
+
+// Stop ends the server by SIGTERM and returns when it is gone. It fails if the server had ended before, did not end by
+// itself, or did not end well.
+func (s *Server) Stop() error {
+	select {
+	case <-s.Done():
+		return fmt.Errorf("CoreDNS had ended: %w\n%s", s.failure(), s.Output())
+	default:
+	}
+	if !s.Child.Stop(stopPatience) {
+		return fmt.Errorf("CoreDNS still ran %s after SIGTERM\n%s", stopPatience, s.Output())
+	}
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("CoreDNS ended badly: %w\n%s", err, s.Output())
+	}
+	return nil
+}
+
+// Ask sends one question over UDP, with an OPT record, and returns the answer.
+func Ask(ctx context.Context, address, name string, qtype uint16) (*dns.Msg, error) {
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(name), qtype)
+	m.SetEdns0(dns.DefaultMsgSize, false)
+	client := dns.Client{Timeout: time.Second}
+	reply, _, err := client.ExchangeContext(ctx, m, address)
+	return reply, err
+}
+
+// Serves asks for the SOA record of zone, which a server has once it serves.
+func Serves(ctx context.Context, address, zone string) error {
+	reply, err := Ask(ctx, address, zone, dns.TypeSOA)
+	if err != nil {
+		return err
+	}
+	if reply.Rcode != dns.RcodeSuccess || len(reply.Answer) == 0 {
+		return fmt.Errorf("SOA of %s: %s with %d records", zone, dns.RcodeToString[reply.Rcode], len(reply.Answer))
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package clusterset
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// used returns a script that has put the lines into the member, in a namespace that exists everywhere.
+// Who has it defers withdraw.
+func used(t *testing.T, namespace string, m *testclusterset.Member, lines string) *script {
+	t.Helper()
+	s := &script{namespace: namespace, services: make(map[string]*corev1.Service)}
+	for _, m := range clusters.Members {
+		m.Put(t, testclusterset.Namespace(namespace))
+	}
+	s.change(t, m, lines)
+	return s
+}
+
+const webOfEast = `Service web {ports: [{name: http, port: 80}]}
+Endpoints web/1 10.21.0.1
+Export web`
+
+const webImported = `web ClusterSetIP [vip4] of [IPv4] from [east], slices Present, Ready=True/Ready
+  port "http" TCP/80 -
+derived of web [vip4]
+  port "http" TCP/80 -
+slice of web from east, derived: http=TCP/8080 at 10.21.0.1
+`
+
+// looks waits until the imports of these members are as wanted.
+func (s *script) looks(t *testing.T, want string, in ...*testclusterset.Member) {
+	t.Helper()
+	testclusterset.Until(t, "imports", func(ctx context.Context) error {
+		got, err := s.imports(ctx, in)
+		if err == nil && got != want {
+			err = fmt.Errorf("got\n%swant\n%s", got, want)
+		}
+		return err
+	})
+}
+
+// condition waits for one of an export.
+func (s *script) condition(t *testing.T, m *testclusterset.Member, name, want string) {
+	t.Helper()
+	testclusterset.Until(t, name, func(ctx context.Context) error {
+		exp, err := m.ServiceExport(ctx, s.namespace, name)
+		if err != nil {
+			return err
+		}
+		return testclusterset.Condition(exp.Status.Conditions, want)
+	})
+}
+
+var (
+	importsGVR  = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	servicesGVR = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	slicesGVR   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	spacesGVR   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+)
+
+// TestDriftIsPutRight: whatever somebody does to the objects of an import, they become what they were (section 5).
+func TestDriftIsPutRight(t *testing.T) {
+	runAll(t)
+	s := used(t, "drift", east, webOfEast+" {exportedLabels: {tier: gold}, exportedAnnotations: {note: text}}")
+	defer s.withdraw(t)
+	want := strings.Replace(webImported, "derived of", "  label tier=gold\n  annotation note=text\nderived of", 1)
+	s.looks(t, want, west)
+	imp, err := west.Import(t.Context(), s.namespace, "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imported, err := west.Imported(t.Context(), s.namespace, "web")
+	if err != nil || len(imported) != 1 {
+		t.Fatalf("%d slices, %v", len(imported), err)
+	}
+	derived := merge.DerivedName(s.namespace, "web")
+	for _, tt := range []struct {
+		name  string
+		of    schema.GroupVersionResource
+		patch string // "" deletes
+	}{
+		{imp.Name, importsGVR, `{"spec":{"ports":[],"type":"Headless","ips":[]},"metadata":{"labels":{"tier":"silver"}}}`},
+		{imp.Name, importsGVR, `{"metadata":{"labels":{"tier":null},"annotations":{"note":null}}}`},
+		{derived, servicesGVR, `{"spec":{"selector":{"app":"web"},"ports":[{"name":"more","port":81}],"sessionAffinity":"ClientIP"}}`},
+		{imported[0].Name, slicesGVR, `{"endpoints":[{"addresses":["10.99.0.1"]}],"metadata":{"ownerReferences":[]}}`},
+		{imported[0].Name, slicesGVR, ""},
+		{derived, servicesGVR, ""},
+		{imp.Name, importsGVR, ""},
+	} {
+		r := west.Dynamic().Resource(tt.of).Namespace(s.namespace)
+		if tt.patch == "" {
+			err = r.Delete(t.Context(), tt.name, metav1.DeleteOptions{})
+		} else {
+			_, err = r.Patch(t.Context(), tt.name, types.MergePatchType, []byte(tt.patch), metav1.PatchOptions{})
+		}
+		if err != nil {
+			t.Fatalf("%s %s: %v", tt.name, tt.patch, err)
+		}
+		s.looks(t, want, west)
+		now, err := west.Import(t.Context(), s.namespace, "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.UID == imp.UID && now.Spec.IPs[0] != imp.Spec.IPs[0] {
+			t.Errorf("after %s of %s: address %v, want %v while the import lives", tt.patch, tt.name, now.Spec.IPs, imp.Spec.IPs)
+		}
+	}
+}
+
+// TestForeignObjectsAreLeftAlone: a Service that has the name of a derived one is never adopted (section 5).
+func TestForeignObjectsAreLeftAlone(t *testing.T) {
+	runAll(t)
+	s := used(t, "foreign", west, "")
+	defer s.withdraw(t)
+	theirs := testclusterset.Service(s.namespace, merge.DerivedName(s.namespace, "web"), testclusterset.Port("theirs", 9))
+	west.Put(t, theirs)
+	s.change(t, east, webOfEast)
+	s.looks(t, `web ClusterSetIP [] of [IPv4] from [east], slices Present, Ready=False/Pending `+
+		`(Waiting for a name that is taken by an object which is not ours: Service foreign/`+theirs.Name+`.)
+  port "http" TCP/80 -
+slice of web from east, derived: http=TCP/8080 at 10.21.0.1
+`, west)
+	got, err := list[corev1.Service](t.Context(), west, "v1", "services", s.namespace)
+	if err != nil || len(got) != 1 || len(got[0].Spec.Ports) != 1 || got[0].Spec.Ports[0].Port != 9 {
+		t.Errorf("services = %+v, %v, want that of others as it was", got, err)
+	}
+	west.Drop(t, theirs)
+	s.looks(t, webImported, west)
+}
+
+// TestNamesDoNotMix: service a-b in namespace c is not service a in namespace b-c.
+func TestNamesDoNotMix(t *testing.T) {
+	runAll(t)
+	one := used(t, "c", east, strings.ReplaceAll(webOfEast, "web", "a-b"))
+	defer one.withdraw(t)
+	two := used(t, "b-c", north, strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www").Replace(webOfEast))
+	defer two.withdraw(t)
+	wantOne := strings.ReplaceAll(webImported, "web", "a-b")
+	wantTwo := strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www", "east", "north.registry1").Replace(webImported)
+	one.looks(t, wantOne, clusters.Members...)
+	two.looks(t, wantTwo, clusters.Members...)
+	north.Drop(t, testclusterset.Export("b-c", "a"))
+	two.looks(t, "", clusters.Members...)
+	one.looks(t, wantOne, clusters.Members...)
+}
+
+// TestTerminatingNamespace: from a namespace that is being deleted nothing is exported, and into it nothing imported.
+func TestTerminatingNamespace(t *testing.T) {
+	runAll(t)
+	s := used(t, "terminating", east, webOfEast)
+	defer s.withdraw(t)
+	s.looks(t, webImported, clusters.Members...)
+	for _, m := range []*testclusterset.Member{west, east} {
+		// Without kube-controller-manager it is being deleted until somebody finalizes it.
+		if err := m.Dynamic().Resource(spacesGVR).Delete(t.Context(), s.namespace, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.looks(t, "", m)
+		if m == west {
+			s.looks(t, webImported, east, north)
+		}
+	}
+	s.condition(t, east, "web", "Valid=False/NamespaceNotAllowed")
+	s.looks(t, "", clusters.Members...)
+	west.Drop(t, testclusterset.Namespace(s.namespace))
+	east.Drop(t, testclusterset.Namespace(s.namespace))
+}
+
+// TestEqualTimes: of exports that are as old as each other that of the lowest cluster id counts first (section 4).
+func TestEqualTimes(t *testing.T) {
+	runAll(t)
+	s := used(t, "equal", east, "")
+	defer s.withdraw(t)
+	for n := range 10 {
+		name := fmt.Sprintf("web-%d", n)
+		tick(t)
+		for _, m := range []*testclusterset.Member{west, north, east} {
+			m.Put(t, testclusterset.Export(s.namespace, name))
+		}
+		var times []metav1.Time
+		for _, m := range clusters.Members {
+			exp, err := m.ServiceExport(t.Context(), s.namespace, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			times = append(times, exp.CreationTimestamp)
+		}
+		if !times[0].Equal(&times[1]) || !times[0].Equal(&times[2]) {
+			continue // a second began between them
+		}
+		for _, m := range []*testclusterset.Member{west, north, east} {
+			m.Put(t, testclusterset.Service(s.namespace, name, testclusterset.Port(called(m), 80)))
+		}
+		testclusterset.Until(t, "the import", func(ctx context.Context) error {
+			text, err := s.imports(ctx, clusters.Members)
+			want := fmt.Sprintf("%s ClusterSetIP [vip4] of [IPv4] from [east north.registry1 west], slices Absent, Ready=True/Ready\n"+
+				"  port \"east\" TCP/80 -\n", name)
+			if err == nil && !strings.HasPrefix(text, want) {
+				err = fmt.Errorf("got\n%swant\n%s", text, want)
+			}
+			return err
+		})
+		return
+	}
+	t.Fatal("no three exports got the same creation time")
+}
+
+// TestSourceIsUntouched: an export changes neither Service nor slices of its cluster, and only there its import has nodes.
+func TestSourceIsUntouched(t *testing.T) {
+	runAll(t)
+	s := used(t, "source", east, "")
+	defer s.withdraw(t)
+	web := testclusterset.Service(s.namespace, "web", testclusterset.Port("http", 80))
+	east.Put(t, web, testclusterset.Slice(web, "web-1", testclusterset.Endpoint{Address: "10.21.0.1", Node: "node-1"}))
+	versions := func() (all []string) {
+		for _, of := range []struct {
+			r    schema.GroupVersionResource
+			name string
+		}{{servicesGVR, "web"}, {slicesGVR, "web-1"}} {
+			o, err := east.Dynamic().Resource(of.r).Namespace(s.namespace).Get(t.Context(), of.name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, o.GetResourceVersion())
+		}
+		return all
+	}
+	before := versions()
+	east.Put(t, testclusterset.Export(s.namespace, "web"))
+	for m, want := range map[*testclusterset.Member]string{east: "node-1", west: ""} {
+		testclusterset.Until(t, "slices", func(ctx context.Context) error {
+			imported, err := m.Imported(ctx, s.namespace, "web")
+			if err != nil || len(imported) != 1 || len(imported[0].Endpoints) != 1 {
+				return fmt.Errorf("%d slices, %w", len(imported), err)
+			}
+			if node := imported[0].Endpoints[0].NodeName; node == nil && want != "" || node != nil && *node != want {
+				t.Errorf("%s: node %v, want %q", called(m), node, want)
+			}
+			return nil
+		})
+	}
+	east.Drop(t, testclusterset.Export(s.namespace, "web"))
+	s.looks(t, "", clusters.Members...)
+	if after := versions(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("resource versions of Service and slice = %v, want %v", after, before)
+	}
+}
+
+// TestExpiry: what becomes of the endpoints of a member that renews its heartbeat no longer, by "on_expiry" and "lease" of the
+// importer (section 8). The import stays as it is, and all is back with the member.
+func TestExpiry(t *testing.T) {
+	const header = "web Headless [] of [IPv4] from [west], slices %s, Ready=True/Ready\n  port \"http\" TCP/80 -\n"
+	const slice = "slice of web from west, headless: http=TCP/8080 at %s10.23.0.1\n"
+	alive := fmt.Sprintf(header+slice, "Present", "")
+	notReady := fmt.Sprintf(header+slice, "Present", "!")
+	removed := fmt.Sprintf(header, "Absent")
+	for _, tt := range []struct{ east, north, wantNorth string }{
+		{"on_expiry keep", "on_expiry not_ready", notReady},
+		{"lease 0", "on_expiry remove", removed},
+	} {
+		t.Run(tt.east, func(t *testing.T) {
+			start(t, east, "lease 1s 3s", tt.east)
+			start(t, north, "lease 1s 3s", tt.north)
+			_, stop := start(t, west, "lease 1s 3s")
+			s := used(t, "expiry", west, `Service web {clusterIP: None, ports: [{name: http, port: 80}]}
+Endpoints web/1 10.23.0.1
+Export web`)
+			defer s.withdraw(t)
+			s.looks(t, alive, clusters.Members...)
+			stop()
+			s.looks(t, tt.wantNorth, north)
+			s.looks(t, alive, east)
+			start(t, west, "lease 1s 3s")
+			s.looks(t, alive, clusters.Members...)
+		})
+	}
+}
+
+// records returns the names of the export records of a member.
+func records(ctx context.Context, namespace string) (names []string, err error) {
+	all, err := listOn[v1alpha1.ExportedService](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "exportedservices", namespace)
+	for i := range all {
+		names = append(names, all[i].Name)
+	}
+	return names, err
+}

@@ -1,0 +1,107 @@
+// Package clusterset tests whole clustersets: members and a broker that are real API servers, joined by the command's own
+// code, controllers under the rights and policies that are shipped, and CoreDNS in front.
+package clusterset
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+var update = flag.Bool("update", false, "write what is there into the files of testdata")
+
+// longID is a cluster id of 63 octets, the longest. Files of testdata call it west.
+var longID = "west-" + strings.Repeat("w", 58)
+
+// The one fleet of all tests of the package, and CoreDNS in its last member. They leave it as they found it.
+var (
+	clusters          *testclusterset.Fleet
+	east, north, west *testclusterset.Member
+	server            *testclusterset.DNS
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "clusterset:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	clusters, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "north.registry1", longID}})
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, clusters.Stop()) }()
+	east, north, west = clusters.Members[0], clusters.Members[1], clusters.Members[2]
+	for _, member := range clusters.Members {
+		if _, err := member.Join(ctx, withVIPs); err != nil {
+			return 1, err
+		}
+	}
+	if server, err = west.StartDNS(ctx); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, server.StopDNS()) }()
+	return m.Run(), nil
+}
+
+// withVIPs gives a member a VIP CIDR, of which "vip cidr" makes use.
+func withVIPs(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto }
+
+// option returns a change of settings in the words of the Corefile: "port_merge intersection".
+func option(t testing.TB, line string) func(*controller.Config) {
+	t.Helper()
+	fields := strings.Fields(line)
+	for _, o := range controller.Options() {
+		if o.Name == fields[0] {
+			return func(c *controller.Config) {
+				if err := o.Set(c, fields[1:]); err != nil {
+					t.Errorf("%s: %v", line, err)
+				}
+			}
+		}
+	}
+	t.Fatalf("%q: want an option of the controller", line)
+	return nil
+}
+
+// runAll runs a controller in each member with these options until the test ends, and returns when all of them act.
+func runAll(t testing.TB, lines ...string) []*meter {
+	t.Helper()
+	meters := make([]*meter, len(clusters.Members))
+	for i, m := range clusters.Members {
+		meters[i], _ = start(t, m, lines...)
+	}
+	for _, m := range meters {
+		m.acts(t)
+	}
+	return meters
+}
+
+// start runs the controller of a member.
+func start(t testing.TB, m *testclusterset.Member, lines ...string) (metrics *meter, stop func()) {
+	t.Helper()
+	metrics = &meter{prometheus.NewRegistry()}
+	changes := []func(*controller.Config){func(c *controller.Config) { c.Metrics = controller.NewMetrics(metrics) }}
+	for _, line := range lines {
+		changes = append(changes, option(t, line))
+	}
+	return metrics, m.Run(t, changes...)
+}

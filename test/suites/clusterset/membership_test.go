@@ -1,0 +1,88 @@
+package clusterset
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// TestMembership: a member leaves, cannot come back under the id of another, and does under a new one (section 7).
+func TestMembership(t *testing.T) {
+	runAll(t)
+	s := used(t, "membership", east, webOfEast)
+	defer s.withdraw(t)
+	s.change(t, north, strings.ReplaceAll(webOfEast, "10.21.", "10.22."))
+	both := strings.Replace(webImported, "[east]", "[east north.registry1]", 1) +
+		"slice of web from north.registry1, derived: http=TCP/8080 at 10.22.0.1\n"
+	s.looks(t, both, clusters.Members...)
+
+	leave(t, north)
+	s.looks(t, webImported, east, west)
+	s.looks(t, "", north)
+	s.condition(t, north, "web", "Valid=False/NotMember")
+	if left, err := records(t.Context(), north.BrokerNamespace()); err != nil || len(left) > 0 {
+		t.Errorf("records of a member that left = %v, %v, want none", left, err)
+	}
+	properties, err := list[v1beta1.ClusterProperty](t.Context(), north, "about.k8s.io/v1beta1", "clusterproperties", "")
+	if err != nil || len(properties) != 1 || properties[0].Name != "cluster.clusterset.k8s.io" {
+		t.Errorf("properties of a member that left = %v, %v, want its id alone", properties, err)
+	}
+
+	as := func(id string) func(*admin.JoinOptions) {
+		return func(o *admin.JoinOptions) { o.ClusterID = id }
+	}
+	if _, err := north.Join(t.Context(), as("east")); err == nil || !strings.Contains(err.Error(), `cluster id "east" is taken`) {
+		t.Errorf("join as east: %v, want an error that says that the id is taken", err)
+	}
+	s.looks(t, webImported, east, west)
+
+	if _, err := north.Join(t.Context(), withVIPs, as("renamed")); err != nil {
+		t.Fatal(err)
+	}
+	renamed := strings.ReplaceAll(both, "north.registry1", "renamed")
+	s.looks(t, renamed, clusters.Members...)
+	server.Answers(t, "renamed.web."+s.namespace, dns.TypeA, "NOERROR 10.22.0.1")
+	server.Answers(t, "north.registry1.web."+s.namespace, dns.TypeA, "NXDOMAIN")
+
+	leaveAs(t, north, "renamed")
+	s.looks(t, webImported, east, west)
+	if _, err := north.Join(t.Context(), withVIPs); err != nil {
+		t.Fatal(err)
+	}
+	s.looks(t, both, clusters.Members...)
+}
+
+// leave takes a member out, and finalizes its broker namespace as kube-controller-manager would.
+func leave(t *testing.T, m *testclusterset.Member) { leaveAs(t, m, m.ID) }
+
+func leaveAs(t *testing.T, m *testclusterset.Member, id string) {
+	t.Helper()
+	namespace := broker.NamespaceName(admin.DefaultPrefix, id)
+	left := make(chan error, 1)
+	go func() { left <- m.Leave(t.Context()) }()
+	testclusterset.Until(t, "the broker namespace", func(ctx context.Context) error {
+		ns, err := clusters.Broker.Dynamic().Resource(spacesGVR).Get(ctx, namespace, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case ns.GetDeletionTimestamp() == nil:
+			return fmt.Errorf("%s is not being deleted", ns.GetName())
+		}
+		return clusters.Broker.Delete(ctx, testclusterset.Namespace(ns.GetName()))
+	})
+	if err := <-left; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,88 @@
+package clusterset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// A meter has what one controller tells of itself.
+type meter struct{ *prometheus.Registry }
+
+const prefix = "coredns_clusterset_controller_"
+
+// values returns the counters and gauges of one name, by the values of their labels: "local EndpointSlice patch".
+func (m *meter) values(name string, labels ...string) (map[string]int, error) {
+	families, err := m.Gather()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]int)
+	for _, f := range families {
+		if f.GetName() != prefix+name {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			text := make([]string, len(labels))
+			for _, l := range metric.GetLabel() {
+				if i := slices.Index(labels, l.GetName()); i >= 0 {
+					text[i] = l.GetValue()
+				}
+			}
+			all[strings.Join(text, " ")] += int(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
+		}
+	}
+	return all, nil
+}
+
+// acts waits until the controller is one of a member that holds nothing and has nothing left to do.
+func (m *meter) acts(t testing.TB) {
+	t.Helper()
+	testclusterset.Until(t, "a controller that acts", func(context.Context) error { return m.idle() })
+}
+
+func (m *meter) idle() error {
+	for name, want := range map[string]int{"member": 1, "broker_connected": 1, "held": 0, "queue_depth": 0} {
+		got, err := m.values(name)
+		if err != nil {
+			return err
+		}
+		if got[""] != want {
+			return fmt.Errorf("%s is %d, want %d", name, got[""], want)
+		}
+	}
+	return nil
+}
+
+// writes returns what was written, but for Leases and Events: "2 broker EndpointSlice apply", sorted.
+func (m *meter) writes() (string, error) {
+	all, err := m.values("writes_total", "side", "kind", "verb")
+	var lines []string
+	for what, n := range all {
+		if !strings.Contains(what, " Lease ") && !strings.Contains(what, " Event ") {
+			lines = append(lines, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ", "), err
+}
+
+// sorted sorts the lines of writes.
+func sorted(writes string) string {
+	lines := strings.Split(writes, ", ")
+	slices.Sort(lines)
+	return strings.Join(lines, ", ")
+}
+
+func contains(text, part string) error {
+	if !strings.Contains(text, part) {
+		return fmt.Errorf("got\n%swant in it\n%s", text, part)
+	}
+	return nil
+}

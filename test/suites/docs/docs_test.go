@@ -1,0 +1,414 @@
+// Package docs checks what README.md, corefile.example, Dockerfile and docs/dependencies.md say against the code and
+// against servers that run.
+package docs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/plugin"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+// root is the folder of the repository.
+const root = "../../.."
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// readme returns the part of README.md below a heading of the second level.
+func readme(t *testing.T, heading string) string {
+	t.Helper()
+	_, part, ok := strings.Cut(read(t, "README.md"), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("README.md: want a section %q", heading)
+	}
+	part, _, _ = strings.Cut(part, "\n## ")
+	return part
+}
+
+// blocks returns the fenced blocks of a language in text.
+func blocks(text, language string) (all []string) {
+	for _, m := range regexp.MustCompile("(?ms)^~~~ (\\S+)\n(.*?)^~~~$").FindAllStringSubmatch(text, -1) {
+		if m[1] == language {
+			all = append(all, m[2])
+		}
+	}
+	return all
+}
+
+// equalSets compares what a document says with what there is.
+func equalSets(t *testing.T, what string, documented, actual []string) {
+	t.Helper()
+	slices.Sort(documented)
+	slices.Sort(actual)
+	for _, d := range documented {
+		if !slices.Contains(actual, d) {
+			t.Errorf("%s %q is documented, but does not exist", what, d)
+		}
+	}
+	for _, r := range actual {
+		if !slices.Contains(documented, r) {
+			t.Errorf("%s %q exists, but is not documented", what, r)
+		}
+	}
+	if len(slices.Compact(slices.Clone(documented))) != len(documented) {
+		t.Errorf("%s: %q: want each once", what, documented)
+	}
+}
+
+func TestSections(t *testing.T) {
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(read(t, "README.md"), -1) {
+		got = append(got, m[1])
+	}
+	man := []string{
+		"Name", "Description", "Syntax", "Examples", "Rights", "Ready", "Metrics", "Metadata", "Troubleshooting", "Bugs", "See Also",
+	}
+	if at := slices.Index(got, "Name"); at < 0 || !slices.Equal(got[at:], man) {
+		t.Errorf("sections of README.md = %q, want %q at the end", got, man)
+	}
+}
+
+func TestDirectives(t *testing.T) {
+	syntax := readme(t, "Syntax")
+	var documented []string
+	for line := range strings.Lines(blocks(syntax, "txt")[0]) {
+		if line, ok := strings.CutPrefix(line, "    "); ok {
+			documented = append(documented, strings.TrimSpace(line))
+		}
+	}
+	var control []plugin.Directive
+	for _, o := range controller.Options() {
+		control = append(control, plugin.Directive{Name: o.Name, Args: o.Args})
+	}
+	equalSets(t, "directive", documented, plugin.Directives(control...))
+
+	// Each is explained as well.
+	var explained, names []string
+	for _, m := range regexp.MustCompile("(?m)^\\* `([a-z_]+)`").FindAllStringSubmatch(syntax, -1) {
+		explained = append(explained, m[1])
+	}
+	for _, d := range plugin.Directives(control...) {
+		name, _, _ := strings.Cut(d, " ")
+		names = append(names, name)
+	}
+	equalSets(t, "explained directive", explained, names)
+}
+
+// TestDefaults writes the defaults that README.md tells into a block: it must mean the same as an empty one.
+func TestDefaults(t *testing.T) {
+	var lines []string
+	syntax, _, _ := strings.Cut(readme(t, "Syntax"), "The others are those of the controller")
+	for _, m := range regexp.MustCompile("(?ms)^\\* `([a-z_]+)`(.*?)(?:^\\* |\\z|\n\n)").FindAllStringSubmatch(overlapping(syntax), -1) {
+		value := regexp.MustCompile("Default:\\s+`?([0-9a-z_]+)`?[.;]").FindStringSubmatch(m[2])
+		if value != nil && value[1] != "off" && value[1] != "all" {
+			lines = append(lines, m[1]+" "+value[1])
+		}
+	}
+	want := []string{"cluster_names on", "policy local_first", "ttl 5", "startup_timeout 5s", "stale_after 1m"}
+	if !slices.Equal(lines, want) {
+		t.Fatalf("defaults in README.md = %q, want %q", lines, want)
+	}
+	parse := func(body string) plugin.Config {
+		c := caddy.NewTestController("dns", "clusterset {\n"+body+"\n}")
+		c.ServerBlockKeys = []string{"clusterset.local"}
+		config, _, err := plugin.Parse(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config
+	}
+	empty, given := parse(""), parse(strings.Join(lines, "\n"))
+	if got, want := fmt.Sprintf("%+v", given), fmt.Sprintf("%+v", empty); got != want {
+		t.Errorf("block with the documented defaults = %s\nwant that of an empty block, %s", got, want)
+	}
+	if got := empty.SnapshotMaxAge.Hours(); got != 24 || !strings.Contains(readme(t, "Syntax"), "**MAX_AGE** 24h") {
+		t.Errorf("MAX_AGE = %v hours, want 24 and README.md to say so", got)
+	}
+}
+
+// TestControllerDefaults compares the words after "Default:" with those that the controller knows.
+func TestControllerDefaults(t *testing.T) {
+	_, syntax, _ := strings.Cut(readme(t, "Syntax"), "The others are those of the controller")
+	for _, o := range controller.Options() {
+		_, item, ok := strings.Cut(overlapping(syntax), "\n* `"+o.Name+"`")
+		if !ok || o.Default == "" {
+			continue
+		}
+		item, _, _ = strings.Cut(item, "\n*")
+		_, told, _ := strings.Cut(strings.Join(strings.Fields(item), " "), "Default: ")
+		told = strings.ReplaceAll(strings.ReplaceAll(told, "`", ""), " and ", " ")
+		if !strings.Contains(told, o.Default) {
+			t.Errorf("default of %s in README.md: %q, want %q", o.Name, told, o.Default)
+		}
+	}
+}
+
+// overlapping doubles the start of each item, so that an expression may end with it and the next begin there.
+func overlapping(text string) string { return strings.ReplaceAll(text, "\n* ", "\n* \n* ") }
+
+func TestMetadata(t *testing.T) {
+	var documented []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(clusterset/[^`]+)` \\|").FindAllStringSubmatch(readme(t, "Metadata"), -1) {
+		documented = append(documented, m[1])
+	}
+	store, err := cache.New(cache.Config{Manifests: []string{filepath.Join(root, "examples")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := plugin.NewHandler(plugin.Config{Zones: []string{"clusterset.local."}}, store, new(plugin.Turns))
+	r := new(dns.Msg).SetQuestion("clusterset.local.", dns.TypeA)
+	ctx := metadata.ContextWithMetadata(t.Context())
+	ctx = h.Metadata(ctx, request.Request{Req: r})
+	equalSets(t, "metadata label", documented, metadata.Labels(ctx))
+}
+
+// TestPluginCfg does with CoreDNS's own list what README.md says.
+func TestPluginCfg(t *testing.T) {
+	var sed string
+	for _, block := range blocks(readme(t, "Get it into your CoreDNS"), "sh") {
+		for line := range strings.Lines(block) {
+			if strings.HasPrefix(line, "sed ") {
+				sed = line
+			}
+		}
+	}
+	if sed == "" {
+		t.Fatal("README.md: want the sed command that changes plugin.cfg")
+	}
+	upstream := goList(t, "list", "-m", "-f", "{{.Dir}}", "github.com/coredns/coredns")
+	before, err := os.ReadFile(filepath.Join(upstream, "plugin.cfg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plugin.cfg"), before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", sed)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", sed, err, out)
+	}
+	after, err := os.ReadFile(filepath.Join(dir, "plugin.cfg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(string(before), "\nkubernetes:kubernetes\n",
+		"\nclusterset:github.com/clusterset-dns/clusterset\nkubernetes:kubernetes\n", 1)
+	if string(after) != want || want == string(before) {
+		t.Errorf("plugin.cfg = %s\nwant one more line, before kubernetes", after)
+	}
+}
+
+func goList(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestCommands looks up the targets that README.md tells to make.
+func TestCommands(t *testing.T) {
+	var targets []string
+	for _, m := range regexp.MustCompile("(?m)(?:`|^)make ([a-z-]+)").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		targets = append(targets, m[1])
+	}
+	for _, want := range []string{"demo", "test", "build", "bench"} {
+		if !slices.Contains(targets, want) {
+			t.Errorf("README.md does not tell of make %s", want)
+		}
+	}
+	makefile := read(t, "Makefile")
+	for _, target := range targets {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile) {
+			t.Errorf("README.md tells of make %s, which the Makefile does not have", target)
+		}
+	}
+}
+
+// TestLinks opens what README.md refers to in the repository.
+func TestLinks(t *testing.T) {
+	for _, m := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, "README.md"), -1) {
+		link := strings.ReplaceAll(m[1], "\n", "")
+		switch {
+		case strings.HasPrefix(link, "https://"):
+		case strings.HasPrefix(link, "#"):
+			if !strings.Contains(strings.ToLower(read(t, "README.md")), "\n## "+strings.ReplaceAll(link[1:], "-", " ")+"\n") {
+				t.Errorf("README.md: no section for the link %s", link)
+			}
+		default:
+			if _, err := os.Stat(filepath.Join(root, link)); err != nil {
+				t.Errorf("README.md: %v", err)
+			}
+		}
+	}
+}
+
+func TestDependencies(t *testing.T) {
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := json.Unmarshal([]byte(goList(t, "mod", "edit", "-json")), &mod); err != nil {
+		t.Fatal(err)
+	}
+	var direct []string
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			direct = append(direct, r.Path)
+		}
+	}
+	reasons := map[string]string{}
+	var documented []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$").FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
+		documented = append(documented, m[1])
+		reasons[m[2]] = m[1]
+	}
+	equalSets(t, "dependency", documented, direct)
+	if len(reasons) != len(documented) {
+		t.Errorf("docs/dependencies.md has %d reasons for %d modules: want one each, %q", len(reasons), len(documented),
+			slices.Sorted(maps.Keys(reasons)))
+	}
+}
+
+// TestDockerfile checks what needs no build. TestImage builds and runs what the file says.
+func TestDockerfile(t *testing.T) {
+	f := parseDockerfile(t)
+	version := strings.Split(goList(t, "list", "-m", "-f", "{{.GoVersion}}"), ".")
+	if want := "--platform=$BUILDPLATFORM golang:" + version[0] + "." + version[1] + " AS build"; f.from[0] != want {
+		t.Errorf("first stage FROM %s, want %s as go.mod has it", f.from[0], want)
+	}
+	if len(f.from) != 2 || f.from[1] != "scratch" {
+		t.Errorf("stages FROM %q, want two, the last from scratch", f.from)
+	}
+	if !regexp.MustCompile(`^[1-9][0-9]*:[1-9][0-9]*$`).MatchString(f.one(t, "USER")) {
+		t.Errorf("USER %s, want numbers that are not root's", f.one(t, "USER"))
+	}
+	if got := f.one(t, "EXPOSE"); got != "1053 1053/udp" {
+		t.Errorf("EXPOSE %s, want 1053 for TCP and UDP", got)
+	}
+	if !strings.Contains(read(t, "corefile.example"), "\n.:1053 {") {
+		t.Error("corefile.example does not listen on the port that the image exposes")
+	}
+	// As the Makefile builds it, but for the version, which comes from outside there.
+	makefile := read(t, "Makefile")
+	for _, flag := range []string{"CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-s -w", "-X main.version="} {
+		if !strings.Contains(f.build, flag) || !strings.Contains(makefile, flag) {
+			t.Errorf("build flag %s: want it in Dockerfile and Makefile", flag)
+		}
+	}
+}
+
+// A dockerfile is what tests need of one.
+type dockerfile struct {
+	from  []string
+	build string              // the command that runs go build
+	final map[string][]string // arguments in the last stage, by instruction
+}
+
+func (f dockerfile) one(t *testing.T, instruction string) string {
+	t.Helper()
+	if len(f.final[instruction]) != 1 {
+		t.Fatalf("Dockerfile: want one %s in the last stage, have %q", instruction, f.final[instruction])
+	}
+	return f.final[instruction][0]
+}
+
+func parseDockerfile(t *testing.T) dockerfile {
+	t.Helper()
+	var f dockerfile
+	for line := range strings.Lines(read(t, "Dockerfile")) {
+		instruction, args, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case instruction == "" || instruction == "#":
+		case instruction == "FROM":
+			f.from = append(f.from, args)
+			f.final = map[string][]string{}
+		case f.from == nil:
+			t.Fatalf("Dockerfile: %s before FROM", instruction)
+		default:
+			f.final[instruction] = append(f.final[instruction], args)
+			if instruction == "RUN" && strings.Contains(args, " go build ") {
+				f.build = args
+			}
+		}
+	}
+	if f.build == "" {
+		t.Fatal("Dockerfile: want a RUN line with go build")
+	}
+	return f
+}
+
+// metricNames are those of our metrics in a text that prometheus serves.
+func metricNames(text string) []string {
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (coredns_clusterset_\S+) `).FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// metricLabels are the labels of our metrics, by name.
+func metricLabels(text string) map[string][]string {
+	labels := map[string][]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(coredns_clusterset_\w+)(?:\{(.*)\})? `).FindAllStringSubmatch(text, -1) {
+		labels[m[1]] = nil
+		for _, l := range regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`).FindAllStringSubmatch(m[2], -1) {
+			labels[m[1]] = append(labels[m[1]], l[1])
+		}
+	}
+	return labels
+}
+
+func TestMain(m *testing.M) {
+	code, err := testMain(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// testMain starts the control plane and builds the server once for all tests.
+func testMain(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	if api, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, api.Stop()) }()
+	if err := prepare(ctx); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}

@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/golden"
+)
+
+// A lockedText is a log that many goroutines write to.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// serveHostile starts a server with hostile objects, every plugin on that would tell of an error. What is logged from then
+// on fails the test.
+func serveHostile(t *testing.T) *controlplane.Port {
+	t.Helper()
+	p := port(t)
+	objects := golden.Hostile(rand.New(rand.NewPCG(5, 5)), 20)
+	logged := new(lockedText)
+	log.SetOutput(logged)
+	t.Cleanup(func() { log.SetOutput(io.Discard) })
+	start(t, block([]string{zone}, p, "errors\nnsid\nclusterset {\nmanifests "+manifests(t, objects)+"\n}\n"))
+	// The last line of a start may come a moment after it.
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(logged.String(), "serving "); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no line about what is served after a minute:\n%s", logged)
+		}
+	}
+	started := len(logged.String())
+	t.Cleanup(func() {
+		if text := logged.String()[started:]; text != "" {
+			t.Errorf("clients left in the log:\n%s", text[:min(len(text), 2000)])
+		}
+	})
+	return p
+}
+
+// Issue: "a malformed query gets FORMERR from the server; nothing a client sends can panic, allocate without bound or leave
+// a log line". The expectations are those of CoreDNS and the library under it.
+func TestMalformedQueries(t *testing.T) {
+	p := serveHostile(t)
+	valid := func(change func(*dns.Msg)) []byte {
+		m := new(dns.Msg).SetQuestion("web.shop.svc."+zone, dns.TypeA)
+		change(m)
+		b, err := m.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	patched := func(change func(b []byte) []byte) []byte { return change(valid(func(*dns.Msg) {})) }
+	for _, tt := range []struct {
+		name   string
+		octets []byte
+		want   int
+	}{
+		{"cut within the question", patched(func(b []byte) []byte { return b[:20] }), dns.RcodeFormatError},
+		{"only a header that promises a question", patched(func(b []byte) []byte { return b[:12] }), dns.RcodeServerFailure},
+		{"no question", patched(func(b []byte) []byte { b[5] = 0; return b[:12] }), dns.RcodeFormatError},
+		{"two questions", valid(func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }), dns.RcodeFormatError},
+		{"a name that points at itself", patched(func(b []byte) []byte { b[12], b[13] = 0xc0, 12; return b }), dns.RcodeFormatError},
+		{"a name that points ahead", patched(func(b []byte) []byte { b[12], b[13] = 0xc0, 200; return b }), dns.RcodeFormatError},
+		{"a reserved kind of label", patched(func(b []byte) []byte { b[12] = 0x80; return b }), dns.RcodeFormatError},
+		{"an additional record that is not there", patched(func(b []byte) []byte { b[11] = 1; return b }), dns.RcodeNameError},
+		{"class CHAOS", valid(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }), dns.RcodeRefused},
+		{"class ANY", valid(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY }), dns.RcodeRefused},
+		{"opcode STATUS", valid(func(m *dns.Msg) { m.Opcode = dns.OpcodeStatus }), dns.RcodeNotImplemented},
+		{"opcode UPDATE", valid(func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }), dns.RcodeNotImplemented},
+		{"EDNS version 1", valid(func(m *dns.Msg) { m.SetEdns0(4096, false); m.IsEdns0().SetVersion(1) }), dns.RcodeBadVers},
+		{"another zone", valid(func(m *dns.Msg) { m.Question[0].Name = "example.org." }), dns.RcodeRefused},
+		{"a zone that only ends alike", valid(func(m *dns.Msg) { m.Question[0].Name = "xclusterset.local." }), dns.RcodeRefused},
+		{"type 0", valid(func(m *dns.Msg) { m.Question[0].Qtype = 0 }), dns.RcodeNameError},
+		{"type OPT", valid(func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeOPT }), dns.RcodeNameError},
+		{"a name with a dot in a label", valid(func(m *dns.Msg) { m.Question[0].Name = `web\.shop.svc.` + zone }), dns.RcodeNameError},
+		{"a name of control characters", valid(func(m *dns.Msg) { m.Question[0].Name = `\000\010\255.svc.` + zone }), dns.RcodeNameError},
+		{"a label that ends like the zone", valid(func(m *dns.Msg) { m.Question[0].Name = `svc\.clusterset.local.` }), dns.RcodeRefused},
+	} {
+		for _, network := range []string{"udp", "tcp"} {
+			got := send(t, network, p, tt.octets)
+			if got.Rcode != tt.want {
+				t.Errorf("%s, %s: %s, want %s", tt.name, network, dns.RcodeToString[got.Rcode], dns.RcodeToString[tt.want])
+			}
+			if got.Id != binary.BigEndian.Uint16(tt.octets) || !got.Response {
+				t.Errorf("%s, %s: the reply has id %d and QR %t", tt.name, network, got.Id, got.Response)
+			}
+		}
+	}
+}
+
+// send sends octets as one message and returns the reply.
+func send(t *testing.T, network string, p *controlplane.Port, octets []byte) *dns.Msg {
+	t.Helper()
+	conn, err := dns.DialTimeout(network, p.String(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(octets); err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.ReadMsg()
+	if m == nil {
+		t.Fatalf("%s: %x: %s", network, octets, err)
+	}
+	return m
+}
+
+// TestNoise sends octets that are nearly queries. The server still answers then.
+func TestNoise(t *testing.T) {
+	p := serveHostile(t)
+	r := rand.New(rand.NewPCG(6, 6))
+	for range 20 {
+		udp, err := net.Dial("udp", p.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := net.Dial("tcp", p.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			octets := noise(r)
+			_, _ = udp.Write(octets)
+			// The server may close a connection that it cannot make sense of.
+			_, _ = tcp.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(octets))), octets...))
+		}
+		udp.Close()
+		tcp.Close()
+		m := new(dns.Msg).SetQuestion("svc."+zone, dns.TypeA)
+		if got := exchange(t, p, m); got.Rcode != dns.RcodeSuccess {
+			t.Fatalf("after noise: %s, want NOERROR", dns.RcodeToString[got.Rcode])
+		}
+	}
+}
+
+// noise is a query with some octets changed, a part of one, or anything.
+func noise(r *rand.Rand) []byte {
+	names := []string{
+		"web.shop.svc.", "_http._tcp.db.shop.svc.", "a.b.db.shop.svc.", "dns-version.", "", "ns.dns.", "_tcp.svc.shop.svc.",
+		"east.web.a.svc.", strings.Repeat("_http._tcp.", 18),
+	}
+	m := new(dns.Msg).SetQuestion(names[r.IntN(len(names))]+zone, uint16(r.IntN(260)))
+	if r.IntN(2) == 0 {
+		m.SetEdns0(uint16(r.IntN(65536)), r.IntN(2) == 0)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_PADDING{Padding: make([]byte, r.IntN(1000))},
+			&dns.EDNS0_NSID{Code: dns.EDNS0NSID})
+	}
+	b, err := m.Pack()
+	if err != nil {
+		panic("e2e: a query cannot be packed: " + err.Error())
+	}
+	switch r.IntN(4) {
+	case 0:
+		return b[:r.IntN(len(b)+1)]
+	case 1:
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+	case 2:
+		for range 1 + r.IntN(5) {
+			b[r.IntN(len(b))] = byte(r.Uint32())
+		}
+	}
+	return b
+}

@@ -1,0 +1,395 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// recorded waits until the broker has, or has not, an export record of a member.
+func recorded(t *testing.T, m *testclusterset.Member, namespace, name string, want bool) {
+	t.Helper()
+	testclusterset.Until(t, fmt.Sprintf("record %s/%s of %s", namespace, name, m.ID), func(ctx context.Context) error {
+		record, err := clusters.Broker.Dynamic().Resource(records).Namespace(m.BrokerNamespace()).
+			Get(ctx, broker.RecordName(namespace, name), metav1.GetOptions{})
+		if want {
+			return err
+		}
+		return testclusterset.Gone(record, err)
+	})
+}
+
+func saveBroker(t *testing.T) string {
+	t.Helper()
+	saved, err := clusters.Broker.SaveEtcd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return saved
+}
+
+func restoreBroker(t *testing.T, saved string) {
+	t.Helper()
+	if err := clusters.Broker.RestoreEtcd(t.Context(), saved); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The broker is restored from a backup that lacks half of what was exported, and has what was not any more: each member puts its
+// own records right, what others export is held until they had time for that, and nothing flickers (section 8).
+func TestBrokerIsRestored(t *testing.T) {
+	const ns = "restored"
+	both := func(name string) {
+		export(t, east, ns, name, "10.21.0.1")
+		export(t, west, ns, name, "10.22.0.1")
+	}
+	both("old")
+	both("withdrawn")
+	// Each gets a TTL to put its own right.
+	long := func(c *controller.Config) { c.TTL = 12 * time.Second }
+	e, w := run(t, east, long), run(t, west, long)
+	for _, name := range []string{"old", "withdrawn"} {
+		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		sees(t, west, ns, name, "10.21.0.1 10.22.0.1")
+	}
+	saved := saveBroker(t)
+	for _, name := range []string{"new-1", "new-2", "new-3"} {
+		both(name)
+	}
+	east.Drop(t, testclusterset.Export(ns, "withdrawn"))
+	west.Drop(t, testclusterset.Export(ns, "withdrawn"))
+	for _, m := range clusters.Members {
+		for _, name := range []string{"old", "new-1", "new-2", "new-3"} {
+			sees(t, m, ns, name, "10.21.0.1 10.22.0.1")
+		}
+		sees(t, m, ns, "withdrawn", "none")
+	}
+	serve(t, east, ns, "old", "10.21.0.2")
+	sees(t, west, ns, "old", "10.21.0.2 10.22.0.1")
+	inEast, inWest := steady(t, east, ns, "old", "new-1", "new-2", "new-3"), steady(t, west, ns, "old", "new-1", "new-2", "new-3")
+
+	restoreBroker(t, saved)
+	e.shows("held", "lost_records", 1)
+	for _, m := range clusters.Members {
+		for _, name := range []string{"new-1", "new-2", "new-3"} {
+			recorded(t, m, ns, name, true)
+		}
+		recorded(t, m, ns, "withdrawn", false)
+	}
+	e.shows("held", "lost_records", 0)
+	w.shows("held", "lost_records", 0)
+	for _, m := range clusters.Members {
+		sees(t, m, ns, "withdrawn", "none")
+		sees(t, m, ns, "old", "10.21.0.2 10.22.0.1")
+	}
+	serve(t, east, ns, "new-1", "10.21.0.2")
+	sees(t, west, ns, "new-1", "10.21.0.2 10.22.0.1")
+	inEast()
+	inWest()
+}
+
+// steady notes the UIDs of imports. The returned function fails the test if they are others.
+func steady(t *testing.T, m *testclusterset.Member, namespace string, names ...string) (check func()) {
+	t.Helper()
+	uids := func() (all []string) {
+		for _, name := range names {
+			imp, err := m.Import(t.Context(), namespace, name)
+			if err != nil {
+				t.Errorf("import %s/%s in %s: %v", namespace, name, m.ID, err)
+			}
+			all = append(all, string(imp.UID))
+		}
+		list, err := m.Dynamic().Resource(endpoints).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Error(err)
+			return all
+		}
+		for _, s := range list.Items {
+			if slices.Contains(names, s.GetLabels()["multicluster.kubernetes.io/service-name"]) {
+				all = append(all, string(s.GetUID()))
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	before := uids()
+	return func() {
+		t.Helper()
+		if after := uids(); !slices.Equal(before, after) {
+			t.Errorf("imports and slices in %s were made anew: UIDs %v, want %v", m.ID, after, before)
+		}
+	}
+}
+
+// All records are gone from the broker when a controller starts. It does not believe that, and when the members put back what is
+// theirs nothing has flickered.
+func TestBrokerIsEmptied(t *testing.T) {
+	const ns = "emptied"
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		export(t, east, ns, name, "10.21.0.1")
+		export(t, west, ns, name, "10.22.0.1")
+	}
+	long := func(c *controller.Config) { c.TTL = time.Minute }
+	e, w := run(t, east, long), run(t, west, long)
+	for _, name := range names {
+		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		sees(t, west, ns, name, "10.21.0.1 10.22.0.1")
+	}
+	e.stop()
+	w.stop()
+	inEast, inWest := undisturbed(t, east, ns), undisturbed(t, west, ns)
+	for _, m := range clusters.Members {
+		if err := clusters.Broker.Dynamic().Resource(records).Namespace(m.BrokerNamespace()).
+			DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w = run(t, west, long)
+	w.shows("held", "lost_records", 1)
+	serve(t, west, ns, "a", "10.22.0.2")
+	sees(t, west, ns, "a", "10.21.0.1 10.22.0.2")
+	recorded(t, west, ns, "c", true)
+	w.shows("held", "lost_records", 1)
+	run(t, east, long)
+	w.shows("held", "lost_records", 0)
+	for _, m := range clusters.Members {
+		sees(t, m, ns, "a", "10.21.0.1 10.22.0.2")
+		sees(t, m, ns, "b", "10.21.0.1 10.22.0.1")
+	}
+	inEast()
+	inWest()
+}
+
+// The namespaces of all members are gone, but the broker is the one that was joined: it lost them, and everything is held until
+// they are back.
+func TestBrokerHasLostItsMembers(t *testing.T) {
+	const ns = "memberless"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	e, w := run(t, east), run(t, west)
+	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	saved := saveBroker(t)
+	inEast := steady(t, east, ns, "web")
+	e.stop()
+	w.stop()
+	expel(t, east)
+	expel(t, west)
+	e = run(t, east)
+	e.shows("held", "broker_empty", 1)
+	serve(t, east, ns, "web", "10.21.0.2")
+	sees(t, east, ns, "web", "10.21.0.2 10.22.0.1")
+	restoreBroker(t, saved)
+	e.shows("held", "broker_empty", 0)
+	run(t, west)
+	sees(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	inEast()
+}
+
+// expel deletes the broker namespace of a member, but for its service account: a token stays good for some time after that.
+func expel(t *testing.T, m *testclusterset.Member) {
+	t.Helper()
+	all := clusters.Broker.Dynamic().Resource(namespaces)
+	for _, kind := range []schema.GroupVersionResource{records, endpoints, leases} {
+		r := clusters.Broker.Dynamic().Resource(kind).Namespace(m.BrokerNamespace())
+		if err := r.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := all.Delete(t.Context(), m.BrokerNamespace(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": m.BrokerNamespace()}, "spec": map[string]any{},
+	}}
+	if _, err := all.Update(t.Context(), gone, metav1.UpdateOptions{}, "finalize"); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+}
+
+// knownTo writes a copy of a kubeconfig for the other broker with a token that this takes, and returns its path. Its namespaces
+// and rights are those of a member, though nobody joined it.
+func knownTo(t *testing.T, other *controlplane.ControlPlane, kubeconfig string, m *testclusterset.Member) string {
+	t.Helper()
+	system, err := m.Dynamic().Resource(namespaces).Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admission := admin.Admission{ClusterID: m.ID, Quota: admin.DefaultQuota(), Spec: v1alpha1.MemberSpec{
+		KubeSystemUID: string(system.GetUID()), Namespace: m.BrokerNamespace(), PodCIDRs: m.PodCIDRs(),
+	}}
+	if err := other.Apply(t.Context(), admission.Objects()...); err != nil {
+		t.Fatal(err)
+	}
+	issued, err := other.ServiceAccountKubeconfig(t.Context(), m.BrokerNamespace(), broker.ServiceAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := clientcmd.LoadFromFile(issued)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := via(t, kubeconfig, other.Config().Host, other.Config().CAData)
+	token := filepath.Join(filepath.Dir(path), broker.KeyToken)
+	if err := os.WriteFile(token, []byte(from.AuthInfos[from.Contexts[from.CurrentContext].AuthInfo].Token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A member whose broker namespace is deleted, while others have theirs, was taken out: its imports go, the Services that it
+// exported stay, and a join makes it a member again (section 7).
+func TestMemberIsExpelled(t *testing.T) {
+	const ns = "expelled"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	run(t, east)
+	w := run(t, west)
+	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	before, err := west.Dynamic().Resource(services).Namespace(ns).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expel(t, west)
+	w.shows("member", "", 0)
+	sees(t, west, ns, "web", "none")
+	sees(t, east, ns, "web", "10.21.0.1")
+	testclusterset.Until(t, "condition", func(ctx context.Context) error {
+		exp, err := west.ServiceExport(ctx, ns, "web")
+		if err != nil {
+			return err
+		}
+		return testclusterset.Condition(exp.Status.Conditions, "Valid=False/NotMember")
+	})
+	after, err := west.Dynamic().Resource(services).Namespace(ns).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil || after.GetUID() != before.GetUID() || after.GetResourceVersion() != before.GetResourceVersion() {
+		t.Errorf("the exported Service was written: version %s, want %s (%v)", after.GetResourceVersion(), before.GetResourceVersion(), err)
+	}
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.shows("member", "", 1)
+	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+}
+
+// Another cluster answers in place of the broker. Whether it refuses the credential or takes one that was made for it, all is
+// held until the cluster is joined to it, which has to be asked for (section 7).
+func TestBrokerIsAnother(t *testing.T) {
+	const ns = "another"
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		export(t, east, ns, name, "10.21.0.1")
+		export(t, west, ns, name, "10.22.0.1")
+	}
+	old := via(t, east.BrokerKubeconfig(), clusters.Broker.Config().Host, nil)
+	e, w := run(t, east), run(t, west)
+	for _, name := range names {
+		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		sees(t, west, ns, name, "10.21.0.1 10.22.0.1")
+	}
+	inEast := steady(t, east, ns, names...)
+	e.stop()
+	w.stop()
+
+	other := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	t.Cleanup(func() {
+		if err := join(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := admin.Init(t.Context(), other.Config(), admin.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ca := other.Config().CAData
+	strange := via(t, old, other.Config().Host, ca)
+	e = run(t, east, func(c *controller.Config) { c.Broker = strange })
+	e.shows("held", "credential", 1)
+	serve(t, east, ns, "a", "10.21.0.2")
+	sees(t, east, ns, "a", "10.21.0.2 10.22.0.1")
+	e.stop()
+
+	known := knownTo(t, other, strange, east)
+	e = run(t, east, func(c *controller.Config) { c.Broker = known })
+	e.shows("held", "broker_identity", 1)
+	serve(t, east, ns, "a", "10.21.0.3")
+	sees(t, east, ns, "a", "10.21.0.3 10.22.0.1")
+	inEast()
+	e.stop()
+
+	joinOther := func(m *testclusterset.Member, replace bool) error {
+		o := admin.JoinDefaults()
+		o.ClusterID, o.PodCIDRs, o.ReplaceBroker = m.ID, m.PodCIDRs(), replace
+		_, err := admin.Join(t.Context(), other.Config(), m.Config(), o)
+		return err
+	}
+	if err := joinOther(east, false); err == nil || !strings.Contains(err.Error(), "replace-broker") {
+		t.Fatalf("join to another broker = %v, want an error that names --replace-broker", err)
+	}
+	for _, m := range clusters.Members {
+		if err := errors.Join(joinOther(m, true), m.MountSecret(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := func(c *controller.Config) { c.TTL = time.Minute }
+	e = run(t, east, long)
+	run(t, west, long)
+	e.shows("held", "broker_identity", 0)
+	e.shows("held", "lost_records", 0)
+	for _, name := range names[1:] {
+		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
+	}
+	sees(t, west, ns, "a", "10.21.0.3 10.22.0.1")
+	inEast()
+	e.stop()
+}
+
+// A member's own API server is restored from a backup: it follows that, like a broker.
+func TestMemberIsRestored(t *testing.T) {
+	const ns = "rewound"
+	export(t, east, ns, "old", "10.21.0.1")
+	west.Put(t, testclusterset.Namespace(ns))
+	run(t, east)
+	run(t, west)
+	sees(t, west, ns, "old", "10.21.0.1")
+	saved, err := east.SaveEtcd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	export(t, east, ns, "new", "10.21.0.2")
+	sees(t, west, ns, "new", "10.21.0.2")
+	sees(t, east, ns, "new", "10.21.0.2")
+	east.Drop(t, testclusterset.Export(ns, "old"))
+	sees(t, west, ns, "old", "none")
+	sees(t, east, ns, "old", "none")
+	if err := east.RestoreEtcd(t.Context(), saved); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, west, ns, "old", "10.21.0.1")
+	sees(t, west, ns, "new", "none")
+	sees(t, east, ns, "old", "10.21.0.1")
+	sees(t, east, ns, "new", "none")
+	serve(t, east, ns, "old", "10.21.0.3")
+	sees(t, west, ns, "old", "10.21.0.3")
+}

@@ -1,0 +1,214 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// An instance is a controller of a member.
+type instance struct {
+	*testclusterset.Member
+	t       testing.TB
+	metrics *prometheus.Registry
+	stop    func() // returns when it has ended
+}
+
+// run runs a controller until the test ends.
+func run(t testing.TB, m *testclusterset.Member, change ...func(*controller.Config)) *instance {
+	t.Helper()
+	i := &instance{Member: m, t: t, metrics: prometheus.NewRegistry()}
+	i.stop = m.Run(t, func(c *controller.Config) {
+		c.Metrics = controller.NewMetrics(i.metrics)
+		c.Renew, c.TTL = renew, ttl
+		for _, to := range change {
+			to(c)
+		}
+	})
+	return i
+}
+
+// metric returns a metric of the controller whose only label has a value, or that has none.
+func (i *instance) metric(name, label string) (float64, error) {
+	families, err := i.metrics.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range families {
+		if f.GetName() != "coredns_clusterset_controller_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
+				return m.GetGauge().GetValue(), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no metric %s{%s}", name, label)
+}
+
+// shows waits until a metric has a value.
+func (i *instance) shows(name, label string, want float64) {
+	i.t.Helper()
+	testclusterset.Until(i.t, fmt.Sprintf("%s: metric %s %s", i.ID, name, label), func(context.Context) error {
+		got, err := i.metric(name, label)
+		if err == nil && got != want {
+			err = fmt.Errorf("%v, want %v", got, want)
+		}
+		return err
+	})
+}
+
+// hears waits until this instance knows the heartbeat of a member.
+func (i *instance) hears(cluster string) {
+	i.t.Helper()
+	testclusterset.Until(i.t, fmt.Sprintf("%s: heartbeat of %s", i.ID, cluster), func(context.Context) error {
+		_, err := i.metric("lease_age_seconds", cluster)
+		return err
+	})
+}
+
+// silent waits until this instance has not heard of a member for longer than the TTL.
+func (i *instance) silent(cluster string) {
+	i.t.Helper()
+	testclusterset.Until(i.t, fmt.Sprintf("%s: silence of %s", i.ID, cluster), func(context.Context) error {
+		age, err := i.metric("lease_age_seconds", cluster)
+		if err == nil && age <= 1.5*ttl.Seconds() {
+			err = fmt.Errorf("%v s, want more than 1.5 TTL", age)
+		}
+		return err
+	})
+}
+
+// export makes a member export a service with endpoints.
+func export(t testing.TB, m *testclusterset.Member, namespace, name string, addresses ...string) {
+	t.Helper()
+	m.Put(t, testclusterset.Namespace(namespace), testclusterset.Service(namespace, name, testclusterset.Port("http", 80)))
+	serve(t, m, namespace, name, addresses...)
+	m.Put(t, testclusterset.Export(namespace, name))
+}
+
+// serve makes the endpoints of a service in a member those.
+func serve(t testing.TB, m *testclusterset.Member, namespace, name string, addresses ...string) {
+	t.Helper()
+	var endpoints []testclusterset.Endpoint
+	for _, a := range addresses {
+		endpoints = append(endpoints, testclusterset.Endpoint{Address: a})
+	}
+	m.Put(t, testclusterset.Slice(testclusterset.Service(namespace, name, testclusterset.Port("http", 80)), name+"-"+m.ID, endpoints...))
+}
+
+// seen returns the addresses of an import, sorted, "none" if there is no import.
+func seen(ctx context.Context, m *testclusterset.Member, namespace, name string) (string, error) {
+	imp, err := m.Import(ctx, namespace, name)
+	if testclusterset.Gone(imp, err) == nil {
+		return "none", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	imported, err := m.Imported(ctx, namespace, name)
+	if err != nil {
+		return "", err
+	}
+	var addresses []string
+	for _, s := range imported {
+		for _, e := range s.Endpoints {
+			addresses = append(addresses, e.Addresses...)
+		}
+	}
+	slices.Sort(addresses)
+	return strings.Join(addresses, " "), nil
+}
+
+// sees waits until the import of a service in a member has those addresses.
+func sees(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
+	t.Helper()
+	testclusterset.Until(t, fmt.Sprintf("import %s/%s in %s", namespace, name, m.ID), func(ctx context.Context) error {
+		got, err := seen(ctx, m, namespace, name)
+		if err == nil && got != want {
+			err = fmt.Errorf("%q, want %q", got, want)
+		}
+		return err
+	})
+}
+
+// keeps fails the test if the import of a service in a member has not those addresses now.
+func keeps(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
+	t.Helper()
+	if got, err := seen(t.Context(), m, namespace, name); err != nil || got != want {
+		t.Errorf("import %s/%s in %s has %q (%v), want %q still", namespace, name, m.ID, got, err, want)
+	}
+}
+
+var (
+	imports    = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	exports    = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"}
+	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	leases     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	endpoints  = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	records    = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
+)
+
+// undisturbed watches what is imported into a namespace. The returned function fails the test if anything of it was deleted or
+// lost its last endpoint meanwhile.
+func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (check func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	lost := make(chan error)
+	for resource, selector := range map[schema.GroupVersionResource]string{imports: "", endpoints: mcsv1beta1.LabelSourceCluster} {
+		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { lost <- disturbance(ctx, w) }()
+	}
+	return func() {
+		t.Helper()
+		cancel()
+		for range 2 {
+			if err := <-lost; err != nil {
+				t.Errorf("%s: %v", m.ID, err)
+			}
+		}
+	}
+}
+
+// disturbance returns what is lost before ctx ends.
+func disturbance(ctx context.Context, w watch.Interface) (lost error) {
+	defer w.Stop()
+	for {
+		event, open := <-w.ResultChan()
+		if !open {
+			if ctx.Err() == nil {
+				return errors.Join(lost, errors.New("the watch ended early"))
+			}
+			return lost
+		}
+		o, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			continue
+		}
+		left, _, err := unstructured.NestedSlice(o.Object, "endpoints")
+		switch {
+		case event.Type == watch.Deleted:
+			lost = errors.Join(lost, fmt.Errorf("%s %s was deleted", o.GetKind(), o.GetName()))
+		case err == nil && o.GetKind() == "EndpointSlice" && len(left) == 0:
+			lost = errors.Join(lost, fmt.Errorf("slice %s lost its endpoints", o.GetName()))
+		}
+	}
+}

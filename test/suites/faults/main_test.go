@@ -1,0 +1,158 @@
+// Package faults tests what becomes of a clusterset when something breaks: the broker is away, restored, emptied or another
+// one, a member is cut off or falls silent, a controller crashes, is paused or reloaded. Whatever happens, nothing that is in
+// use is removed without a reason, and all is as it should be when the fault is over.
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// clusters is the fleet of all tests, east and west are its members. Both are joined, with VIP CIDRs.
+var (
+	clusters   *testclusterset.Fleet
+	east, west *testclusterset.Member
+)
+
+// localEnv makes this program a controller: it names the kubeconfig of its cluster, brokerEnv that of the broker.
+const (
+	localEnv  = "CLUSTERSET_TEST_LOCAL"
+	brokerEnv = "CLUSTERSET_TEST_BROKER"
+)
+
+func TestMain(m *testing.M) {
+	if local := os.Getenv(localEnv); local != "" {
+		os.Exit(control(local, os.Getenv(brokerEnv)))
+	}
+	code, err := withFleet(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func withFleet(run func() int) (code int, err error) {
+	ctx := context.Background()
+	if clusters, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "west"}}); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if e := clusters.Stop(); err == nil {
+			err = e
+		}
+	}()
+	east, west = clusters.Members[0], clusters.Members[1]
+	if err := join(ctx); err != nil {
+		return 1, err
+	}
+	return run(), nil
+}
+
+// join joins both members to the broker of the fleet, or does again what is missing.
+func join(ctx context.Context) error {
+	for _, m := range clusters.Members {
+		if _, err := m.Join(ctx, func(o *admin.JoinOptions) { o.VIPCIDR, o.ReplaceBroker = admin.VIPAuto, true }); err != nil {
+			return err
+		}
+	}
+	return dropParameters(ctx)
+}
+
+// dropParameters unbinds the policy whose parameters are Members. An API server learns of custom kinds only half a minute after its
+// start, and denies until then what such a policy decides about; the tests here start the broker often.
+func dropParameters(ctx context.Context) error {
+	var bindings []runtime.Object
+	for _, m := range clusters.Members {
+		bindings = append(bindings, &admissionv1.ValidatingAdmissionPolicyBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: "clusterset-" + m.BrokerNamespace()},
+		})
+	}
+	return clusters.Broker.Delete(ctx, bindings...)
+}
+
+// control runs a controller until SIGTERM and returns the exit code.
+func control(local, brokerKubeconfig string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	config := controller.Defaults()
+	var err error
+	if config.Local, err = clientcmd.BuildConfigFromFlags("", local); err == nil {
+		config.Broker, config.Namespace, config.Log = brokerKubeconfig, admin.DefaultNamespace, lines{}
+		config.Renew, config.TTL = renew, ttl
+		err = controller.Run(ctx, config)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// lines writes what a controller says to standard output.
+type lines struct{}
+
+func (lines) Infof(format string, args ...any)    { fmt.Printf(format+"\n", args...) }
+func (lines) Warningf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func (lines) Errorf(format string, args ...any)   { fmt.Printf(format+"\n", args...) }
+
+// The heartbeat of members, unless a test needs another one.
+const (
+	renew = time.Second
+	ttl   = 6 * time.Second
+)
+
+// via writes a copy of a kubeconfig and its token that names another server, and returns its path. ca is the authority of that
+// server, nil if it is the same.
+func via(t testing.TB, kubeconfig, server string, ca []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = server
+		if ca != nil {
+			c.CertificateAuthority, c.CertificateAuthorityData = "", ca
+		}
+	}
+	for _, user := range config.AuthInfos {
+		if user.TokenFile == "" {
+			continue
+		}
+		file := user.TokenFile
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(kubeconfig), file)
+		}
+		token, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		user.TokenFile = "token"
+		if err := os.WriteFile(filepath.Join(dir, "token"), token, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,141 @@
+package lifecycle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// theBlock serves the namespaces that are its value.
+const theBlock = `
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	clusterset {
+		kubeconfig {kubeconfig}
+		namespaces {namespaces}
+		startup_timeout 90s
+	}
+}`
+
+// TestChanges follows objects as they change, and sees nothing in between but the one state or the other.
+func TestChanges(t *testing.T) {
+	ns := namespace(t, "changes")
+	apply(t,
+		vip(ns, "flip", "10.96.2.1"), slice(ns, "flip-east", "flip", "east", "10.1.0.1", "10.1.0.2"),
+		headless(ns, "one"), headless(ns, "two"), slice(ns, "moves", "one", "east", "10.1.0.3"),
+		headless(ns, "ready"), slice(ns, "ready-east", "ready", "east", "10.1.0.4", "10.1.0.5"),
+	)
+	s := start(t, theBlock, "{namespaces}", ns)
+	const (
+		flip  = question("flip.changes.svc.clusterset.local A")
+		host  = question("10-1-0-1.east.flip.changes.svc.clusterset.local A")
+		one   = question("one.changes.svc.clusterset.local A")
+		two   = question("two.changes.svc.clusterset.local A")
+		ready = question("ready.changes.svc.clusterset.local A")
+	)
+	l := startLoad(t, s.addr, permitted{
+		flip:  {"NOERROR 10.96.2.1", "NOERROR 10.1.0.1 10.1.0.2"},
+		host:  {"NXDOMAIN", "NOERROR 10.1.0.1"},
+		one:   {"NXDOMAIN", "NOERROR 10.1.0.3"},
+		two:   {"NXDOMAIN", "NOERROR 10.1.0.3"},
+		ready: {"NXDOMAIN", "NOERROR 10.1.0.4", "NOERROR 10.1.0.4 10.1.0.5"},
+	})
+	for range 3 {
+		s.await(flip, "NOERROR 10.96.2.1")
+		s.want(host, "NXDOMAIN")
+		apply(t, headless(ns, "flip"))
+		s.await(flip, "NOERROR 10.1.0.1 10.1.0.2")
+		s.want(host, "NOERROR 10.1.0.1")
+		apply(t, vip(ns, "flip", "10.96.2.1"))
+
+		s.await(one, "NOERROR 10.1.0.3")
+		apply(t, slice(ns, "moves", "two", "east", "10.1.0.3"))
+		s.await(two, "NOERROR 10.1.0.3")
+		s.want(one, "NXDOMAIN")
+		apply(t, slice(ns, "moves", "one", "east", "10.1.0.3"))
+
+		s.await(ready, "NOERROR 10.1.0.4 10.1.0.5")
+		apply(t, slice(ns, "ready-east", "ready", "east", "10.1.0.4", "-10.1.0.5"))
+		s.await(ready, "NOERROR 10.1.0.4")
+		apply(t, slice(ns, "ready-east", "ready", "east", "-10.1.0.4", "-10.1.0.5"))
+		s.await(ready, "NXDOMAIN")
+		apply(t, slice(ns, "ready-east", "ready", "east", "10.1.0.4", "10.1.0.5"))
+	}
+	s.await(ready, "NOERROR 10.1.0.4 10.1.0.5")
+	l.stop()
+
+	// A slice that loses its label means nothing, and the namespace takes all with it.
+	unlabelled := `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
+  metadata: {name: moves, namespace: changes}, endpoints: [{addresses: [10.1.0.3]}]}`
+	s.await(one, "NOERROR 10.1.0.3")
+	apply(t, unlabelled)
+	s.await(one, "NXDOMAIN")
+	remove(t, namespaceYAML(ns))
+	for _, q := range []question{flip, one, two, ready, "changes.svc.clusterset.local A"} {
+		s.await(q, "NXDOMAIN")
+	}
+	s.want("svc.clusterset.local A", "NOERROR")
+}
+
+// TestAPIKilledUnderLoad: as long as the API server is away, and while it comes back, the last state is served.
+func TestAPIKilledUnderLoad(t *testing.T) {
+	ns := namespace(t, "killed")
+	east := make([]string, 20)
+	var all string
+	for i := range east {
+		east[i] = fmt.Sprintf("10.2.0.%d", 100+i)
+		all += " " + east[i]
+	}
+	apply(t, vip(ns, "web", "10.96.3.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", east...))
+	s := start(t, theBlock, "{namespaces}", ns)
+	const web, db = question("web.killed.svc.clusterset.local A"), question("db.killed.svc.clusterset.local A")
+	s.want(db, "NOERROR"+all)
+	l := startLoad(t, s.addr, permitted{
+		web: {"NOERROR 10.96.3.1", "NOERROR 10.96.3.2"},
+		db:  {"NOERROR" + all},
+		"100.east.db.killed.svc.clusterset.local A":        {"NXDOMAIN"},
+		"10-2-0-100.east.db.killed.svc.clusterset.local A": {"NOERROR 10.2.0.100"},
+		"_http._tcp.web.killed.svc.clusterset.local SRV":   {"NOERROR 0 100 80 web.killed.svc.clusterset.local."},
+	})
+	cp := api(t)
+	for i := range 3 {
+		cp.KillAPIServer()
+		time.Sleep(200 * time.Millisecond) // Some queries without the server; how many does not matter.
+		must(t, cp.StartAPIServer(t.Context()))
+		// What is written now is seen although the watches broke.
+		ip := fmt.Sprintf("10.96.3.%d", 2-i%2)
+		apply(t, vip(ns, "web", ip))
+		s.await(web, "NOERROR "+ip)
+	}
+	l.stop()
+}
+
+// TestStaleAfter: answers are called stale while the API server is away for longer than stale_after.
+func TestStaleAfter(t *testing.T) {
+	ns := namespace(t, "stale")
+	apply(t, vip(ns, "web", "10.96.4.1"))
+	s := start(t, `
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	clusterset {
+		kubeconfig {kubeconfig}
+		namespaces stale
+		startup_timeout 90s
+		stale_after 2s
+	}
+}`)
+	const web, none = question("web.stale.svc.clusterset.local A"), question("none.stale.svc.clusterset.local A")
+	s.await(web, "NOERROR 10.96.4.1")
+	must(t, api(t).Freeze())
+	s.await(web, "NOERROR EDE3 10.96.4.1")
+	s.want(web+" noedns", "NOERROR 10.96.4.1")
+	s.want(none, "NXDOMAIN EDE19")
+	s.want("clusterset.local MX", "NOERROR EDE3")
+	must(t, api(t).Thaw())
+	s.await(web, "NOERROR 10.96.4.1")
+	api(t).KillAPIServer()
+	s.await(none, "NXDOMAIN EDE19")
+	must(t, api(t).StartAPIServer(t.Context()))
+	s.await(none, "NXDOMAIN")
+	s.await(web, "NOERROR 10.96.4.1")
+}

@@ -1,0 +1,89 @@
+package lifecycle
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// A gate stands before the API server: connections are taken at once, but nothing passes until it is open.
+type gate struct {
+	port   int
+	target string
+	opened chan struct{}
+	knocks chan struct{}
+	conns  sync.WaitGroup
+	ended  chan struct{}
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	u, err := url.Parse(api(t).Config().Host)
+	must(t, err)
+	g := &gate{
+		port: port(t), target: u.Host,
+		opened: make(chan struct{}), knocks: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", g.port))
+	must(t, err)
+	g.conns.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			select {
+			case g.knocks <- struct{}{}:
+			default:
+			}
+			g.conns.Go(func() { g.pass(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		close(g.ended)
+		l.Close()
+		g.conns.Wait()
+	})
+	return g
+}
+
+// pass joins conn to the API server until one of them ends.
+func (g *gate) pass(conn net.Conn) {
+	defer conn.Close()
+	select {
+	case <-g.ended:
+		return
+	case <-g.opened:
+	}
+	server, err := net.Dial("tcp", g.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	over := make(chan struct{}, 2)
+	for _, pair := range [][2]net.Conn{{conn, server}, {server, conn}} {
+		g.conns.Go(func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			over <- struct{}{}
+		})
+	}
+	select {
+	case <-over:
+	case <-g.ended:
+	}
+}
+
+func (g *gate) open() { close(g.opened) }
+
+// knocked returns when somebody waits before the gate.
+func (g *gate) knocked(t *testing.T) {
+	t.Helper()
+	select {
+	case <-g.knocks:
+	case <-t.Context().Done():
+		t.Error("nobody came")
+	}
+}

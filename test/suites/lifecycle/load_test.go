@@ -1,0 +1,105 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A load asks questions from several goroutines until it is stopped. Every answer has to be one that is permitted.
+type load struct {
+	t       *testing.T
+	stopped chan struct{}
+	askers  sync.WaitGroup
+	answers atomic.Int64
+	lost    atomic.Int64
+
+	mu    sync.Mutex
+	wrong []string
+}
+
+// permitted are the answers to a question that are right, as say says them.
+type permitted map[question][]string
+
+// startLoad asks the server at addr.
+func startLoad(t *testing.T, addr string, p permitted) *load {
+	t.Helper()
+	l := &load{t: t, stopped: make(chan struct{})}
+	for q, answers := range p {
+		for range 2 {
+			l.askers.Go(func() { l.run(addr, q, answers) })
+		}
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) run(addr string, q question, answers []string) {
+	for {
+		select {
+		case <-l.stopped:
+			return
+		// The machine has other things to do, too.
+		case <-time.After(2 * time.Millisecond):
+		}
+		m, err := askAt(addr, q)
+		switch {
+		case err != nil && isTimeout(err):
+			l.lost.Add(1)
+		case err != nil:
+			l.blame("%s: %v", q, err)
+		case !slices.Contains(answers, say(m)):
+			l.blame("%s: got %s, want one of %q", q, say(m), answers)
+		default:
+			l.answers.Add(1)
+		}
+	}
+}
+
+func (l *load) blame(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wrong = append(l.wrong, fmt.Sprintf("%s "+format, append([]any{time.Now().Format(time.StampMilli)}, args...)...))
+}
+
+// more returns when n further answers were right.
+func (l *load) more(n int64) {
+	l.t.Helper()
+	want := l.answers.Load() + n
+	eventually(l.t, "answers", func() error {
+		if got := l.answers.Load(); got < want {
+			return fmt.Errorf("%d, want %d", got, want)
+		}
+		return nil
+	})
+}
+
+// stop ends the load, and fails the test if an answer was wrong or if there were too few.
+func (l *load) stop() {
+	l.t.Helper()
+	l.end()
+	for i, wrong := range l.wrong {
+		if i == 10 {
+			l.t.Errorf("... %d wrong answers", len(l.wrong))
+			break
+		}
+		l.t.Error(wrong)
+	}
+	n, lost := l.answers.Load(), l.lost.Load()
+	l.t.Logf("%d answers, %d datagrams lost", n, lost)
+	if n < 100 || lost > n/20 {
+		l.t.Errorf("%d answers and %d datagrams lost: want 100 answers, and few that are lost", n, lost)
+	}
+}
+
+func (l *load) end() {
+	select {
+	case <-l.stopped:
+	default:
+		close(l.stopped)
+	}
+	l.askers.Wait()
+}

@@ -1,0 +1,149 @@
+package lifecycle
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+// The zones of another plugin in the same process, which must never notice.
+const other = `
+other.example.:{port} {
+	bind 127.0.0.1
+	template IN A {
+		answer "{{ .Name }} 60 IN A 192.0.2.53"
+	}
+}
+`
+
+const otherQuestion, otherAnswer = question("www.other.example A"), "NOERROR 192.0.2.53"
+
+// TestAPIAbsentAtStart: the server starts within its timeout, says SERVFAIL with "not ready" to those who can hear it, and
+// gets everything right once the API server is there.
+func TestAPIAbsentAtStart(t *testing.T) {
+	ns := namespace(t, "absent")
+	apply(t, vip(ns, "web", "10.96.1.1"))
+	cp := api(t)
+	must(t, cp.StopAPIServer())
+	defer func() { must(t, cp.StartAPIServer(t.Context())) }()
+
+	ready := port(t)
+	s := start(t, other+`
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	ready 127.0.0.1:{ready}
+	transfer {
+		to *
+	}
+	clusterset {
+		kubeconfig {kubeconfig}
+		namespaces absent
+		startup_timeout 100ms
+		fallthrough
+	}
+	whoami
+}`, "{ready}", fmt.Sprint(ready))
+
+	must(t, wantReady(ready, false))
+	s.want(otherQuestion, otherAnswer)
+	for _, name := range []string{"web.absent.svc.clusterset.local", "none.absent.svc.clusterset.local", "clusterset.local"} {
+		for _, kind := range []string{"A", "AAAA", "SRV", "SOA", "NS", "TXT", "ANY"} {
+			q := question(name + " " + kind)
+			s.want(q, "SERVFAIL EDE14")
+			s.want(q+" tcp", "SERVFAIL EDE14")
+			s.want(q+" noedns", "SERVFAIL")
+		}
+	}
+	s.want("clusterset.local AXFR tcp", "SERVFAIL EDE14")
+
+	must(t, cp.StartAPIServer(t.Context()))
+	s.await("web.absent.svc.clusterset.local A", "NOERROR 10.96.1.1")
+	s.want("web.absent.svc.clusterset.local AAAA", "NOERROR")
+	s.want("none.absent.svc.clusterset.local A", "NOERROR") // That is whoami.
+	s.want(otherQuestion, otherAnswer)
+	must(t, wantReady(ready, true))
+}
+
+// TestCRDsComeAndGo: without the CRD there is nothing to wait for.
+func TestCRDsComeAndGo(t *testing.T) {
+	cp := api(t)
+	ns := namespace(t, "crds")
+	crds := controlplane.MCSCRDs()
+	must(t, cp.DeleteCRDs(t.Context(), crds...))
+	installed := false
+	defer func() {
+		if !installed {
+			must(t, cp.InstallCRDs(t.Context(), crds...))
+		}
+	}()
+	ready := port(t)
+	s := start(t, other+`
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	ready 127.0.0.1:{ready}
+	clusterset {
+		kubeconfig {kubeconfig}
+		namespaces crds
+		startup_timeout 90s
+	}
+}`, "{ready}", fmt.Sprint(ready))
+	must(t, wantReady(ready, true))
+	s.want("web.crds.svc.clusterset.local A", "SERVFAIL EDE14")
+	s.want(otherQuestion, otherAnswer)
+
+	must(t, cp.InstallCRDs(t.Context(), crds...))
+	installed = true
+	apply(t, vip(ns, "web", "10.96.1.2"))
+	s.await("web.crds.svc.clusterset.local A", "NOERROR 10.96.1.2")
+
+	// What is known stays known while the CRD is away, and changes when another one has come.
+	must(t, cp.DeleteCRDs(t.Context(), crds...))
+	installed = false
+	must(t, cp.InstallCRDs(t.Context(), crds...))
+	installed = true
+	apply(t, vip(ns, "api", "10.96.1.3"))
+	s.await("api.crds.svc.clusterset.local A", "NOERROR 10.96.1.3")
+	s.await("web.crds.svc.clusterset.local A", "NXDOMAIN")
+}
+
+// TestRightsMissing: a user without rights makes its own zone wait, and nothing else.
+func TestRightsMissing(t *testing.T) {
+	ns := namespace(t, "rights")
+	apply(t, vip(ns, "web", "10.96.1.4"))
+	user, err := api(t).UserKubeconfig("nobody-yet")
+	must(t, err)
+	ready := port(t)
+	s := start(t, other+`
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	ready 127.0.0.1:{ready}
+	clusterset {
+		kubeconfig {user}
+		namespaces rights
+		startup_timeout 90s
+	}
+}`, "{ready}", fmt.Sprint(ready), "{user}", user)
+	must(t, wantReady(ready, true))
+	s.want("web.rights.svc.clusterset.local A", "SERVFAIL EDE14")
+	s.want(otherQuestion, otherAnswer)
+
+	role := `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: nobody-yet, namespace: rights}
+rules:
+- {apiGroups: [multicluster.x-k8s.io], resources: [serviceimports], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: nobody-yet, namespace: rights}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: nobody-yet}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: nobody-yet}]
+`
+	apply(t, role)
+	s.await("web.rights.svc.clusterset.local A", "NOERROR 10.96.1.4")
+	apply(t, vip(ns, "web", "10.96.1.5"))
+	s.await("web.rights.svc.clusterset.local A", "NOERROR 10.96.1.5")
+}

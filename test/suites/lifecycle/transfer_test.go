@@ -1,0 +1,278 @@
+package lifecycle
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// program returns the path of a program, or fails the test with the package that brings it.
+func program(t *testing.T, name, debian string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		// Programs of an administrator are not on everybody's path.
+		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
+			t.Fatalf("%s is missing; Debian has it in the package %s", name, debian)
+		}
+	}
+	return path
+}
+
+// dig returns the answer section of a transfer, a record a line.
+func (s *server) dig(args ...string) []string {
+	s.t.Helper()
+	host, p, err := net.SplitHostPort(s.addr)
+	must(s.t, err)
+	all := append([]string{"@" + host, "-p", p, "+noall", "+answer"}, args...)
+	out, err := exec.CommandContext(s.t.Context(), program(s.t, "dig", "bind9-dnsutils"), all...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("dig %q: %v\n%s", all, err, out)
+	}
+	var lines []string
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ";") {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	return lines
+}
+
+const transferBlock = `
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	transfer {
+		to {to}
+	}
+	clusterset {
+		kubeconfig {kubeconfig}
+		namespaces {namespaces}
+		startup_timeout 90s
+	}
+}`
+
+// TestTransferByDig compares what dig gets with the records that are to be there.
+func TestTransferByDig(t *testing.T) {
+	ns := namespace(t, "axfr")
+	apply(t, vip(ns, "web", "10.96.8.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.1"))
+	s := start(t, transferBlock, "{to}", "127.0.0.1", "{namespaces}", ns)
+	serial := s.serial()
+	soa := fmt.Sprintf("clusterset.local. 5 IN SOA ns.dns.clusterset.local. hostmaster.clusterset.local. %d 7200 1800 86400 5", serial)
+	want := []string{
+		soa,
+		"clusterset.local. 5 IN NS ns.dns.clusterset.local.",
+		"ns.dns.clusterset.local. 5 IN A 127.0.0.1",
+		`dns-version.clusterset.local. 28800 IN TXT "1.0.0"`,
+		"web.axfr.svc.clusterset.local. 5 IN A 10.96.8.1",
+		"web.axfr.svc.clusterset.local. 5 IN SRV 0 100 80 web.axfr.svc.clusterset.local.",
+		"_http._tcp.web.axfr.svc.clusterset.local. 5 IN SRV 0 100 80 web.axfr.svc.clusterset.local.",
+		"db.axfr.svc.clusterset.local. 5 IN A 10.5.0.1",
+		"db.axfr.svc.clusterset.local. 5 IN SRV 0 100 80 10-5-0-1.east.db.axfr.svc.clusterset.local.",
+		"_http._tcp.db.axfr.svc.clusterset.local. 5 IN SRV 0 100 80 10-5-0-1.east.db.axfr.svc.clusterset.local.",
+		"east.db.axfr.svc.clusterset.local. 5 IN A 10.5.0.1",
+		"_http._tcp.east.db.axfr.svc.clusterset.local. 5 IN SRV 0 100 80 10-5-0-1.east.db.axfr.svc.clusterset.local.",
+		"10-5-0-1.east.db.axfr.svc.clusterset.local. 5 IN A 10.5.0.1",
+	}
+	slices.Sort(want)
+	for _, question := range [][]string{{"AXFR"}, {fmt.Sprintf("IXFR=%d", serial-1)}, {"IXFR=1"}} {
+		got := s.dig(append([]string{"ClusterSet.local"}, question...)...)
+		for i := range got {
+			got[i] = strings.Replace(got[i], "ClusterSet", "clusterset", 1)
+		}
+		if got[0] != soa || got[len(got)-1] != soa {
+			t.Errorf("dig %s: begins with %q and ends with %q, want %q", question, got[0], got[len(got)-1], soa)
+		}
+		if got = sorted(got[1:]); !slices.Equal(got, want) {
+			t.Errorf("dig %s: got\n%s\nwant\n%s", question, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	for _, question := range []string{fmt.Sprintf("IXFR=%d", serial), fmt.Sprintf("IXFR=%d", serial+1)} {
+		if got := s.dig("clusterset.local", question); !slices.Equal(got, []string{soa}) {
+			t.Errorf("dig %s: got %q, want the SOA alone", question, got)
+		}
+	}
+}
+
+func TestTransferRefused(t *testing.T) {
+	ns := namespace(t, "refused")
+	for name, corefile := range map[string]string{
+		"no transfer": strings.ReplaceAll(theBlock, "{namespaces}", ns),
+		"others only": strings.NewReplacer("{to}", "192.0.2.1", "{namespaces}", ns).Replace(transferBlock),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, corefile)
+			s.want("clusterset.local AXFR tcp", "REFUSED")
+			s.want("clusterset.local IXFR tcp", "REFUSED")
+			s.want("clusterset.local AXFR", "REFUSED")
+			s.want("svc.clusterset.local AXFR tcp", "REFUSED")
+		})
+	}
+}
+
+// TestSerial looks at the serial all the time: it moves at most once a second, never back, not ahead of the clock, and not
+// for an update that DNS cannot show. Each move is one NOTIFY.
+func TestSerial(t *testing.T) {
+	ns := namespace(t, "serial")
+	var notified atomic.Int64
+	conn, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port(t)))
+	must(t, err)
+	secondary := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		if r.Opcode != dns.OpcodeNotify || r.Question[0].Name != "clusterset.local." || r.Question[0].Qtype != dns.TypeSOA {
+			t.Errorf("the secondary got %v, want a NOTIFY of clusterset.local.", r)
+		}
+		notified.Add(1)
+		m := new(dns.Msg)
+		m.SetReply(r)
+		_ = w.WriteMsg(m)
+	})}
+	s := start(t, transferBlock, "{to}", conn.LocalAddr().String(), "{namespaces}", ns)
+	ended := make(chan error)
+	go func() { ended <- secondary.ActivateAndServe() }()
+	defer func() {
+		must(t, secondary.Shutdown())
+		must(t, <-ended)
+	}()
+
+	first := s.serial()
+	begun := time.Unix(int64(first), 0)
+	moves := int64(0)
+	look := func() {
+		t.Helper()
+		now := s.serial()
+		if clock := uint32(time.Now().Unix()); now > clock {
+			t.Errorf("serial %d at %d: ahead of the clock", now, clock)
+		}
+		switch {
+		case now < first:
+			t.Errorf("serial %d after %d: went back", now, first)
+		case now > first:
+			moves++
+		}
+		first = now
+	}
+	for i := range 40 {
+		apply(t, vip(ns, "web", fmt.Sprintf("10.96.8.%d", 10+i)))
+		look()
+		time.Sleep(50 * time.Millisecond) // Longer than a second all together.
+	}
+	s.await("web.serial.svc.clusterset.local A", "NOERROR 10.96.8.49")
+	// The changes of the last second move the serial when it is over.
+	last := time.Now()
+	eventually(t, "a serial after the last change", func() error {
+		look()
+		if time.Unix(int64(first)+1, 0).Before(last) {
+			return fmt.Errorf("%d, want about %d", first, last.Unix())
+		}
+		return nil
+	})
+	if most := int64(time.Since(begun)/time.Second) + 1; moves > most || moves < 2 {
+		t.Errorf("the serial moved %d times, want 2 to %d", moves, most)
+	}
+	eventually(t, "NOTIFY", func() error {
+		if notified.Load() == 0 {
+			return fmt.Errorf("none after %d moves", moves)
+		}
+		return nil
+	})
+	time.Sleep(2500 * time.Millisecond) // NOTIFYs that are owed come.
+	look()
+	told, settled := notified.Load(), first
+	if told > moves+2 {
+		t.Errorf("%d NOTIFYs for %d moves", told, moves)
+	}
+	for i := range 3 {
+		apply(t, strings.Replace(vip(ns, "web", "10.96.8.49"), "metadata: {", fmt.Sprintf("metadata: {labels: {n: %q}, ", fmt.Sprint(i)), 1))
+		time.Sleep(1100 * time.Millisecond) // Each could move the serial.
+	}
+	if now := s.serial(); now != settled {
+		t.Errorf("serial %d after updates that DNS cannot show, want %d", now, settled)
+	}
+	if n := notified.Load(); n != told {
+		t.Errorf("%d NOTIFYs after updates that DNS cannot show, want %d", n, told)
+	}
+	apply(t, vip(ns, "web", "10.96.8.9"))
+	eventually(t, "one more NOTIFY", func() error {
+		if n := notified.Load(); n != told+1 {
+			return fmt.Errorf("%d, want %d", n, told+1)
+		}
+		return nil
+	})
+	if now := s.serial(); now <= settled {
+		t.Errorf("serial %d after a change, want one above %d", now, settled)
+	}
+	axfr := s.dig("clusterset.local", "AXFR")
+	if want := fmt.Sprintf(" %d 7200 ", s.serial()); !strings.Contains(axfr[0], want) {
+		t.Errorf("AXFR begins with %q, want the serial of the SOA,%s", axfr[0], want)
+	}
+}
+
+// TestSecondary lets NSD be a secondary. It gets the zone, is told of changes and follows them.
+func TestSecondary(t *testing.T) {
+	nsd := program(t, "nsd", "nsd")
+	ns := namespace(t, "secondary")
+	apply(t, vip(ns, "web", "10.96.8.2"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.2"))
+	p := port(t)
+	s := start(t, transferBlock, "{to}", fmt.Sprintf("127.0.0.1:%d", p), "{namespaces}", ns)
+	dir := t.TempDir()
+	_, primary, err := net.SplitHostPort(s.addr)
+	must(t, err)
+	config := strings.NewReplacer("{dir}", dir, "{port}", fmt.Sprint(p), "{primary}", primary).Replace(`
+server:
+	ip-address: 127.0.0.1
+	port: {port}
+	username: ""
+	chroot: ""
+	zonesdir: "{dir}"
+	database: ""
+	pidfile: "{dir}/nsd.pid"
+	zonelistfile: "{dir}/zone.list"
+	xfrdfile: "{dir}/xfrd.state"
+	xfrdir: "{dir}"
+	server-count: 1
+	verbosity: 2
+remote-control:
+	control-enable: no
+zone:
+	name: "clusterset.local"
+	request-xfr: 127.0.0.1@{primary} NOKEY
+	allow-notify: 127.0.0.1 NOKEY
+`)
+	out := new(output)
+	cmd := exec.Command(nsd, "-d", "-c", write(t, "nsd.conf", config))
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Dir = filepath.Clean(dir)
+	must(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() {
+		must(t, cmd.Process.Signal(syscall.SIGTERM))
+		if err := <-ended; err != nil || t.Failed() {
+			t.Errorf("nsd: %v\n%s", err, out)
+		}
+	}()
+	secondary := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", p)}
+	secondary.await("web.secondary.svc.clusterset.local A", "NOERROR 10.96.8.2")
+	for _, q := range []question{
+		"clusterset.local SOA", "clusterset.local NS", "dns-version.clusterset.local TXT", "svc.clusterset.local A",
+		"db.secondary.svc.clusterset.local A", "db.secondary.svc.clusterset.local SRV", "none.svc.clusterset.local A",
+		"_http._tcp.east.db.secondary.svc.clusterset.local SRV", "10-5-0-2.east.db.secondary.svc.clusterset.local A",
+	} {
+		m, err := s.ask(q)
+		must(t, err)
+		secondary.want(q, say(m))
+	}
+	for i := range 3 {
+		ip := fmt.Sprintf("10.96.8.%d", 3+i)
+		apply(t, vip(ns, "web", ip))
+		secondary.await("web.secondary.svc.clusterset.local A", "NOERROR "+ip)
+	}
+}

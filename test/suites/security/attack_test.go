@@ -1,0 +1,582 @@
+package security
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// longAgo is when mallory says that all her exports were made.
+var longAgo = metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+
+// A hostile member writes to the broker by itself, with the credential of its join.
+type hostile struct {
+	*testclusterset.Member
+	client dynamic.Interface
+}
+
+func newHostile(t *testing.T, m *testclusterset.Member) hostile {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", m.BrokerKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1 // The client would hold her back.
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hostile{m, client}
+}
+
+// export returns the record and the one slice by which an honest controller would export a service with these addresses.
+func (h hostile) export(namespace, name string, addresses ...string) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice) {
+	s := testclusterset.Service(namespace, name, testclusterset.Port("http", 80))
+	s.Spec.Type, s.Spec.IPFamilies = corev1.ServiceTypeClusterIP, []corev1.IPFamily{corev1.IPv4Protocol}
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.13.0.9", []string{"10.13.0.9"}
+	exp := testclusterset.Export(namespace, name)
+	exp.Generation, exp.CreationTimestamp = 1, longAgo
+	var endpoints []testclusterset.Endpoint
+	for _, a := range addresses {
+		endpoints = append(endpoints, testclusterset.Endpoint{Address: a})
+	}
+	r := export.From(exp, s, []*discoveryv1.EndpointSlice{testclusterset.Slice(s, name+"-1", endpoints...)}, export.Options{
+		ClusterID: h.ID, BrokerNamespace: h.BrokerNamespace(), Namespace: export.Allowed,
+	})
+	return r.Record, r.Slices[0]
+}
+
+// record is the export record of a service, spoilt.
+func (h hostile) record(name string, spoil func(*v1alpha1.ExportedService)) runtime.Object {
+	r, _ := h.export("shop", name, "10.23.0.1")
+	if spoil != nil {
+		spoil(r)
+	}
+	return r
+}
+
+// slicesMade counts the slices, which need names of their own.
+var slicesMade int
+
+// slice is a further slice of shop/web, spoilt.
+func (h hostile) slice(spoil func(*discoveryv1.EndpointSlice)) runtime.Object {
+	slicesMade++
+	_, s := h.export("shop", "web", "10.23.0.1")
+	s.Name = fmt.Sprintf("web.shop.%016x", slicesMade)
+	spoil(s)
+	return s
+}
+
+// offer is a slice with one other address.
+func (h hostile) offer(family discoveryv1.AddressType, address string) runtime.Object {
+	return h.slice(func(s *discoveryv1.EndpointSlice) {
+		s.AddressType, s.Endpoints[0].Addresses = family, []string{address}
+	})
+}
+
+// do writes one object; verb is apply, delete, or create with a subresource ("create token").
+func (h hostile) do(ctx context.Context, verb string, o runtime.Object) error {
+	return do(ctx, h.client, verb, o, false)
+}
+
+func do(ctx context.Context, client dynamic.Interface, verb string, o runtime.Object, dry bool) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	unstructured.RemoveNestedField(u.Object, "status")
+	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+	var r dynamic.ResourceInterface = client.Resource(gvr)
+	if u.GetNamespace() != "" {
+		r = client.Resource(gvr).Namespace(u.GetNamespace())
+	}
+	var dryRun []string
+	if dry {
+		dryRun = []string{metav1.DryRunAll}
+	}
+	verb, subresource, _ := strings.Cut(verb, " ")
+	switch verb {
+	case "delete":
+		return r.Delete(ctx, u.GetName(), metav1.DeleteOptions{DryRun: dryRun})
+	case "create":
+		_, err = r.Create(ctx, u, metav1.CreateOptions{DryRun: dryRun}, subresource)
+	default:
+		_, err = r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "mallory", Force: true, DryRun: dryRun})
+	}
+	return err
+}
+
+// An attack is one write. It is tried with the policies, and unless it was accepted once more without them.
+type attack struct {
+	name   string
+	verb   string // apply if empty
+	object runtime.Object
+	// policies and rest are part of what the broker says to it, with the policies and without: "" means that it accepts.
+	policies, rest string
+	// east and west are the reasons for which the honest members refuse it, where the broker accepts it; "" means that there
+	// is nothing to refuse.
+	east, west string
+}
+
+const (
+	byRBAC      = "forbidden: User"
+	ownCluster  = `label multicluster.kubernetes.io/source-cluster has to be "mallory"`
+	onlyLabels  = "labels have to be service-name"
+	asSpec      = "have to be those of the spec"
+	sliceName   = "the name of a slice is"
+	notDeclared = "addresses have to be in the networks of Member mallory"
+	badVIP      = "has to be in the VIP CIDR of its Member"
+)
+
+// all returns every attack. vip is the clusterset IP of bank/ledger, which east allocated.
+func (h hostile) all(f *testclusterset.Fleet, vip string) []attack {
+	return slices.Concat(h.onOthers(f), h.records(), h.vips(vip), h.slices(), h.addresses())
+}
+
+// onOthers are writes where mallory has no rights.
+func (h hostile) onOthers(f *testclusterset.Fleet) []attack {
+	east := f.Members[0].BrokerNamespace()
+	kind := func(version, kind, namespace, name string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind}}
+		u.SetNamespace(namespace)
+		u.SetName(name)
+		return u
+	}
+	with := func(u *unstructured.Unstructured, value any, path ...string) *unstructured.Unstructured {
+		if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
+			panic(err)
+		}
+		return u
+	}
+	const own, leases = "broker.clusterset-dns.io/v1alpha1", "coordination.k8s.io/v1"
+	alien, _ := h.export("shop", "evil", "10.23.0.1")
+	alien.Namespace = east
+	member := with(kind(own, "Member", "", h.ID), []any{"0.0.0.0/0"}, "spec", "podCIDRs")
+	namespace := with(kind("v1", "Namespace", "", h.BrokerNamespace()), "east", "metadata", "labels", broker.LabelClusterID)
+	all := []attack{
+		{name: "record in someone else's namespace", object: alien},
+		{name: "someone else's record", verb: "delete", object: kind(own, "ExportedService", east, "web.shop")},
+		{name: "someone else's heartbeat", object: with(kind(leases, "Lease", east, broker.HeartbeatName), "mallory", "spec", "holderIdentity")},
+		{name: "end of someone else's heartbeat", verb: "delete", object: kind(leases, "Lease", east, broker.HeartbeatName)},
+		{name: "someone else's token", verb: "create token", object: kind("v1", "ServiceAccount", east, broker.ServiceAccount)},
+		{name: "someone else's namespace", verb: "delete", object: kind("v1", "Namespace", "", east)},
+		{name: "someone else's Member", verb: "delete", object: kind(own, "Member", "", "east")},
+		{name: "its networks", object: member},
+		{name: "the label of its namespace", object: namespace},
+		{name: "a namespace", object: kind("v1", "Namespace", "", "clusterset-0123456789abcdef")},
+		{name: "kube-system of the broker", object: kind("v1", "ConfigMap", "kube-system", "x")},
+	}
+	for i := range all {
+		all[i].policies, all[i].rest = byRBAC, byRBAC
+	}
+	all[0].policies, all[0].rest = "forbidden", "forbidden"
+	return all
+}
+
+// records are records of mallory's own that no honest controller writes.
+func (h hostile) records() []attack {
+	spec := func(spoil func(*v1alpha1.ExportedServiceSpec)) func(*v1alpha1.ExportedService) {
+		return func(r *v1alpha1.ExportedService) { spoil(&r.Spec) }
+	}
+	port := func(n int32) v1alpha1.ServicePort {
+		return v1alpha1.ServicePort{Name: fmt.Sprintf("p%d", n), Protocol: corev1.ProtocolTCP, Port: n}
+	}
+	system, _ := h.export("kube-system", "dns", "10.23.0.1")
+	standard, _ := h.export("default", "kubernetes", "10.23.0.1")
+	bank, _ := h.export("bank", "ledger", "10.23.0.1")
+	const name, record, namespace = string(merge.BadName), string(merge.BadRecord), string(merge.NotTaken)
+	return []attack{
+		{"record: source-cluster of another", "", h.record("evil-1", func(r *v1alpha1.ExportedService) {
+			r.Labels[mcsv1beta1.LabelSourceCluster] = "east"
+		}), ownCluster, "", name, name},
+		{"record: name of another service", "", h.record("evil-2", func(r *v1alpha1.ExportedService) {
+			r.Name = "ledger.bank"
+		}), "has to be <spec.name>.<spec.namespace>", "", name, name},
+		{"record: name of no service", "", h.record("evil-3", func(r *v1alpha1.ExportedService) {
+			r.Name = "evil"
+		}), "has to be <spec.name>.<spec.namespace>", "", name, name},
+		{"record: labels of another service", "", h.record("evil-4", func(r *v1alpha1.ExportedService) {
+			r.Labels[mcsv1beta1.LabelServiceName] = "web"
+		}), asSpec, "", name, name},
+		{"record: namespace with a dot", "", h.record("evil-5", func(r *v1alpha1.ExportedService) {
+			r.Spec.Namespace, r.Labels[broker.LabelSourceNamespace], r.Name = "shop.x", "shop.x", "evil-5.shop.x"
+		}), "spec.namespace", "", record, record},
+		{"record: port 0", "", h.record("evil-6", spec(func(s *v1alpha1.ExportedServiceSpec) { s.Ports[0].Port = 0 })),
+			"spec.ports[0].port", "", record, record},
+		{"record: 101 ports", "", h.record("evil-7", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			for i := range int32(100) {
+				s.Ports = append(s.Ports, port(1000+i))
+			}
+		})), "at most 100", "", record, record},
+		{"record: type", "", h.record("evil-8", spec(func(s *v1alpha1.ExportedServiceSpec) { s.Type = "ExternalName" })),
+			"spec.type", "", record, record},
+		{"record: loopback cluster IP", "", h.record("evil-9", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			s.ClusterIPs = []string{"127.0.0.1"}
+		})), "loopback", "", record, record},
+		{"record: link-local cluster IP", "", h.record("evil-10", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			s.ClusterIPs = []string{"169.254.169.254"}
+		})), "link-local", "", record, record},
+		{"record: reserved label key", "", h.record("evil-11", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			s.Labels = []v1alpha1.Label{{Key: "app.kubernetes.io/managed-by", Value: "x"}}
+		})), "the prefix is reserved", "", record, record},
+		{"record: reserved annotation key", "", h.record("evil-12", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			s.Annotations = []v1alpha1.Annotation{{Key: "lighthouse.submariner.io/clusterset-ip-allocated-by", Value: "east"}}
+		})), "the prefix is reserved", "", record, record},
+		{"record: huge annotation", "", h.record("evil-13", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			s.Annotations = []v1alpha1.Annotation{{Key: "example.org/note", Value: strings.Repeat("x", 200_000)}}
+		})), "Too long", "", record, record},
+		{"record: many labels", "", h.record("evil-14", spec(func(s *v1alpha1.ExportedServiceSpec) {
+			for i := range 5000 {
+				s.Labels = append(s.Labels, v1alpha1.Label{Key: fmt.Sprintf("example.org/l%d", i), Value: strings.Repeat("x", 63)})
+			}
+		})), "Too many", "", record, record},
+		// The broker does not know which namespaces the others let take part.
+		{"record: kube-system", "", system, "", "", namespace, namespace},
+		{"record: default", "", standard, "", "", namespace, namespace},
+		{"record: a namespace that does not take mallory's exports", "", bank, "", "", namespace, namespace},
+	}
+}
+
+// vips are clusterset IPs that mallory has no right to, in the record of a service that only she exports. Of the honest
+// members only east has "vip cidr".
+func (h hostile) vips(stolen string) []attack {
+	const vip = string(merge.AlienVIP)
+	loot := func(by string) runtime.Object {
+		return h.record("loot", func(r *v1alpha1.ExportedService) {
+			r.Spec.VIP = &v1alpha1.VIP{IPs: []string{stolen}, AllocatedBy: by, At: longAgo.DeepCopy()}
+		})
+	}
+	return []attack{
+		{"record: someone else's clusterset IP as its own", "", loot("mallory"), badVIP, "", vip, ""},
+		// No policy can look up what east allocated.
+		{"record: someone else's clusterset IP as a copy", "", loot("east"), "", "", vip, ""},
+	}
+}
+
+// slices are slices of mallory's own that no honest controller writes.
+func (h hostile) slices() []attack {
+	const name, bad = string(merge.BadName), string(merge.BadSlice)
+	label := func(key, value string) runtime.Object {
+		return h.slice(func(s *discoveryv1.EndpointSlice) { s.Labels[key] = value })
+	}
+	_, good := h.export("shop", "web", "10.23.0.1")
+	good.Labels[discoveryv1.LabelServiceName] = "kubernetes"
+	good.Annotations = map[string]string{"example.org/note": strings.Repeat("x", 200_000)}
+	for i := range 1000 {
+		good.Labels[fmt.Sprintf("example.org/l%d", i)] = strings.Repeat("x", 63)
+	}
+	return []attack{
+		{"slice: source-cluster of another", "", label(mcsv1beta1.LabelSourceCluster, "east"), ownCluster, "", name, name},
+		{"slice: service-name of another", "", label(mcsv1beta1.LabelServiceName, "ledger"), sliceName, "", name, name},
+		{"slice: source-namespace of another", "", label(broker.LabelSourceNamespace, "bank"), sliceName, "", name, name},
+		{"slice: no service", "", h.slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name = "evil"
+			delete(s.Labels, mcsv1beta1.LabelServiceName)
+		}), sliceName, "", name, name},
+		{"slice: name", "", h.slice(func(s *discoveryv1.EndpointSlice) { s.Name = "web.shop.evil" }), sliceName, "", name, name},
+		{"slice: host names", "", h.offer(discoveryv1.AddressTypeFQDN, "evil.example.org"),
+			"the address type has to be IPv4 or IPv6", "", bad, bad},
+		{"slice: 1,001 endpoints", "", h.slice(func(s *discoveryv1.EndpointSlice) {
+			for i := range 1000 {
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.23.%d.%d", 1+i/250, 1+i%250)}})
+			}
+		}), "1000", "1000", "", ""},
+		{"slice: 101 ports", "", h.slice(func(s *discoveryv1.EndpointSlice) {
+			for i := range int32(100) {
+				name, number, protocol := fmt.Sprintf("p%d", i), 1000+i, corev1.ProtocolTCP
+				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number, Protocol: &protocol})
+			}
+		}), "at most 1000 endpoints and 100 ports", "", bad, bad},
+		// What else it says is right, and none of its labels and annotations travels.
+		{"slice: huge and reserved labels", "", good, onlyLabels, "", "", ""},
+	}
+}
+
+// addresses are addresses that mallory may not offer.
+func (h hostile) addresses() []attack {
+	const ipv4, ipv6 = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
+	const address, alien, own = string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR)
+	return []attack{
+		// Every API server refuses these by itself.
+		{"address: loopback", "", h.offer(ipv4, "127.0.0.1"), "loopback", "loopback", "", ""},
+		{"address: link-local", "", h.offer(ipv4, "169.254.169.254"), "link-local", "link-local", "", ""},
+		{"address: IPv6 loopback", "", h.offer(ipv6, "::1"), "loopback", "loopback", "", ""},
+		{"address: IPv6 link-local", "", h.offer(ipv6, "fe80::1"), "link-local", "link-local", "", ""},
+		{"address: unspecified", "", h.offer(ipv4, "0.0.0.0"), "unspecified", "unspecified", "", ""},
+		{"address: multicast", "", h.offer(ipv4, "239.1.1.1"), "multicast", "", address, address},
+		{"address: broadcast", "", h.offer(ipv4, "255.255.255.255"), "broadcast", "", address, address},
+		{"address: someone else's pod", "", h.offer(ipv4, "10.21.0.1"), notDeclared, "", alien, alien},
+		{"address: east's services", "", h.offer(ipv4, "10.11.0.1"), notDeclared, "", own, alien},
+		{"address: someone else's clusterset IP", "", h.offer(ipv4, "243.0.0.1"), notDeclared, "", alien, alien},
+	}
+}
+
+// TestAttacks lets mallory try everything. Nothing that is hers only by her word lands at the honest members, and nothing of
+// theirs changes.
+func TestAttacks(t *testing.T) {
+	f := start(t)
+	e, w, m := members(f)
+	for _, v := range []*testclusterset.Member{e, w} {
+		bank := testclusterset.Namespace("bank")
+		bank.Annotations = map[string]string{broker.AnnotationAllowedSources: "east, west"}
+		v.Put(t, testclusterset.Namespace("shop"), bank)
+	}
+	east := run(t, e, func(c *controller.Config) { c.VIP = merge.CIDR })
+	west := run(t, w)
+	exportService(t, e, "shop", "web", "10.21.0.1")
+	exportService(t, w, "shop", "web", "10.22.0.1")
+	exportService(t, e, "bank", "ledger", "10.21.0.2")
+	for _, v := range []victim{east, west} {
+		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
+		imported(t, v.Member, "bank", "ledger", "10.21.0.2")
+	}
+	join(t, m)
+	mallory := newHostile(t, m)
+	mallory.takesPart(t, east, west)
+	ledger, err := e.Import(t.Context(), "bank", "ledger")
+	if err != nil || len(ledger.Spec.IPs) != 1 || !strings.HasPrefix(ledger.Spec.IPs[0], "243.") {
+		t.Fatalf("import of bank/ledger has IPs %v (%v), want one of the VIP CIDR", ledger.Spec.IPs, err)
+	}
+
+	mark(t, e, w, 1)
+	scene := newScene(t, f, east, west)
+	attacks := mallory.all(f, ledger.Spec.IPs[0])
+	t.Run("policies", func(t *testing.T) {
+		for _, a := range attacks {
+			mallory.try(t, a, a.policies, east, west)
+		}
+		mark(t, e, w, 2)
+		scene.unchanged(t)
+	})
+	t.Run("no policies", func(t *testing.T) {
+		openBroker(t, f, mallory)
+		for _, a := range attacks {
+			if a.policies != "" {
+				mallory.try(t, a, a.rest, east, west)
+			}
+		}
+		mark(t, e, w, 3)
+		scene.unchanged(t)
+	})
+	t.Run("withdrawal", func(t *testing.T) {
+		mallory.withdraw(t)
+		for _, v := range []victim{east, west} {
+			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
+			testclusterset.Until(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
+		}
+		mark(t, e, w, 4)
+		scene.undisturbed(t)
+	})
+}
+
+// takesPart exports what a member may: a service that the others export too, as if long before them, and one of its own.
+func (h hostile) takesPart(t *testing.T, victims ...victim) {
+	t.Helper()
+	web, slice := h.export("shop", "web", "10.23.0.1")
+	web.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	for _, o := range []runtime.Object{web, slice, h.record("loot", nil)} {
+		if err := h.do(t.Context(), "apply", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range victims {
+		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1", "10.23.0.1")
+		testclusterset.Until(t, "loot", func(ctx context.Context) error {
+			_, err := v.Import(ctx, "shop", "loot")
+			return err
+		})
+		imp, err := v.Import(t.Context(), "shop", "web")
+		if err != nil || imp.Spec.SessionAffinity != corev1.ServiceAffinityNone {
+			t.Errorf("%s: session affinity %q (%v), want that of east, whose export is the oldest", v.ID, imp.Spec.SessionAffinity, err)
+		}
+	}
+}
+
+// try writes once, and if the broker accepts it waits until the honest members have counted it.
+func (h hostile) try(t *testing.T, a attack, want string, east, west victim) {
+	t.Helper()
+	before := [2]float64{east.refused(t, a.east), west.refused(t, a.west)}
+	err := h.do(t.Context(), a.verb, a.object)
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("%s: %v, want it accepted", a.name, err)
+		return
+	case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+		t.Errorf("%s: %v, want %q", a.name, err, want)
+		return
+	case want != "":
+		return
+	}
+	for i, v := range []victim{east, west} {
+		if reason := []string{a.east, a.west}[i]; reason != "" {
+			testclusterset.Until(t, a.name+": "+v.ID+" counts "+reason, func(context.Context) error {
+				if v.refused(t, reason) == before[i] {
+					return fmt.Errorf("still %v", before[i])
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// withdraw deletes all that the member has on the broker.
+func (h hostile) withdraw(t *testing.T) {
+	t.Helper()
+	for _, r := range []schema.GroupVersionResource{records, exported} {
+		own := h.client.Resource(r).Namespace(h.BrokerNamespace())
+		list, err := own.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			if err := own.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// openBroker takes the policies away, and all rules of the CRD of export records too. They come back with the end of the
+// test.
+func openBroker(t *testing.T, f *testclusterset.Fleet, h hostile) {
+	t.Helper()
+	bindings := schema.GroupVersionResource{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
+	}
+	t.Cleanup(func() {
+		if err := admin.Init(context.Background(), f.Broker.Config(), admin.InitOptions{AggregateView: true}); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.Join(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range []string{"clusterset-broker-writes", "clusterset-" + h.BrokerNamespace()} {
+		if err := f.Broker.Dynamic().Resource(bindings).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropRules(t, f.Broker)
+	spoofed := h.slice(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "east" })
+	for _, o := range []runtime.Object{spoofed, h.offer(discoveryv1.AddressTypeIPv4, "10.21.0.1"), h.record("evil", func(r *v1alpha1.ExportedService) {
+		r.Name = "evil"
+	})} {
+		testclusterset.Until(t, "the broker is open", func(ctx context.Context) error { return do(ctx, h.client, "apply", o, true) })
+	}
+}
+
+// dropRules makes the CRD accept anything.
+func dropRules(t *testing.T, c *controlplane.ControlPlane) {
+	t.Helper()
+	r := c.Dynamic().Resource(schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	})
+	crd, err := r.Get(t.Context(), "exportedservices.broker.clusterset-dns.io", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range all {
+		v.(map[string]any)["schema"] = map[string]any{
+			"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+		}
+	}
+	if err := unstructured.SetNestedSlice(crd.Object, all, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A scene is what the honest members had before the attacks, and the broker of them.
+type scene struct {
+	fleet   *testclusterset.Fleet
+	victims []victim
+	were    []map[string]string
+}
+
+func newScene(t *testing.T, f *testclusterset.Fleet, victims ...victim) *scene {
+	t.Helper()
+	s := &scene{fleet: f, victims: victims}
+	s.were = s.now(t)
+	return s
+}
+
+// now is what each honest member has, and then what the broker has of them.
+func (s *scene) now(t *testing.T) []map[string]string {
+	t.Helper()
+	var all []map[string]string
+	for _, v := range s.victims {
+		all = append(all, landscape(t, v.Member))
+	}
+	onBroker := versions(t, s.fleet.Broker, s.fleet.Members[2].BrokerNamespace(), records, exported)
+	maps.DeleteFunc(onBroker, func(key, _ string) bool { return strings.Contains(key, "."+marks) })
+	return append(all, onBroker)
+}
+
+func (s *scene) names() []string {
+	var names []string
+	for _, v := range s.victims {
+		names = append(names, v.ID)
+	}
+	return append(names, "broker")
+}
+
+// unchanged fails the test if anything was made, changed or deleted.
+func (s *scene) unchanged(t *testing.T) {
+	t.Helper()
+	for i, is := range s.now(t) {
+		compare(t, s.names()[i], s.were[i], is)
+	}
+}
+
+// undisturbed fails the test if anything is another object than before, besides what was mallory's.
+func (s *scene) undisturbed(t *testing.T) {
+	t.Helper()
+	for i, is := range s.now(t) {
+		for key, was := range s.were[i] {
+			uid, _, _ := strings.Cut(was, " ")
+			if now, _, _ := strings.Cut(is[key], " "); now != uid && !s.mallorys(t, key) {
+				t.Errorf("%s: %s was deleted", s.names()[i], key)
+			}
+		}
+	}
+}
+
+// mallorys reports whether an object that an honest member had was there because of mallory alone: the import of shop/loot,
+// its derived Service, and the slice of shop/web.
+func (s *scene) mallorys(t *testing.T, key string) bool {
+	t.Helper()
+	_, slice := hostile{Member: s.fleet.Members[2]}.export("shop", "web", "10.23.0.1")
+	return slices.Contains([]string{
+		"serviceimports shop/loot", "services shop/" + merge.DerivedName("shop", "loot"),
+		"endpointslices shop/imported-" + broker.Hash(32, "mallory", "shop", slice.Name),
+	}, key)
+}

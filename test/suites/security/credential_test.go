@@ -1,0 +1,330 @@
+package security
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// An API server still takes a token leeway after it has expired, and for cached once it has taken it.
+const (
+	leeway = time.Minute
+	cached = 10 * time.Second
+)
+
+// TestRenewal gives west a token that the broker takes for half a minute more. Queries run until the broker has refused it
+// for good, and nobody notices.
+func TestRenewal(t *testing.T) {
+	f := start(t)
+	e, w, _ := members(f)
+	old := aged(t, f.Broker, brokerToken(t, w), time.Now().Add(30*time.Second-leeway))
+	keepToken(t, w, old)
+	for _, m := range []*testclusterset.Member{e, w} {
+		m.Put(t, testclusterset.Namespace("ring"))
+	}
+	log := &lines{}
+	run(t, e)
+	west := run(t, w, log.listen)
+	exportService(t, e, "ring", "web", "10.21.0.1")
+	exportService(t, w, "ring", "web", "10.22.0.1")
+	imported(t, w, "ring", "web", "10.21.0.1", "10.22.0.1")
+	server := testclusterset.StartDNS(t, w)
+	imp, err := w.Import(t.Context(), "ring", "web")
+	if err != nil || len(imp.Spec.IPs) == 0 {
+		t.Fatalf("import has IPs %v (%v), want some", imp.Spec.IPs, err)
+	}
+	want := "NOERROR " + imp.Spec.IPs[0]
+	server.Answers(t, "web.ring", dns.TypeA, want)
+	stop := askOn(t, server, "web.ring", want)
+
+	testclusterset.Until(t, "renewal in the Secret", func(context.Context) error {
+		if brokerToken(t, w) == old {
+			return fmt.Errorf("still the old token")
+		}
+		return nil
+	})
+	awaitRefusal(t, f.Broker, old)
+	mark(t, e, w, 5)
+	stop()
+
+	renewed, err := apiserver.ParseToken(brokerToken(t, w))
+	if err != nil || renewed.Expires.Before(time.Now().Add(5*time.Minute)) {
+		t.Errorf("the token in the Secret expires at %s (%v), want one that is renewed", renewed.Expires, err)
+	}
+	if got := west.metric(t, "credential_expiry_timestamp_seconds", ""); got != float64(renewed.Expires.Unix()) {
+		t.Errorf("credential_expiry_timestamp_seconds %v, want %d", got, renewed.Expires.Unix())
+	}
+	if log.tell("holding (credential)") {
+		t.Error("the credential was held, want that nobody notices")
+	}
+}
+
+// TestRevocation deletes the service account of west. Everything stays as it is and says so, until an admin joins again.
+func TestRevocation(t *testing.T) {
+	f := start(t)
+	e, w, _ := members(f)
+	for _, m := range []*testclusterset.Member{e, w} {
+		m.Put(t, testclusterset.Namespace("ring"))
+	}
+	log := &lines{}
+	run(t, e)
+	west := run(t, w, log.listen, func(c *controller.Config) { c.Renew = time.Second })
+	exportService(t, e, "ring", "db", "10.21.0.3")
+	exportService(t, w, "ring", "db", "10.22.0.3")
+	for _, m := range []*testclusterset.Member{e, w} {
+		imported(t, m, "ring", "db", "10.21.0.3", "10.22.0.3")
+	}
+	mark(t, e, w, 6)
+	was := landscape(t, w)
+
+	account := f.Broker.Dynamic().Resource(accounts).Namespace(w.BrokerNamespace())
+	if err := account.Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testclusterset.Until(t, "metric held", func(context.Context) error { return held(t, west, 1) })
+	if !log.tell("holding (credential)") || !log.tell("join again") {
+		t.Error("the log does not tell what is held and what to do")
+	}
+	exportService(t, w, "ring", "late", "10.22.0.4")
+	testclusterset.Until(t, "condition", func(ctx context.Context) error {
+		exp, err := w.ServiceExport(ctx, "ring", "late")
+		if err != nil {
+			return err
+		}
+		for _, c := range exp.Status.Conditions {
+			if c.Type == "Ready" && c.Status == metav1.ConditionUnknown && strings.Contains(c.Message, "refuses the credential") {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", exp.Status.Conditions)
+	})
+	is := landscape(t, w)
+	maps.DeleteFunc(is, func(key, _ string) bool { return was[key] == "" }) // the late service, which west itself has
+	compare(t, "west", was, is)
+
+	join(t, w)
+	testclusterset.Until(t, "metric held", func(context.Context) error { return held(t, west, 0) })
+	imported(t, e, "ring", "late", "10.22.0.4")
+	mark(t, e, w, 7)
+	if !log.tell("no longer holding (credential)") {
+		t.Error("the log does not tell that nothing is held any more")
+	}
+}
+
+func held(t *testing.T, v victim, want float64) error {
+	t.Helper()
+	if got := v.metric(t, "held", "credential"); got != want {
+		return fmt.Errorf("%v, want %v", got, want)
+	}
+	return nil
+}
+
+// brokerToken is the token in the Secret of a member.
+func brokerToken(t *testing.T, m *testclusterset.Member) string {
+	t.Helper()
+	u, err := m.Dynamic().Resource(secrets).Namespace(admin.DefaultNamespace).Get(t.Context(), broker.SecretName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := u.Object["data"].(map[string]any)
+	text, err := base64.StdEncoding.DecodeString(fmt.Sprint(data[broker.KeyToken]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// keepToken puts a token into the Secret and the files of a member, as a join does.
+func keepToken(t *testing.T, m *testclusterset.Member, token string) {
+	t.Helper()
+	m.Put(t, &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: admin.DefaultNamespace, Name: broker.SecretName},
+		Data:       map[string][]byte{broker.KeyToken: []byte(token)},
+	})
+	if err := m.MountSecret(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// aged returns a token as if it had been issued ten minutes before it expires, signed with the broker's own key. So a test
+// need not wait until one is old: the shortest life that an API server grants is ten minutes.
+func aged(t *testing.T, c *controlplane.ControlPlane, token string, expires time.Time) string {
+	t.Helper()
+	parts := strings.Split(token, ".")
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims map[string]any
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		t.Fatal(err)
+	}
+	issued := expires.Add(-10 * time.Minute).Unix()
+	claims["iat"], claims["nbf"], claims["exp"] = issued, issued, expires.Unix()
+	if payload, err = json.Marshal(claims); err != nil {
+		t.Fatal(err)
+	}
+	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(payload)
+	digest := sha256.Sum256([]byte(signed))
+	r, s, err := ecdsa.Sign(rand.Reader, signingKey(t, c), digest[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature := append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...) // ES256, RFC 7518 section 3.4
+	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
+}
+
+// signingKey is the key by which a control plane signs tokens, which lies beside its kubeconfig.
+func signingKey(t *testing.T, c *controlplane.ControlPlane) *ecdsa.PrivateKey {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(c.Kubeconfig()), "serviceaccount.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatal("serviceaccount.key is not PEM")
+	}
+	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
+		return key
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.(*ecdsa.PrivateKey)
+}
+
+// awaitRefusal waits until an API server does not take a token any more.
+func awaitRefusal(t *testing.T, c *controlplane.ControlPlane, token string) {
+	t.Helper()
+	config := rest.AnonymousClientConfig(c.Config())
+	config.BearerToken = token
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), leeway+cached+testclusterset.Patience)
+	defer cancel()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/namespaces/kube-system", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			t.Fatalf("waiting until the broker refuses a token: %v", err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode == http.StatusUnauthorized {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// askOn asks one question over and over, and fails the test at another answer than want. What it returns ends that.
+func askOn(t *testing.T, server *testclusterset.DNS, name, want string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		asked := 0
+		for ctx.Err() == nil {
+			got, err := server.Ask(ctx, name, dns.TypeA)
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil || got != want {
+				t.Errorf("question %d: %s (%v), want %s", asked, got, err, want)
+				return
+			}
+			asked++
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		t.Logf("%d questions were answered", asked)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// lines are what a controller says.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) listen(c *controller.Config) { c.Log = listener{c.Log, l} }
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+}
+
+// tell reports whether a line contains the text.
+func (l *lines) tell(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(strings.Join(l.all, "\n"), text)
+}
+
+// A listener notes what it passes on.
+type listener struct {
+	controller.Logger
+	lines *lines
+}
+
+func (l listener) Infof(format string, args ...any) {
+	l.lines.add(fmt.Sprintf(format, args...))
+	l.Logger.Infof(format, args...)
+}
+
+func (l listener) Warningf(format string, args ...any) {
+	l.lines.add(fmt.Sprintf(format, args...))
+	l.Logger.Warningf(format, args...)
+}
+
+func (l listener) Errorf(format string, args ...any) {
+	l.lines.add(fmt.Sprintf(format, args...))
+	l.Logger.Errorf(format, args...)
+}

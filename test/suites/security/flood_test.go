@@ -1,0 +1,242 @@
+package security
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// most is how many objects of each kind mallory may have.
+const most = 20
+
+// TestFlood lets mallory write as much as she can, and then ask as often as she can, while the others go on.
+func TestFlood(t *testing.T) {
+	f := start(t)
+	e, w, m := members(f)
+	run(t, e)
+	run(t, w)
+	join(t, m, func(o *admin.JoinOptions) { o.Quota = admin.Quota{Exports: most, Slices: most, Leases: 1} })
+	if err := f.Broker.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
+		t.Fatal(err)
+	}
+	mallory := newHostile(t, m)
+	mallory.awaitQuota(t, f.Broker)
+	mark(t, e, w, 8)
+	t.Run("objects", func(t *testing.T) {
+		for _, v := range []*testclusterset.Member{e, w} {
+			v.Put(t, testclusterset.Namespace("flood"))
+		}
+		mallory.fill(t)
+		mark(t, e, w, 9)
+	})
+	t.Run("requests", func(t *testing.T) {
+		flood := mallory.flood(t, f.Broker)
+		defer flood.stop()
+		for n := 10; n < 13 || flood.refused.Load() == 0; n++ {
+			if mark(t, e, w, n); n > 40 {
+				t.Fatal("none of mallory's requests was refused")
+			}
+		}
+		flood.stop()
+		if flood.strange.Load() > 0 {
+			t.Errorf("%d requests of mallory were of another flow schema than hers", flood.strange.Load())
+		}
+		hers := "clusterset-" + m.BrokerNamespace()
+		for schema, rejected := range rejections(t, f.Broker) {
+			if schema != hers && rejected > 0 {
+				t.Errorf("%v requests of flow schema %s were rejected, want those of %s alone", rejected, schema, hers)
+			}
+		}
+	})
+	mallory.withdraw(t)
+}
+
+// awaitQuota waits until the quota of the member is in force.
+func (h hostile) awaitQuota(t *testing.T, c *controlplane.ControlPlane) {
+	t.Helper()
+	testclusterset.Until(t, "quota", func(ctx context.Context) error {
+		q, err := c.Dynamic().Resource(quotas).Namespace(h.BrokerNamespace()).Get(ctx, "member", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		hard, _, _ := unstructured.NestedStringMap(q.Object, "status", "hard")
+		used, _, _ := unstructured.NestedStringMap(q.Object, "status", "used")
+		for _, r := range []schema.GroupResource{records.GroupResource(), exported.GroupResource()} {
+			if key := "count/" + r.String(); hard[key] != fmt.Sprint(most) || used[key] == "" {
+				return fmt.Errorf("%s: hard %q, used %q, want %d", key, hard[key], used[key], most)
+			}
+		}
+		return nil
+	})
+}
+
+// fill writes more records and slices than the quota allows.
+func (h hostile) fill(t *testing.T) {
+	t.Helper()
+	var refused [2]int
+	for i := range 2 * most {
+		r, s := h.export("flood", fmt.Sprintf("f%d", i), "10.23.0.1")
+		for kind, err := range []error{h.do(t.Context(), "apply", r), h.do(t.Context(), "apply", s)} {
+			switch {
+			case err == nil:
+			case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: member"):
+				refused[kind]++
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	for kind, r := range []schema.GroupVersionResource{records, exported} {
+		list, err := h.client.Resource(r).Namespace(h.BrokerNamespace()).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != most || refused[kind] != most {
+			t.Errorf("%d %s were written and %d refused, want %d each", len(list.Items), r.Resource, refused[kind], most)
+		}
+	}
+}
+
+// How many requests mallory keeps under way: more than wait in the queues that her flow is dealt (4 of 50 each).
+const (
+	connections = 4  // an API server takes 100 requests at a time on each
+	requests    = 80 // on each
+)
+
+// A flood is requests without end.
+type flood struct {
+	cancel     context.CancelFunc
+	group      sync.WaitGroup
+	transports []*http.Transport
+	refused    atomic.Int64 // with 429
+	strange    atomic.Int64 // of another flow schema
+}
+
+func (h hostile) flood(t *testing.T, c *controlplane.ControlPlane) *flood {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", h.BrokerKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	fl := &flood{cancel: cancel}
+	schema := flowSchema(t, c, "clusterset-"+h.BrokerNamespace())
+	for range connections {
+		tls, err := rest.TLSConfigFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Not the transport of client-go, which is one for all clients of one configuration.
+		transport := &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true}
+		fl.transports = append(fl.transports, transport)
+		for range requests {
+			fl.group.Go(func() {
+				for ctx.Err() == nil {
+					fl.ask(ctx, transport, config, schema)
+				}
+			})
+		}
+	}
+	t.Cleanup(fl.stop)
+	return fl
+}
+
+// ask lists all records of all members. What fails fails.
+func (fl *flood) ask(ctx context.Context, transport http.RoundTripper, config *rest.Config, schema string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		config.Host+"/apis/broker.clusterset-dns.io/v1alpha1/exportedservices", http.NoBody)
+	if err != nil {
+		return
+	}
+	request.Header.Set("Authorization", "Bearer "+config.BearerToken)
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	if answer.Header.Get("X-Kubernetes-PF-FlowSchema-UID") != schema {
+		fl.strange.Add(1)
+	}
+	if answer.StatusCode == http.StatusTooManyRequests {
+		fl.refused.Add(1)
+		select { // Faster would only keep the processor busy that the others share.
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (fl *flood) stop() {
+	fl.cancel()
+	fl.group.Wait()
+	for _, transport := range fl.transports {
+		transport.CloseIdleConnections()
+	}
+}
+
+// flowSchema returns the UID of a flow schema.
+func flowSchema(t *testing.T, c *controlplane.ControlPlane, name string) string {
+	t.Helper()
+	r := c.Dynamic().Resource(schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"})
+	s, err := r.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(s.GetUID())
+}
+
+// rejections returns how many requests an API server rejected by flow control, by flow schema.
+func rejections(t *testing.T, c *controlplane.ControlPlane) map[string]float64 {
+	t.Helper()
+	client, err := rest.HTTPClientFor(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get(c.Config().Host + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]float64)
+	for line := range strings.Lines(string(text)) {
+		labels, ok := strings.CutPrefix(line, `apiserver_flowcontrol_rejected_requests_total{flow_schema="`)
+		if !ok {
+			continue
+		}
+		schema, _, _ := strings.Cut(labels, `"`)
+		fields := strings.Fields(labels)
+		n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[schema] += n
+	}
+	if len(found) == 0 {
+		t.Fatal("the broker has no metric of rejected requests")
+	}
+	return found
+}

@@ -1,0 +1,222 @@
+// Package security tests what a member can do to the others: one that writes what it should not, one that floods the broker,
+// and one whose credential ends.
+package security
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// The resources that are looked at.
+var (
+	imports  = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	exported = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	records  = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
+	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	accounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	quotas   = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+	secrets  = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// shared is the clusterset of all tests: two honest members, east and west, which have joined, and mallory, who has not. The
+// broker has few seats for requests, so that a flood is one.
+var shared struct {
+	once  sync.Once
+	fleet *testclusterset.Fleet
+	err   error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.fleet != nil {
+		if err := shared.fleet.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func start(t *testing.T) *testclusterset.Fleet {
+	t.Helper()
+	shared.once.Do(func() {
+		shared.fleet, shared.err = testclusterset.Start(context.Background(), testclusterset.Options{
+			IDs: []string{"east", "west", "mallory"},
+			Broker: controlplane.Options{
+				APIServerArgs: []string{"--max-requests-inflight=20", "--max-mutating-requests-inflight=10"},
+			},
+		})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	for _, m := range shared.fleet.Members[:2] {
+		join(t, m, func(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto })
+	}
+	return shared.fleet
+}
+
+func members(f *testclusterset.Fleet) (east, west, mallory *testclusterset.Member) {
+	return f.Members[0], f.Members[1], f.Members[2]
+}
+
+func join(t *testing.T, m *testclusterset.Member, change ...func(*admin.JoinOptions)) {
+	t.Helper()
+	if _, err := m.Join(t.Context(), change...); err != nil {
+		t.Fatalf("join %s: %v", m.ID, err)
+	}
+}
+
+// A victim is an honest member with a controller whose metrics are read.
+type victim struct {
+	*testclusterset.Member
+	metrics *prometheus.Registry
+}
+
+func run(t *testing.T, m *testclusterset.Member, change ...func(*controller.Config)) victim {
+	t.Helper()
+	v := victim{m, prometheus.NewRegistry()}
+	m.Run(t, append([]func(*controller.Config){func(c *controller.Config) {
+		c.Metrics = controller.NewMetrics(v.metrics)
+	}}, change...)...)
+	return v
+}
+
+// metric returns the value of a metric of the controller, of all with the label value; 0 if there is none.
+func (v victim) metric(t *testing.T, name, label string) (sum float64) {
+	t.Helper()
+	families, err := v.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "coredns_clusterset_controller_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// refused is how often the member has refused something for the reason.
+func (v victim) refused(t *testing.T, reason string) float64 {
+	t.Helper()
+	return v.metric(t, "refused_records_total", reason)
+}
+
+// exportService makes a member export a service with one endpoint.
+func exportService(t *testing.T, m *testclusterset.Member, namespace, name, address string) {
+	t.Helper()
+	s := testclusterset.Service(namespace, name, testclusterset.Port("http", 80))
+	m.Put(t, s, testclusterset.Slice(s, name+"-1", testclusterset.Endpoint{Address: address}), testclusterset.Export(namespace, name))
+}
+
+// imported waits until a member has imported the addresses, sorted, for the service, and the import is ready.
+func imported(t *testing.T, m *testclusterset.Member, namespace, name string, want ...string) {
+	t.Helper()
+	testclusterset.Until(t, fmt.Sprintf("%s imports %s/%s", m.ID, namespace, name), func(ctx context.Context) error {
+		imp, err := m.Import(ctx, namespace, name)
+		if err != nil {
+			return err
+		}
+		got, err := addresses(ctx, m, namespace, name)
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("addresses %v, want %v", got, want)
+		}
+		if err != nil {
+			return err
+		}
+		return testclusterset.Condition(imp.Status.Conditions, "Ready=True/Ready")
+	})
+}
+
+func addresses(ctx context.Context, m *testclusterset.Member, namespace, name string) ([]string, error) {
+	all, err := m.Imported(ctx, namespace, name)
+	var found []string
+	for _, s := range all {
+		for _, e := range s.Endpoints {
+			found = append(found, e.Addresses...)
+		}
+	}
+	slices.Sort(found)
+	return found, err
+}
+
+// versions returns UID and version of all objects of the resources outside of one namespace, by resource, namespace and name.
+func versions(t *testing.T, c *controlplane.ControlPlane, besides string, resources ...schema.GroupVersionResource) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	for _, r := range resources {
+		list, err := c.Dynamic().Resource(r).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			if o.GetNamespace() != besides {
+				key := r.Resource + " " + o.GetNamespace() + "/" + o.GetName()
+				found[key] = string(o.GetUID()) + " " + o.GetResourceVersion()
+			}
+		}
+	}
+	return found
+}
+
+// landscape is what a member has imported, besides the marks.
+func landscape(t *testing.T, m *testclusterset.Member) map[string]string {
+	t.Helper()
+	return versions(t, m.ControlPlane, marks, imports, exported, services)
+}
+
+// compare tells how is differs from was.
+func compare(t *testing.T, what string, was, is map[string]string) {
+	t.Helper()
+	for key, version := range was {
+		if is[key] == "" {
+			t.Errorf("%s: %s is gone", what, key)
+		} else if is[key] != version {
+			t.Errorf("%s: %s was changed", what, key)
+		}
+	}
+	for key := range is {
+		if was[key] == "" {
+			t.Errorf("%s: %s landed", what, key)
+		}
+	}
+}
+
+// marks is the namespace of the services by which it is seen that both honest members have come to a later point.
+const marks = "marks"
+
+// mark makes both honest members change their endpoint of a service, and waits until the other has it. n is another number
+// each time.
+func mark(t *testing.T, a, b *testclusterset.Member, n int) {
+	t.Helper()
+	pair := []*testclusterset.Member{a, b}
+	for _, m := range pair {
+		m.Put(t, testclusterset.Namespace(marks))
+	}
+	for _, m := range pair {
+		exportService(t, m, marks, "from-"+m.ID, m.PodIP(n, corev1.IPv4Protocol))
+	}
+	for i, m := range pair {
+		imported(t, pair[1-i], marks, "from-"+m.ID, m.PodIP(n, corev1.IPv4Protocol))
+	}
+}

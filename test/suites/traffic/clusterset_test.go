@@ -1,0 +1,214 @@
+//go:build traffic && linux
+
+// Package traffic proves by real packets that clients reach what is exported: each member is a network namespace with
+// kube-proxy and our CoreDNS in it, over a real API server with the controller that makes EndpointSlices. Our controller runs
+// in this process, with the rights that are shipped, and meets the others by way of a broker. It needs root.
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/netns"
+	"github.com/clusterset-dns/clusterset/test/harness/server"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// patience is how long something may take that takes no time on an idle machine.
+const patience = 2 * time.Minute
+
+// How often members say that they are alive, and how long the others believe it.
+const renew, leaseTTL = time.Second, 5 * time.Second
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually ends the test if check does not return nil one day.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	by(t, time.Now().Add(patience), what, check)
+}
+
+// by ends the test if check has not returned nil when the deadline is over.
+func by(t *testing.T, deadline time.Time, what string, check func() error) {
+	t.Helper()
+	for {
+		err := check()
+		late := time.Now().After(deadline)
+		switch {
+		case err != nil && late:
+			t.Fatalf("%s: still: %v", what, err)
+		case late:
+			t.Fatalf("%s: only %s after the deadline", what, time.Since(deadline))
+		case err == nil:
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A clusterset is members that reach each other's pods.
+type clusterset struct {
+	east, west *member
+}
+
+func (c *clusterset) members() []*member { return []*member{c.east, c.west} }
+
+// A member is a cluster with one node.
+type member struct {
+	*testclusterset.Member
+	node     *netns.Node
+	resolver *net.Resolver // asks the cluster's DNS server, from the node
+	pods     int           // how many there were
+	served   map[int]bool  // ports at which they listen
+	kill     func()        // ends the controller
+}
+
+const (
+	nodeName  = "node"
+	namespace = "shop"
+	zone      = "clusterset.local"
+	dnsServer = "127.0.0.1:53" // in each node
+)
+
+// start starts a clusterset with nothing in it but the namespace. It ends with the test.
+func start(t *testing.T) *clusterset {
+	t.Helper()
+	bin := build(t)
+	network := netns.NewT(t)
+	f := testclusterset.StartT(t, "east", "west")
+	return &clusterset{east: startMember(t, network, bin, f.Members[0]), west: startMember(t, network, bin, f.Members[1])}
+}
+
+// programs are the files of what runs in a node.
+type programs struct{ proxy, coredns string }
+
+// build makes them, if they are not there and up to date. That can take minutes.
+func build(t *testing.T) programs {
+	t.Helper()
+	further, err := controlplane.FurtherBinaries(t.Context(), os.Stderr)
+	must(t, err)
+	root, err := server.Root(t.Context())
+	must(t, err)
+	coredns := filepath.Join(root, "bin", "coredns")
+	must(t, server.Build(t.Context(), root, coredns))
+	return programs{proxy: further.Proxy, coredns: coredns}
+}
+
+// startMember gives the member of the fleet a node, and starts what runs in it.
+func startMember(t *testing.T, network *netns.Network, bin programs, of *testclusterset.Member) *member {
+	t.Helper()
+	ctx := t.Context()
+	must(t, of.StartControllers(ctx, "endpointslice-controller"))
+	var pods []netip.Prefix
+	for _, cidr := range of.PodCIDRs() {
+		pods = append(pods, netip.MustParsePrefix(cidr))
+	}
+	node, err := network.Join(ctx, of.ID, pods...)
+	must(t, err)
+	must(t, node.Relay(strings.TrimPrefix(of.Config().Host, "https://")))
+	m := &member{Member: of, node: node, resolver: node.Resolver(dnsServer), served: map[int]bool{}}
+	m.Put(t, testclusterset.Namespace(namespace))
+	m.createNode(t)
+	must(t, node.StartProxy(ctx, bin.proxy, m.Kubeconfig(), nodeName))
+	m.startDNS(t, bin.coredns)
+	m.startController(t)
+	t.Cleanup(func() { m.tell(t) })
+	return m
+}
+
+// startController starts a controller, which ends with the test unless it is killed before.
+func (m *member) startController(t *testing.T) {
+	t.Helper()
+	m.kill = m.Run(t, func(c *controller.Config) { c.Renew, c.TTL = renew, leaseTTL })
+}
+
+// createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply takes
+// only one address of a type.
+func (m *member) createNode(t *testing.T) {
+	t.Helper()
+	var addresses []any
+	for _, a := range m.node.Addresses {
+		addresses = append(addresses, map[string]any{"type": string(corev1.NodeInternalIP), "address": a.String()})
+	}
+	node := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": nodeName},
+		"status": map[string]any{"addresses": addresses},
+	}}
+	_, err := m.Dynamic().Resource(nodes).Create(t.Context(), node, metav1.CreateOptions{})
+	must(t, err)
+}
+
+// startDNS starts in the node the CoreDNS that is shipped, with the rights that are shipped.
+func (m *member) startDNS(t *testing.T, bin string) {
+	t.Helper()
+	kubeconfig, err := m.ServiceAccountKubeconfig(t.Context(), admin.DefaultNamespace, "clusterset-dns")
+	must(t, err)
+	// Beside what is removed whatever becomes of this process.
+	corefile := filepath.Join(filepath.Dir(kubeconfig), "Corefile")
+	must(t, os.WriteFile(corefile, fmt.Appendf(nil, `%s {
+    bind 127.0.0.1
+    errors
+    clusterset {
+        kubeconfig %s
+    }
+}
+`, zone, kubeconfig), 0o600))
+	s, err := server.Start(m.node.Command(subprocess.Command{Bin: bin, Args: []string{"-conf", corefile}}))
+	must(t, err)
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, s.Await(t.Context(), m.serves))
+}
+
+// serves fails while the DNS server does not answer for its zone.
+func (m *member) serves(ctx context.Context) error {
+	conn, err := m.node.Dial(ctx, "udp", dnsServer)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	question := new(dns.Msg)
+	question.SetQuestion(dns.Fqdn(zone), dns.TypeSOA)
+	client := dns.Client{Timeout: time.Second}
+	reply, _, err := client.ExchangeWithConnContext(ctx, question, &dns.Conn{Conn: conn})
+	if err != nil {
+		return err
+	}
+	if reply.Rcode != dns.RcodeSuccess || len(reply.Answer) == 0 {
+		return fmt.Errorf("SOA of %s: %s with %d records", zone, dns.RcodeToString[reply.Rcode], len(reply.Answer))
+	}
+	return nil
+}
+
+// tell logs, of a test that failed, what the member's kube-proxy has made of the Services.
+func (m *member) tell(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	rules, err := m.node.Ruleset(context.WithoutCancel(t.Context()))
+	t.Logf("rules in %s (%v):\n%s", m.ID, err, rules)
+}

@@ -1,0 +1,296 @@
+//go:build traffic && linux
+
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+var (
+	nodes          = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+)
+
+// A service is what a member offers.
+type service struct {
+	name     string
+	headless bool
+	ports    map[string]int32 // by name; pods listen 8,000 above
+	pods     int
+}
+
+// podPort is where the pods listen for a port of their Service, which shows that kube-proxy translates.
+func podPort(port int32) int32 { return 8000 + port }
+
+// offer creates the Service and its pods, which are ready at once, and returns their addresses. It waits for the slices
+// that the endpointslice controller makes of them.
+func (m *member) offer(t *testing.T, s service) (pods []netip.Addr) {
+	t.Helper()
+	must(t, m.Apply(t.Context(), s.object()))
+	for _, port := range s.ports {
+		m.serve(t, int(podPort(port)))
+	}
+	for i := range s.pods {
+		m.pods++
+		var addresses []netip.Addr
+		for _, p := range m.node.Pods {
+			addresses = append(addresses, nth(p, m.pods))
+		}
+		must(t, m.Apply(t.Context(), s.pod(i, addresses)))
+		pods = append(pods, addresses...)
+	}
+	eventually(t, fmt.Sprintf("slices of %s in %s", s.name, m.ID), func() error {
+		if got := m.ready(t, s.name); got != len(pods) {
+			return fmt.Errorf("%d ready endpoints, want %d", got, len(pods))
+		}
+		return nil
+	})
+	return pods
+}
+
+// serve makes the pods listen, if they do not yet.
+func (m *member) serve(t *testing.T, port int) {
+	t.Helper()
+	if m.served[port] {
+		return
+	}
+	must(t, m.node.Serve(port))
+	m.served[port] = true
+}
+
+// nth returns an address in the network.
+func nth(p netip.Prefix, n int) netip.Addr {
+	b := p.Addr().AsSlice()
+	b[len(b)-1] = byte(n)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+func (s service) object() *corev1.Service {
+	dual := corev1.IPFamilyPolicyRequireDualStack
+	object := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: namespace},
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": s.name}, IPFamilyPolicy: &dual},
+	}
+	if s.headless {
+		object.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.ports)) {
+		port := s.ports[name]
+		object.Spec.Ports = append(object.Spec.Ports, corev1.ServicePort{
+			Name: name, Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(podPort(port)),
+		})
+	}
+	return object
+}
+
+// pod is one as of a StatefulSet of the service's name, with the status that a kubelet gives it.
+func (s service) pod(i int, addresses []netip.Addr) *corev1.Pod {
+	name := fmt.Sprintf("%s-%d", s.name, i)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"app": s.name}},
+		Spec: corev1.PodSpec{
+			NodeName: nodeName, Hostname: name, Subdomain: s.name,
+			Containers: []corev1.Container{{Name: "main", Image: "none.invalid/none"}},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, PodIP: addresses[0].String(),
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	for _, a := range addresses {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: a.String()})
+	}
+	return pod
+}
+
+// export makes the member export the service.
+func (m *member) export(t *testing.T, name string) {
+	t.Helper()
+	m.Put(t, testclusterset.Export(namespace, name))
+}
+
+// unexport makes it export the service no longer.
+func (m *member) unexport(t *testing.T, name string) {
+	t.Helper()
+	m.Drop(t, testclusterset.Export(namespace, name))
+}
+
+// exported waits until the export has reached the broker.
+func (m *member) exported(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("export of %s in %s", name, m.ID), func() error {
+		exp, err := m.ServiceExport(t.Context(), namespace, name)
+		if err != nil {
+			return err
+		}
+		return testclusterset.Condition(exp.Status.Conditions, "Ready=True/Exported")
+	})
+}
+
+// slicesOf returns the slices with this label.
+func (m *member) slicesOf(t *testing.T, label, value string) (all []discoveryv1.EndpointSlice) {
+	t.Helper()
+	list, err := m.Dynamic().Resource(endpointSlices).Namespace(namespace).
+		List(t.Context(), metav1.ListOptions{LabelSelector: label + "=" + value})
+	must(t, err)
+	for _, u := range list.Items {
+		var s discoveryv1.EndpointSlice
+		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s))
+		all = append(all, s)
+	}
+	return all
+}
+
+func (m *member) ready(t *testing.T, service string) (endpoints int) {
+	t.Helper()
+	for _, s := range m.slicesOf(t, discoveryv1.LabelServiceName, service) {
+		for _, e := range s.Endpoints {
+			if e.Conditions.Ready != nil && *e.Conditions.Ready {
+				endpoints++
+			}
+		}
+	}
+	return endpoints
+}
+
+// A door is what a client is told to connect to: a name, and a port unless it asks for SRV records.
+type door struct {
+	name string
+	port int32  // 0 means that of the SRV records
+	srv  string // the name of the port
+}
+
+// importName is the name of an imported service, with labels in front of it.
+func importName(service string, labels ...string) string {
+	return strings.Join(append(labels, service, namespace, "svc", zone, ""), ".")
+}
+
+// families are those in which everything is reached.
+var families = []string{"ip4", "ip6"}
+
+// reaches waits until clients in the member reach through the door, in each family, those of the pods that have it, and no
+// others: by their addresses, at the port where they listen.
+func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
+	t.Helper()
+	m.reachesBy(t, time.Now().Add(patience), d, port, want...)
+}
+
+// reachesBy is reaches with an end to waiting.
+func (m *member) reachesBy(t *testing.T, deadline time.Time, d door, port int32, want ...netip.Addr) {
+	t.Helper()
+	for _, family := range families {
+		var pods []string
+		for _, a := range want {
+			if a.Is4() == (family == "ip4") {
+				pods = append(pods, netip.AddrPortFrom(a, uint16(port)).String())
+			}
+		}
+		slices.Sort(pods)
+		by(t, deadline, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func() error {
+			got, err := m.knock(t.Context(), d, family, 30*len(pods))
+			if err == nil && !slices.Equal(got, pods) {
+				err = fmt.Errorf("reached %s, want %s", got, pods)
+			}
+			return err
+		})
+	}
+}
+
+// lacks waits until there is no such door for clients in the member.
+func (m *member) lacks(t *testing.T, d door) {
+	t.Helper()
+	m.lacksBy(t, time.Now().Add(patience), d)
+}
+
+// lacksBy is lacks with an end to waiting.
+func (m *member) lacksBy(t *testing.T, deadline time.Time, d door) {
+	t.Helper()
+	by(t, deadline, fmt.Sprintf("from %s to %+v", m.ID, d), func() error {
+		targets, err := m.resolve(t.Context(), d, "ip")
+		if missing := new(net.DNSError); errors.As(err, &missing) && missing.IsNotFound {
+			return nil
+		}
+		return fmt.Errorf("got %v (%w), want that there is no such name", targets, err)
+	})
+}
+
+// answersVIP ends the test unless the name of the service leads to the addresses of a Service of this member, which are
+// those of the import.
+func (m *member) answersVIP(t *testing.T, service string) {
+	t.Helper()
+	imp, err := m.Import(t.Context(), namespace, service)
+	must(t, err)
+	got, err := m.resolver.LookupNetIP(t.Context(), "ip", importName(service))
+	must(t, err)
+	var addresses []string
+	for _, a := range got {
+		addresses = append(addresses, a.Unmap().String())
+	}
+	slices.Sort(addresses)
+	if want := slices.Sorted(slices.Values(imp.Spec.IPs)); len(want) != len(families) || !slices.Equal(addresses, want) {
+		t.Errorf("%s in %s: %s, want those of the import, %s, of both families", importName(service), m.ID, addresses, want)
+	}
+}
+
+// knock connects that many times, to all addresses in turn, and returns the addresses at which pods accepted, sorted.
+func (m *member) knock(ctx context.Context, d door, family string, times int) ([]string, error) {
+	targets, err := m.resolve(ctx, d, family)
+	if err != nil {
+		return nil, err
+	}
+	reached := map[string]bool{}
+	for i := range times {
+		r, err := m.node.Connect(ctx, targets[i%len(targets)])
+		if err != nil {
+			return nil, err
+		}
+		reached[r.Pod.String()] = true
+	}
+	return slices.Sorted(maps.Keys(reached)), nil
+}
+
+// resolve returns at least one address.
+func (m *member) resolve(ctx context.Context, d door, family string) (targets []netip.AddrPort, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	hosts := map[string]uint16{d.name: uint16(d.port)}
+	if d.port == 0 {
+		_, records, err := m.resolver.LookupSRV(ctx, d.srv, "tcp", d.name)
+		if err != nil {
+			return nil, err
+		}
+		clear(hosts)
+		for _, r := range records {
+			hosts[r.Target] = r.Port
+		}
+	}
+	for host, port := range hosts {
+		addresses, err := m.resolver.LookupNetIP(ctx, family, host)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addresses {
+			targets = append(targets, netip.AddrPortFrom(a.Unmap(), port))
+		}
+	}
+	return targets, nil
+}

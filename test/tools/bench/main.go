@@ -1,0 +1,191 @@
+// Command bench measures our plugin beside the in-tree plugin kubernetes with its option multicluster and beside the floor
+// (package test/tools/baseline), over real API servers, on Linux. It writes one report, as Markdown to the standard output and as
+// Markdown and JSON to a folder; progress goes to the standard error.
+//
+// Without a section it runs those that take a few minutes together; with -full all of them, and more of each. -help lists
+// them.
+//
+// The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the
+// report and leaves the exit status 0: on a busy machine figures are rough.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+)
+
+// coreDNS is the package of the server that is measured.
+const coreDNS = "github.com/clusterset-dns/clusterset/test/tools/bench/coredns"
+
+// A section is one thing to measure.
+type section struct {
+	name, usage string
+	quick       bool // runs without being asked for
+	run         func(*bench, context.Context) (part, error)
+}
+
+var sections = []section{
+	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, (*bench).rowsSection},
+	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, (*bench).memorySection},
+	{"fresh", "compare the time from a change to its answer", true, (*bench).freshSection},
+	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, (*bench).crossSection},
+	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, (*bench).importSection},
+	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, (*bench).scaleSection},
+	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, (*bench).growthSection},
+	{"profile", "take profiles of our server while it loads, answers and follows changes", false, (*bench).profileSection},
+	{"tune", "compare ways to build and to run our server", false, (*bench).tuneSection},
+}
+
+// A bench is one run.
+type bench struct {
+	sections map[string]*bool
+	full     bool
+	rounds   int
+	duration time.Duration // of one measurement
+	rate     int           // see [load]
+	out      string
+	profile  string // file for a CPU profile of this process, which also runs the controllers
+
+	dir              string // removed at the end
+	coredns, dnsperf string // programs
+	progress         *progress
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Whoever asks a second time does not want to wait for the end of what runs.
+	context.AfterFunc(ctx, stop)
+	b := &bench{progress: &progress{w: os.Stderr, began: time.Now()}}
+	b.flags(flag.CommandLine)
+	flag.Parse()
+	// What fails is returned too; at Ctrl-C there would be a line for each request that is under way.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	if err := b.main(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) flags(f *flag.FlagSet) {
+	b.sections = map[string]*bool{}
+	for _, section := range sections {
+		b.sections[section.name] = f.Bool(section.name, false, section.usage)
+	}
+	f.BoolVar(&b.full, "full", false, "all sections, and more of each; takes long and some gigabytes")
+	f.IntVar(&b.rounds, "rounds", 7, "`times` that each kind of question is measured")
+	f.DurationVar(&b.duration, "duration", time.Second, "`time` of one measurement")
+	f.IntVar(&b.rate, "rate", 0, "queries a `second` at most; 0 means as many as the server answers")
+	f.StringVar(&b.profile, "cpuprofile", "", "`file` for a CPU profile of the controllers, and of what measures them")
+	f.StringVar(&b.out, "out", "bin", "`folder` for the report, bench.md and bench.json")
+}
+
+func (b *bench) main(ctx context.Context) (err error) {
+	if b.rounds < 1 {
+		return fmt.Errorf("rounds %d: want at least 1", b.rounds)
+	}
+	if b.duration < 500*time.Millisecond {
+		return fmt.Errorf("duration %s: want at least 500ms", b.duration)
+	}
+	if b.rate < 0 {
+		return fmt.Errorf("rate %d: want at least 0", b.rate)
+	}
+	b.choose()
+	if b.dnsperf, err = findDnsperf(); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "clusterset-bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	if b.profile != "" {
+		stop, err := startProfile(b.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	r := b.newReport()
+	err = b.measureAll(ctx, r)
+	if len(r.Sections) > 0 {
+		// What was measured before a failure has cost minutes.
+		err = errors.Join(err, r.write(os.Stdout, b.out))
+	}
+	return err
+}
+
+// startProfile writes a CPU profile until stop is called.
+func startProfile(name string) (stop func() error, err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// choose switches sections on, if none is.
+func (b *bench) choose() {
+	for _, on := range b.sections {
+		if *on {
+			return
+		}
+	}
+	for _, s := range sections {
+		*b.sections[s.name] = s.quick || b.full
+	}
+}
+
+func (b *bench) build(ctx context.Context) error {
+	b.progress.say("building CoreDNS with all peers")
+	b.coredns = filepath.Join(b.dir, "coredns")
+	return goBuild(ctx, "-o", b.coredns, coreDNS)
+}
+
+func goBuild(ctx context.Context, args ...string) error {
+	c, err := subprocess.Start(subprocess.Command{Bin: "go", Args: append([]string{"build"}, args...)})
+	if err != nil {
+		return err
+	}
+	return c.Wait(ctx)
+}
+
+// measureAll goes on behind a section that fails: the next ones take long as well.
+func (b *bench) measureAll(ctx context.Context, r *report) (failed error) {
+	for _, s := range sections {
+		if !*b.sections[s.name] {
+			continue
+		}
+		if ctx.Err() != nil {
+			return errors.Join(failed, ctx.Err())
+		}
+		found, err := s.run(b, ctx)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
+			continue
+		}
+		r.add(s.name, found)
+	}
+	return failed
+}

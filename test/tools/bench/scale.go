@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+// The clusterset that the section scale simulates: 10,000 records, 10,000 slices, 100,000 endpoints.
+var fullScale = scaleSize{Members: 100, Services: 5_000, Namespaces: 50, Exporters: 2, Endpoints: 10}
+
+const (
+	scaleBeat     = 10 * time.Second // the default of the option lease
+	scaleIdle     = 30 * time.Second
+	scaleRate     = 100 // changes a second
+	scaleChanging = 20 * time.Second
+	// More changes than these are not under way at once.
+	scaleOutstanding = 200
+	scaleAway        = 5 * time.Second // the broker at its restart
+	// What is still to be written after a restart is written within this time.
+	scaleSettle   = 10 * time.Second
+	scalePatience = 10 * time.Minute
+	scaleAsk      = 10 * time.Millisecond // between two questions at restarts
+)
+
+// A scalePart is what one member of a large clusterset takes.
+type scalePart struct {
+	Size   scaleSize `json:"size"`
+	Import float64   `json:"firstImportSeconds"` // from the start of the controller until all imports and slices are there
+	Synced float64   `json:"firstSyncSeconds"`   // until it has nothing left to do, but to tell of it in Events
+
+	Phases  []*scalePhase      `json:"phases"`
+	Watches map[string]float64 `json:"watchesOfOneMember"` // at the broker, by resource
+	Delays  crossResult        `json:"changes"`            // from the broker to DNS
+	Memory  []scaleMemory      `json:"memory"`
+
+	BrokerBack     float64 `json:"secondsFromBrokerToChange"`     // from when it serves again until a change is in DNS
+	ControllerBack float64 `json:"secondsFromControllerToSynced"` // from its start until it has nothing left to do
+}
+
+// A scaleMemory is what the two programs take at one moment, in octets.
+type scaleMemory struct {
+	When         string `json:"when"`
+	Control      int64  `json:"controllerResident"`
+	ControlPeak  int64  `json:"controllerPeakResident"`
+	ControlInUse int64  `json:"controllerHeap"` // with what is not collected yet
+	DNS          int64  `json:"dnsResident"`
+	DNSPeak      int64  `json:"dnsPeakResident"`
+	DNSHeap      int64  `json:"dnsLiveHeap"`
+}
+
+// A scaleRun is one member with a controller and a DNS server in a clusterset of simulated ones.
+type scaleRun struct {
+	b        *bench
+	fleet    *testclusterset.Fleet
+	importer *testclusterset.Member
+	broker   kubernetes.Interface
+	others   *simulation
+	control  *control
+	dns      *server
+	held     int // EndpointSlices that the member had before
+	part     *scalePart
+}
+
+// scaleSection measures one member of a clusterset of a hundred.
+func (b *bench) scaleSection(ctx context.Context) (_ part, err error) {
+	s, err := b.startScale(ctx, fullScale)
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err != nil {
+		return nil, err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	beating, quit := context.WithCancel(ctx)
+	g.Go(func() error { return s.others.beat(beating, scaleBeat) })
+	g.Go(func() error {
+		defer quit()
+		return s.measure(ctx)
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return s.part, nil
+}
+
+// startScale starts a broker and a member. The caller has to stop what is returned, also after an error.
+func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, error) {
+	s := &scaleRun{b: b, part: &scalePart{Size: size}}
+	b.progress.say("scale: starting a broker and a member")
+	var err error
+	if s.fleet, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"importer"}}); err != nil {
+		return s, err
+	}
+	s.importer, s.others = s.fleet.Members[0], &simulation{broker: s.fleet.Broker, size: size}
+	if _, err := s.importer.Join(ctx); err != nil {
+		return s, err
+	}
+	for n := range size.Namespaces {
+		if err := s.importer.Apply(ctx, testclusterset.Namespace(scaleNamespace(n))); err != nil {
+			return s, err
+		}
+	}
+	if s.broker, err = kubernetes.NewForConfig(s.fleet.Broker.Config()); err != nil {
+		return s, err
+	}
+	if _, s.held, err = held(ctx, s.importer); err != nil {
+		return s, err
+	}
+	kubeconfig, err := s.importer.ServiceAccountKubeconfig(ctx, admin.DefaultNamespace, "clusterset-dns")
+	if err != nil {
+		return s, err
+	}
+	soa := question{owner: zone, qtype: dns.TypeSOA, want: answer{records: 1}}
+	if s.dns, err = b.startServer(ctx, ourPeer, source{kubeconfig: kubeconfig}, []question{soa}); err != nil {
+		return s, err
+	}
+	s.control, err = b.newControl(ctx, s.importer)
+	return s, err
+}
+
+func (s *scaleRun) stop() error {
+	var errs []error
+	if s.control != nil {
+		errs = append(errs, s.control.close())
+	}
+	if s.dns != nil {
+		s.dns.stop()
+	}
+	if s.fleet != nil {
+		errs = append(errs, s.fleet.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *scaleRun) measure(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		s.load, s.firstImport, s.idle, s.changing, s.restartBroker, s.restartController,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load makes the simulated members export.
+func (s *scaleRun) load(ctx context.Context) error {
+	s.b.progress.say("scale: admitting %d members", s.others.size.Members)
+	if err := s.others.admit(ctx); err != nil {
+		return err
+	}
+	var written atomic.Int64
+	defer s.b.progress.every(10*time.Second, func() string {
+		return fmt.Sprintf("scale: %d of %d records written, each with a slice", written.Load(), s.others.size.exports())
+	})()
+	return s.others.export(ctx, &written)
+}
+
+func (s *scaleRun) firstImport(ctx context.Context) error {
+	s.b.progress.say("scale: starting the controller")
+	before, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.control.start(); err != nil {
+		return err
+	}
+	size := s.others.size
+	err = s.control.alive(ctx, func(ctx context.Context) error {
+		if err := s.b.awaitHeld(ctx, s.importer, size.Services, size.exports()+s.held); err != nil {
+			return err
+		}
+		s.part.Import = time.Since(before.at).Seconds()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.synced(ctx); err != nil {
+		return err
+	}
+	s.part.Synced = time.Since(before.at).Seconds()
+	if err := s.drained(ctx); err != nil {
+		return err
+	}
+	if err := s.dns.awaitAnswers(ctx, some(s.others.askSteady(1), 100*checked)); err != nil {
+		return err
+	}
+	after, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	s.part.Phases = append(s.part.Phases, phase("first import", before, after))
+	s.part.Watches = grown(before.watches, after.watches)
+	return s.weigh(ctx, "after the first import")
+}
+
+// synced waits until the controller knows all records and has nothing left to do.
+func (s *scaleRun) synced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller: not in sync after %s", scalePatience))
+	defer cancel()
+	return s.control.alive(ctx, func(ctx context.Context) error {
+		for {
+			last := s.control.synced(ctx, s.others.size.exports())
+			if last == nil {
+				return nil
+			}
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
+				return fmt.Errorf("%w: %w", err, last)
+			}
+		}
+	})
+}
+
+// drained waits until nothing but Leases was written for a while: Events come later than what they tell of, at a rate of their
+// own.
+func (s *scaleRun) drained(ctx context.Context) error {
+	s.b.progress.say("scale: all is imported, Events are still written")
+	ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller: still writes after %s", scalePatience))
+	defer cancel()
+	return s.control.alive(ctx, func(ctx context.Context) error {
+		for last := -1.0; ; {
+			m, err := s.control.scrape(ctx)
+			if err != nil {
+				return err
+			}
+			others, _ := writes(m)
+			now := total(others)
+			if now == last {
+				return nil
+			}
+			last = now
+			if err := pause(ctx, scaleSettle/2); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// weigh notes the memory of both programs.
+func (s *scaleRun) weigh(ctx context.Context, when string) (err error) {
+	m := scaleMemory{When: when}
+	if m.Control, m.ControlPeak, err = resident(s.control.child.Pid()); err != nil {
+		return err
+	}
+	scraped, err := s.control.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	m.ControlInUse = int64(scraped.named("go_memstats_heap_alloc_bytes").sum())
+	if m.DNS, m.DNSPeak, err = resident(s.dns.child.Pid()); err != nil {
+		return err
+	}
+	if m.DNSHeap, err = s.dns.liveHeap(ctx); err != nil {
+		return err
+	}
+	s.part.Memory = append(s.part.Memory, m)
+	return nil
+}
+
+// idle waits while nothing but heartbeats changes.
+func (s *scaleRun) idle(ctx context.Context) error {
+	s.b.progress.say("scale: nothing but %d heartbeats for %s", s.others.size.Members, scaleIdle)
+	return s.during(ctx, "idle", func(ctx context.Context) error { return pause(ctx, scaleIdle) })
+}
+
+// during adds a phase that is as long as do.
+func (s *scaleRun) during(ctx context.Context, what string, do func(context.Context) error) error {
+	before, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.control.alive(ctx, do); err != nil {
+		return err
+	}
+	after, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	p := phase(what, before, after)
+	p.Watches = after.watches
+	s.part.Phases = append(s.part.Phases, p)
+	return nil
+}
+
+// changing has members change endpoints, and looks for each change in DNS.
+func (s *scaleRun) changing(ctx context.Context) error {
+	s.b.progress.say("scale: %d changes of endpoints a second for %s", scaleRate, scaleChanging)
+	var mu sync.Mutex
+	var delays []time.Duration
+	began := time.Now()
+	err := s.during(ctx, fmt.Sprintf("%d changes/s", scaleRate), func(ctx context.Context) error {
+		limited, cancel := context.WithTimeout(ctx, scaleChanging)
+		defer cancel()
+		p := pace{rate: scaleRate, things: s.others.size.exports(), outstanding: scaleOutstanding}
+		_, err := p.run(ctx, limited.Done(), func(ctx context.Context, n int) error {
+			took, err := s.shown(ctx, n)
+			mu.Lock()
+			defer mu.Unlock()
+			delays = append(delays, took)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.part.Delays = newCrossResult("endpoint", delays, time.Since(began))
+	return nil
+}
+
+// shown changes the n-th export and returns how long it took from the broker's answer to that of DNS.
+func (s *scaleRun) shown(ctx context.Context, n int) (time.Duration, error) {
+	host, addr, err := s.others.change(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	written := time.Now()
+	for {
+		at, err := awaitAddr(ctx, s.dns.port.String(), host, addr, crossPoll)
+		if err == nil {
+			return at.Sub(written), nil
+		}
+		if ctx.Err() != nil || time.Since(written) > crossPatience {
+			return 0, err
+		}
+	}
+}

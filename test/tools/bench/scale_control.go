@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	shipped "github.com/clusterset-dns/clusterset/test/harness/server"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+)
+
+const controllerMetrics = "coredns_clusterset_controller_"
+
+// A control is the controller of a member, as a process.
+type control struct {
+	command subprocess.Command
+	metrics *controlplane.Port
+	child   *subprocess.Child // nil while none runs
+}
+
+// newControl builds the program. The caller has to close it.
+func (b *bench) newControl(ctx context.Context, m *testclusterset.Member) (*control, error) {
+	root, err := shipped.Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &control{command: subprocess.Command{Bin: filepath.Join(b.dir, "clusterset")}}
+	if err := shipped.BuildProgram(ctx, root, "./cmd/clusterset", c.command.Bin); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, admin.DefaultNamespace, "clusterset-controller")
+	if err != nil {
+		return nil, err
+	}
+	if c.metrics, err = controlplane.ReservePort(); err != nil {
+		return nil, err
+	}
+	c.command.Args = []string{
+		"controller", "--kubeconfig", kubeconfig, "--broker", m.BrokerKubeconfig(),
+		"--metrics-address", c.metrics.String(), "--health-address=",
+	}
+	return c, nil
+}
+
+func (c *control) start() (err error) {
+	c.child, err = subprocess.Start(c.command)
+	return err
+}
+
+// stop ends the process by SIGTERM.
+func (c *control) stop() error {
+	if c.child == nil {
+		return nil
+	}
+	if err := c.ended(); err != nil {
+		return err
+	}
+	ended := c.child
+	c.child = nil
+	if !ended.Stop(stopPatience) {
+		return fmt.Errorf("controller: still ran %s after SIGTERM\n%s", stopPatience, ended.Out.String())
+	}
+	return nil
+}
+
+func (c *control) close() error { return errors.Join(c.stop(), c.metrics.Close()) }
+
+func (c *control) ended() error {
+	select {
+	case <-c.child.Done():
+		return fmt.Errorf("controller: it ended: %s\n%s", c.child.State(), c.child.Out.String())
+	default:
+		return nil
+	}
+}
+
+// alive does something that the process has to live for.
+func (c *control) alive(ctx context.Context, do func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	done := make(chan struct{})
+	g.Go(func() error {
+		select {
+		case <-c.child.Done():
+			return c.ended()
+		case <-done:
+			return nil
+		}
+	})
+	g.Go(func() error {
+		defer close(done)
+		return do(ctx)
+	})
+	return g.Wait()
+}
+
+// scrape returns what the process tells of itself.
+func (c *control) scrape(ctx context.Context) (metrics, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	text, err := get(ctx, fmt.Sprintf("http://%s/metrics", c.metrics))
+	if err != nil {
+		return nil, err
+	}
+	return parseMetrics(string(text))
+}
+
+// synced returns an error unless the controller acts, holds nothing, knows so many records and has nothing left to do.
+func (c *control) synced(ctx context.Context, records int) error {
+	m, err := c.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	for _, want := range []struct {
+		name  string
+		value int
+	}{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"held", 0}, {"records", records}, {"queue_depth", 0}} {
+		if got := int(m.named(controllerMetrics + want.name).sum()); got != want.value {
+			return fmt.Errorf("%s is %d, want %d", want.name, got, want.value)
+		}
+	}
+	return nil
+}
+
+// writes returns how many requests of the controller wrote, as "broker Lease apply", but for Leases, and those.
+func writes(m metrics) (others map[string]float64, leases float64) {
+	others = map[string]float64{}
+	for what, n := range m.named(controllerMetrics+"writes_total").by("side", "kind", "verb") {
+		if strings.Contains(what, " Lease ") {
+			leases += n
+		} else {
+			others[what] = n
+		}
+	}
+	return others, leases
+}
