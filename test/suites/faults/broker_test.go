@@ -88,15 +88,15 @@ func TestBrokerIsRestored(t *testing.T) {
 	inEast, inWest := steady(t, east, ns, "old", "new-1", "new-2", "new-3"), steady(t, west, ns, "old", "new-1", "new-2", "new-3")
 
 	restoreBroker(t, saved)
-	e.shows("held", "lost_records", 1)
+	e.shows("frozen", "lost_records", 1)
 	for _, m := range clusters.Members {
 		for _, name := range []string{"new-1", "new-2", "new-3"} {
 			recorded(t, m, ns, name, true)
 		}
 		recorded(t, m, ns, "withdrawn", false)
 	}
-	e.shows("held", "lost_records", 0)
-	w.shows("held", "lost_records", 0)
+	e.shows("frozen", "lost_records", 0)
+	w.shows("frozen", "lost_records", 0)
 	for _, m := range clusters.Members {
 		sees(t, m, ns, "withdrawn", "none")
 		sees(t, m, ns, "old", "10.21.0.2 10.22.0.1")
@@ -165,13 +165,13 @@ func TestBrokerIsEmptied(t *testing.T) {
 		}
 	}
 	w = run(t, west, long)
-	w.shows("held", "lost_records", 1)
+	w.shows("frozen", "lost_records", 1)
 	serve(t, west, ns, "a", "10.22.0.2")
 	sees(t, west, ns, "a", "10.21.0.1 10.22.0.2")
 	recorded(t, west, ns, "c", true)
-	w.shows("held", "lost_records", 1)
+	w.shows("frozen", "lost_records", 1)
 	run(t, east, long)
-	w.shows("held", "lost_records", 0)
+	w.shows("frozen", "lost_records", 0)
 	for _, m := range clusters.Members {
 		sees(t, m, ns, "a", "10.21.0.1 10.22.0.2")
 		sees(t, m, ns, "b", "10.21.0.1 10.22.0.1")
@@ -196,11 +196,11 @@ func TestBrokerHasLostItsMembers(t *testing.T) {
 	expel(t, east)
 	expel(t, west)
 	e = run(t, east)
-	e.shows("held", "broker_empty", 1)
+	e.shows("frozen", "broker_empty", 1)
 	serve(t, east, ns, "web", "10.21.0.2")
 	sees(t, east, ns, "web", "10.21.0.2 10.22.0.1")
 	restoreBroker(t, saved)
-	e.shows("held", "broker_empty", 0)
+	e.shows("frozen", "broker_empty", 0)
 	run(t, west)
 	sees(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	inEast()
@@ -325,14 +325,14 @@ func TestBrokerIsAnother(t *testing.T) {
 	ca := other.Config().CAData
 	strange := via(t, old, other.Config().Host, ca)
 	e = run(t, east, func(c *controller.Config) { c.Broker = strange })
-	e.shows("held", "credential", 1)
+	e.shows("frozen", "credential", 1)
 	serve(t, east, ns, "a", "10.21.0.2")
 	sees(t, east, ns, "a", "10.21.0.2 10.22.0.1")
 	e.stop()
 
 	known := knownTo(t, other, strange, east)
 	e = run(t, east, func(c *controller.Config) { c.Broker = known })
-	e.shows("held", "broker_identity", 1)
+	e.shows("frozen", "broker_identity", 1)
 	serve(t, east, ns, "a", "10.21.0.3")
 	sees(t, east, ns, "a", "10.21.0.3 10.22.0.1")
 	inEast()
@@ -355,8 +355,8 @@ func TestBrokerIsAnother(t *testing.T) {
 	long := func(c *controller.Config) { c.TTL = time.Minute }
 	e = run(t, east, long)
 	run(t, west, long)
-	e.shows("held", "broker_identity", 0)
-	e.shows("held", "lost_records", 0)
+	e.shows("frozen", "broker_identity", 0)
+	e.shows("frozen", "lost_records", 0)
 	for _, name := range names[1:] {
 		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
 	}

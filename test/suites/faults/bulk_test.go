@@ -30,14 +30,14 @@ func TestRecordsAreDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	sees(t, east, ns, "l", "10.21.0.1")
-	e.shows("held", "lost_records", 0)
+	e.shows("frozen", "lost_records", 0)
 	inEast := undisturbed(t, east, ns)
 	if err := delRecords.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e.shows("held", "lost_records", 1)
+	e.shows("frozen", "lost_records", 1)
 	run(t, west, long)
-	e.shows("held", "lost_records", 0)
+	e.shows("frozen", "lost_records", 0)
 	for _, name := range names[:len(names)-1] {
 		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
 	}

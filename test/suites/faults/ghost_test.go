@@ -135,19 +135,19 @@ func TestAllExpireAtOnce(t *testing.T) {
 		stop()
 	}
 	w.stop()
-	e.shows("held", "mass_expiry", 1)
+	e.shows("frozen", "mass_expiry", 1)
 	for _, id := range ids {
 		e.silent(id)
 	}
 	serve(t, east, ns, "web", "10.21.0.2")
 	const changed = "10.21.0.2 10.30.0.10 10.30.0.11 10.30.0.12"
 	sees(t, east, ns, "web", changed)
-	e.shows("held", "mass_expiry", 1)
+	e.shows("frozen", "mass_expiry", 1)
 
 	for _, g := range ghosts {
 		beats(t, g.namespace, g.id, trueClock)
 	}
-	e.shows("held", "mass_expiry", 0)
+	e.shows("frozen", "mass_expiry", 0)
 	sees(t, east, ns, "web", changed)
 	check()
 }
@@ -176,5 +176,5 @@ func TestClockIsWrong(t *testing.T) {
 	sees(t, west, ns, "web", "10.30.0.20 10.30.0.21")
 	stops[0]()
 	sees(t, west, ns, "web", "10.30.0.21")
-	w.shows("held", "mass_expiry", 0)
+	w.shows("frozen", "mass_expiry", 0)
 }

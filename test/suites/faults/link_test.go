@@ -44,7 +44,7 @@ func TestBrokerIsAway(t *testing.T) {
 			}()
 			if tt.restart {
 				e = run(t, east)
-				e.shows("held", "not_synced", 1)
+				e.shows("frozen", "not_synced", 1)
 			} else {
 				e.silent("west")
 			}
@@ -59,7 +59,7 @@ func TestBrokerIsAway(t *testing.T) {
 			tt.back(t)
 			back = true
 			e.shows("broker_connected", "", 1)
-			e.shows("held", "not_synced", 0)
+			e.shows("frozen", "not_synced", 0)
 			sees(t, west, tt.namespace, "web", "10.21.0.2 10.22.0.1")
 			sees(t, west, tt.namespace, "new", "10.21.0.3")
 			inEast()
@@ -134,7 +134,7 @@ func TestMemberIsCutOff(t *testing.T) {
 	e.silent("west")
 	serve(t, east, ns, "web", "10.21.0.2")
 	sees(t, east, ns, "web", "10.21.0.2 10.22.0.1")
-	w.shows("held", "mass_expiry", 0)
+	w.shows("frozen", "mass_expiry", 0)
 	oldest(t, west, ns)
 
 	link.mend()

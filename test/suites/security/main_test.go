@@ -119,7 +119,7 @@ func (v victim) metric(t *testing.T, name, label string) (sum float64) {
 // refused is how often the member has refused something for the reason.
 func (v victim) refused(t *testing.T, reason string) float64 {
 	t.Helper()
-	return v.metric(t, "refused_records_total", reason)
+	return v.metric(t, "rejected_objects_total", reason)
 }
 
 // exportService makes a member export a service with one endpoint.
