@@ -48,7 +48,7 @@ func (m *meter) acts(t testing.TB) {
 }
 
 func (m *meter) idle() error {
-	for name, want := range map[string]int{"member": 1, "broker_connected": 1, "held": 0, "queue_depth": 0} {
+	for name, want := range map[string]int{"member": 1, "broker_connected": 1, "frozen": 0, "queue_depth": 0} {
 		got, err := m.values(name)
 		if err != nil {
 			return err

@@ -118,7 +118,7 @@ func quiet(t *testing.T, meters []*meter) {
 			if err := m.idle(); err != nil {
 				return err
 			}
-			records, err := m.values("records")
+			records, err := m.values("exported_services")
 			if err == nil && records[""] != 4 {
 				err = fmt.Errorf("%d records, want 4", records[""])
 			}

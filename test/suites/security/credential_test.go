@@ -139,7 +139,7 @@ func TestRevocation(t *testing.T) {
 
 func held(t *testing.T, v victim, want float64) error {
 	t.Helper()
-	if got := v.metric(t, "held", "credential"); got != want {
+	if got := v.metric(t, "frozen", "credential"); got != want {
 		return fmt.Errorf("%v, want %v", got, want)
 	}
 	return nil

@@ -121,7 +121,7 @@ func (c *control) synced(ctx context.Context, records int) error {
 	for _, want := range []struct {
 		name  string
 		value int
-	}{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"held", 0}, {"records", records}, {"queue_depth", 0}} {
+	}{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"frozen", 0}, {"exported_services", records}, {"queue_depth", 0}} {
 		if got := int(m.named(controllerMetrics + want.name).sum()); got != want.value {
 			return fmt.Errorf("%s is %d, want %d", want.name, got, want.value)
 		}
