@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -22,10 +23,10 @@ const DefaultNamespace = "clusterset-system"
 // A Config says what one controller does. [Defaults] and the setters of [Options] make all of it but the fields of the first
 // group. Nobody may write to what it reaches.
 type Config struct {
-	Local   *rest.Config // the API server of this cluster; its QPS and Burst do not count
-	Version string       // of the program, for Member.status
-	Metrics *Metrics     // nil means that nobody looks
-	Log     Logger       // nil means that nobody listens
+	Local   *rest.Config   // the API server of this cluster; its QPS and Burst do not count
+	Version string         // of the program, for Member.status
+	Metrics *Metrics       // nil if they are not collected
+	Log     logging.Logger // nil discards
 
 	// Broker is the path of a kubeconfig, Context one of its contexts or "" for its current one. The context names the
 	// broker namespace of this member.
@@ -74,13 +75,6 @@ const (
 	NotReady OnExpiry = "not_ready" // its endpoints stay, not ready
 	Retain   OnExpiry = "keep"      // they stay as they are
 )
-
-// A Logger takes what an operator should know. Package log of CoreDNS has one.
-type Logger interface {
-	Infof(format string, args ...any)
-	Warningf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
 
 // Defaults returns what holds where nothing is said (section 1).
 func Defaults() Config {

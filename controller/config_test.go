@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // Every option tells one Config from another; nothing else does.
@@ -41,7 +43,7 @@ func TestDifference(t *testing.T) {
 	}
 	same := base
 	same.Local = &rest.Config{Host: "https://a", QPS: 3, Burst: 4}
-	same.Log, same.Metrics, same.Version = silent{}, NewMetrics(nil), "v2"
+	same.Log, same.Metrics, same.Version = logging.Discard, NewMetrics(nil), "v2"
 	if got := base.Difference(&same); got != "" {
 		t.Errorf("difference = %q, want none", got)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
@@ -54,19 +55,13 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("no namespace of the controller is given")
 	}
 	if c.Log == nil {
-		c.Log = silent{}
+		c.Log = logging.Discard
 	}
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
 	return c, nil
 }
-
-type silent struct{}
-
-func (silent) Infof(string, ...any)    {}
-func (silent) Warningf(string, ...any) {}
-func (silent) Errorf(string, ...any)   {}
 
 // A term is the time for which this instance leads.
 type term struct {

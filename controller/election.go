@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // LeaseName is the name of the Lease in the controller's namespace that says which instance acts.
@@ -48,7 +50,7 @@ func newInstance() string {
 }
 
 // newElection has a client of its own, whose requests need no fence and wait for nobody else's.
-func newElection(cfg *rest.Config, namespace, instance string, log Logger) (*election, error) {
+func newElection(cfg *rest.Config, namespace, instance string, log logging.Logger) (*election, error) {
 	config := rest.CopyConfig(cfg)
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, renewDeadline/2
 	connections, err := rest.HTTPClientFor(config)
@@ -78,7 +80,7 @@ func newElection(cfg *rest.Config, namespace, instance string, log Logger) (*ele
 type fencedLock struct {
 	resourcelock.Interface
 	fence *fence
-	log   Logger
+	log   logging.Logger
 
 	found func(holder string) // called with another holder than the last, which is not this instance
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -28,7 +29,7 @@ type candidate struct {
 
 func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) *candidate {
 	t.Helper()
-	e, err := newElection(server.Config(), metav1.NamespaceDefault, name, silent{})
+	e, err := newElection(server.Config(), metav1.NamespaceDefault, name, logging.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestElection(t *testing.T) {
 // The lease is given up only when the term is over: who takes it meets nobody at work.
 func TestLeaseOutlastsTerm(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
-	e, err := newElection(server.Config(), metav1.NamespaceDefault, "a", silent{})
+	e, err := newElection(server.Config(), metav1.NamespaceDefault, "a", logging.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

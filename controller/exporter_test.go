@@ -25,6 +25,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -218,7 +219,7 @@ func (b *stage) act(set func(*Config)) *actor {
 	b.Helper()
 	a := &actor{stage: b, writes: &writes{}}
 	cfg := Defaults()
-	cfg.Local, cfg.Log, cfg.Metrics = b.server.Config(), silent{}, NewMetrics(nil)
+	cfg.Local, cfg.Log, cfg.Metrics = b.server.Config(), logging.Discard, NewMetrics(nil)
 	cfg.Local.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.writes.over(next) })
 	set(&cfg)
 	f := &fence{limit: time.Hour}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -35,7 +36,7 @@ var allHolds = []hold{
 
 // holds are what is held at the moment. The methods may be called from several goroutines.
 type holds struct {
-	log     Logger
+	log     logging.Logger
 	metrics *Metrics
 	changed func() // called after each change, without the lock
 
@@ -43,7 +44,7 @@ type holds struct {
 	why map[hold]string // the detail that was told
 }
 
-func newHolds(log Logger, m *Metrics, changed func()) *holds {
+func newHolds(log logging.Logger, m *Metrics, changed func()) *holds {
 	return &holds{log: log, metrics: m, changed: changed, why: make(map[hold]string)}
 }
 

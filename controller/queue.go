@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // The names of the two queues, which are also label values.
@@ -44,7 +46,7 @@ var errPanic = errors.New("panic")
 // start-up backlog wait for all others. Its methods may be called from several goroutines.
 type queue struct {
 	name    string
-	log     Logger
+	log     logging.Logger
 	metrics *Metrics
 
 	mu    sync.Mutex
@@ -54,7 +56,7 @@ type queue struct {
 	ended bool
 }
 
-func newQueue(name string, log Logger, m *Metrics) *queue {
+func newQueue(name string, log logging.Logger, m *Metrics) *queue {
 	q := &queue{name: name, log: log, metrics: m, keys: newSchedule()}
 	q.ready = sync.NewCond(&q.mu)
 	return q

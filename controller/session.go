@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 )
@@ -39,7 +40,7 @@ const (
 // is there before the first worker starts, and stays.
 type session struct {
 	cfg      Config
-	log      Logger
+	log      logging.Logger
 	metrics  *Metrics
 	instance string
 	rest     *rest.Config // of the member's own API server; writes only with the lease

@@ -19,6 +19,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -33,7 +34,7 @@ type Config struct {
 	Namespace string       // of this member on the broker
 	ClusterID string       // of this member
 	UID       types.UID    // of the broker's kube-system, as the join saw it; "" means that of the first look
-	Log       apiserver.Logger
+	Log       logging.Logger
 
 	// Interval is the time between two looks at the broker, 10 s if 0. The link is lost after Silence without a sign of it,
 	// 25 s if 0.

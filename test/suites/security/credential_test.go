@@ -26,6 +26,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -310,7 +311,7 @@ func (l *lines) tell(text string) bool {
 
 // A listener notes what it passes on.
 type listener struct {
-	controller.Logger
+	logging.Logger
 	lines *lines
 }
 
