@@ -4,7 +4,11 @@ package clusterset
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -12,53 +16,58 @@ import (
 	"github.com/coredns/coredns/plugin/transfer"
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// sources are the running sources of this process.
-var sources = registry{ctx: context.Background()}
+// process has the instances of this process, with the stores and the controller that run.
+var process = instances{ctx: context.Background()}
 
-// metrics are those of its controller. A server without one does not tell of it.
+// metrics are those of the controller. A process without a controller does not register them.
 var metrics = sync.OnceValue(func() *controller.Metrics { return controller.NewMetrics(prometheus.DefaultRegisterer) })
 
 func init() {
 	coreplugin.Register(plugin.Name, setup)
-	prometheus.MustRegister(plugin.NewCollector(sources.stores))
-	// What client-go has to say beside the errors that it returns would go to stderr in a format of its own. Later than
-	// here would be a race: it reads the logger without a lock.
+	prometheus.MustRegister(plugin.NewCollector(process.byName))
+	// client-go logs to stderr in its own format, beside the errors that it returns. The logger is set here because
+	// client-go reads it without a lock: later would be a race.
 	klog.SetLogger(funcr.New(func(prefix, args string) {
 		plugin.Log.Warningf("client-go: %s %s", prefix, args)
 	}, funcr.Options{}))
 }
 
-// setup reads one clusterset block. Nothing runs before OnStartup: a Corefile that is refused leaves no trace.
+// setup reads one clusterset block and adds its handler to the server block. Nothing runs before OnStartup, so a Corefile
+// that is rejected leaves nothing behind. When stores start and stop is described at [instances].
 func setup(c *caddy.Controller) error {
 	control := controller.Defaults()
 	config, lines, err := plugin.Parse(c, directives(&control)...)
 	if err != nil {
 		return coreplugin.Error(plugin.Name, err)
 	}
-	spec, err := storeConfig(config)
+	storeConfig, err := storeConfigOf(config)
 	if err != nil {
 		return coreplugin.Error(plugin.Name, lines.At(c, err, "kubeconfig"))
 	}
-	held := holdingOf(c)
-	src, err := sources.find(held, spec)
+	inst := instanceOf(c)
+	ref, err := process.acquire(inst, storeConfig)
 	if err != nil {
 		return coreplugin.Error(plugin.Name, lines.At(c, err, "manifests", "snapshot", "kubeconfig"))
 	}
 	if control.Broker != "" {
-		finish(c, &control, spec.REST)
-		if err := held.agree(&control); err != nil {
+		complete(c, &control, storeConfig.REST)
+		if err := inst.setController(&control); err != nil {
 			return coreplugin.Error(plugin.Name, lines.At(c, err, "broker"))
 		}
 	}
 	server := dnsserver.GetConfig(c)
-	handler := plugin.NewHandler(config, src.store, src.turns)
-	handler.Synced = func() bool { return sources.synced(held) }
+	handler := plugin.NewHandler(config, ref.store, ref.rotation)
+	handler.Synced = func() bool { return process.synced(inst) }
 
 	server.AddPlugin(func(next coreplugin.Handler) coreplugin.Handler {
 		handler.Next = next
@@ -66,37 +75,63 @@ func setup(c *caddy.Controller) error {
 	})
 	c.OnStartup(func() error {
 		handler.Addresses = plugin.ListenAddresses(server.ListenHosts)
-		sources.start(held)
+		process.start(inst)
 		if t, ok := server.Handler("transfer").(*transfer.Transfer); ok {
-			sources.run(held, func() { handler.Notify(held.ctx, t, src.told) })
+			process.startTask(inst, func() { handler.Notify(inst.ctx, t, ref.notified) })
 		}
-		held.await(src, config.StartupTimeout)
+		inst.waitForSync(ref, config.StartupTimeout)
 		return nil
 	})
 	return nil
 }
 
-// follow ties the life of held to that of the instance that c sets up. Every instance but the last ends by a restart, on
-// which caddy calls OnRestart and OnShutdown of the old instance, or OnRestartFailed of the old one and nothing of the new
-// one. The last ends by OnShutdown and OnFinalShutdown.
-func follow(c *caddy.Controller, held *holding) {
-	c.OnRestart(func() error {
-		sources.restart(held)
-		return nil
-	})
-	c.OnRestartFailed(func() error {
-		sources.restartFailed(held)
-		return nil
-	})
-	c.OnShutdown(func() error {
-		// At the end of the process the lameduck time of health is still to come, with queries that want fresh answers.
-		if sources.replaced(held) {
-			sources.release(held)
+// branch stands between the names of services and the zone.
+const branch = ".svc"
+
+// storeConfigOf returns where the objects of a block come from, and which of them count.
+func storeConfigOf(config plugin.Config) (cache.Config, error) {
+	c := cache.Config{
+		Manifests: config.Manifests, Name: "manifests " + strings.Join(config.Manifests, " "),
+		Namespaces: config.Namespaces, NamespaceLabels: config.NamespaceLabels, Labels: config.Labels,
+		NoEndpoints: config.NoEndpoints,
+		Index: index.Options{
+			ClusterNames: config.ClusterNames, Zone: config.Topology.Zone, Region: config.Topology.Region,
+			MaxName: plugin.MaxName(config.Zones) - len(branch),
+		},
+		TopologyNode: config.Topology.Node,
+		Snapshot:     config.Snapshot, SnapshotMaxAge: config.SnapshotMaxAge,
+		CheckInterval: min(30*time.Second, config.StaleAfter/2),
+		Log:           plugin.Log, Latency: plugin.ObserveLatency,
+	}
+	if config.Manifests != nil {
+		return c, nil
+	}
+	var err error
+	c.REST, c.Name, err = clientConfig(config)
+	return c, err
+}
+
+// clientConfig returns how to reach the API server, and the name of that source in logs and metrics.
+func clientConfig(config plugin.Config) (*rest.Config, string, error) {
+	var cfg *rest.Config
+	var err error
+	name := "in-cluster"
+	if config.Kubeconfig == "" {
+		if cfg, err = rest.InClusterConfig(); err != nil {
+			return nil, "", fmt.Errorf("no API server: want kubeconfig FILE or manifests PATH outside of a cluster: %w", err)
 		}
-		return nil
-	})
-	c.OnFinalShutdown(func() error {
-		sources.release(held)
-		return nil
-	})
+	} else {
+		name = strings.TrimSpace("kubeconfig " + config.Kubeconfig + " " + config.Context)
+		if _, err := os.Stat(config.Kubeconfig); err != nil {
+			return nil, "", fmt.Errorf("kubeconfig: %w", err)
+		}
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: config.Kubeconfig}
+		overrides := &clientcmd.ConfigOverrides{CurrentContext: config.Context}
+		if cfg, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
+			return nil, "", fmt.Errorf("kubeconfig %q: %w", config.Kubeconfig, err)
+		}
+	}
+	cfg.QPS, cfg.Burst = config.QPS, config.Burst
+	cfg.UserAgent = plugin.Name
+	return cfg, name, nil
 }

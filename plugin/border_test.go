@@ -101,7 +101,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	x := new(index.Index).Edit()
 	x.Put(index.Build(index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.ClusterSetIP}), nil, index.Options{}))
 	kept := x.Index()
-	turns := new(plugin.Turns)
+	turns := new(plugin.Rotation)
 	for qtype := range uint16(1000) {
 		turns.NextCluster(kept, "web.shop", qtype)
 	}
@@ -132,7 +132,7 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := plugin.NewHandler(config, store, new(plugin.Turns))
+	h := plugin.NewHandler(config, store, new(plugin.Rotation))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); h.Notify(ctx, transferTo(t, silent.LocalAddr().String()), 0) }()

@@ -17,13 +17,13 @@ func ParsedT(t testing.TB, zones []string, directives string) Config {
 	return c
 }
 
-// NextCluster is nextCluster, for tests outside of this package.
-func (t *Turns) NextCluster(x *index.Index, service string, qtype uint16) uint64 {
-	return t.nextCluster(x, service, qtype)
+// NextCluster calls nextCluster for tests outside of this package.
+func (r *Rotation) NextCluster(x *index.Index, service string, qtype uint16) uint64 {
+	return r.nextCluster(x, service, qtype)
 }
 
-// Len is how many turns are kept.
-func (t *Turns) Len() (n int) {
-	t.clusters.Range(func(any, any) bool { n++; return true })
+// Len is the number of counters.
+func (r *Rotation) Len() (n int) {
+	r.clusters.Range(func(any, any) bool { n++; return true })
 	return n
 }

@@ -125,7 +125,7 @@ func serve(t testing.TB, s setup) server {
 	t.Cleanup(func() { cancel(); <-done })
 	<-store.Synced()
 
-	h := plugin.NewHandler(config, store, new(plugin.Turns))
+	h := plugin.NewHandler(config, store, new(plugin.Rotation))
 	h.Addresses = plugin.ListenAddresses([]string{"127.0.0.1"})
 	if s.next != "" {
 		h.Next = zoneFile(t, s.next)

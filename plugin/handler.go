@@ -37,11 +37,11 @@ type Handler struct {
 	// Synced tells whether every block of this process is ready or has nothing to wait for.
 	Synced func() bool
 
-	config Config
-	ttl    uint32 // of records, in seconds
-	store  *cache.Store
-	turns  *Turns
-	zones  []zone
+	config   Config
+	ttl      uint32 // of records, in seconds
+	store    *cache.Store
+	rotation *Rotation
+	zones    []zone
 }
 
 // A zone is one origin as it is compared with question names.
@@ -55,9 +55,9 @@ type zone struct {
 // maxName is the most octets of an owner name, without the final dot (RFC 1035 section 2.3.4).
 const maxName = 253
 
-// NewHandler makes the handler of a block that is answered from store. Turns outlive a reload.
-func NewHandler(config Config, store *cache.Store, turns *Turns) *Handler {
-	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, turns: turns}
+// NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a reload.
+func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler {
+	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, rotation: rotation}
 	for _, origin := range config.Zones {
 		h.zones = append(h.zones, zone{
 			origin: origin, nameServer: nameServerOf(origin), mailbox: mailboxOf(origin),
@@ -195,9 +195,9 @@ func (z *zone) relative(qname string) string {
 func (q *query) resolve() {
 	n := &q.answer.Name
 	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
-	q.question.Type, q.question.Turn = q.qtype(), q.turns.next()
-	if n.TakesTurns() {
-		q.question.ClusterTurn = q.turns.nextCluster(q.state.Index, n.Service.Key(), q.qtype())
+	q.question.Type, q.question.Rotation = q.qtype(), q.rotation.next()
+	if n.Rotates() {
+		q.question.ClusterRotation = q.rotation.nextCluster(q.state.Index, n.Service.Key(), q.qtype())
 	}
 	if q.options.MaxAnswers > 0 {
 		q.question.Second = uint64(time.Now().Unix())

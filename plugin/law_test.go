@@ -209,7 +209,7 @@ func TestEveryReplyFits(t *testing.T) {
 			if k.qtype == dns.TypeNS || k.qtype == dns.TypeTXT {
 				continue
 			}
-			turns := takesTurns(t, s, k, whole)
+			turns := rotates(t, s, k, whole)
 			for _, c := range clients {
 				m, size := s.exchange(t, c.query(k.owner, k.qtype), c.tcp)
 				what := fmt.Sprintf("%s, %s", k, c.name)
@@ -233,8 +233,8 @@ func TestEveryReplyFits(t *testing.T) {
 // addressRecord is the size of a record behind a compressed owner name.
 var addressRecord = map[uint16]int{dns.TypeA: 16, dns.TypeAAAA: 28}
 
-// takesTurns tells whether clusters take turns in the answers of k: then over TCP, too, one reply is not the whole.
-func takesTurns(t *testing.T, s server, k key, whole map[string]bool) bool {
+// rotates tells whether clusters take turns in the answers of k: then over TCP, too, one reply is not the whole.
+func rotates(t *testing.T, s server, k key, whole map[string]bool) bool {
 	t.Helper()
 	m, size := s.exchange(t, ask(k.owner, k.qtype, 0), true)
 	// What fills a TCP message is a subset for that reason.
@@ -286,7 +286,7 @@ func checkGlue(t *testing.T, what string, m *dns.Msg, z records) {
 func TestGlueIsWhole(t *testing.T) {
 	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		for k, whole := range z {
-			if k.qtype != dns.TypeSRV || len(whole) > 100 || takesTurns(t, s, k, whole) {
+			if k.qtype != dns.TypeSRV || len(whole) > 100 || rotates(t, s, k, whole) {
 				continue
 			}
 			m := s.ask(t, ask(k.owner, k.qtype, 0), true)
@@ -299,7 +299,7 @@ func TestGlueIsWhole(t *testing.T) {
 				target := rr.(*dns.SRV).Target
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 					tk := key{target, qtype}
-					if takesTurns(t, s, tk, z[tk]) || len(z[tk]) > 1000 {
+					if rotates(t, s, tk, z[tk]) || len(z[tk]) > 1000 {
 						return // the glue is of one of the turn
 					}
 					maps.Copy(want, z[tk])

@@ -142,7 +142,7 @@ func (q *query) fillNameServer(m *reply) {
 		most = fit
 		m.Truncated = q.overUDP()
 	}
-	start := int(q.question.Turn % uint64(len(rrs)))
+	start := int(q.question.Rotation % uint64(len(rrs)))
 	m.Answer = append(rrs[start:], rrs[:start]...)[:most]
 }
 

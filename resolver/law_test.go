@@ -138,7 +138,7 @@ func checkQuestion(t *testing.T, objs objects, ref reference, x *index.Index, na
 	forms := own[qtype]
 	seen := 0
 	for turn := range uint64(2*len(forms) + 1) {
-		q := resolver.Question{Name: name, Type: qtype, Turn: turn * 7, ClusterTurn: turn, Second: turn * 3}
+		q := resolver.Question{Name: name, Type: qtype, Rotation: turn * 7, ClusterRotation: turn, Second: turn * 3}
 		a := resolver.Resolve(x, q, &objs.serve)
 		got := set(t, a)
 		want := resolver.NXDomain
@@ -168,7 +168,7 @@ func checkQuestion(t *testing.T, objs objects, ref reference, x *index.Index, na
 	for _, form := range forms { // section 3: one cluster a query, in turn
 		shown := false
 		for turn := range uint64(len(forms)) {
-			q := resolver.Question{Name: name, Type: qtype, ClusterTurn: 1<<40 + turn}
+			q := resolver.Question{Name: name, Type: qtype, ClusterRotation: 1<<40 + turn}
 			shown = shown || maps.Equal(set(t, resolver.Resolve(x, q, &objs.serve)), form)
 		}
 		if !shown {
@@ -274,12 +274,12 @@ func targetsResolve(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name := range newReference(objs) {
 		for turn := range uint64(6) {
-			a := resolver.Resolve(x, resolver.Question{Name: name, Type: dns.TypeSRV, ClusterTurn: turn}, &objs.serve)
+			a := resolver.Resolve(x, resolver.Question{Name: name, Type: dns.TypeSRV, ClusterRotation: turn}, &objs.serve)
 			for i := range a.Services.Len() {
 				_, to := a.Services.At(i)
 				found := false
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Turn: turn, ClusterTurn: turn}
+					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Rotation: turn, ClusterRotation: turn}
 					glue, asked := resolver.Answer{Name: to}, resolver.Resolve(x, q, &objs.serve)
 					glue.Ask(&q, &objs.serve)
 					found = found || asked.Outcome == resolver.Found
@@ -311,7 +311,7 @@ func capShowsAll(t *testing.T, objs objects) {
 				o.MaxAnswers = limit
 				shown := rrset{}
 				for second := range uint64(2000) {
-					q := resolver.Question{Name: name, Type: qtype, Second: second, Turn: second * second}
+					q := resolver.Question{Name: name, Type: qtype, Second: second, Rotation: second * second}
 					part := set(t, resolver.Resolve(x, q, &o))
 					if len(part) != limit {
 						t.Errorf("%s %d max_answers %d: %d records", name, qtype, limit, len(part))
@@ -343,7 +343,7 @@ func turnsShowAll(t *testing.T, objs objects) {
 			for _, stride := range []uint64{1, 2, 3, 1000} {
 				first := rrset{}
 				for turn := range uint64(1000) {
-					q := resolver.Question{Name: name, Type: qtype, Turn: turn * stride}
+					q := resolver.Question{Name: name, Type: qtype, Rotation: turn * stride}
 					first[text(resolver.Resolve(x, q, &objs.serve))[0]] = true
 					if len(first) == len(forms[0]) {
 						break
@@ -357,7 +357,7 @@ func turnsShowAll(t *testing.T, objs objects) {
 			o.MaxAnswers = 2
 			window := set(t, resolver.Resolve(x, resolver.Question{Name: name, Type: qtype}, &o))
 			for turn := range uint64(20) {
-				got := set(t, resolver.Resolve(x, resolver.Question{Name: name, Type: qtype, Turn: turn}, &o))
+				got := set(t, resolver.Resolve(x, resolver.Question{Name: name, Type: qtype, Rotation: turn}, &o))
 				if !maps.Equal(got, window) {
 					t.Errorf("%s %d at one second: turn %d shows %v, turn 0 %v", name, qtype, turn, got, window)
 				}
@@ -375,7 +375,7 @@ func buildIsPure(t *testing.T, objs objects) {
 	for name := range newReference(objs) {
 		for _, qtype := range qtypes {
 			for turn := range uint64(3) {
-				q := resolver.Question{Name: name, Type: qtype, Turn: turn, ClusterTurn: turn, Second: turn}
+				q := resolver.Question{Name: name, Type: qtype, Rotation: turn, ClusterRotation: turn, Second: turn}
 				a := resolver.Resolve(queried, q, &objs.serve)
 				if other := resolver.Resolve(shuffled, q, &objs.serve); !reflect.DeepEqual(text(a), text(other)) {
 					t.Errorf("%s %d turn %d: %v, in another order %v", name, qtype, turn, text(a), text(other))

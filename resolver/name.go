@@ -250,7 +250,7 @@ func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Pro
 	return o.fits(s, left)
 }
 
-// TakesTurns tells whether clusters take turns in answers to n.
-func (n *Name) TakesTurns() bool {
+// Rotates tells whether clusters take turns in answers to n.
+func (n *Name) Rotates() bool {
 	return (n.Kind == Service || n.Kind == Port) && n.Service.Type() == index.ClusterSetIP && !n.Service.HasVIP()
 }

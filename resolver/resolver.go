@@ -36,9 +36,9 @@ type Question struct {
 	Name string // relative to the zone, lower case
 	Type uint16
 
-	Turn        uint64 // moves from query to query: the order of the records
-	ClusterTurn uint64 // moves by one for each query of one service and type: the cluster that answers
-	Second      uint64 // moves once a second: the window of a capped answer
+	Rotation        uint64 // another number for each query: the order of the records
+	ClusterRotation uint64 // moves by one for each query of one service and type: the cluster that answers
+	Second          uint64 // the current second: the window of a capped answer
 
 	// Union asks for what all clusters that take turns say together, uncapped: a zone transfer.
 	Union bool
@@ -134,7 +134,7 @@ func (a *Answer) rrset(q *Question, o *Options) {
 const phi = 0x9E3779B9
 
 // order is the part of an RRset that is shown: n records of total from start on, beginning within them at turn.
-type order struct{ start, turn, n, total int32 }
+type order struct{ start, rotation, n, total int32 }
 
 // window is how far into an RRset a window that moves with the second starts, in 1/2^32.
 func (q *Question) window() uint32 { return uint32(q.Second * phi) }
@@ -145,12 +145,12 @@ func (r *order) set(total int, q *Question, o *Options) (capped bool) {
 	if o.MaxAnswers > 0 && total > o.MaxAnswers && !q.Union {
 		r.n, capped = int32(o.MaxAnswers), true
 	}
-	r.turn = int32(uint64(uint32(q.Turn*phi)) * uint64(r.n) >> 32)
+	r.rotation = int32(uint64(uint32(q.Rotation*phi)) * uint64(r.n) >> 32)
 	return capped
 }
 
 func (r *order) at(i int) int {
-	pos := int32(i) + r.turn
+	pos := int32(i) + r.rotation
 	if pos >= r.n {
 		pos -= r.n
 	}
@@ -204,7 +204,7 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	case q.Union && len(able) > 1:
 		return s.Addresses(f)
 	}
-	return s.ClusterAddresses(able[q.ClusterTurn%uint64(len(able))], f)
+	return s.ClusterAddresses(able[q.ClusterRotation%uint64(len(able))], f)
 }
 
 // answering lists the clusters that take turns for addresses of a family.

@@ -69,7 +69,7 @@ func (s *Services) fill(n *Name, q *Question, o *Options) {
 	s.list = n.targets(o)
 	s.weight = weight(len(s.list))
 	if !q.Union {
-		s.list = inTurn(s.list, q.ClusterTurn)
+		s.list = oneCluster(s.list, q.ClusterRotation)
 	}
 	if s.order.set(len(s.list), q, o) {
 		s.start = int32(uint64(q.window()) * uint64(len(s.list)) >> 32)
@@ -166,8 +166,8 @@ func answeringAny(s *index.Service, o *Options) []int {
 	return slices.Compact(able)
 }
 
-// inTurn keeps the records of the service name and those of one cluster.
-func inTurn(whole []target, turn uint64) []target {
+// oneCluster keeps the records of the service name and those of one cluster.
+func oneCluster(whole []target, turn uint64) []target {
 	var clusters []int32
 	for _, t := range whole {
 		if t.cluster != noCluster && !slices.Contains(clusters, t.cluster) {

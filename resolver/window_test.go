@@ -64,9 +64,9 @@ func TestWindowsOfBothFamiliesAgree(t *testing.T) {
 				for limit := 1; limit < hosts; limit += 3 {
 					o.MaxAnswers = limit
 					for second := range uint64(60) {
-						q := resolver.Question{Name: name, Type: dns.TypeA, Second: second, Turn: 3 * second}
+						q := resolver.Question{Name: name, Type: dns.TypeA, Second: second, Rotation: 3 * second}
 						v4 := hostsOf(resolver.Resolve(x, q, &o))
-						q.Type, q.Turn = dns.TypeAAAA, 5*second+1
+						q.Type, q.Rotation = dns.TypeAAAA, 5*second+1
 						v6 := hostsOf(resolver.Resolve(x, q, &o))
 						if len(v4) != limit || !maps.Equal(v4, v6) {
 							t.Fatalf("%s of %d hosts, max_answers %d, second %d: A of %v, AAAA of %v", name, hosts, limit, second, v4, v6)
@@ -135,7 +135,7 @@ func TestTurnsCoverLargeAnswers(t *testing.T) {
 	x := newIndex(objs)
 	shown := rrset{}
 	for turn := range uint64(100) {
-		a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Turn: turn}, &objs.serve)
+		a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Rotation: turn}, &objs.serve)
 		for _, record := range text(a)[:25] {
 			shown[record] = true
 		}

@@ -180,7 +180,7 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := plugin.NewHandler(plugin.Config{Zones: []string{"clusterset.local."}}, store, new(plugin.Turns))
+	h := plugin.NewHandler(plugin.Config{Zones: []string{"clusterset.local."}}, store, new(plugin.Rotation))
 	r := new(dns.Msg).SetQuestion("clusterset.local.", dns.TypeA)
 	ctx := metadata.ContextWithMetadata(t.Context())
 	ctx = h.Metadata(ctx, request.Request{Req: r})

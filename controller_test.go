@@ -3,14 +3,13 @@ package clusterset
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// controlOf returns what a block makes of the controller.
-func controlOf(t *testing.T, block string) *controller.Config {
+// controllerConfigOf returns the controller settings of a block.
+func controllerConfigOf(t *testing.T, block string) *controller.Config {
 	t.Helper()
 	config := controller.Defaults()
 	c := blockOf(block)
@@ -18,19 +17,19 @@ func controlOf(t *testing.T, block string) *controller.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := storeConfig(parsed)
+	spec, err := storeConfigOf(parsed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(c, &config, spec.REST)
+	complete(c, &config, spec.REST)
 	return &config
 }
 
-// TestControllerDirectives: each reaches the controller under its own name, and none goes without a broker.
+// TestControllerDirectives: each directive sets the option of its name, and is rejected without a broker.
 func TestControllerDirectives(t *testing.T) {
 	in := files(t)
 	block := "clusterset {\nkubeconfig {kubeconfig}\nbroker {dir}/broker\n"
-	plain := controlOf(t, in.Replace(block+"}"))
+	plain := controllerConfigOf(t, in.Replace(block+"}"))
 	if want := in.Replace("{dir}/broker"); plain.Broker != want || plain.Local.Host != "https://127.0.0.1:1" {
 		t.Errorf("broker: got %q, local %q, want %q and that of the block", plain.Broker, plain.Local.Host, want)
 	}
@@ -49,7 +48,7 @@ func TestControllerDirectives(t *testing.T) {
 			continue
 		}
 		line := o.Name + " " + args
-		if got := plain.Difference(controlOf(t, in.Replace(block+line+"\n}"))); got != o.Name {
+		if got := plain.Difference(controllerConfigOf(t, in.Replace(block+line+"\n}"))); got != o.Name {
 			t.Errorf("%s: differs in %q, want %q", line, got, o.Name)
 		}
 		_, _, err := plugin.Parse(blockOf("clusterset {\n"+line+"\n}"), directives(new(controller.Config))...)
@@ -59,8 +58,8 @@ func TestControllerDirectives(t *testing.T) {
 	}
 }
 
-// TestControllerRefuses: a bad value is told with its directive and what is wanted.
-func TestControllerRefuses(t *testing.T) {
+// TestControllerRejects: the error for a bad value has the directive, the value and what is wanted.
+func TestControllerRejects(t *testing.T) {
 	for _, tt := range []struct{ lines, want string }{
 		{"broker f\nvip none 243.0.0.0/8", `Testfile:3 - Error during parsing: vip "243.0.0.0/8" after none: want a network only after cidr`},
 		{"broker f\nlease 10s 20s", `lease "20s": want a duration from three times 10s to 24h0m0s`},
@@ -79,80 +78,70 @@ func TestControllerRefuses(t *testing.T) {
 	}
 }
 
-// TestOneController: blocks have to agree on the controller, and it outlives a reload that does not change it.
+// TestOneController: blocks must have the same controller settings, and a reload that does not change them leaves the
+// controller running.
 func TestOneController(t *testing.T) {
 	in := files(t)
 	block := "clusterset {\nkubeconfig {kubeconfig}\nbroker {dir}/broker\n"
-	config := func(lines string) *controller.Config { return controlOf(t, in.Replace(block+lines+"\n}")) }
-	r := registry{ctx: t.Context()}
+	config := func(lines string) *controller.Config { return controllerConfigOf(t, in.Replace(block+lines+"\n}")) }
+	p := instances{ctx: t.Context()}
 
-	first := r.hold()
+	first := p.create()
 	for _, tt := range []struct{ lines, want string }{
 		{"ttl 1", ""}, {"ttl 2", ""}, {"vip none", "vip differs from that of another block"},
 	} {
-		if got := errorText(first.agree(config(tt.lines))); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-			t.Errorf("agree(%s): got %q, want %q", tt.lines, got, tt.want)
+		if got := errorText(first.setController(config(tt.lines))); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("setController(%s): got %q, want %q", tt.lines, got, tt.want)
 		}
 	}
-	if r.active != nil {
+	if p.controller != nil {
 		t.Error("a controller runs before the server started")
 	}
-	r.start(first)
-	active := r.active
+	p.start(first)
+	active := p.controller
 	if active == nil {
 		t.Fatal("no controller runs")
 	}
-	reload := func(from *holding, lines string) *holding {
+	reload := func(from *instance, lines string) *instance {
 		t.Helper()
-		r.restart(from)
-		next := r.hold()
+		p.restart(from)
+		next := p.create()
 		if lines != "none" {
-			if err := next.agree(config(lines)); err != nil {
+			if err := next.setController(config(lines)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.start(next)
+		p.start(next)
 		return next
 	}
 
-	ended := &control{active.config, func() {}, make(chan struct{})}
-	close(ended.done)
 	active.cancel()
 	<-active.done
-	r.active = ended
-	r.settle()
-	if active = r.active; active == ended || over(active) {
-		t.Error("a controller that ended by itself was not started anew")
+	ended := active
+	p.reconcileController()
+	if active = p.controller; active == ended || active.ended() {
+		t.Error("a controller that ended by itself was not started again")
 	}
 	second := reload(first, "ttl 3")
-	r.release(first)
-	if r.active != active || over(active) {
+	p.release(first)
+	if p.controller != active || active.ended() {
 		t.Error("a reload that does not concern the controller ended it")
 	}
 	third := reload(second, "vip none")
-	if r.active == active || r.active.config.VIP != "none" {
-		t.Errorf("a reload with another setting left the controller at %q", r.active.config.VIP)
+	if p.controller == active || p.controller.config.VIP != "none" {
+		t.Errorf("a reload with another setting left the controller at %q", p.controller.config.VIP)
 	}
-	// The reload fails: the instance before goes on, with its own settings.
-	r.release(third)
-	if r.active.config.VIP != "derived" {
-		t.Errorf("a reload that failed left the controller at %q", r.active.config.VIP)
+	// The reload fails: the instance before answers on, with its own settings.
+	p.release(third)
+	if p.controller.config.VIP != "derived" {
+		t.Errorf("a reload that failed left the controller at %q", p.controller.config.VIP)
 	}
-	active = r.active
+	active = p.controller
 	fourth := reload(second, "none")
-	r.release(second)
-	if !over(active) || r.active != nil {
-		t.Error("a controller that no block wants goes on")
+	p.release(second)
+	if p.controller != nil {
+		t.Error("a controller that no block asks for goes on")
 	}
-	r.release(fourth)
-}
-
-// over tells whether c ended. Whoever waits for it in release must have seen it end.
-func over(c *control) bool {
-	select {
-	case <-c.done:
-		return true
-	case <-time.After(10 * time.Millisecond):
-		return false
-	}
+	<-active.done
+	p.release(fourth)
 }

@@ -29,7 +29,7 @@ users:
 - {name: somebody, user: {token: secret}}
 `
 
-// files writes a kubeconfig and a manifest, and returns what replaces their names in a Corefile.
+// files writes a kubeconfig and a manifest, and returns a replacer that inserts their paths in a Corefile.
 func files(t *testing.T) *strings.Replacer {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,25 +46,25 @@ func files(t *testing.T) *strings.Replacer {
 func blockOf(block string) *caddy.Controller {
 	c := caddy.NewTestController("dns", block)
 	c.ServerBlockKeys = []string{"dns://clusterset.local.:53"}
-	dnsserver.GetConfig(c) // It makes the configuration that plugins look for.
+	dnsserver.GetConfig(c) // creates the configuration, which plugins expect
 	return c
 }
 
-// specOf returns what a block makes of the store.
+// specOf returns the store configuration of a block.
 func specOf(t *testing.T, block string) cache.Config {
 	t.Helper()
 	config, _, err := plugin.Parse(blockOf(block))
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := storeConfig(config)
+	spec, err := storeConfigOf(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return spec
 }
 
-// TestSettingsReachTheStore has one setting a row that a store has to know.
+// TestSettingsReachTheStore has one row for each setting that is passed on to the store.
 func TestSettingsReachTheStore(t *testing.T) {
 	in := files(t)
 	for _, tt := range []struct {
@@ -102,65 +102,6 @@ func TestSettingsReachTheStore(t *testing.T) {
 	}
 }
 
-// TestSharing says what blocks, and the Corefile before and after a reload, have in common.
-func TestSharing(t *testing.T) {
-	in := files(t)
-	for _, tt := range []struct {
-		name, one, other string
-		same             bool
-	}{
-		{"nothing differs", "", "", true},
-		{"answers differ", "ttl 5", "ttl 6\npolicy all\nmax_answers 3\nfallthrough\nstartup_timeout 9s", true},
-		{"order differs", "namespaces a b", "namespaces b a", true},
-		{"namespaces differ", "namespaces a", "namespaces b", false},
-		{"labels differ", "labels a=b", "labels a=c", false},
-		{"labels of namespaces differ", "namespace_labels a", "", false},
-		{"limits differ", "apiserver_qps 5", "apiserver_qps 6", false},
-		{"endpoints or none", "noendpoints", "", false},
-	} {
-		block := "clusterset {\nkubeconfig {kubeconfig}\n"
-		one, other := specOf(t, in.Replace(block+tt.one+"\n}")), specOf(t, in.Replace(block+tt.other+"\n}"))
-		r := registry{ctx: t.Context()}
-		held := r.hold()
-		a, err := r.find(held, one)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := r.find(held, other)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if same := a.source == b.source; same != tt.same {
-			t.Errorf("%s: same = %t, want %t", tt.name, same, tt.same)
-		}
-		r.release(held)
-	}
-}
-
-// TestSnapshotOfTwo: two blocks must not write what they see into one file, unless they see the same.
-func TestSnapshotOfTwo(t *testing.T) {
-	in := files(t)
-	for _, tt := range []struct{ name, other, want string }{
-		{"the same objects", "cluster_names off", ""},
-		{"other objects", "namespaces a", "want a file of its own"},
-		{"another file", "namespaces a\nsnapshot {dir}/b", ""},
-	} {
-		r := registry{ctx: t.Context()}
-		held := r.hold()
-		if _, err := r.find(held, specOf(t, in.Replace("clusterset {\nkubeconfig {kubeconfig}\nsnapshot {dir}/a\n}"))); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(tt.other, "snapshot") {
-			tt.other += "\nsnapshot {dir}/a"
-		}
-		_, err := r.find(held, specOf(t, in.Replace("clusterset {\nkubeconfig {kubeconfig}\n"+tt.other+"\n}")))
-		if got := errorText(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-		r.release(held)
-	}
-}
-
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -168,15 +109,15 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestSetupRefuses: what is wrong beyond the block itself has its file and line, too.
-func TestSetupRefuses(t *testing.T) {
+// TestSetupRejects: errors that Parse cannot find have the file and the line, too.
+func TestSetupRejects(t *testing.T) {
 	in := files(t)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for _, tt := range []struct{ name, block, want string }{
 		{"kubeconfig is missing", "clusterset {\nkubeconfig {dir}/none\n}", "Testfile:2 - Error during parsing: kubeconfig: stat " + in.Replace("{dir}/none")},
-		{"kubeconfig is none", "clusterset {\nkubeconfig {manifest} one\n}", "Testfile:2 - Error during parsing: kubeconfig"},
+		{"not a kubeconfig", "clusterset {\nkubeconfig {manifest} one\n}", "Testfile:2 - Error during parsing: kubeconfig"},
 		{"context is missing", "clusterset {\nkubeconfig {kubeconfig} three\n}", "Testfile:2 - Error during parsing: kubeconfig"},
-		{"not in a cluster", "clusterset", "want kubeconfig FILE, or manifests PATH"},
+		{"not in a cluster", "clusterset", "want kubeconfig FILE or manifests PATH"},
 		{"manifest is missing", "clusterset {\nmanifests {dir}/none\n}", "Testfile:2 - Error during parsing: manifests: stat " + in.Replace("{dir}/none")},
 	} {
 		c := blockOf(in.Replace(tt.block))

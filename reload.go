@@ -1,0 +1,394 @@
+package clusterset
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/plugin"
+)
+
+// instances are the CoreDNS instances of this process that are not released yet, with what they share: stores and one
+// controller.
+//
+// CoreDNS makes an instance each time it reads the Corefile: at the start, and at each reload while the instance before
+// still answers. Each clusterset block of an instance has a reference to a store; blocks that see the same objects have
+// the same one, within an instance and across a reload. So a reload that changes only how answers are made lists and
+// watches nothing anew, and moves no serial. A store runs from the OnStartup of the first instance that refers to it
+// until the release of the last one. The controller runs with the settings of the newest instance that has started.
+//
+// These are the callbacks of caddy in the order of time, top to bottom. "answers" marks the instance that has the sockets.
+//
+//	           old instance        new instance      stores and controller
+//	start  │                       setup             each block acquires a store: one that runs, or a new one
+//	       │                       OnStartup         new stores start, the controller starts, wait for the first sync
+//	       │                       answers
+//	reload │   OnRestart                             the next instance replaces this one
+//	       │   answers             setup             each block acquires a store
+//	       │   answers             OnStartup         new stores inherit from those they follow and start;
+//	       │                                         the controller changes if its settings do; wait for the first sync
+//	       │   OnShutdown          answers           release the old: stores without another reference stop
+//	failed │   OnRestart
+//	reload │   answers             setup             as above; the error comes here,
+//	       │   answers             OnStartup         here, or when the sockets are opened
+//	       │   OnRestartFailed     (garbage)         release the new: its stores stop, the controller changes back
+//	end    │   OnShutdown                            nothing: queries arrive until the lameduck time of health is over
+//	       │   OnFinalShutdown                       release: everything stops
+//
+// Three cases are special. caddy runs OnRestartFailed on the old instance alone; if that has no clusterset block, there is
+// no callback, and the release waits until the new instance is garbage (see handle). caddy also runs OnRestartFailed when
+// the restart did happen but a plugin of the old instance failed to shut down; then the old instance is to be released.
+// And OnFirstStartup is of no use, since it runs before OnStartup and is followed by it.
+//
+// All methods lock; any goroutine may call them.
+type instances struct {
+	ctx context.Context // of all stores and controllers
+
+	mu         sync.Mutex // guards the fields below and the variable ones of instance and sharedStore
+	live       []*instance
+	stores     []*sharedStore // that run
+	controller *runningController
+	restarting *instance // between its OnRestart and its release or OnRestartFailed: the next instance replaces it
+}
+
+// An instance is what one CoreDNS instance, one reading of the Corefile, has acquired.
+//
+//	created ──OnStartup──► started ──release──► released
+//	   └─────────────────release───────────────────▲
+type instance struct {
+	ctx    context.Context // ends with the release
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup // that end with ctx; the release waits for them
+
+	refs       []*storeRef        // one for each block
+	controller *controller.Config // nil if no block has a broker
+	initial    bool               // no instance answered before this one
+	replaces   *instance          // answers until this one does; nil if there is none, or it is released
+	started    time.Time          // zero before OnStartup; the wait for the first sync of all blocks begins here
+	released   bool
+}
+
+// A sharedStore is a store, and the rotation of its answers, which goes on across a reload.
+type sharedStore struct {
+	config   cache.Config
+	store    *cache.Store
+	rotation *plugin.Rotation
+	run      *task // nil until it is started
+}
+
+// A storeRef is the reference of one block to a store.
+type storeRef struct {
+	*sharedStore
+	notified  uint32 // the serial that secondaries know from the instance before
+	inherited bool   // the instance before refers to the same store
+}
+
+// A handle is the one pointer from caddy's storage to an instance. caddy lets go of it together with its own instance: the
+// garbage collector then releases ours, if no callback did.
+type handle struct{ inst *instance }
+
+type handleKey struct{}
+
+// instanceOf returns the instance that c sets up. The first block of a Corefile creates it.
+func instanceOf(c *caddy.Controller) *instance {
+	if h, ok := c.Get(handleKey{}).(*handle); ok {
+		return h.inst
+	}
+	inst := process.create()
+	h := &handle{inst}
+	c.Set(handleKey{}, h)
+	runtime.AddCleanup(h, func(inst *instance) { go process.release(inst) }, inst)
+
+	c.OnRestart(func() error {
+		process.restart(inst)
+		return nil
+	})
+	c.OnRestartFailed(func() error {
+		process.restartFailed(inst)
+		return nil
+	})
+	c.OnShutdown(func() error {
+		if process.isRestarting(inst) {
+			process.release(inst)
+		}
+		return nil
+	})
+	c.OnFinalShutdown(func() error {
+		process.release(inst)
+		return nil
+	})
+	return inst
+}
+
+func (p *instances) create() *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	inst := &instance{initial: p.restarting == nil, replaces: p.restarting}
+	inst.ctx, inst.cancel = context.WithCancel(p.ctx)
+	p.live = append(p.live, inst)
+	return inst
+}
+
+// acquire adds a reference to the store for config to inst: a store that runs, one that another block of inst has
+// acquired, or a new one, which start will run. An error means that config is not usable.
+func (p *instances) acquire(inst *instance, config cache.Config) (*storeRef, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	candidates := slices.Clone(p.stores)
+	for _, ref := range inst.refs {
+		candidates = append(candidates, ref.sharedStore)
+		if snapshotConflict(ref.config, config) {
+			return nil, fmt.Errorf("snapshot %q: want a file of its own, another block writes other objects of %s to it",
+				config.Snapshot, ref.config.Name)
+		}
+	}
+	for _, s := range candidates {
+		// A store is frozen while another cluster answers in place of its own: a reload accepts the new cluster.
+		if s.config.Same(&config) && !s.store.Stats().Held {
+			ref := &storeRef{sharedStore: s, inherited: inst.replaces.refersTo(s)}
+			inst.refs = append(inst.refs, ref)
+			return ref, nil
+		}
+	}
+	store, err := cache.New(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &sharedStore{config: config, store: store, rotation: new(plugin.Rotation)}
+	if from := p.predecessor(s); from != nil {
+		s.rotation = from.rotation
+	}
+	ref := &storeRef{sharedStore: s}
+	inst.refs = append(inst.refs, ref)
+	return ref, nil
+}
+
+// snapshotConflict reports whether two stores would write different objects to one snapshot file.
+func snapshotConflict(a, b cache.Config) bool {
+	return a.Snapshot != "" && a.Snapshot == b.Snapshot && !a.SameObjects(&b)
+}
+
+// predecessor returns a running store that sees the same objects as s, so that s can inherit them; nil if there is none.
+func (p *instances) predecessor(s *sharedStore) *sharedStore {
+	for _, from := range p.stores {
+		if from != s && s.config.SameObjects(&from.config) {
+			return from
+		}
+	}
+	return nil
+}
+
+func (inst *instance) refersTo(s *sharedStore) bool {
+	return inst != nil && slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return ref.sharedStore == s })
+}
+
+// start starts all stores of inst that do not run, so that its blocks wait for them at the same time, and the controller.
+// OnStartup runs for each block; only the first call counts.
+func (p *instances) start(inst *instance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if inst.released || !inst.started.IsZero() {
+		return
+	}
+	inst.started = time.Now()
+	for _, ref := range inst.refs {
+		ref.notified = ref.store.State().Serial
+		if from := p.predecessor(ref.sharedStore); from != nil && ref.run == nil {
+			ref.notified = from.store.State().Serial
+			ref.store.Inherit(from.store)
+		}
+	}
+	for _, ref := range inst.refs {
+		if ref.run == nil {
+			p.stores = append(p.stores, ref.sharedStore)
+			ref.run = startTask(p.ctx, ref.config.Name, ref.store.Run)
+		}
+	}
+	p.reconcileController()
+}
+
+// startTask runs task, which has to end when inst is released: the release waits for it.
+func (p *instances) startTask(inst *instance, task func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !inst.released {
+		inst.tasks.Go(task)
+	}
+}
+
+// release gives up what inst has acquired. It returns when all that runs for no other instance has ended. To release an
+// instance again does nothing.
+func (p *instances) release(inst *instance) {
+	p.mu.Lock()
+	inst.released = true
+	inst.cancel()
+	p.live = slices.DeleteFunc(p.live, func(other *instance) bool { return other == inst })
+	for _, other := range p.live {
+		if other.replaces == inst {
+			other.replaces = nil
+		}
+	}
+	if p.restarting == inst {
+		p.restarting = nil
+	}
+	var ending []*task
+	p.stores = slices.DeleteFunc(p.stores, func(s *sharedStore) bool {
+		if slices.ContainsFunc(p.live, func(other *instance) bool { return other.refersTo(s) }) {
+			return false
+		}
+		ending = append(ending, s.run)
+		return true
+	})
+	if old := p.reconcileController(); old != nil {
+		ending = append(ending, old)
+	}
+	p.mu.Unlock()
+	for _, t := range ending {
+		t.cancel()
+	}
+	inst.tasks.Wait()
+	for _, t := range ending {
+		<-t.done
+	}
+}
+
+// restart is OnRestart.
+func (p *instances) restart(inst *instance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restarting = inst
+}
+
+// isRestarting tells the OnShutdown of an instance that was replaced from that at the end of the process.
+func (p *instances) isRestarting(inst *instance) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.restarting == inst
+}
+
+// restartFailed is OnRestartFailed: it releases the instances that would have replaced inst, or inst if caddy has
+// stopped it already.
+func (p *instances) restartFailed(inst *instance) {
+	// Only this goroutine changes the list, unless the process is about to end.
+	if !slices.ContainsFunc(caddy.Instances(), inst.belongsTo) {
+		p.release(inst)
+		return
+	}
+	p.mu.Lock()
+	var discarded []*instance
+	for _, other := range p.live {
+		if other.replaces == inst {
+			discarded = append(discarded, other)
+		}
+	}
+	if p.restarting == inst {
+		p.restarting = nil
+	}
+	p.mu.Unlock()
+	for _, other := range discarded {
+		p.release(other)
+	}
+}
+
+// belongsTo reports whether inst is that of i.
+func (inst *instance) belongsTo(i *caddy.Instance) bool {
+	i.StorageMu.RLock()
+	defer i.StorageMu.RUnlock()
+	h, ok := i.Storage[handleKey{}].(*handle)
+	return ok && h.inst == inst
+}
+
+// byName returns the running stores by the names of their sources. Several stores of one source have different filters,
+// or exist only during a reload; all but the first get a number.
+func (p *instances) byName() map[string]*cache.Store {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stores := make(map[string]*cache.Store, len(p.stores))
+	for _, s := range p.stores {
+		name := s.config.Name
+		for n := 2; stores[name] != nil; n++ {
+			name = fmt.Sprintf("%s (%d)", s.config.Name, n)
+		}
+		stores[name] = s.store
+	}
+	return stores
+}
+
+// synced reports whether no block waits for a list that can still succeed. The blocks that count are those of the
+// instance that answers: during a reload, of the one that inst replaces.
+func (p *instances) synced(inst *instance) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for inst.replaces != nil {
+		inst = inst.replaces
+	}
+	return !slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return ref.store.Waiting() != "" })
+}
+
+// waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the store
+// has nothing to wait for, such as a CRD that is not installed; at a reload the instance before answers meanwhile. It
+// returns at the latest timeout after inst started, whichever block calls it.
+func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
+	if ref.inherited {
+		return
+	}
+	deadline := time.NewTimer(time.Until(inst.started.Add(timeout)))
+	defer deadline.Stop()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		select {
+		case <-ref.store.Synced():
+			return
+		case <-inst.ctx.Done():
+			return
+		case <-deadline.C:
+			plugin.Log.Warningf("starting after %s without the first sync of %s: %s", timeout, ref.config.Name, ref.store.Waiting())
+			return
+		case <-poll.C:
+			if inst.initial && ref.store.Waiting() == "" {
+				return
+			}
+		}
+	}
+}
+
+// A task is a store or a controller while it runs in a goroutine of its own.
+type task struct {
+	cancel context.CancelFunc // asks it to end
+	done   chan struct{}      // closed when it has ended
+}
+
+// startTask runs f until it returns; f has to return when its context ends. An error is logged under name.
+func startTask(ctx context.Context, name string, f func(context.Context) error) *task {
+	// Stores and controllers log changes of state themselves. client-go would log each attempt.
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
+	t := &task{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		defer cancel()
+		if err := f(ctx); err != nil {
+			plugin.Log.Errorf("%s: stopped: %s", name, err)
+		}
+	}()
+	return t
+}
+
+// ended reports whether the task has ended.
+func (t *task) ended() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}

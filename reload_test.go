@@ -1,0 +1,65 @@
+package clusterset
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestSharing: which settings of two blocks, or of a block before and after a reload, let them share a store.
+func TestSharing(t *testing.T) {
+	in := files(t)
+	for _, tt := range []struct {
+		name, one, other string
+		same             bool
+	}{
+		{"nothing differs", "", "", true},
+		{"answers differ", "ttl 5", "ttl 6\npolicy all\nmax_answers 3\nfallthrough\nstartup_timeout 9s", true},
+		{"order differs", "namespaces a b", "namespaces b a", true},
+		{"namespaces differ", "namespaces a", "namespaces b", false},
+		{"labels differ", "labels a=b", "labels a=c", false},
+		{"labels of namespaces differ", "namespace_labels a", "", false},
+		{"limits differ", "apiserver_qps 5", "apiserver_qps 6", false},
+		{"endpoints or none", "noendpoints", "", false},
+	} {
+		block := "clusterset {\nkubeconfig {kubeconfig}\n"
+		one, other := specOf(t, in.Replace(block+tt.one+"\n}")), specOf(t, in.Replace(block+tt.other+"\n}"))
+		p := instances{ctx: t.Context()}
+		inst := p.create()
+		a, err := p.acquire(inst, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := p.acquire(inst, other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := a.sharedStore == b.sharedStore; same != tt.same {
+			t.Errorf("%s: same = %t, want %t", tt.name, same, tt.same)
+		}
+		p.release(inst)
+	}
+}
+
+// TestSnapshotOfTwo: two blocks may write to one snapshot file only if they see the same objects.
+func TestSnapshotOfTwo(t *testing.T) {
+	in := files(t)
+	for _, tt := range []struct{ name, other, want string }{
+		{"the same objects", "cluster_names off", ""},
+		{"other objects", "namespaces a", "want a file of its own"},
+		{"another file", "namespaces a\nsnapshot {dir}/b", ""},
+	} {
+		p := instances{ctx: t.Context()}
+		inst := p.create()
+		if _, err := p.acquire(inst, specOf(t, in.Replace("clusterset {\nkubeconfig {kubeconfig}\nsnapshot {dir}/a\n}"))); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(tt.other, "snapshot") {
+			tt.other += "\nsnapshot {dir}/a"
+		}
+		_, err := p.acquire(inst, specOf(t, in.Replace("clusterset {\nkubeconfig {kubeconfig}\n"+tt.other+"\n}")))
+		if got := errorText(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		p.release(inst)
+	}
+}
