@@ -15,7 +15,7 @@ import (
 )
 
 // performance is the document whose figures the tests here hold against the code.
-const performance = "../docs/performance.md"
+const performance = "../docs/benchmarks/memory.md"
 
 func performanceText(t *testing.T) string {
 	t.Helper()

@@ -13,7 +13,7 @@ import (
 )
 
 // performance is the document whose figures the tests here hold against the code.
-const performance = "../../docs/performance.md"
+const performance = "../../docs/benchmarks/memory.md"
 
 // statedSizes reads the rows of the document that begin with "| `index.NAME` | OCTETS | BLOCK |", by name.
 func statedSizes(t *testing.T) map[string][2]uintptr {

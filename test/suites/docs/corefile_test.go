@@ -254,12 +254,13 @@ var expectations = []struct{ has, name, want string }{
 // TestCorefiles starts every Corefile of the documentation.
 func TestCorefiles(t *testing.T) {
 	corefiles := map[string]string{"corefile.example": read(t, "corefile.example")}
-	inReadme := blocks(read(t, "README.md"), "corefile")
-	if len(inReadme) < 8 {
-		t.Fatalf("README.md has %d Corefiles, want those of a dozen uses", len(inReadme))
+	for _, document := range []string{readme, deploymentDoc} {
+		for i, text := range blocks(read(t, document), "corefile") {
+			corefiles[fmt.Sprintf("%s, Corefile %d", document, i+1)] = text
+		}
 	}
-	for i, text := range inReadme {
-		corefiles[fmt.Sprintf("README.md, Corefile %d", i+1)] = text
+	if len(corefiles) < 10 {
+		t.Fatalf("%d Corefiles are documented, want those of a dozen uses", len(corefiles))
 	}
 	used := map[string]bool{}
 	for name, text := range corefiles {

@@ -1,5 +1,4 @@
-// Package docs checks what README.md, corefile.example, Dockerfile and docs/dependencies.md say against the code and
-// against servers that run.
+// Package docs holds the documents of the repository, with corefile.example and Dockerfile, to the code and to running servers.
 package docs
 
 import (
@@ -39,12 +38,20 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// readme returns the part of README.md below a heading of the second level.
-func readme(t *testing.T, heading string) string {
+// The documents with sections that are checked here.
+const (
+	readme        = "README.md"
+	controllerDoc = "docs/controller.md"
+	deploymentDoc = "docs/deployment.md"
+	metricsDoc    = "docs/metrics.md"
+)
+
+// section returns the part of a document below a heading of the second level.
+func section(t *testing.T, document, heading string) string {
 	t.Helper()
-	_, part, ok := strings.Cut(read(t, "README.md"), "\n## "+heading+"\n")
+	_, part, ok := strings.Cut(read(t, document), "\n## "+heading+"\n")
 	if !ok {
-		t.Fatalf("README.md: want a section %q", heading)
+		t.Fatalf("%s: want a section %q", document, heading)
 	}
 	part, _, _ = strings.Cut(part, "\n## ")
 	return part
@@ -80,21 +87,24 @@ func equalSets(t *testing.T, what string, documented, actual []string) {
 	}
 }
 
-func TestSections(t *testing.T) {
+// TestManPage holds README.md to the form of CoreDNS's manual pages, and to a length that can be read.
+func TestManPage(t *testing.T) {
+	text := read(t, readme)
 	var got []string
-	for _, m := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(read(t, "README.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(text, -1) {
 		got = append(got, m[1])
 	}
-	man := []string{
-		"Name", "Description", "Syntax", "Examples", "Rights", "Ready", "Metrics", "Metadata", "Troubleshooting", "Bugs", "See Also",
+	want := []string{"Name", "Description", "Syntax", "Examples", "Metrics", "Ready", "Metadata", "Bugs", "See Also"}
+	if !slices.Equal(got, want) {
+		t.Errorf("sections of %s = %q, want %q", readme, got, want)
 	}
-	if at := slices.Index(got, "Name"); at < 0 || !slices.Equal(got[at:], man) {
-		t.Errorf("sections of README.md = %q, want %q at the end", got, man)
+	if lines := strings.Count(text, "\n"); lines > 350 {
+		t.Errorf("%s has %d lines, want at most 350", readme, lines)
 	}
 }
 
 func TestDirectives(t *testing.T) {
-	syntax := readme(t, "Syntax")
+	syntax := section(t, readme, "Syntax")
 	var documented []string
 	for line := range strings.Lines(blocks(syntax, "txt")[0]) {
 		if line, ok := strings.CutPrefix(line, "    "); ok {
@@ -109,7 +119,7 @@ func TestDirectives(t *testing.T) {
 
 	// Each is explained as well.
 	var explained, names []string
-	for _, m := range regexp.MustCompile("(?m)^\\* `([a-z_]+)`").FindAllStringSubmatch(syntax, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\* `([a-z_]+)`").FindAllStringSubmatch(syntax+section(t, controllerDoc, "Options"), -1) {
 		explained = append(explained, m[1])
 	}
 	for _, d := range plugin.Directives(control...) {
@@ -119,10 +129,10 @@ func TestDirectives(t *testing.T) {
 	equalSets(t, "explained directive", explained, names)
 }
 
-// TestDefaults writes the defaults that README.md tells into a block: it must mean the same as an empty one.
+// TestDefaults writes the defaults that README.md documents into a block: it must mean the same as an empty one.
 func TestDefaults(t *testing.T) {
 	var lines []string
-	syntax, _, _ := strings.Cut(readme(t, "Syntax"), "The others are those of the controller")
+	syntax := section(t, readme, "Syntax")
 	for _, m := range regexp.MustCompile("(?ms)^\\* `([a-z_]+)`(.*?)(?:^\\* |\\z|\n\n)").FindAllStringSubmatch(overlapping(syntax), -1) {
 		value := regexp.MustCompile("Default:\\s+`?([0-9a-z_]+)`?[.;]").FindStringSubmatch(m[2])
 		if value != nil && value[1] != "off" && value[1] != "all" {
@@ -146,24 +156,24 @@ func TestDefaults(t *testing.T) {
 	if got, want := fmt.Sprintf("%+v", given), fmt.Sprintf("%+v", empty); got != want {
 		t.Errorf("block with the documented defaults = %s\nwant that of an empty block, %s", got, want)
 	}
-	if got := empty.SnapshotMaxAge.Hours(); got != 24 || !strings.Contains(readme(t, "Syntax"), "**MAX_AGE** 24h") {
+	if got := empty.SnapshotMaxAge.Hours(); got != 24 || !strings.Contains(syntax, "**MAX_AGE** 24h") {
 		t.Errorf("MAX_AGE = %v hours, want 24 and README.md to say so", got)
 	}
 }
 
-// TestControllerDefaults compares the words after "Default:" with those that the controller knows.
+// TestControllerDefaults compares the words after "Default:" with the defaults of the controller.
 func TestControllerDefaults(t *testing.T) {
-	_, syntax, _ := strings.Cut(readme(t, "Syntax"), "The others are those of the controller")
+	options := section(t, controllerDoc, "Options")
 	for _, o := range controller.Options() {
-		_, item, ok := strings.Cut(overlapping(syntax), "\n* `"+o.Name+"`")
+		_, item, ok := strings.Cut(overlapping(options), "\n* `"+o.Name+"`")
 		if !ok || o.Default == "" {
 			continue
 		}
 		item, _, _ = strings.Cut(item, "\n*")
-		_, told, _ := strings.Cut(strings.Join(strings.Fields(item), " "), "Default: ")
-		told = strings.ReplaceAll(strings.ReplaceAll(told, "`", ""), " and ", " ")
-		if !strings.Contains(told, o.Default) {
-			t.Errorf("default of %s in README.md: %q, want %q", o.Name, told, o.Default)
+		_, documented, _ := strings.Cut(strings.Join(strings.Fields(item), " "), "Default: ")
+		documented = strings.ReplaceAll(strings.ReplaceAll(documented, "`", ""), " and ", " ")
+		if !strings.Contains(documented, o.Default) {
+			t.Errorf("default of %s in %s: %q, want %q", o.Name, controllerDoc, documented, o.Default)
 		}
 	}
 }
@@ -173,7 +183,7 @@ func overlapping(text string) string { return strings.ReplaceAll(text, "\n* ", "
 
 func TestMetadata(t *testing.T) {
 	var documented []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(clusterset/[^`]+)` \\|").FindAllStringSubmatch(readme(t, "Metadata"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(clusterset/[^`]+)` \\|").FindAllStringSubmatch(section(t, readme, "Metadata"), -1) {
 		documented = append(documented, m[1])
 	}
 	store, err := cache.New(cache.Config{Manifests: []string{filepath.Join(root, "examples")}})
@@ -190,7 +200,7 @@ func TestMetadata(t *testing.T) {
 // TestPluginCfg does with CoreDNS's own list what README.md says.
 func TestPluginCfg(t *testing.T) {
 	var sed string
-	for _, block := range blocks(readme(t, "Get it into your CoreDNS"), "sh") {
+	for _, block := range blocks(section(t, readme, "Description"), "sh") {
 		for line := range strings.Lines(block) {
 			if strings.HasPrefix(line, "sed ") {
 				sed = line
@@ -236,39 +246,21 @@ func goList(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestCommands looks up the targets that README.md tells to make.
+// TestCommands compares the targets that README.md names with the Makefile.
 func TestCommands(t *testing.T) {
 	var targets []string
 	for _, m := range regexp.MustCompile("(?m)(?:`|^)make ([a-z-]+)").FindAllStringSubmatch(read(t, "README.md"), -1) {
 		targets = append(targets, m[1])
 	}
-	for _, want := range []string{"demo", "test", "build", "bench"} {
+	for _, want := range []string{"demo", "test", "build"} {
 		if !slices.Contains(targets, want) {
-			t.Errorf("README.md does not tell of make %s", want)
+			t.Errorf("README.md does not name make %s", want)
 		}
 	}
 	makefile := read(t, "Makefile")
 	for _, target := range targets {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile) {
-			t.Errorf("README.md tells of make %s, which the Makefile does not have", target)
-		}
-	}
-}
-
-// TestLinks opens what README.md refers to in the repository.
-func TestLinks(t *testing.T) {
-	for _, m := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, "README.md"), -1) {
-		link := strings.ReplaceAll(m[1], "\n", "")
-		switch {
-		case strings.HasPrefix(link, "https://"):
-		case strings.HasPrefix(link, "#"):
-			if !strings.Contains(strings.ToLower(read(t, "README.md")), "\n## "+strings.ReplaceAll(link[1:], "-", " ")+"\n") {
-				t.Errorf("README.md: no section for the link %s", link)
-			}
-		default:
-			if _, err := os.Stat(filepath.Join(root, link)); err != nil {
-				t.Errorf("README.md: %v", err)
-			}
+			t.Errorf("README.md names make %s, which the Makefile does not have", target)
 		}
 	}
 }

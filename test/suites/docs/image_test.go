@@ -26,7 +26,7 @@ import (
 
 // TestImage builds the server as the Dockerfile does, for both platforms, and starts that for this machine in a root
 // folder with what the last stage holds, as its user. The image gets there what a cluster would mount: a Corefile, and the
-// token of its ServiceAccount, which has the rights that README.md grants.
+// token of its ServiceAccount, which has the rights that docs/deployment.md grants.
 //
 // It needs root, or a system that lets users make user namespaces.
 func TestImage(t *testing.T) {
@@ -45,7 +45,7 @@ func TestImage(t *testing.T) {
 	}
 
 	apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: coredns, namespace: kube-system}\n")
-	apply(t, blocks(readme(t, "Rights"), "yaml")[0])
+	apply(t, blocks(section(t, deploymentDoc, "Rights"), "yaml")[0])
 	apply(t, inTreeRights)
 	kubeconfig, err := api.ServiceAccountKubeconfig(t.Context(), "kube-system", "coredns")
 	if err != nil {

@@ -53,20 +53,17 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, _, _ := strings.Cut(readme(t, "Metrics"), controllerMetrics)
-	documented := documentedMetrics(section)
+	plugins := section(t, metricsDoc, "The plugin")
+	documented := documentedMetrics(plugins)
 	equalSets(t, "metric", slices.Collect(maps.Keys(documented)), metricNames(text))
 	checkLabels(t, documented, metricLabels(text))
-	checkValues(t, section, text)
+	checkValues(t, plugins, text)
 }
 
-// controllerMetrics begins the part of the section that is about the controller.
-const controllerMetrics = "\nWith a `broker`"
-
-// documentedMetrics returns the metrics in a table of README.md, with their labels.
-func documentedMetrics(section string) map[string][]string {
+// documentedMetrics returns the metrics in a table, with their labels.
+func documentedMetrics(table string) map[string][]string {
 	labels := map[string][]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(coredns_clusterset_\\w+)(?:\\{([^}]*)\\})?` \\|").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(coredns_clusterset_\\w+)(?:\\{([^}]*)\\})?` \\|").FindAllStringSubmatch(table, -1) {
 		labels[m[1]] = nil
 		if m[2] != "" {
 			labels[m[1]] = strings.Split(m[2], ", ")
@@ -114,13 +111,10 @@ func (r registry) Unregister(prometheus.Collector) bool { return false }
 
 // TestControllerMetrics also knows those that have no value yet.
 func TestControllerMetrics(t *testing.T) {
-	_, section, ok := strings.Cut(readme(t, "Metrics"), controllerMetrics)
-	if !ok {
-		t.Fatalf("README.md: want a part that begins with %q", controllerMetrics)
-	}
+	text := section(t, metricsDoc, "The controller")
 	exported := registry{}
 	controller.NewMetrics(exported)
-	documented := documentedMetrics(section)
+	documented := documentedMetrics(text)
 	equalSets(t, "metric", slices.Collect(maps.Keys(documented)), slices.Collect(maps.Keys(exported)))
 	checkLabels(t, documented, exported)
 	for name, labels := range exported {
@@ -128,23 +122,23 @@ func TestControllerMetrics(t *testing.T) {
 			t.Errorf("labels of %s = %q, documented are %q", name, labels, documented[name])
 		}
 	}
-	_, list, _ := strings.Cut(section, "Here a `reason` of refusal is one of ")
+	_, list, _ := strings.Cut(text, "Here a `reason` of rejection is one of ")
 	list, _, _ = strings.Cut(list, ".")
-	equalSets(t, "reason of refusal", quotedWords(list), []string{
+	equalSets(t, "reason of rejection", quotedWords(list), []string{
 		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate), string(merge.BadSlice),
 		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR), string(merge.AlienVIP), string(merge.NotTaken),
 	})
 }
 
-// checkValues compares the label values that README.md lists.
-func checkValues(t *testing.T, section, text string) {
+// checkValues compares the label values that the section lists.
+func checkValues(t *testing.T, plugins, text string) {
 	t.Helper()
 	var answers []string
 	for _, m := range regexp.MustCompile(`coredns_clusterset_answers_total\{kind="(\w+)"\}`).FindAllStringSubmatch(text, -1) {
 		answers = append(answers, m[1])
 	}
-	_, row, _ := strings.Cut(section, "coredns_clusterset_answers_total")
-	_, row, _ = strings.Cut(row, "(here `kind` is")
+	_, row, _ := strings.Cut(plugins, "coredns_clusterset_answers_total")
+	_, row, _ = strings.Cut(row, "here `kind` is one of")
 	row, _, _ = strings.Cut(row, "\n")
 	equalSets(t, "kind of answer", quotedWords(row), answers)
 
@@ -152,7 +146,7 @@ func checkValues(t *testing.T, section, text string) {
 	for r := cache.BadObject; r <= cache.BadProperty; r++ {
 		reasons = append(reasons, r.String())
 	}
-	_, list, _ := strings.Cut(section, "A `reason` is one of ")
+	_, list, _ := strings.Cut(plugins, "A `reason` is one of ")
 	list, _, _ = strings.Cut(list, ".")
 	equalSets(t, "reason", quotedWords(list), reasons)
 }
@@ -164,12 +158,12 @@ func quotedWords(text string) (words []string) {
 	return words
 }
 
-// TestRights runs with the rights that README.md grants, and with no others.
+// TestRights runs with the rights that docs/deployment.md grants, and with no others.
 func TestRights(t *testing.T) {
 	ctx := t.Context()
-	manifests := blocks(readme(t, "Rights"), "yaml")
+	manifests := blocks(section(t, deploymentDoc, "Rights"), "yaml")
 	if len(manifests) != 2 {
-		t.Fatalf("README.md has %d manifests of rights, want 2", len(manifests))
+		t.Fatalf("%s has %d manifests of rights, want 2", deploymentDoc, len(manifests))
 	}
 	const account = `
 apiVersion: v1

@@ -45,7 +45,7 @@ func TestRowsOfModes(t *testing.T) {
 	}
 }
 
-// The README quotes these.
+// docs/performance.md quotes these.
 func TestDefaultRows(t *testing.T) {
 	var got []string
 	for _, r := range newRows(testZone()) {
