@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A follower is a running set that follows the services of namespace shop.
@@ -135,16 +136,17 @@ func TestLife(t *testing.T) {
 	t.Run("absent kind", func(t *testing.T) {
 		f := follow(t, cp.Config(), apiserver.SetConfig{})
 		f.await("a")
-		eventually(t, "an absent kind", func() bool { return slices.Equal(f.set.Absent(), []string{"ClusterProperty"}) })
-		if f.set.Synced() || !strings.HasPrefix(f.set.Waiting(), "ClusterProperty: ") || !f.set.LastContact().IsZero() {
-			t.Errorf("synced %t, waiting for %q, contact %s, want a wait for ClusterProperty",
-				f.set.Synced(), f.set.Waiting(), f.set.LastContact())
+		eventually(t, "an absent kind", func() bool {
+			return slices.Equal(f.set.Absent(), []string{"ClusterProperty"}) && strings.HasPrefix(f.set.Waiting(), "ClusterProperty: ")
+		})
+		if f.set.Synced() || !f.set.LastContact().IsZero() {
+			t.Errorf("synced %t, contact %s, want neither before ClusterProperty is known", f.set.Synced(), f.set.LastContact())
 		}
 		must(t, cp.InstallCRDs(t.Context(), crd.ClusterProperties))
-		eventually(t, "synced", func() bool { return f.set.Synced() && f.set.Err() == nil })
-		if f.set.Waiting() != "" || len(f.set.Absent()) > 0 || f.set.LastContact().IsZero() || f.set.UID() == "" {
-			t.Errorf("waiting for %q, absent %v, want neither", f.set.Waiting(), f.set.Absent())
-		}
+		eventually(t, "synced, with contact to a known cluster", func() bool {
+			return f.set.Synced() && f.set.Err() == nil && f.set.Waiting() == "" && len(f.set.Absent()) == 0 &&
+				!f.set.LastContact().IsZero() && f.set.UID() != ""
+		})
 	})
 	t.Run("overlay", func(t *testing.T) { testOverlay(t, cp) })
 	t.Run("readers of an overlay", func(t *testing.T) { testReaders(t, cp) })
@@ -186,9 +188,7 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	theirs.Labels["tier"] = "gold"
 	must(t, f.client.Update(t.Context(), theirs))
 	eventually(t, "their write", func() bool { return len(silver()) == 0 })
-	if got := len(f.overlay.List()); got != 2 {
-		t.Errorf("%d services, want 2", got)
-	}
+	eventually(t, "two services", func() bool { return len(f.overlay.List()) == 2 })
 	// Answers may come in the wrong order: the later version stays.
 	late := theirs.DeepCopy()
 	theirs.Labels["tier"] = "silver"
@@ -293,9 +293,10 @@ func testCredential(t *testing.T, cp *controlplane.ControlPlane) {
 	cfg.BearerToken = "forged"
 	f := follow(t, cfg, apiserver.SetConfig{})
 	eventually(t, "refused", func() bool { return apierrors.IsUnauthorized(f.set.Err()) })
-	if f.set.Synced() || f.set.Waiting() == "" {
+	if f.set.Synced() {
 		t.Error("synced without a credential")
 	}
+	eventually(t, "a wait for the credential", func() bool { return f.set.Waiting() != "" })
 }
 
 // Section 8: a broker that was restored is followed to where it is.
@@ -313,9 +314,7 @@ func testRewound(t *testing.T, cp *controlplane.ControlPlane) {
 	eventually(t, "all", func() bool { return len(f.names()) == 22 })
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	f.await("a", "gone")
-	if f.rewound.Load() == 0 {
-		t.Error("nobody was told of the rewind")
-	}
+	eventually(t, "a call of Rewound", func() bool { return f.rewound.Load() > 0 })
 	eventually(t, "the list is known", f.set.Settled)
 	if before := *f.before.Load(); len(before) != 22 {
 		t.Errorf("%q was known when the list came, want all that was there before", before)
@@ -353,22 +352,14 @@ func testReplaced(t *testing.T, cp *controlplane.ControlPlane) {
 // new ones: it waits for its processes, and an admin's client connects anew.
 func noGoroutine(t *testing.T, before goleak.Option) {
 	t.Helper()
-	var left error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		left = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
+	until.OK(t, "no goroutine is left", func(context.Context) error {
+		return goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
 			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
-		if left == nil {
-			return
-		}
-	}
-	t.Error(left)
+	})
 }
 
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+	until.True(t, what, ok)
 }

@@ -32,6 +32,7 @@ func TestInherit(t *testing.T) {
 		eventually(t, "listed", func() bool { return r.whole() })
 		apply(t, cp, bankPay)
 		r.awaitNames(t, "pay.bank db.shop web.shop")
+		eventually(t, "the publish is counted", func() bool { return r.Stats().Publishes >= 2 })
 		if got := r.Stats().Publishes; got != 2 {
 			t.Errorf("%d publishes, want 2: a relist without a change is none", got)
 		}

@@ -174,9 +174,7 @@ func TestLifeOfObjects(t *testing.T) {
 		r.awaitNames(t, "web.shop")
 		apply(t, cp, shopDB)
 		r.awaitNames(t, "db.shop web.shop")
-		if got := r.log.count("ClusterProperty: rights are missing"); got != 1 {
-			t.Errorf("told %d times of the missing right, want 1", got)
-		}
+		r.awaitLogged(t, "ClusterProperty: rights are missing", 1)
 		remove(t, cp, shopWeb, shopDB)
 		r.awaitNames(t, "")
 	})
@@ -190,9 +188,7 @@ func TestLifeOfObjects(t *testing.T) {
 		}
 		grant(t, cp, "half", "", "["+mayImports+", "+mayProperties+", "+maySlices+"]")
 		r.awaitNames(t, "pay.bank")
-		if got := r.log.count("EndpointSlice: rights are missing"); got != 1 {
-			t.Errorf("told %d times, want 1", got)
-		}
+		r.awaitLogged(t, "EndpointSlice: rights are missing", 1)
 	})
 
 	t.Run("topology node", func(t *testing.T) {
@@ -229,9 +225,7 @@ func TestLifeAbsentAtStart(t *testing.T) {
 	must(t, cp.StartAPIServer(t.Context()))
 	r.awaitNames(t, "web.shop")
 	<-r.Synced()
-	if r.Waiting() != "" || r.LastContact().IsZero() {
-		t.Errorf("waiting %q, contact %v", r.Waiting(), r.LastContact())
-	}
+	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && !r.LastContact().IsZero() })
 }
 
 // Older API servers do not stream lists.
@@ -318,11 +312,12 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 	apply(t, cp, twoNamespaces, shopWeb)
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
 	before := r.awaitNames(t, "web.shop")
+	<-r.Synced() // The publish is counted by then.
 	publishes := r.Stats().Publishes
 	cp.KillAPIServer()
-	eventually(t, "told of it for each kind", func() bool { return r.log.count("out of reach") == 3 })
+	eventually(t, "told of it for each kind", func() bool { return r.log.count("out of reach") >= 3 })
 	must(t, cp.StartAPIServer(t.Context()))
-	eventually(t, "all watches are back", func() bool { return r.log.count(": watching ") == 3 })
+	eventually(t, "all watches are back", func() bool { return r.log.count(": watching ") >= 3 })
 	if r.State() != before || r.Stats().Publishes != publishes {
 		t.Errorf("published anew without a change: %+v after %+v", r.State(), before)
 	}
@@ -361,7 +356,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 	// The API server deletes all objects with the definition. Then others come with a new one.
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
 	r.awaitNames(t, "")
-	eventually(t, "told of it", func() bool { return r.log.count("ServiceImport: not installed") == 2 })
+	eventually(t, "told of it", func() bool { return r.log.count("ServiceImport: not installed") >= 2 })
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank")
@@ -407,9 +402,7 @@ func TestLifeRewind(t *testing.T) {
 	if after.Stale || after.Serial < before.Serial {
 		t.Errorf("got %+v after %+v", after, before)
 	}
-	if r.Stats().Rewinds == 0 || r.log.count("went back") == 0 {
-		t.Errorf("%d rewinds, want some", r.Stats().Rewinds)
-	}
+	eventually(t, "a rewind is counted and logged", func() bool { return r.Stats().Rewinds > 0 && r.log.count("went back") > 0 })
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
 }
@@ -429,9 +422,7 @@ func TestLifeAnotherCluster(t *testing.T) {
 	if st := r.State(); st.Index != before.Index || st.Serial != before.Serial || !st.Ready {
 		t.Errorf("got %+v, want %+v but stale", st, before)
 	}
-	if got := r.log.count("another cluster answers"); got != 1 {
-		t.Errorf("told %d times, want 1", got)
-	}
+	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
 	r.stop()
 	if got := names(r.State()); got != "web.shop" {
@@ -571,9 +562,7 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 	if st := r.awaitNames(t, "pay.bank"); st.Stale || r.Stats().Held {
 		t.Errorf("got %+v, held %t", st, r.Stats().Held)
 	}
-	if got := r.log.count("another cluster answers"); got != 1 {
-		t.Errorf("told %d times, want 1", got)
-	}
+	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
 	r.awaitNames(t, "pay.bank db.shop")
 }
@@ -602,9 +591,8 @@ func TestLifePropertiesThatFail(t *testing.T) {
 	eventually(t, "properties fail", func() bool { return failures.Load() >= 3 })
 	apply(t, cp, bankPay, ourCluster)
 	r.awaitNames(t, "pay.bank web.shop")
-	if lost, watched := r.log.count("ClusterProperty: out of reach"), r.log.count("ClusterProperty: watching"); lost != 1 || watched != 0 {
-		t.Errorf("told %d times that they are out of reach, want 1, and %d times that they are watched, want 0", lost, watched)
-	}
+	r.awaitLogged(t, "ClusterProperty: out of reach", 1)
+	r.awaitLogged(t, "ClusterProperty: watching", 0)
 	broken.Store(false)
 	eventually(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
 	eventually(t, "told of it", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
@@ -646,15 +634,15 @@ metadata: {name: "system:discovery"}`
 		t.Run(name, func(t *testing.T) {
 			r := start(t, cfg)
 			r.awaitNames(t, "web.shop")
-			if got := r.watchedVersion(); got != "multicluster.x-k8s.io/v1alpha1" {
-				t.Errorf("watching %s", got)
-			}
+			// The list is complete before the watch opens.
+			eventually(t, "a watch of v1alpha1", func() bool { return r.watchedVersion() == "multicluster.x-k8s.io/v1alpha1" })
 		})
 	}
 	// Without rights for the objects, that is what is wrong.
 	r := start(t, Config{REST: part})
 	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
-	if got := r.log.count("ServiceImport: rights are missing"); got != 1 || r.State().Ready {
-		t.Errorf("told %d times, want 1; state %+v", got, r.State())
+	r.awaitLogged(t, "ServiceImport: rights are missing", 1)
+	if r.State().Ready {
+		t.Errorf("ready without rights: %+v", r.State())
 	}
 }

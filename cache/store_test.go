@@ -14,19 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// patience is how long something may take that takes no time on an idle machine.
-const patience = 2 * time.Minute
-
-// eventually fails the test if ok does not come true.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-	}
+	until.True(t, what, ok)
 }
 
 // A journal keeps log lines for a test.
@@ -130,17 +124,14 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(until.Patience):
 			t.Fatal("Run does not end")
 		}
 		if old == nil {
-			if err := goleak.Find(ignored...); err != nil {
-				t.Error(err)
-			}
+			// client-go closes connections in the background.
+			until.OK(t, "no goroutine is left", func(context.Context) error { return goleak.Find(ignored...) })
 		}
-		if n := conns.Load(); n != 0 {
-			t.Errorf("%d connections are open", n)
-		}
+		eventually(t, "no connection is open", func() bool { return conns.Load() == 0 })
 	})
 	t.Cleanup(func() {
 		r.stop()
@@ -183,6 +174,15 @@ func (r *running) awaitNames(t *testing.T, want string) *State {
 	t.Helper()
 	eventually(t, "services "+want, func() bool { return r.State().Ready && names(r.State()) == want })
 	return r.State()
+}
+
+// awaitLogged waits until a line with text was logged n times, and fails the test if it was logged more often.
+func (r *running) awaitLogged(t *testing.T, text string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d log lines with %q", n, text), func() bool { return r.log.count(text) >= n })
+	if got := r.log.count(text); got != n {
+		t.Errorf("%d log lines with %q, want %d", got, text, n)
+	}
 }
 
 // watchedVersion is the version of ServiceImports that is watched, with the group.

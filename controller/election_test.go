@@ -33,7 +33,7 @@ func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.lease, e.renew, e.wait, e.fence.limit = 6*time.Second, 4*time.Second, time.Second/2, 4*time.Second
+	e.lease, e.renew, e.wait, e.fence.limit = 15*time.Second, 10*time.Second, time.Second/2, 10*time.Second
 	c := &candidate{election: e}
 	if c.client, err = apiserver.NewClient(guarded(server.Config(), sideLocal, e.fence, NewMetrics(nil))); err != nil {
 		t.Fatal(err)

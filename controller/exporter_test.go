@@ -31,6 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // Section 6: what Ready says.
@@ -194,16 +195,10 @@ func (b *stage) join(id, vips string) {
 	)
 }
 
-// await returns when ok does not fail any more.
+// await waits until ok returns true.
 func (b *stage) await(what string, ok func() bool) {
 	b.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			b.Fatalf("%s: not so after a minute", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	until.True(b, what, ok)
 }
 
 // An actor is one instance of the controller of the stage, with what it wrote.

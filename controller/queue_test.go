@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func service(name string) types.NamespacedName {
@@ -324,16 +326,10 @@ func TestQueueRecoversPanics(t *testing.T) {
 	}
 }
 
-// await fails the test if ok does not come true in a time in which any machine would be done.
+// await waits until ok returns true.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so in two minutes: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	until.True(t, what, ok)
 }
 
 // A journal is a Logger that remembers.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 const system = "clusterset-system"
@@ -227,19 +227,7 @@ func applyYAML(t *testing.T, c *controlplane.ControlPlane, text []byte) {
 // eventually calls f until it returns nil. Policies take effect a moment after they are made.
 func eventually(t *testing.T, what string, f func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		last := f(ctx)
-		if last == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	until.OK(t, what, f)
 }
 
 // refused says what is wrong with the outcome of a write: with a reason given, it has to be refused with that.

@@ -26,7 +26,7 @@ type Node struct {
 	mu     sync.Mutex             // guards what follows
 	open   map[io.Closer]struct{} // listeners and connections
 	closed bool
-	proxy  *subprocess.Child
+	proxy  *subprocess.Process
 }
 
 // routes are the commands with which another node learns of this one's pods.

@@ -56,7 +56,7 @@ func (n *Node) proxyFlags(kubeconfig, name string) []string {
 	}
 }
 
-func (n *Node) awaitProxy(ctx context.Context, proxy *subprocess.Child) error {
+func (n *Node) awaitProxy(ctx context.Context, proxy *subprocess.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not ready after %s", startPatience))
 	defer cancel()
 	transport := &http.Transport{DialContext: n.Dial}

@@ -1,6 +1,6 @@
 // Package server builds the CoreDNS that is shipped and runs it on loopback, for the demo and for tests.
 //
-// Nothing outlives the process that started it: on Linux the kernel ends the children.
+// No server outlives the process that started it: on Linux the kernel ends it.
 package server
 
 import (
@@ -32,13 +32,12 @@ func Root(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Build makes the program cmd/coredns at the path bin, as the Makefile does. It is quick if it is there and up to date.
+// Build builds cmd/coredns as bin. It is quick if bin is up to date.
 func Build(ctx context.Context, root, bin string) error {
 	return BuildProgram(ctx, root, "./cmd/coredns", bin)
 }
 
-// BuildProgram is [Build] of another package of this module. Of several processes that want the same path one builds, the
-// others wait.
+// BuildProgram is [Build] for another package of this module. Processes that build the same path do so one after the other.
 func BuildProgram(ctx context.Context, root, pkg, bin string) error {
 	unlock, err := lock(bin + ".lock")
 	if err != nil {
@@ -56,7 +55,7 @@ func BuildProgram(ctx context.Context, root, pkg, bin string) error {
 	return nil
 }
 
-// lock waits for a file that one process can hold at a time; it ends with the process at the latest.
+// lock locks a file. The lock ends with the process at the latest.
 func lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -71,8 +70,8 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // Closing unlocks.
 }
 
-// A Server is a CoreDNS that runs.
-type Server struct{ *subprocess.Child }
+// A Server is a running CoreDNS.
+type Server struct{ *subprocess.Process }
 
 // Start starts c, a CoreDNS. The caller has to call [Server.Stop].
 func Start(c subprocess.Command) (*Server, error) {
@@ -85,12 +84,11 @@ func Start(c subprocess.Command) (*Server, error) {
 
 // How long a server may take to answer or to end, on a machine that is busy with other tests.
 const (
-	startPatience = time.Minute
-	stopPatience  = 30 * time.Second
+	startPatience = 3 * time.Minute
+	stopPatience  = 2 * time.Minute
 )
 
-// Await returns when answered does not return an error any more. It fails if the server ends, when ctx does, or after a
-// minute.
+// Await waits until answered returns nil. It fails if the server ends, when ctx does, or after three minutes.
 func (s *Server) Await(ctx context.Context, answered func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("no answer after %s", startPatience))
 	defer cancel()
@@ -116,18 +114,17 @@ func (s *Server) failure() error {
 	return errors.New("with status 0")
 }
 
-// Output is what the server has written so far.
+// Output returns what the server has written so far.
 func (s *Server) Output() string { return strings.TrimSpace(s.Out.String()) }
 
-// Stop ends the server by SIGTERM and returns when it is gone. It fails if the server had ended before, did not end by
-// itself, or did not end well.
+// Stop ends the server by SIGTERM and waits for its end. It fails if the server had ended before, had to be killed, or reports a failure.
 func (s *Server) Stop() error {
 	select {
 	case <-s.Done():
 		return fmt.Errorf("CoreDNS had ended: %w\n%s", s.failure(), s.Output())
 	default:
 	}
-	if !s.Child.Stop(stopPatience) {
+	if !s.Process.Stop(stopPatience) {
 		return fmt.Errorf("CoreDNS still ran %s after SIGTERM\n%s", stopPatience, s.Output())
 	}
 	if err := s.Err(); err != nil {
@@ -141,7 +138,7 @@ func Ask(ctx context.Context, address, name string, qtype uint16) (*dns.Msg, err
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)
 	m.SetEdns0(dns.DefaultMsgSize, false)
-	client := dns.Client{Timeout: time.Second}
+	client := dns.Client{Timeout: 5 * time.Second}
 	reply, _, err := client.ExchangeContext(ctx, m, address)
 	return reply, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A DNS is the shipped CoreDNS over the API server of one member, with read rights only.
@@ -24,13 +25,13 @@ type DNS struct {
 	port    *controlplane.Port
 }
 
-// StartDNS starts a server for the member and returns once it answers. lines are further ones of its clusterset block.
+// StartDNS starts a server for the member and returns when it answers. lines are added to its clusterset block.
 func (m *Member) StartDNS(ctx context.Context, lines ...string) (_ *DNS, err error) {
 	root, err := server.Root(ctx)
 	if err != nil {
 		return nil, err
 	}
-	bin := filepath.Join(root, "bin", "fleet-coredns")
+	bin := filepath.Join(root, "bin", "test-coredns")
 	if err := server.Build(ctx, root, bin); err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func (m *Member) StartDNS(ctx context.Context, lines ...string) (_ *DNS, err err
 	return d, err
 }
 
-// StopDNS ends it.
+// StopDNS stops the server and releases its port.
 func (d *DNS) StopDNS() error {
 	err := d.Stop()
 	if e := d.port.Close(); err == nil {
@@ -65,7 +66,7 @@ func (d *DNS) StopDNS() error {
 	return err
 }
 
-// StartDNS is [Member.StartDNS] for a test, with which it ends.
+// StartDNS is [Member.StartDNS] for a test. The server stops with the test.
 func StartDNS(t testing.TB, m *Member, lines ...string) *DNS {
 	t.Helper()
 	d, err := m.StartDNS(t.Context(), lines...)
@@ -80,7 +81,7 @@ func StartDNS(t testing.TB, m *Member, lines ...string) *DNS {
 	return d
 }
 
-// Ask returns status and records of the answer, "NOERROR 10.1.0.1 10.1.0.2", sorted. name lacks "svc.clusterset.local".
+// Ask returns rcode and sorted records of the answer: "NOERROR 10.1.0.1 10.1.0.2". It appends svc.clusterset.local to name.
 func (d *DNS) Ask(ctx context.Context, name string, qtype uint16) (string, error) {
 	reply, err := server.Ask(ctx, d.Address, name+".svc.clusterset.local.", qtype)
 	if err != nil {
@@ -97,7 +98,7 @@ func (d *DNS) Ask(ctx context.Context, name string, qtype uint16) (string, error
 // Answers waits until the answer is want.
 func (d *DNS) Answers(t testing.TB, name string, qtype uint16, want string) {
 	t.Helper()
-	Until(t, name+" "+dns.TypeToString[qtype], func(ctx context.Context) error {
+	until.OK(t, name+" "+dns.TypeToString[qtype], func(ctx context.Context) error {
 		got, err := d.Ask(ctx, name, qtype)
 		if err == nil && got != want {
 			err = fmt.Errorf("%s, want %s", got, want)

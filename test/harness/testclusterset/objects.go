@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -62,7 +61,7 @@ func Export(namespace, name string) *mcsv1beta1.ServiceExport {
 	}
 }
 
-// An Endpoint is one of a slice. Without ready it is ready.
+// An Endpoint is an endpoint of a slice, ready unless NotReady is set.
 type Endpoint struct {
 	Address, Hostname, Node string
 	NotReady                bool
@@ -116,7 +115,7 @@ func addressType(address string) discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv4
 }
 
-// Put makes the objects exist in the member, or ends the test.
+// Put creates or updates the objects in the member. A failure ends the test.
 func (m *Member) Put(t testing.TB, objects ...runtime.Object) {
 	t.Helper()
 	if err := m.Apply(t.Context(), objects...); err != nil {
@@ -124,7 +123,7 @@ func (m *Member) Put(t testing.TB, objects ...runtime.Object) {
 	}
 }
 
-// Drop deletes the objects, or ends the test.
+// Drop deletes the objects. A failure ends the test.
 func (m *Member) Drop(t testing.TB, objects ...runtime.Object) {
 	t.Helper()
 	if err := m.Delete(t.Context(), objects...); err != nil {
@@ -132,30 +131,7 @@ func (m *Member) Drop(t testing.TB, objects ...runtime.Object) {
 	}
 }
 
-// Patience is how long a test waits for what has to happen.
-const Patience = 30 * time.Second
-
-// Until waits until check is content, and ends the test with its last word if that takes too long.
-func Until(t testing.TB, what string, check func(context.Context) error) {
-	t.Helper()
-	// The last word is to be on what is checked, not on a check that was cut short.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
-	defer cancel()
-	late := time.After(Patience)
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-late:
-			t.Fatalf("%s, after %s: %v", what, Patience, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// Import returns a ServiceImport, or an error that tells of its absence.
+// Import returns a ServiceImport; the error of an absent one is "not found".
 func (m *Member) Import(ctx context.Context, namespace, name string) (*mcsv1beta1.ServiceImport, error) {
 	imp := &mcsv1beta1.ServiceImport{}
 	return imp, m.get(ctx, imp, resource("multicluster.x-k8s.io/v1beta1", "serviceimports"), namespace, name)
@@ -183,7 +159,7 @@ func (m *Member) Imported(ctx context.Context, namespace, name string) ([]discov
 	return slices, nil
 }
 
-// Condition tells whether a condition is what is wanted: "Valid=True/Valid".
+// Condition returns nil if the conditions contain want: "<type>=<status>/<reason>", such as "Valid=True/Valid".
 func Condition(conditions []metav1.Condition, want string) error {
 	for _, c := range conditions {
 		if got := fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason); got == want {
@@ -193,7 +169,7 @@ func Condition(conditions []metav1.Condition, want string) error {
 	return fmt.Errorf("conditions %v, want %s", conditions, want)
 }
 
-// Gone turns "not found" into nil, and an object that is there into an error.
+// Gone turns the error "not found" into nil, and the absence of an error into one.
 func Gone(object metav1.Object, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -215,7 +191,7 @@ func (m *Member) get(ctx context.Context, into runtime.Object, of schema.GroupVe
 func resource(version, plural string) schema.GroupVersionResource {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {
-		panic("fleet: " + err.Error())
+		panic("testclusterset: " + err.Error())
 	}
 	return gv.WithResource(plural)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // used returns a script that has put the lines into the member, in a namespace that exists everywhere.
@@ -42,7 +43,7 @@ slice of web from east, derived: http=TCP/8080 at 10.21.0.1
 // looks waits until the imports of these members are as wanted.
 func (s *script) looks(t *testing.T, want string, in ...*testclusterset.Member) {
 	t.Helper()
-	testclusterset.Until(t, "imports", func(ctx context.Context) error {
+	until.OK(t, "imports", func(ctx context.Context) error {
 		got, err := s.imports(ctx, in)
 		if err == nil && got != want {
 			err = fmt.Errorf("got\n%swant\n%s", got, want)
@@ -54,7 +55,7 @@ func (s *script) looks(t *testing.T, want string, in ...*testclusterset.Member) 
 // condition waits for one of an export.
 func (s *script) condition(t *testing.T, m *testclusterset.Member, name, want string) {
 	t.Helper()
-	testclusterset.Until(t, name, func(ctx context.Context) error {
+	until.OK(t, name, func(ctx context.Context) error {
 		exp, err := m.ServiceExport(ctx, s.namespace, name)
 		if err != nil {
 			return err
@@ -203,7 +204,7 @@ func TestEqualTimes(t *testing.T) {
 		for _, m := range []*testclusterset.Member{west, north, east} {
 			m.Put(t, testclusterset.Service(s.namespace, name, testclusterset.Port(called(m), 80)))
 		}
-		testclusterset.Until(t, "the import", func(ctx context.Context) error {
+		until.OK(t, "the import", func(ctx context.Context) error {
 			text, err := s.imports(ctx, clusters.Members)
 			want := fmt.Sprintf("%s ClusterSetIP [vip4] of [IPv4] from [east north.registry1 west], slices Absent, Ready=True/Ready\n"+
 				"  port \"east\" TCP/80 -\n", name)
@@ -240,7 +241,7 @@ func TestSourceIsUntouched(t *testing.T) {
 	before := versions()
 	east.Put(t, testclusterset.Export(s.namespace, "web"))
 	for m, want := range map[*testclusterset.Member]string{east: "node-1", west: ""} {
-		testclusterset.Until(t, "slices", func(ctx context.Context) error {
+		until.OK(t, "slices", func(ctx context.Context) error {
 			imported, err := m.Imported(ctx, s.namespace, "web")
 			if err != nil || len(imported) != 1 || len(imported[0].Endpoints) != 1 {
 				return fmt.Errorf("%d slices, %w", len(imported), err)

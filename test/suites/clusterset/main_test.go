@@ -26,7 +26,7 @@ var longID = "west-" + strings.Repeat("w", 58)
 
 // The one fleet of all tests of the package, and CoreDNS in its last member. They leave it as they found it.
 var (
-	clusters          *testclusterset.Fleet
+	clusters          *testclusterset.Clusterset
 	east, north, west *testclusterset.Member
 	server            *testclusterset.DNS
 )

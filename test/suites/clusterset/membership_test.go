@@ -14,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestMembership: a member leaves, cannot come back under the id of another, and does under a new one (section 7).
@@ -70,7 +71,7 @@ func leaveAs(t *testing.T, m *testclusterset.Member, id string) {
 	namespace := broker.NamespaceName(admin.DefaultPrefix, id)
 	left := make(chan error, 1)
 	go func() { left <- m.Leave(t.Context()) }()
-	testclusterset.Until(t, "the broker namespace", func(ctx context.Context) error {
+	until.OK(t, "the broker namespace", func(ctx context.Context) error {
 		ns, err := clusters.Broker.Dynamic().Resource(spacesGVR).Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A meter has what one controller tells of itself.
@@ -44,7 +44,7 @@ func (m *meter) values(name string, labels ...string) (map[string]int, error) {
 // acts waits until the controller is one of a member that holds nothing and has nothing left to do.
 func (m *meter) acts(t testing.TB) {
 	t.Helper()
-	testclusterset.Until(t, "a controller that acts", func(context.Context) error { return m.idle() })
+	until.OK(t, "a controller that acts", func(context.Context) error { return m.idle() })
 }
 
 func (m *meter) idle() error {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A script is a file of testdata: what happens in the members, in this order, and what users then see. Its sections:
@@ -161,7 +162,7 @@ func called(m *testclusterset.Member) string {
 func tick(t *testing.T) {
 	t.Helper()
 	now := time.Now().Unix()
-	testclusterset.Until(t, "the clock", func(context.Context) error {
+	until.OK(t, "the clock", func(context.Context) error {
 		if time.Now().Unix() == now {
 			return fmt.Errorf("it is still %d", now)
 		}
@@ -175,7 +176,7 @@ func (s *script) compare(t *testing.T, f *txtar.File, look func(context.Context)
 	t.Helper()
 	var last string
 	var since time.Time
-	testclusterset.Until(t, "section "+f.Name, func(ctx context.Context) error {
+	until.OK(t, "section "+f.Name, func(ctx context.Context) error {
 		got, err := look(ctx)
 		switch {
 		case err != nil:
@@ -315,7 +316,7 @@ func (s *script) withdraw(t *testing.T) {
 			m.Drop(t, testclusterset.Export(s.namespace, exports[i].Name))
 		}
 	}
-	testclusterset.Until(t, "after the last export", func(ctx context.Context) error {
+	until.OK(t, "after the last export", func(ctx context.Context) error {
 		left, err := s.imports(ctx, clusters.Members)
 		if err == nil && left != "" {
 			err = fmt.Errorf("there is still\n%s", left)

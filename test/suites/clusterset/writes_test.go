@@ -8,6 +8,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestWritesAreFew counts what controllers write (section 10).
@@ -30,7 +31,7 @@ Service db {clusterIP: None, ports: [{name: pg, port: 5432}]}
 Endpoints db/1 db-0=10.22.0.3
 Export db`)
 	var settled string
-	testclusterset.Until(t, "all imports", func(ctx context.Context) (err error) {
+	until.OK(t, "all imports", func(ctx context.Context) (err error) {
 		settled, err = s.imports(ctx, clusters.Members)
 		for _, want := range []string{"from east, derived: http=TCP/8080 at 10.21.0.1", "shared ClusterSetIP [vip4] of [IPv4] from [east north.registry1]", "db-0=10.22.0.3"} {
 			if err == nil {
@@ -87,7 +88,7 @@ Export db`)
 // which nothing else that a member does waits for.
 func statuses(t *testing.T) {
 	t.Helper()
-	testclusterset.Until(t, "status of all members", func(ctx context.Context) error {
+	until.OK(t, "status of all members", func(ctx context.Context) error {
 		all, err := listOn[v1alpha1.Member](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "members", "")
 		for _, m := range all {
 			if want := (merge.Options{}).Hash(); m.Status.MergeOptions != want {
@@ -101,7 +102,7 @@ func statuses(t *testing.T) {
 // arrives waits until the imports of all members have the text.
 func (s *script) arrives(t *testing.T, text string) {
 	t.Helper()
-	testclusterset.Until(t, "imports", func(ctx context.Context) error {
+	until.OK(t, "imports", func(ctx context.Context) error {
 		got, err := s.imports(ctx, clusters.Members)
 		if err == nil {
 			err = contains(got, text)
@@ -113,7 +114,7 @@ func (s *script) arrives(t *testing.T, text string) {
 // quiet waits until all controllers know all four records and have nothing left to do.
 func quiet(t *testing.T, meters []*meter) {
 	t.Helper()
-	testclusterset.Until(t, "nothing to do", func(context.Context) error {
+	until.OK(t, "nothing to do", func(context.Context) error {
 		for _, m := range meters {
 			if err := m.idle(); err != nil {
 				return err

@@ -23,12 +23,13 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // recorded waits until the broker has, or has not, an export record of a member.
 func recorded(t *testing.T, m *testclusterset.Member, namespace, name string, want bool) {
 	t.Helper()
-	testclusterset.Until(t, fmt.Sprintf("record %s/%s of %s", namespace, name, m.ID), func(ctx context.Context) error {
+	until.OK(t, fmt.Sprintf("record %s/%s of %s", namespace, name, m.ID), func(ctx context.Context) error {
 		record, err := clusters.Broker.Dynamic().Resource(records).Namespace(m.BrokerNamespace()).
 			Get(ctx, broker.RecordName(namespace, name), metav1.GetOptions{})
 		if want {
@@ -275,7 +276,7 @@ func TestMemberIsExpelled(t *testing.T) {
 	w.shows("member", "", 0)
 	sees(t, west, ns, "web", "none")
 	sees(t, east, ns, "web", "10.21.0.1")
-	testclusterset.Until(t, "condition", func(ctx context.Context) error {
+	until.OK(t, "condition", func(ctx context.Context) error {
 		exp, err := west.ServiceExport(ctx, ns, "web")
 		if err != nil {
 			return err

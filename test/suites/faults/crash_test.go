@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // points is how many points of a crash are tried: more than an export or its end has writes.
@@ -104,7 +105,7 @@ func crashing(t *testing.T, vip func(*controller.Config), all []string, want str
 	}
 	whole := 0
 	for _, ns := range all {
-		testclusterset.Until(t, ns+" crashes or is done", func(ctx context.Context) error {
+		until.OK(t, ns+" crashes or is done", func(ctx context.Context) error {
 			if c.struck(ns) {
 				return nil
 			}
@@ -128,7 +129,7 @@ func crashing(t *testing.T, vip func(*controller.Config), all []string, want str
 // settled waits until the service of a namespace is exported and imported, and returns its picture.
 func settled(t *testing.T, namespace string) (is string) {
 	t.Helper()
-	testclusterset.Until(t, namespace, func(ctx context.Context) error {
+	until.OK(t, namespace, func(ctx context.Context) error {
 		imp, err := east.Import(ctx, namespace, "web")
 		if err != nil {
 			return err
@@ -155,7 +156,7 @@ func settled(t *testing.T, namespace string) (is string) {
 
 func comesTo(t *testing.T, namespace, want string) {
 	t.Helper()
-	testclusterset.Until(t, namespace, func(ctx context.Context) error {
+	until.OK(t, namespace, func(ctx context.Context) error {
 		got, err := picture(ctx, namespace)
 		if err == nil && got != want {
 			err = fmt.Errorf("%s\nwant %s", got, want)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // An instance is a controller of a member.
@@ -63,7 +64,7 @@ func (i *instance) metric(name, label string) (float64, error) {
 // shows waits until a metric has a value.
 func (i *instance) shows(name, label string, want float64) {
 	i.t.Helper()
-	testclusterset.Until(i.t, fmt.Sprintf("%s: metric %s %s", i.ID, name, label), func(context.Context) error {
+	until.OK(i.t, fmt.Sprintf("%s: metric %s %s", i.ID, name, label), func(context.Context) error {
 		got, err := i.metric(name, label)
 		if err == nil && got != want {
 			err = fmt.Errorf("%v, want %v", got, want)
@@ -75,7 +76,7 @@ func (i *instance) shows(name, label string, want float64) {
 // hears waits until this instance knows the heartbeat of a member.
 func (i *instance) hears(cluster string) {
 	i.t.Helper()
-	testclusterset.Until(i.t, fmt.Sprintf("%s: heartbeat of %s", i.ID, cluster), func(context.Context) error {
+	until.OK(i.t, fmt.Sprintf("%s: heartbeat of %s", i.ID, cluster), func(context.Context) error {
 		_, err := i.metric("lease_age_seconds", cluster)
 		return err
 	})
@@ -84,7 +85,7 @@ func (i *instance) hears(cluster string) {
 // silent waits until this instance has not heard of a member for longer than the TTL.
 func (i *instance) silent(cluster string) {
 	i.t.Helper()
-	testclusterset.Until(i.t, fmt.Sprintf("%s: silence of %s", i.ID, cluster), func(context.Context) error {
+	until.OK(i.t, fmt.Sprintf("%s: silence of %s", i.ID, cluster), func(context.Context) error {
 		age, err := i.metric("lease_age_seconds", cluster)
 		if err == nil && age <= 1.5*ttl.Seconds() {
 			err = fmt.Errorf("%v s, want more than 1.5 TTL", age)
@@ -137,7 +138,7 @@ func seen(ctx context.Context, m *testclusterset.Member, namespace, name string)
 // sees waits until the import of a service in a member has those addresses.
 func sees(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
 	t.Helper()
-	testclusterset.Until(t, fmt.Sprintf("import %s/%s in %s", namespace, name, m.ID), func(ctx context.Context) error {
+	until.OK(t, fmt.Sprintf("import %s/%s in %s", namespace, name, m.ID), func(ctx context.Context) error {
 		got, err := seen(ctx, m, namespace, name)
 		if err == nil && got != want {
 			err = fmt.Errorf("%q, want %q", got, want)

@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // Two instances overlap, as they do in a rollout: one writes at a time, and the other goes on where the first one stopped, in the
@@ -98,7 +99,7 @@ func TestLeaderIsPaused(t *testing.T) {
 }
 
 // startController starts a controller of east in a process of its own, which ends with the test.
-func startController(t *testing.T, admit func(string) bool) *subprocess.Child {
+func startController(t *testing.T, admit func(string) bool) *subprocess.Process {
 	t.Helper()
 	kubeconfig, err := east.ServiceAccountKubeconfig(t.Context(), admin.DefaultNamespace, "clusterset-controller")
 	if err != nil {
@@ -118,14 +119,14 @@ func startController(t *testing.T, admit func(string) bool) *subprocess.Child {
 	}
 	t.Cleanup(func() {
 		_ = syscall.Kill(p.Pid(), syscall.SIGCONT) // one that is paused cannot end
-		if !p.Stop(testclusterset.Patience) || p.Err() != nil || t.Failed() {
+		if !p.Stop(until.Patience) || p.Err() != nil || t.Failed() {
 			t.Logf("the controller: %v\n%s", p.Err(), p.Out.String())
 		}
 	})
 	return p
 }
 
-func send(t *testing.T, p *subprocess.Child, s syscall.Signal) {
+func send(t *testing.T, p *subprocess.Process, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(p.Pid(), s); err != nil {
 		t.Fatal(err)
@@ -133,9 +134,9 @@ func send(t *testing.T, p *subprocess.Child, s syscall.Signal) {
 }
 
 // said waits until a program wrote a text so many times.
-func said(t *testing.T, p *subprocess.Child, text string, times int) {
+func said(t *testing.T, p *subprocess.Process, text string, times int) {
 	t.Helper()
-	testclusterset.Until(t, fmt.Sprintf("%d times %q", times, text), func(context.Context) error {
+	until.OK(t, fmt.Sprintf("%d times %q", times, text), func(context.Context) error {
 		if got := strings.Count(p.Out.String(), text); got < times {
 			return fmt.Errorf("%d times", got)
 		}
@@ -157,7 +158,7 @@ func TestReload(t *testing.T) {
 	j := &journal{}
 	s := startServer(t, j)
 	for n := range 6 {
-		testclusterset.Until(t, "progress", func(context.Context) error {
+		until.OK(t, "progress", func(context.Context) error {
 			if done := created(j, ns); done < min(count, 2+4*n) {
 				return fmt.Errorf("%d imports", done)
 			}
@@ -176,7 +177,7 @@ func TestReload(t *testing.T) {
 	for n := range 5 {
 		s.reload(t, 10+n)
 	}
-	testclusterset.Until(t, "goroutines", func(context.Context) error {
+	until.OK(t, "goroutines", func(context.Context) error {
 		if now := s.goroutines(t); now > before+5 {
 			return fmt.Errorf("%d, want %d as before", now, before)
 		}
@@ -224,7 +225,7 @@ func startServer(t *testing.T, j *journal) *reloadable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(root, "bin", "fleet-coredns")
+	bin := filepath.Join(root, "bin", "test-coredns")
 	if err := server.Build(t.Context(), root, bin); err != nil {
 		t.Fatal(err)
 	}
@@ -287,8 +288,8 @@ func (s *reloadable) reload(t *testing.T, n int) {
 	t.Helper()
 	leaders := strings.Count(s.Out.String(), "leading as")
 	s.write(t, n)
-	send(t, s.Child, syscall.SIGUSR1)
-	said(t, s.Child, "leading as", leaders+1)
+	send(t, s.Process, syscall.SIGUSR1)
+	said(t, s.Process, "leading as", leaders+1)
 }
 
 var goroutineCount = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // While the broker is away, however it went, a member removes nothing, its own endpoints stay true, and conditions and metrics
@@ -71,7 +72,7 @@ func TestBrokerIsAway(t *testing.T) {
 // waits waits until an export says that it waits for the broker.
 func waits(t *testing.T, m *testclusterset.Member, namespace, name string) {
 	t.Helper()
-	testclusterset.Until(t, "condition of "+name, func(ctx context.Context) error {
+	until.OK(t, "condition of "+name, func(ctx context.Context) error {
 		exp, err := m.ServiceExport(ctx, namespace, name)
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ import (
 
 // clusters is the fleet of all tests, east and west are its members. Both are joined, with VIP CIDRs.
 var (
-	clusters   *testclusterset.Fleet
+	clusters   *testclusterset.Clusterset
 	east, west *testclusterset.Member
 )
 

@@ -2,11 +2,13 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 )
 
-// TestBlocks: two server blocks with sources of their own, of which one never comes, two zones in one block, and blocks that
-// a view tells apart.
+// TestBlocks has server blocks with different sources, one of which is never available, a block with two zones, and two blocks of one
+// zone that a view separates.
 func TestBlocks(t *testing.T) {
 	ns := namespace(t, "blocks")
 	apply(t, vip(ns, "web", "10.96.9.1"))
@@ -64,34 +66,43 @@ viewed.example.:{port} {
 	s.want("web.blocks.svc.viewed.example A", "NOERROR 10.96.9.1")
 	s.want("web.blocks.svc.viewed.example A tcp", "NOERROR 10.96.9.2")
 	s.want(otherQuestion, otherAnswer)
-	// One block of the process waits for a list that can come.
-	must(t, wantReady(ready, false))
+	// The block of nowhere.example still waits for its list.
+	awaitReady(t, ready, false)
 }
 
-// TestBlocksWaitTogether: the time that one block waits in vain is not lost for another one.
-func TestBlocksWaitTogether(t *testing.T) {
+// TestBlocksListTogether starts two blocks, of which the first waits for an API server behind a gate. The second one lists its objects
+// meanwhile: the gate opens only when it has.
+func TestBlocksListTogether(t *testing.T) {
 	ns := namespace(t, "together")
 	apply(t, vip(ns, "web", "10.96.9.4"))
-	nowhere := ""
-	for i := range 3 {
-		nowhere += fmt.Sprintf(`
-nowhere%d.example.:{port} {
+	gate := newGate(t)
+	written := journal.mark()
+	listed := make(chan struct{})
+	go func() {
+		defer close(listed)
+		for !strings.Contains(written(), "ServiceImport in together: listed") && t.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		gate.open()
+	}()
+	s := start(t, `
+gated.example.:{port} {
 	bind 127.0.0.1
 	clusterset {
-		kubeconfig %s
-		startup_timeout 3s
+		kubeconfig {gated}
+		namespaces default
+		startup_timeout 3m
 	}
-}`, i, kubeconfigAt(t, port(t)))
-	}
-	s := start(t, nowhere+`
+}
 clusterset.local.:{port} {
 	bind 127.0.0.1
 	clusterset {
 		kubeconfig {kubeconfig}
 		namespaces together
-		startup_timeout 3s
+		startup_timeout 3m
 	}
-}`)
+}`, "{gated}", kubeconfigAt(t, gate.port))
+	<-listed
 	s.want("web.together.svc.clusterset.local A", "NOERROR 10.96.9.4")
-	s.want("web.together.svc.nowhere1.example A", "SERVFAIL EDE14")
+	s.want("svc.gated.example A", "NOERROR")
 }

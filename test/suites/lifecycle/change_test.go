@@ -2,11 +2,12 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
 
-// theBlock serves the namespaces that are its value.
+// theBlock serves {namespaces}.
 const theBlock = `
 clusterset.local.:{port} {
 	bind 127.0.0.1
@@ -17,7 +18,7 @@ clusterset.local.:{port} {
 	}
 }`
 
-// TestChanges follows objects as they change, and sees nothing in between but the one state or the other.
+// TestChanges changes objects under load. Each answer is that of the state before or after a change.
 func TestChanges(t *testing.T) {
 	ns := namespace(t, "changes")
 	apply(t,
@@ -64,7 +65,7 @@ func TestChanges(t *testing.T) {
 	s.await(ready, "NOERROR 10.1.0.4 10.1.0.5")
 	l.stop()
 
-	// A slice that loses its label means nothing, and the namespace takes all with it.
+	// A slice without its label does not count, and a namespace is deleted with everything in it.
 	unlabelled := `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
   metadata: {name: moves, namespace: changes}, endpoints: [{addresses: [10.1.0.3]}]}`
 	s.await(one, "NOERROR 10.1.0.3")
@@ -77,7 +78,7 @@ func TestChanges(t *testing.T) {
 	s.want("svc.clusterset.local A", "NOERROR")
 }
 
-// TestAPIKilledUnderLoad: as long as the API server is away, and while it comes back, the last state is served.
+// TestAPIKilledUnderLoad kills and starts the API server under load. The last state is served until it is back.
 func TestAPIKilledUnderLoad(t *testing.T) {
 	ns := namespace(t, "killed")
 	east := make([]string, 20)
@@ -87,7 +88,8 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		all += " " + east[i]
 	}
 	apply(t, vip(ns, "web", "10.96.3.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", east...))
-	s := start(t, theBlock, "{namespaces}", ns)
+	// However long a start of the API server takes, answers are not marked as stale.
+	s := start(t, strings.Replace(theBlock, "startup_timeout", "stale_after 1h\n\t\tstartup_timeout", 1), "{namespaces}", ns)
 	const web, db = question("web.killed.svc.clusterset.local A"), question("db.killed.svc.clusterset.local A")
 	s.want(db, "NOERROR"+all)
 	l := startLoad(t, s.addr, permitted{
@@ -102,7 +104,7 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		cp.KillAPIServer()
 		time.Sleep(200 * time.Millisecond) // Some queries without the server; how many does not matter.
 		must(t, cp.StartAPIServer(t.Context()))
-		// What is written now is seen although the watches broke.
+		// The new watches see what is written now.
 		ip := fmt.Sprintf("10.96.3.%d", 2-i%2)
 		apply(t, vip(ns, "web", ip))
 		s.await(web, "NOERROR "+ip)
@@ -110,7 +112,7 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 	l.stop()
 }
 
-// TestStaleAfter: answers are called stale while the API server is away for longer than stale_after.
+// TestStaleAfter stops the API server. Answers are marked as stale after stale_after, until it is back.
 func TestStaleAfter(t *testing.T) {
 	ns := namespace(t, "stale")
 	apply(t, vip(ns, "web", "10.96.4.1"))

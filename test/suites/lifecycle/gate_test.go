@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A gate stands before the API server: connections are taken at once, but nothing passes until it is open.
+// A gate is a TCP proxy of the API server. It accepts connections at once, but passes nothing on until it is open.
 type gate struct {
 	port   int
 	target string
@@ -78,12 +78,12 @@ func (g *gate) pass(conn net.Conn) {
 
 func (g *gate) open() { close(g.opened) }
 
-// knocked returns when somebody waits before the gate.
+// knocked waits until the gate has a connection.
 func (g *gate) knocked(t *testing.T) {
 	t.Helper()
 	select {
 	case <-g.knocks:
 	case <-t.Context().Done():
-		t.Error("nobody came")
+		t.Error("the gate got no connection")
 	}
 }

@@ -1,5 +1,6 @@
-// Package lifecycle holds tests of the process: how it starts, loses its API server, reloads and ends, transfers its zones and
-// works beside the usual plugins of CoreDNS. They run CoreDNS in this process, or as a child, over a real API server.
+// Package lifecycle tests CoreDNS with the plugin from its start to its end: start without API server, loss of the API server,
+// reload, end, zone transfer, and work beside the usual plugins of CoreDNS. CoreDNS runs in this process or in a subprocess, over a
+// real API server.
 package lifecycle
 
 import (
@@ -47,12 +48,14 @@ import (
 
 	_ "github.com/clusterset-dns/clusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// childEnv makes this program a CoreDNS, with the plugins of the tests and under the race detector as they are.
-const childEnv = "CLUSTERSET_LIFE_CHILD"
+// subprocessEnv is an environment variable that makes this program a CoreDNS, with the plugins of the tests and with the race
+// detector if the tests have it.
+const subprocessEnv = "CLUSTERSET_LIFECYCLE_SUBPROCESS"
 
-// The chain of CoreDNS itself with clusterset in its place, and plugins that fail before and behind it.
+// The plugin chain is that of CoreDNS with clusterset at its usual place and a failing plugin on each side.
 func init() {
 	at := slices.Index(dnsserver.Directives, "kubernetes")
 	dnsserver.Directives = slices.Insert(slices.Clone(dnsserver.Directives), at, failingBefore, "clusterset", failing)
@@ -60,7 +63,7 @@ func init() {
 	coreplugin.Register(failing, setupFailing)
 }
 
-// These plugins fail where their argument says.
+// These plugins fail at the point that their argument names: setup, startup, panic or shutdown.
 const failingBefore, failing = "failing_before", "failing"
 
 func setupFailing(c *caddy.Controller) error {
@@ -68,7 +71,7 @@ func setupFailing(c *caddy.Controller) error {
 	if !c.NextArg() {
 		return c.ArgErr()
 	}
-	fail := func() error { return errors.New("failing: as it was told") }
+	fail := func() error { return errors.New("failing: as configured") }
 	switch c.Val() {
 	case "setup":
 		return fail()
@@ -83,8 +86,8 @@ func setupFailing(c *caddy.Controller) error {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		caddy.OnProcessExit = append(caddy.OnProcessExit, tellAlive)
+	if os.Getenv(subprocessEnv) != "" {
+		caddy.OnProcessExit = append(caddy.OnProcessExit, printAlive)
 		coremain.Run()
 		os.Exit(0)
 	}
@@ -101,26 +104,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tellAlive writes what of ours still runs when a child is about to end. What net/http and client-go do in the background with
-// a connection that is being closed may take a moment.
-func tellAlive() {
-	if ours := alive("clusterset/cache.", "clusterset/plugin."); len(ours) > 0 {
-		fmt.Printf("STILL ALIVE: %s\n", ours)
-	}
-	var theirs []string
-	for range 500 {
-		if theirs = alive("k8s.io/client-go/"); len(theirs) == 0 {
+// printAlive writes the goroutines of the plugin and of client-go that are left at the end of a subprocess. A goroutine that has
+// reported its end may still be on its last instructions, and client-go closes connections in the background: printAlive gives them
+// time.
+func printAlive() {
+	var stacks []string
+	for end := time.Now().Add(until.Patience / 2); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if stacks = alive("clusterset/cache.", "clusterset/plugin.", "k8s.io/client-go/"); len(stacks) == 0 {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	if len(theirs) > 0 {
-		fmt.Printf("STILL ALIVE: %s\n", theirs)
+	for _, stack := range stacks {
+		fmt.Printf("STILL ALIVE: %s\n", stack)
 	}
-	fmt.Println("ALL WAITED FOR, but for what is told above")
+	fmt.Println("END OF THE LIST")
 }
 
-// alive lists the stacks of goroutines in code that has one of the names.
+// alive returns the stacks of goroutines that contain one of the names.
 func alive(names ...string) (stacks []string) {
 	buffer := make([]byte, 16<<20)
 	buffer = buffer[:runtime.Stack(buffer, true)]
@@ -132,10 +132,10 @@ func alive(names ...string) (stacks []string) {
 	return stacks
 }
 
-// journal keeps what CoreDNS logs in this process.
+// journal holds the log of CoreDNS in this process.
 var journal output
 
-// An output may be written and read at the same time.
+// An output is text that several goroutines may write and read.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -153,7 +153,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// mark returns a function that returns what was written since.
+// mark returns a function that returns the text written since the call of mark.
 func (o *output) mark() func() string {
 	from := len(o.String())
 	return func() string { return o.String()[from:] }
@@ -161,7 +161,7 @@ func (o *output) mark() func() string {
 
 var theControlPlane *controlplane.ControlPlane
 
-// api returns the control plane of all tests, which run one after the other. Whoever stops the API server starts it again.
+// api returns the control plane that all tests share; they run one after the other. A test that stops the API server starts it again.
 func api(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	if theControlPlane == nil {

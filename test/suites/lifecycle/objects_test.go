@@ -12,7 +12,7 @@ func sorted(list []string) []string {
 	return list
 }
 
-// apply makes objects exist at the API server.
+// apply creates or updates objects.
 func apply(t *testing.T, manifests ...string) {
 	t.Helper()
 	for _, m := range manifests {
@@ -28,7 +28,7 @@ func remove(t *testing.T, manifests ...string) {
 	}
 }
 
-// namespace makes a namespace that lives until the test ends, and returns its name.
+// namespace creates a namespace and returns its name.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	apply(t, namespaceYAML(name))

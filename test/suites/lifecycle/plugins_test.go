@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// beside is one plugin in a server block with clusterset, whose objects are the same in all tests: a VIP "web", a Headless
+// A beside is a test of one plugin in a server block with clusterset. The objects are the same in all tests: a VIP "web" and a headless
 // "db" with two endpoints.
 type beside struct {
 	name     string
@@ -105,17 +105,20 @@ var besides = []beside{
 	{
 		name: "prometheus", before: "prometheus 127.0.0.1:{upstream}", values: upstream, answers: plain,
 		afterall: func(t *testing.T, s *server) {
-			_, page, err := get("http://127.0.0.1:" + s.values[len(s.values)-1] + "/metrics")
-			must(t, err)
 			for _, want := range []string{
 				`coredns_clusterset_answers_total{kind="vip"}`, `coredns_clusterset_answers_total{kind="headless"}`,
 				`coredns_clusterset_answers_total{kind="srv"}`, `coredns_clusterset_answers_total{kind="nxdomain"}`,
 				"coredns_clusterset_programming_duration_seconds_count ", "coredns_clusterset_serial{",
 				"coredns_clusterset_synced{", "coredns_clusterset_objects{", `plugin="clusterset"`,
 			} {
-				if !strings.Contains(page, want) {
-					t.Errorf("no metric %s", want)
-				}
+				// An answer is counted after it was sent.
+				eventually(t, "metric", func() error {
+					_, page, err := get("http://127.0.0.1:" + s.values[len(s.values)-1] + "/metrics")
+					if err == nil && !strings.Contains(page, want) {
+						err = fmt.Errorf("no %s", want)
+					}
+					return err
+				})
 			}
 		},
 	},
@@ -135,7 +138,7 @@ var besides = []beside{
 
 func upstream(t *testing.T) []string { return []string{"{upstream}", fmt.Sprint(port(t))} }
 
-// TestBeside asks clusterset beside each of the usual plugins.
+// TestBeside queries clusterset beside each of the usual plugins.
 func TestBeside(t *testing.T) {
 	ns := namespace(t, "beside")
 	apply(t, vip(ns, "web", "10.96.11.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.6.0.1", "10.6.0.2"),
@@ -173,14 +176,14 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// forget drops what was written.
+// forget drops the text.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.b.Reset()
 }
 
-// wants fails the test if text is not written.
+// wants waits until text is written.
 func (o *output) wants(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, "log", func() error {
@@ -191,7 +194,7 @@ func (o *output) wants(t *testing.T, text string) {
 	})
 }
 
-// signingKey makes a key of the zone.
+// signingKey creates a key of the zone.
 func signingKey(t *testing.T) []string {
 	t.Helper()
 	key := &dns.DNSKEY{
@@ -206,7 +209,7 @@ func signingKey(t *testing.T) []string {
 	return []string{"{key}", base}
 }
 
-// signed verifies answers with the key that the zone shows.
+// signed verifies the signatures of answers with the key of the zone.
 func signed(t *testing.T, s *server) {
 	m, err := s.ask("clusterset.local DNSKEY do")
 	must(t, err)
@@ -252,7 +255,7 @@ func signed(t *testing.T, s *server) {
 	}
 }
 
-// TestCacheKeepsNoFailure: with servfail 0 the answer is right as soon as the first list is complete.
+// TestCacheKeepsNoFailure starts the plugin cache with servfail 0: the answer is right as soon as the first list is complete.
 func TestCacheKeepsNoFailure(t *testing.T) {
 	ns := namespace(t, "kept")
 	apply(t, vip(ns, "web", "10.96.11.9"))

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,25 +20,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// patience is how long something may take that takes no time on an idle machine.
-const patience = 2 * time.Minute
-
-// eventually fails the test if check does not return nil one day.
+// eventually waits until check returns nil.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: still: %v", what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	until.OK(t, what, func(context.Context) error { return check() })
 }
 
 func must(t *testing.T, err error) {
@@ -62,12 +51,11 @@ type server struct {
 	addr   string // of its first server block
 	inst   *caddy.Instance
 	stop   func()
-	values []string // what stands for names in braces in a Corefile
+	values []string // pairs for a Corefile: a name in braces, and the text that replaces it
 }
 
-// start starts CoreDNS. In corefile {port} is a free port, {kubeconfig} that of the user who may do everything, and further
-// pairs of values stand for what they say. When the test ends, the server is stopped as by SIGTERM, and nothing it started
-// may be alive then.
+// start starts CoreDNS. In corefile it replaces {port} by a free port, {kubeconfig} by the kubeconfig of a cluster admin, and further
+// names by the pairs in values. When the test ends, start stops the server as SIGTERM does and fails the test if a goroutine is left.
 func start(t *testing.T, corefile string, values ...string) *server {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
@@ -89,9 +77,7 @@ func start(t *testing.T, corefile string, values ...string) *server {
 		must(t, s.inst.Stop())
 		s.inst.Wait()
 		http.DefaultClient.CloseIdleConnections()
-		if err := goleak.Find(append(notOurs, before)...); err != nil {
-			t.Error(err)
-		}
+		eventually(t, "no goroutine is left", func() error { return goleak.Find(append(notOurs, before)...) })
 	}
 	t.Cleanup(func() {
 		s.stop()
@@ -102,8 +88,8 @@ func start(t *testing.T, corefile string, values ...string) *server {
 	return s
 }
 
-// The control plane starts goroutines of its own, when it is asked for the first time or starts again. The plugin forward
-// does not wait for its connections.
+// notOurs are goroutines that may be left: the control plane starts some when a test uses it first or starts it again, and the plugin
+// forward does not wait for its connections.
 var notOurs = []goleak.Option{
 	goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
 	goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
@@ -115,7 +101,7 @@ func (s *server) corefile(text string) caddy.CaddyfileInput {
 	return caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(text), ServerTypeName: "dns"}
 }
 
-// reload is what the reload plugin does when the Corefile has changed.
+// reload does what the plugin reload does when the Corefile has changed.
 func (s *server) reload(corefile string) error {
 	s.t.Helper()
 	inst, err := s.inst.Restart(s.corefile(corefile))
@@ -126,8 +112,8 @@ func (s *server) reload(corefile string) error {
 	return err
 }
 
-// serving waits until every server of the instance, and no other, reads its sockets: one that is stopped before that goes on
-// for ever (caddy starts it in the background).
+// serving waits until every server of the instance, and no other, reads its sockets. Caddy starts servers in the background, and one
+// that is stopped before it reads runs forever.
 func (s *server) serving() {
 	s.t.Helper()
 	eventually(s.t, "servers that read their sockets", func() error {
@@ -142,12 +128,20 @@ func (s *server) serving() {
 	})
 }
 
-// A question is what a test asks. Its text is "<name> <type>", and then any of "tcp", "noedns", "do".
+// A question is a DNS query as text: "<name> <type>", and then any of "tcp", "noedns", "do".
 type question string
 
-// ask asks once.
-func (s *server) ask(q question) (*dns.Msg, error) { return askAt(s.addr, q) }
+// ask sends q and returns the answer. It sends a query again whose datagram was lost.
+func (s *server) ask(q question) (m *dns.Msg, err error) {
+	for range 10 {
+		if m, err = askAt(s.addr, q); err == nil || !isTimeout(err) {
+			break
+		}
+	}
+	return m, err
+}
 
+// askAt sends q once.
 func askAt(addr string, q question) (*dns.Msg, error) {
 	words := strings.Fields(string(q))
 	m := new(dns.Msg)
@@ -173,7 +167,7 @@ func askAt(addr string, q question) (*dns.Msg, error) {
 	return reply, err
 }
 
-// say returns an answer in one line: the rcode, extended errors, and the data of the records in their order by text.
+// say returns an answer in one line: the rcode, extended errors, and the data of the records, sorted.
 func say(m *dns.Msg) string {
 	words := []string{dns.RcodeToString[m.Rcode]}
 	if opt := m.IsEdns0(); opt != nil {
@@ -210,7 +204,7 @@ func (s *server) want(q question, want string) {
 	}
 }
 
-// await fails the test if the answer to q does not become want.
+// await waits until the answer to q is want.
 func (s *server) await(q question, want string) {
 	s.t.Helper()
 	eventually(s.t, "await", func() error { return s.says(q, want) })
@@ -230,7 +224,21 @@ func (s *server) serial() uint32 {
 	return 0
 }
 
-// get returns status and body of a page of a plugin.
+// settledSerial returns the serial once no move of it can be pending. A second change within one second moves the serial when that
+// second is over. It must not be called while objects change.
+func (s *server) settledSerial() uint32 {
+	s.t.Helper()
+	last, since := s.serial(), time.Now()
+	until.True(s.t, "a serial that does not move", func() bool {
+		if now := s.serial(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 2500*time.Millisecond
+	})
+	return last
+}
+
+// get returns status and body of a page that a plugin serves by HTTP.
 func get(url string) (int, string, error) {
 	response, err := http.Get(url)
 	if err != nil {
@@ -241,7 +249,13 @@ func get(url string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
-// wantReady returns nil if the ready plugin at port says what is wanted.
+// awaitReady waits until the plugin ready at port reports want.
+func awaitReady(t *testing.T, port int, want bool) {
+	t.Helper()
+	eventually(t, "ready", func() error { return wantReady(port, want) })
+}
+
+// wantReady returns nil if the plugin ready at port reports want.
 func wantReady(port int, want bool) error {
 	status, body, err := get(fmt.Sprintf("http://127.0.0.1:%d/ready", port))
 	if err != nil {
@@ -274,7 +288,7 @@ func write(t *testing.T, name, content string) string {
 	return file
 }
 
-// isTimeout tells whether err is that of a datagram that was lost, which a client has to expect.
+// isTimeout reports whether err means that a datagram was lost, which a client has to expect.
 func isTimeout(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()

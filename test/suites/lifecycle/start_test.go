@@ -7,7 +7,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// The zones of another plugin in the same process, which must never notice.
+// other is a server block with another plugin in the same process, which has to answer at all times.
 const other = `
 other.example.:{port} {
 	bind 127.0.0.1
@@ -19,8 +19,8 @@ other.example.:{port} {
 
 const otherQuestion, otherAnswer = question("www.other.example A"), "NOERROR 192.0.2.53"
 
-// TestAPIAbsentAtStart: the server starts within its timeout, says SERVFAIL with "not ready" to those who can hear it, and
-// gets everything right once the API server is there.
+// TestAPIAbsentAtStart starts the server without an API server. It starts within its timeout, answers SERVFAIL, with the extended
+// error "Not Ready" to clients with EDNS, and answers everything once the API server is there.
 func TestAPIAbsentAtStart(t *testing.T) {
 	ns := namespace(t, "absent")
 	apply(t, vip(ns, "web", "10.96.1.1"))
@@ -45,7 +45,7 @@ clusterset.local.:{port} {
 	whoami
 }`, "{ready}", fmt.Sprint(ready))
 
-	must(t, wantReady(ready, false))
+	awaitReady(t, ready, false)
 	s.want(otherQuestion, otherAnswer)
 	for _, name := range []string{"web.absent.svc.clusterset.local", "none.absent.svc.clusterset.local", "clusterset.local"} {
 		for _, kind := range []string{"A", "AAAA", "SRV", "SOA", "NS", "TXT", "ANY"} {
@@ -62,10 +62,10 @@ clusterset.local.:{port} {
 	s.want("web.absent.svc.clusterset.local AAAA", "NOERROR")
 	s.want("none.absent.svc.clusterset.local A", "NOERROR") // That is whoami.
 	s.want(otherQuestion, otherAnswer)
-	must(t, wantReady(ready, true))
+	awaitReady(t, ready, true)
 }
 
-// TestCRDsComeAndGo: without the CRD there is nothing to wait for.
+// TestCRDsComeAndGo starts the server without the CRDs: it does not wait for them.
 func TestCRDsComeAndGo(t *testing.T) {
 	cp := api(t)
 	ns := namespace(t, "crds")
@@ -88,7 +88,7 @@ clusterset.local.:{port} {
 		startup_timeout 90s
 	}
 }`, "{ready}", fmt.Sprint(ready))
-	must(t, wantReady(ready, true))
+	awaitReady(t, ready, true)
 	s.want("web.crds.svc.clusterset.local A", "SERVFAIL EDE14")
 	s.want(otherQuestion, otherAnswer)
 
@@ -97,7 +97,7 @@ clusterset.local.:{port} {
 	apply(t, vip(ns, "web", "10.96.1.2"))
 	s.await("web.crds.svc.clusterset.local A", "NOERROR 10.96.1.2")
 
-	// What is known stays known while the CRD is away, and changes when another one has come.
+	// The last state is served while the CRD is away, and the new one when the CRD is installed again.
 	must(t, cp.DeleteCRDs(t.Context(), crds...))
 	installed = false
 	must(t, cp.InstallCRDs(t.Context(), crds...))
@@ -107,11 +107,11 @@ clusterset.local.:{port} {
 	s.await("web.crds.svc.clusterset.local A", "NXDOMAIN")
 }
 
-// TestRightsMissing: a user without rights makes its own zone wait, and nothing else.
+// TestRightsMissing starts the server with a user without rights. Only the zone of that user waits.
 func TestRightsMissing(t *testing.T) {
 	ns := namespace(t, "rights")
 	apply(t, vip(ns, "web", "10.96.1.4"))
-	user, err := api(t).UserKubeconfig("nobody-yet")
+	user, err := api(t).UserKubeconfig("not-yet-allowed")
 	must(t, err)
 	ready := port(t)
 	s := start(t, other+`
@@ -124,23 +124,23 @@ clusterset.local.:{port} {
 		startup_timeout 90s
 	}
 }`, "{ready}", fmt.Sprint(ready), "{user}", user)
-	must(t, wantReady(ready, true))
+	awaitReady(t, ready, true)
 	s.want("web.rights.svc.clusterset.local A", "SERVFAIL EDE14")
 	s.want(otherQuestion, otherAnswer)
 
 	role := `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: nobody-yet, namespace: rights}
+metadata: {name: not-yet-allowed, namespace: rights}
 rules:
 - {apiGroups: [multicluster.x-k8s.io], resources: [serviceimports], verbs: [list, watch]}
 - {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: nobody-yet, namespace: rights}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: nobody-yet}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: nobody-yet}]
+metadata: {name: not-yet-allowed, namespace: rights}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: not-yet-allowed}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: not-yet-allowed}]
 `
 	apply(t, role)
 	s.await("web.rights.svc.clusterset.local A", "NOERROR 10.96.1.4")

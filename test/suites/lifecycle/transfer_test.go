@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,12 +15,12 @@ import (
 	"github.com/miekg/dns"
 )
 
-// program returns the path of a program, or fails the test with the package that brings it.
+// program returns the path of a program, or fails the test with the name of the Debian package that has it.
 func program(t *testing.T, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		// Programs of an administrator are not on everybody's path.
+		// The path of a user may lack the programs of an administrator.
 		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
 			t.Fatalf("%s is missing; Debian has it in the package %s", name, debian)
 		}
@@ -28,7 +28,7 @@ func program(t *testing.T, name, debian string) string {
 	return path
 }
 
-// dig returns the answer section of a transfer, a record a line.
+// dig returns the answer section of a transfer, one record per line.
 func (s *server) dig(args ...string) []string {
 	s.t.Helper()
 	host, p, err := net.SplitHostPort(s.addr)
@@ -60,12 +60,12 @@ clusterset.local.:{port} {
 	}
 }`
 
-// TestTransferByDig compares what dig gets with the records that are to be there.
+// TestTransferByDig compares what dig gets with the records of the zone.
 func TestTransferByDig(t *testing.T) {
 	ns := namespace(t, "axfr")
 	apply(t, vip(ns, "web", "10.96.8.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.1"))
 	s := start(t, transferBlock, "{to}", "127.0.0.1", "{namespaces}", ns)
-	serial := s.serial()
+	serial := s.settledSerial()
 	soa := fmt.Sprintf("clusterset.local. 5 IN SOA ns.dns.clusterset.local. hostmaster.clusterset.local. %d 7200 1800 86400 5", serial)
 	want := []string{
 		soa,
@@ -118,95 +118,125 @@ func TestTransferRefused(t *testing.T) {
 	}
 }
 
-// TestSerial looks at the serial all the time: it moves at most once a second, never back, not ahead of the clock, and not
-// for an update that DNS cannot show. Each move is one NOTIFY.
-func TestSerial(t *testing.T) {
-	ns := namespace(t, "serial")
-	var notified atomic.Int64
+// A secondary counts the NOTIFY messages of clusterset.local that it gets, each once: a sender that has no answer in time repeats one.
+type secondary struct {
+	*testing.T
+	server *dns.Server
+
+	mu  sync.Mutex
+	ids map[uint16]bool
+}
+
+// newSecondary opens the socket of a secondary. It answers from listen on.
+func newSecondary(t *testing.T) *secondary {
+	t.Helper()
 	conn, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port(t)))
 	must(t, err)
-	secondary := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
-		if r.Opcode != dns.OpcodeNotify || r.Question[0].Name != "clusterset.local." || r.Question[0].Qtype != dns.TypeSOA {
-			t.Errorf("the secondary got %v, want a NOTIFY of clusterset.local.", r)
-		}
-		notified.Add(1)
-		m := new(dns.Msg)
-		m.SetReply(r)
-		_ = w.WriteMsg(m)
-	})}
-	s := start(t, transferBlock, "{to}", conn.LocalAddr().String(), "{namespaces}", ns)
-	ended := make(chan error)
-	go func() { ended <- secondary.ActivateAndServe() }()
-	defer func() {
-		must(t, secondary.Shutdown())
-		must(t, <-ended)
-	}()
+	s := &secondary{T: t, ids: make(map[uint16]bool)}
+	s.server = &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(s.notify)}
+	return s
+}
 
-	first := s.serial()
-	begun := time.Unix(int64(first), 0)
-	moves := int64(0)
-	look := func() {
-		t.Helper()
-		now := s.serial()
-		if clock := uint32(time.Now().Unix()); now > clock {
-			t.Errorf("serial %d at %d: ahead of the clock", now, clock)
-		}
-		switch {
-		case now < first:
-			t.Errorf("serial %d after %d: went back", now, first)
-		case now > first:
-			moves++
-		}
-		first = now
+func (s *secondary) listen() (stop func()) {
+	ended := make(chan error)
+	go func() { ended <- s.server.ActivateAndServe() }()
+	return func() {
+		must(s.T, s.server.Shutdown())
+		must(s.T, <-ended)
 	}
-	for i := range 40 {
-		apply(t, vip(ns, "web", fmt.Sprintf("10.96.8.%d", 10+i)))
-		look()
-		time.Sleep(50 * time.Millisecond) // Longer than a second all together.
+}
+
+func (s *secondary) notify(w dns.ResponseWriter, r *dns.Msg) {
+	if r.Opcode != dns.OpcodeNotify || r.Question[0].Name != "clusterset.local." || r.Question[0].Qtype != dns.TypeSOA {
+		s.Errorf("the secondary got %v, want a NOTIFY of clusterset.local.", r)
 	}
-	s.await("web.serial.svc.clusterset.local A", "NOERROR 10.96.8.49")
-	// The changes of the last second move the serial when it is over.
-	last := time.Now()
-	eventually(t, "a serial after the last change", func() error {
-		look()
-		if time.Unix(int64(first)+1, 0).Before(last) {
-			return fmt.Errorf("%d, want about %d", first, last.Unix())
+	s.mu.Lock()
+	s.ids[r.Id] = true
+	s.mu.Unlock()
+	m := new(dns.Msg)
+	m.SetReply(r)
+	_ = w.WriteMsg(m)
+}
+
+func (s *secondary) notified() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids)
+}
+
+// A serialLog reads the serial of a server again and again. It counts moves, and fails the test if the serial goes back or is ahead of
+// the clock.
+type serialLog struct {
+	*server
+	last  uint32
+	moves int
+}
+
+func (l *serialLog) read() {
+	l.t.Helper()
+	now := l.serial()
+	if clock := uint32(time.Now().Unix()); now > clock {
+		l.t.Errorf("serial %d at %d: ahead of the clock", now, clock)
+	}
+	switch {
+	case now < l.last:
+		l.t.Errorf("serial %d after %d: went back", now, l.last)
+	case now > l.last:
+		l.moves++
+	}
+	l.last = now
+}
+
+// TestSerial changes objects and reads the serial all the time: it moves at most once a second, never back, not ahead of the clock, and
+// not for an update that DNS cannot show. Each move is one NOTIFY.
+func TestSerial(t *testing.T) {
+	ns := namespace(t, "serial")
+	second := newSecondary(t)
+	s := start(t, transferBlock, "{to}", second.server.PacketConn.LocalAddr().String(), "{namespaces}", ns)
+	defer second.listen()()
+	log := &serialLog{server: s, last: s.serial()}
+	begun := time.Unix(int64(log.last), 0)
+	var address string
+	var lastChange time.Time
+	for i := 0; i < 40 || log.moves < 2 && i < 200; i++ {
+		address, lastChange = fmt.Sprintf("10.96.8.%d", 10+i), time.Now()
+		apply(t, vip(ns, "web", address))
+		log.read()
+		time.Sleep(50 * time.Millisecond) // All changes take longer than a second.
+	}
+	s.await("web.serial.svc.clusterset.local A", "NOERROR "+address)
+	eventually(t, "a serial of the last change", func() error {
+		log.read()
+		if int64(log.last) < lastChange.Unix() {
+			return fmt.Errorf("%d, want at least %d", log.last, lastChange.Unix())
 		}
 		return nil
 	})
-	if most := int64(time.Since(begun)/time.Second) + 1; moves > most || moves < 2 {
-		t.Errorf("the serial moved %d times, want 2 to %d", moves, most)
+	settled := s.settledSerial()
+	log.read()
+	if most := int(time.Since(begun)/time.Second) + 1; log.moves > most || log.moves < 2 {
+		t.Errorf("the serial moved %d times, want 2 to %d", log.moves, most)
 	}
 	eventually(t, "NOTIFY", func() error {
-		if notified.Load() == 0 {
-			return fmt.Errorf("none after %d moves", moves)
+		if second.notified() == 0 {
+			return fmt.Errorf("none after %d moves", log.moves)
 		}
 		return nil
 	})
-	time.Sleep(2500 * time.Millisecond) // NOTIFYs that are owed come.
-	look()
-	told, settled := notified.Load(), first
-	if told > moves+2 {
-		t.Errorf("%d NOTIFYs for %d moves", told, moves)
+	if n := second.notified(); n > log.moves+2 {
+		t.Errorf("%d NOTIFYs for %d moves", n, log.moves)
 	}
-	for i := range 3 {
-		apply(t, strings.Replace(vip(ns, "web", "10.96.8.49"), "metadata: {", fmt.Sprintf("metadata: {labels: {n: %q}, ", fmt.Sprint(i)), 1))
-		time.Sleep(1100 * time.Millisecond) // Each could move the serial.
-	}
-	if now := s.serial(); now != settled {
-		t.Errorf("serial %d after updates that DNS cannot show, want %d", now, settled)
-	}
-	if n := notified.Load(); n != told {
-		t.Errorf("%d NOTIFYs after updates that DNS cannot show, want %d", n, told)
-	}
+	testInvisible(t, s, second, vip(ns, "web", address), settled)
+
+	before := second.notified()
 	apply(t, vip(ns, "web", "10.96.8.9"))
 	eventually(t, "one more NOTIFY", func() error {
-		if n := notified.Load(); n != told+1 {
-			return fmt.Errorf("%d, want %d", n, told+1)
+		if n := second.notified(); n <= before {
+			return fmt.Errorf("%d, want more", n)
 		}
 		return nil
 	})
-	if now := s.serial(); now <= settled {
+	if now := s.settledSerial(); now <= settled {
 		t.Errorf("serial %d after a change, want one above %d", now, settled)
 	}
 	axfr := s.dig("clusterset.local", "AXFR")
@@ -215,7 +245,23 @@ func TestSerial(t *testing.T) {
 	}
 }
 
-// TestSecondary lets NSD be a secondary. It gets the zone, is told of changes and follows them.
+// testInvisible updates an import in a way that DNS cannot show: neither the serial moves nor is there a NOTIFY.
+func testInvisible(t *testing.T, s *server, second *secondary, imp string, serial uint32) {
+	t.Helper()
+	before := second.notified()
+	for i := range 3 {
+		apply(t, strings.Replace(imp, "metadata: {", fmt.Sprintf("metadata: {labels: {n: %q}, ", fmt.Sprint(i)), 1))
+		time.Sleep(1100 * time.Millisecond) // Each could move the serial.
+	}
+	if now := s.serial(); now != serial {
+		t.Errorf("serial %d after updates that DNS cannot show, want %d", now, serial)
+	}
+	if n := second.notified(); n != before {
+		t.Errorf("%d NOTIFYs after updates that DNS cannot show, want %d", n, before)
+	}
+}
+
+// TestSecondary runs NSD as a secondary. It transfers the zone, gets NOTIFY messages and follows changes.
 func TestSecondary(t *testing.T) {
 	nsd := program(t, "nsd", "nsd")
 	ns := namespace(t, "secondary")

@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // longAgo is when mallory says that all her exports were made.
@@ -155,12 +156,12 @@ const (
 )
 
 // all returns every attack. vip is the clusterset IP of bank/ledger, which east allocated.
-func (h hostile) all(f *testclusterset.Fleet, vip string) []attack {
+func (h hostile) all(f *testclusterset.Clusterset, vip string) []attack {
 	return slices.Concat(h.onOthers(f), h.records(), h.vips(vip), h.slices(), h.addresses())
 }
 
 // onOthers are writes where mallory has no rights.
-func (h hostile) onOthers(f *testclusterset.Fleet) []attack {
+func (h hostile) onOthers(f *testclusterset.Clusterset) []attack {
 	east := f.Members[0].BrokerNamespace()
 	kind := func(version, kind, namespace, name string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind}}
@@ -388,7 +389,7 @@ func TestAttacks(t *testing.T) {
 		mallory.withdraw(t)
 		for _, v := range []victim{east, west} {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
-			testclusterset.Until(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
+			until.OK(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
 		}
 		mark(t, e, w, 4)
 		scene.undisturbed(t)
@@ -407,7 +408,7 @@ func (h hostile) takesPart(t *testing.T, victims ...victim) {
 	}
 	for _, v := range victims {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1", "10.23.0.1")
-		testclusterset.Until(t, "loot", func(ctx context.Context) error {
+		until.OK(t, "loot", func(ctx context.Context) error {
 			_, err := v.Import(ctx, "shop", "loot")
 			return err
 		})
@@ -435,7 +436,7 @@ func (h hostile) try(t *testing.T, a attack, want string, east, west victim) {
 	}
 	for i, v := range []victim{east, west} {
 		if reason := []string{a.east, a.west}[i]; reason != "" {
-			testclusterset.Until(t, a.name+": "+v.ID+" counts "+reason, func(context.Context) error {
+			until.OK(t, a.name+": "+v.ID+" counts "+reason, func(context.Context) error {
 				if v.refused(t, reason) == before[i] {
 					return fmt.Errorf("still %v", before[i])
 				}
@@ -464,7 +465,7 @@ func (h hostile) withdraw(t *testing.T) {
 
 // openBroker takes the policies away, and all rules of the CRD of export records too. They come back with the end of the
 // test.
-func openBroker(t *testing.T, f *testclusterset.Fleet, h hostile) {
+func openBroker(t *testing.T, f *testclusterset.Clusterset, h hostile) {
 	t.Helper()
 	bindings := schema.GroupVersionResource{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
@@ -487,7 +488,7 @@ func openBroker(t *testing.T, f *testclusterset.Fleet, h hostile) {
 	for _, o := range []runtime.Object{spoofed, h.offer(discoveryv1.AddressTypeIPv4, "10.21.0.1"), h.record("evil", func(r *v1alpha1.ExportedService) {
 		r.Name = "evil"
 	})} {
-		testclusterset.Until(t, "the broker is open", func(ctx context.Context) error { return do(ctx, h.client, "apply", o, true) })
+		until.OK(t, "the broker is open", func(ctx context.Context) error { return do(ctx, h.client, "apply", o, true) })
 	}
 }
 
@@ -517,12 +518,12 @@ func dropRules(t *testing.T, c *controlplane.ControlPlane) {
 
 // A scene is what the honest members had before the attacks, and the broker of them.
 type scene struct {
-	fleet   *testclusterset.Fleet
+	fleet   *testclusterset.Clusterset
 	victims []victim
 	were    []map[string]string
 }
 
-func newScene(t *testing.T, f *testclusterset.Fleet, victims ...victim) *scene {
+func newScene(t *testing.T, f *testclusterset.Clusterset, victims ...victim) *scene {
 	t.Helper()
 	s := &scene{fleet: f, victims: victims}
 	s.were = s.now(t)

@@ -31,6 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // An API server still takes a token leeway after it has expired, and for cached once it has taken it.
@@ -64,7 +65,7 @@ func TestRenewal(t *testing.T) {
 	server.Answers(t, "web.ring", dns.TypeA, want)
 	stop := askOn(t, server, "web.ring", want)
 
-	testclusterset.Until(t, "renewal in the Secret", func(context.Context) error {
+	until.OK(t, "renewal in the Secret", func(context.Context) error {
 		if brokerToken(t, w) == old {
 			return fmt.Errorf("still the old token")
 		}
@@ -108,12 +109,12 @@ func TestRevocation(t *testing.T) {
 	if err := account.Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testclusterset.Until(t, "metric held", func(context.Context) error { return held(t, west, 1) })
+	until.OK(t, "metric held", func(context.Context) error { return held(t, west, 1) })
 	if !log.tell("holding (credential)") || !log.tell("join again") {
 		t.Error("the log does not tell what is held and what to do")
 	}
 	exportService(t, w, "ring", "late", "10.22.0.4")
-	testclusterset.Until(t, "condition", func(ctx context.Context) error {
+	until.OK(t, "condition", func(ctx context.Context) error {
 		exp, err := w.ServiceExport(ctx, "ring", "late")
 		if err != nil {
 			return err
@@ -130,7 +131,7 @@ func TestRevocation(t *testing.T) {
 	compare(t, "west", was, is)
 
 	join(t, w)
-	testclusterset.Until(t, "metric held", func(context.Context) error { return held(t, west, 0) })
+	until.OK(t, "metric held", func(context.Context) error { return held(t, west, 0) })
 	imported(t, e, "ring", "late", "10.22.0.4")
 	mark(t, e, w, 7)
 	if !log.tell("no longer holding (credential)") {
@@ -233,7 +234,7 @@ func awaitRefusal(t *testing.T, c *controlplane.ControlPlane, token string) {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(t.Context(), leeway+cached+testclusterset.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), leeway+cached+until.Patience)
 	defer cancel()
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/namespaces/kube-system", http.NoBody)

@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // most is how many objects of each kind mallory may have.
@@ -72,7 +73,7 @@ func TestFlood(t *testing.T) {
 // awaitQuota waits until the quota of the member is in force.
 func (h hostile) awaitQuota(t *testing.T, c *controlplane.ControlPlane) {
 	t.Helper()
-	testclusterset.Until(t, "quota", func(ctx context.Context) error {
+	until.OK(t, "quota", func(ctx context.Context) error {
 		q, err := c.Dynamic().Resource(quotas).Namespace(h.BrokerNamespace()).Get(ctx, "member", metav1.GetOptions{})
 		if err != nil {
 			return err

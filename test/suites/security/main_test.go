@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // The resources that are looked at.
@@ -36,7 +37,7 @@ var (
 // broker has few seats for requests, so that a flood is one.
 var shared struct {
 	once  sync.Once
-	fleet *testclusterset.Fleet
+	fleet *testclusterset.Clusterset
 	err   error
 }
 
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func start(t *testing.T) *testclusterset.Fleet {
+func start(t *testing.T) *testclusterset.Clusterset {
 	t.Helper()
 	shared.once.Do(func() {
 		shared.fleet, shared.err = testclusterset.Start(context.Background(), testclusterset.Options{
@@ -70,7 +71,7 @@ func start(t *testing.T) *testclusterset.Fleet {
 	return shared.fleet
 }
 
-func members(f *testclusterset.Fleet) (east, west, mallory *testclusterset.Member) {
+func members(f *testclusterset.Clusterset) (east, west, mallory *testclusterset.Member) {
 	return f.Members[0], f.Members[1], f.Members[2]
 }
 
@@ -132,7 +133,7 @@ func exportService(t *testing.T, m *testclusterset.Member, namespace, name, addr
 // imported waits until a member has imported the addresses, sorted, for the service, and the import is ready.
 func imported(t *testing.T, m *testclusterset.Member, namespace, name string, want ...string) {
 	t.Helper()
-	testclusterset.Until(t, fmt.Sprintf("%s imports %s/%s", m.ID, namespace, name), func(ctx context.Context) error {
+	until.OK(t, fmt.Sprintf("%s imports %s/%s", m.ID, namespace, name), func(ctx context.Context) error {
 		imp, err := m.Import(ctx, namespace, name)
 		if err != nil {
 			return err

@@ -60,7 +60,7 @@ const (
 // A cross is two clusters, of which one exports and the other answers.
 type cross struct {
 	b           *bench
-	fleet       *testclusterset.Fleet
+	fleet       *testclusterset.Clusterset
 	east, west  *testclusterset.Member
 	dns         *testclusterset.DNS
 	kube        kubernetes.Interface // of east

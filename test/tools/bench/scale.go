@@ -62,7 +62,7 @@ type scaleMemory struct {
 // A scaleRun is one member with a controller and a DNS server in a clusterset of simulated ones.
 type scaleRun struct {
 	b        *bench
-	fleet    *testclusterset.Fleet
+	fleet    *testclusterset.Clusterset
 	importer *testclusterset.Member
 	broker   kubernetes.Interface
 	others   *simulation

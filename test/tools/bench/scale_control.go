@@ -23,7 +23,7 @@ const controllerMetrics = "coredns_clusterset_controller_"
 type control struct {
 	command subprocess.Command
 	metrics *controlplane.Port
-	child   *subprocess.Child // nil while none runs
+	child   *subprocess.Process // nil while none runs
 }
 
 // newControl builds the program. The caller has to close it.

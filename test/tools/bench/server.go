@@ -50,7 +50,7 @@ const readyPatience = 5 * time.Minute
 type server struct {
 	peer        peer
 	port, pprof *controlplane.Port
-	child       *subprocess.Child
+	child       *subprocess.Process
 	forks       bool          // works in more than one process, all of its group
 	ready       time.Duration // from its start until its first right answer
 }

@@ -122,7 +122,7 @@ every %s; after %s without one a member counts as dead. By default that is 10 s 
 	return err
 }
 
-func (d *demo) startController(m *testclusterset.Member) (*subprocess.Child, error) {
+func (d *demo) startController(m *testclusterset.Member) (*subprocess.Process, error) {
 	args := []string{
 		"controller", "--context", m.ID + "-clusterset-controller", "--broker", m.BrokerKubeconfig(),
 		"--lease", leaseRenew + " " + leaseTTL, "--metrics-address=", "--health-address=",

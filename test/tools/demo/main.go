@@ -44,12 +44,12 @@ type demo struct {
 	stay bool // until ctx ends, after the last scene
 
 	root       string // folder of the repository
-	fleet      *testclusterset.Fleet
+	fleet      *testclusterset.Clusterset
 	kubeconfig string // with a context for each cluster
 	headings   int
 
 	east, west, south        *testclusterset.Member
-	eastControl, westControl *subprocess.Child
+	eastControl, westControl *subprocess.Process
 	port                     *controlplane.Port
 	server                   *server.Server // in south
 }
@@ -113,7 +113,7 @@ func (d *demo) close() error {
 	if d.server != nil {
 		errs = append(errs, d.server.Stop())
 	}
-	for _, c := range []*subprocess.Child{d.eastControl, d.westControl} {
+	for _, c := range []*subprocess.Process{d.eastControl, d.westControl} {
 		if c != nil {
 			errs = append(errs, stop(c))
 		}
@@ -128,7 +128,7 @@ func (d *demo) close() error {
 }
 
 // stop ends a controller, which has to end by itself and well.
-func stop(c *subprocess.Child) error {
+func stop(c *subprocess.Process) error {
 	select {
 	case <-c.Done():
 		return fmt.Errorf("a controller had ended: %s\n%s", c.State(), c.Out.String())
@@ -143,7 +143,7 @@ func stop(c *subprocess.Child) error {
 // logs is what the programs wrote that do our work.
 func (d *demo) logs() string {
 	var b strings.Builder
-	for who, c := range map[string]*subprocess.Child{"controller of east": d.eastControl, "controller of west": d.westControl} {
+	for who, c := range map[string]*subprocess.Process{"controller of east": d.eastControl, "controller of west": d.westControl} {
 		if c != nil {
 			fmt.Fprintf(&b, "\n%s:\n%s", who, c.Out.String())
 		}

@@ -1,5 +1,13 @@
-// Package testclusterset starts clustersets for tests and the demo: a broker and members, all real API servers, joined as
-// `clusterset join` does it, with the rights and policies that are shipped.
+// Package testclusterset starts clustersets for tests and the demo: a broker and its members.
+//
+//	          Clusterset
+//	Broker                Members[0] "east"   Members[1] "west"
+//	control plane         control plane       control plane      each a kube-apiserver with etcd
+//	  ^                     Run: controller     StartDNS: CoreDNS
+//	  +--- Join ------------+-------------------+
+//
+// All API servers are real. Join does what `clusterset join` does, and every controller and server runs with the service account, the
+// rights and the policies that are shipped.
 package testclusterset
 
 import (
@@ -24,8 +32,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// A Fleet is a broker and the clusters that are, or may become, its members.
-type Fleet struct {
+// A Clusterset is a broker and the clusters that are, or may become, its members.
+type Clusterset struct {
 	Broker  *controlplane.ControlPlane
 	Members []*Member
 }
@@ -37,38 +45,38 @@ type Member struct {
 	ID    string
 	Index int
 
-	fleet *Fleet
-	dir   string
+	clusterset *Clusterset
+	dir        string
 }
 
-// Options say what a Fleet is made of.
+// Options are the parameters of [Start].
 type Options struct {
 	IDs []string // cluster ids of the members; 9 at most
-	// Broker and Member say what differs from usual control planes; of Member, ServiceCIDR does not count.
+	// Broker and Member are the options of the control planes. Start sets ServiceCIDR of Member.
 	Broker, Member controlplane.Options
-	// Bare leaves the broker as it is, for those who prepare it by the command.
+	// Bare leaves out admin.Init, for tests that prepare the broker by the command.
 	Bare bool
 }
 
 // Start starts the control planes and prepares the broker. ctx bounds the start only: the caller has to call Stop.
-func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
-	f := &Fleet{}
+func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
+	c := &Clusterset{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Stop())
+			err = errors.Join(err, c.Stop())
 		}
 	}()
 	if o.Broker.CRDs == nil {
 		o.Broker.CRDs = [][]byte{} // Init brings them.
 	}
-	if f.Broker, err = controlplane.Start(ctx, o.Broker); err != nil {
+	if c.Broker, err = controlplane.Start(ctx, o.Broker); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	f.Members = make([]*Member, len(o.IDs))
+	c.Members = make([]*Member, len(o.IDs))
 	var g errgroup.Group
 	for i, id := range o.IDs {
 		g.Go(func() (err error) {
-			f.Members[i], err = f.start(ctx, id, i+1, o.Member)
+			c.Members[i], err = c.start(ctx, id, i+1, o.Member)
 			return err
 		})
 	}
@@ -76,20 +84,20 @@ func Start(ctx context.Context, o Options) (_ *Fleet, err error) {
 		if o.Bare {
 			return nil
 		}
-		return admin.Init(ctx, f.Broker.Config(), admin.InitOptions{AggregateView: true})
+		return admin.Init(ctx, c.Broker.Config(), admin.InitOptions{AggregateView: true})
 	})
-	return f, g.Wait()
+	return c, g.Wait()
 }
 
-// start starts one cluster and gives it the controller's service account.
-func (f *Fleet) start(ctx context.Context, id string, n int, o controlplane.Options) (*Member, error) {
+// start starts one cluster with the service accounts of the controller and of the DNS server.
+func (c *Clusterset) start(ctx context.Context, id string, n int, o controlplane.Options) (*Member, error) {
 	o.ServiceCIDR = fmt.Sprintf("10.1%d.0.0/16,fd00:1%d::/108", n, n)
 	cp, err := controlplane.Start(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", id, err)
 	}
-	// In the folder of the control plane, which is removed whatever becomes of this process.
-	m := &Member{ControlPlane: cp, ID: id, Index: n, fleet: f, dir: filepath.Join(filepath.Dir(cp.Kubeconfig()), "mounted")}
+	// In the folder of the control plane, which is removed even if this process is killed.
+	m := &Member{ControlPlane: cp, ID: id, Index: n, clusterset: c, dir: filepath.Join(filepath.Dir(cp.Kubeconfig()), "mounted")}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return m, fmt.Errorf("member %s: %w", id, err)
 	}
@@ -101,46 +109,46 @@ func (f *Fleet) start(ctx context.Context, id string, n int, o controlplane.Opti
 	return m, nil
 }
 
-// StartT is Start for a test, which ends if it fails. All members are joined.
-func StartT(t testing.TB, ids ...string) *Fleet {
+// StartT is [Start] for a test. It also joins all members, and stops the clusterset with the test.
+func StartT(t testing.TB, ids ...string) *Clusterset {
 	t.Helper()
-	f, err := Start(t.Context(), Options{IDs: ids})
+	c, err := Start(t.Context(), Options{IDs: ids})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.Stop(); err != nil {
+		if err := c.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	for _, m := range f.Members {
+	for _, m := range c.Members {
 		if _, err := m.Join(t.Context()); err != nil {
 			t.Fatalf("join %s: %v", m.ID, err)
 		}
 	}
-	return f
+	return c
 }
 
 // Stop ends all control planes. It may be called more than once.
-func (f *Fleet) Stop() error {
+func (c *Clusterset) Stop() error {
 	var errs []error
-	for _, m := range f.Members {
+	for _, m := range c.Members {
 		if m != nil {
 			errs = append(errs, m.Stop())
 		}
 	}
-	if f.Broker != nil {
-		errs = append(errs, f.Broker.Stop())
+	if c.Broker != nil {
+		errs = append(errs, c.Broker.Stop())
 	}
 	return errors.Join(errs...)
 }
 
-// PodCIDRs are the networks of the member's Pods.
+// PodCIDRs returns the networks of the member's Pods.
 func (m *Member) PodCIDRs() []string {
 	return []string{fmt.Sprintf("10.2%d.0.0/16", m.Index), fmt.Sprintf("fd00:2%d::/64", m.Index)}
 }
 
-// PodIP is the n-th address of a Pod of the member, by family.
+// PodIP returns the n-th Pod address of the member in a family.
 func (m *Member) PodIP(n int, family corev1.IPFamily) string {
 	if family == corev1.IPv6Protocol {
 		return fmt.Sprintf("fd00:2%d::%x", m.Index, n)
@@ -148,33 +156,33 @@ func (m *Member) PodIP(n int, family corev1.IPFamily) string {
 	return fmt.Sprintf("10.2%d.%d.%d", m.Index, n/250, n%250+1)
 }
 
-// BrokerNamespace is the namespace of the member on the broker.
+// BrokerNamespace returns the namespace of the member on the broker.
 func (m *Member) BrokerNamespace() string {
 	return broker.NamespaceName(admin.DefaultPrefix, m.ID)
 }
 
-// Join makes the cluster a member. change may alter the options.
+// Join makes the cluster a member. change alters the options.
 func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (admin.Joined, error) {
 	o := admin.JoinDefaults()
 	o.ClusterID, o.PodCIDRs = m.ID, m.PodCIDRs()
 	for _, c := range change {
 		c(&o)
 	}
-	joined, err := admin.Join(ctx, m.fleet.Broker.Config(), m.Config(), o)
+	joined, err := admin.Join(ctx, m.clusterset.Broker.Config(), m.Config(), o)
 	if err != nil {
 		return joined, err
 	}
 	return joined, m.MountSecret(ctx)
 }
 
-// Leave takes the cluster out of the clusterset.
+// Leave removes the cluster from the clusterset.
 func (m *Member) Leave(ctx context.Context) error {
-	_, err := admin.Leave(ctx, m.fleet.Broker.Config(), m.Config(),
+	_, err := admin.Leave(ctx, m.clusterset.Broker.Config(), m.Config(),
 		admin.LeaveOptions{Namespace: admin.DefaultNamespace})
 	return err
 }
 
-// BrokerKubeconfig is the path at which a Pod would find the member's kubeconfig for the broker.
+// BrokerKubeconfig returns the path of the member's kubeconfig for the broker, which a Pod would mount.
 func (m *Member) BrokerKubeconfig() string { return filepath.Join(m.dir, broker.KeyKubeconfig) }
 
 // MountSecret writes the broker credential to files as the kubelet does for a Pod that mounts it.
@@ -189,7 +197,7 @@ func (m *Member) MountSecret(ctx context.Context) error {
 		return err
 	}
 	for name, content := range s.Data {
-		// In one step: a controller may read at any moment.
+		// In one step: a controller may read it at any time.
 		next := filepath.Join(m.dir, "."+name)
 		if err := os.WriteFile(next, content, 0o600); err != nil {
 			return err
@@ -223,7 +231,7 @@ func (m *Member) As(ctx context.Context, serviceAccount string) (*rest.Config, e
 	return clientcmd.BuildConfigFromFlags("", path)
 }
 
-// Run runs a controller until the test, or what it returns, ends it; then it has ended.
+// Run runs a controller until the test is over or stop is called. stop returns when the controller has ended.
 func (m *Member) Run(t testing.TB, change ...func(*controller.Config)) (stop func()) {
 	t.Helper()
 	config, err := m.Controller(t.Context())
@@ -250,7 +258,7 @@ func (m *Member) Run(t testing.TB, change ...func(*controller.Config)) (stop fun
 	return stop
 }
 
-// A logger shows what a controller says in the output of the test.
+// A logger writes the log of a controller to the output of the test.
 type logger struct {
 	t  testing.TB
 	id string

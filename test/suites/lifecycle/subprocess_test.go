@@ -1,0 +1,297 @@
+package lifecycle
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// A subprocess is a CoreDNS in a process of its own. It runs this test program, see subprocessEnv.
+type subprocess struct {
+	*server
+	cmd    *exec.Cmd
+	out    *output
+	stderr *output
+	ended  chan struct{} // closed when the process has ended
+	file   string        // path of the Corefile
+}
+
+// startSubprocess starts CoreDNS with corefile, in which values are replaced as by start. The test ends it with terminate; a process
+// that still runs when the test is over is killed.
+func startSubprocess(t *testing.T, corefile string, values ...string) *subprocess {
+	t.Helper()
+	reserved := port(t)
+	p := &subprocess{
+		server: &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", reserved)},
+		out:    new(output), stderr: new(output), ended: make(chan struct{}),
+	}
+	p.values = append([]string{"{port}", fmt.Sprint(reserved), "{kubeconfig}", api(t).Kubeconfig()}, values...)
+	p.file = write(t, "Corefile", "")
+	p.write(corefile)
+	p.cmd = exec.Command(os.Args[0], "-conf", p.file)
+	p.cmd.Env = append(os.Environ(), subprocessEnv+"=1")
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.stderr
+	must(t, p.cmd.Start())
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // terminate reads ProcessState.
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		if t.Failed() {
+			t.Logf("output:\n%s%s", p.out, p.stderr)
+		}
+	})
+	return p
+}
+
+// write replaces the Corefile in one step: CoreDNS may read it at any time.
+func (p *subprocess) write(corefile string) {
+	p.t.Helper()
+	next := p.file + ".next"
+	must(p.t, os.WriteFile(next, p.corefile(corefile).Contents, 0o600))
+	must(p.t, os.Rename(next, p.file))
+}
+
+func (p *subprocess) signal(s os.Signal) {
+	p.t.Helper()
+	must(p.t, p.cmd.Process.Signal(s))
+}
+
+// hasEnded reports whether the process has ended.
+func (p *subprocess) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// klogLine is the format of client-go's own log lines.
+var klogLine = regexp.MustCompile(`(?m)^[IWEF]\d{4} \d\d:\d\d:\d\d`)
+
+// terminate ends the process by SIGTERM and checks that it waited for everything that it had started.
+func (p *subprocess) terminate() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	p.awaitEnd()
+}
+
+// awaitEnd is terminate without the signal.
+func (p *subprocess) awaitEnd() {
+	p.t.Helper()
+	until.True(p.t, "end of the process after SIGTERM", p.hasEnded)
+	if !p.cmd.ProcessState.Success() {
+		p.t.Errorf("ended with %s", p.cmd.ProcessState)
+	}
+	out := p.out.String()
+	if strings.Contains(out, "STILL ALIVE") || !strings.Contains(out, "END OF THE LIST") {
+		p.t.Error("the process did not wait for everything that it started")
+	}
+	if text := p.stderr.String(); text != "" {
+		p.t.Errorf("stderr: %s", text)
+	}
+	if klogLine.MatchString(out) {
+		p.t.Error("client-go writes log lines in its own format")
+	}
+}
+
+const termCorefile = `
+clusterset.local.:{port} {
+	bind 127.0.0.1
+	errors
+	log
+	health 127.0.0.1:{health} {
+		lameduck {lameduck}
+	}
+	transfer {
+		to 127.0.0.1:{notified}
+	}
+	clusterset {
+		kubeconfig {kubeconfig}
+		namespaces term
+		startup_timeout 90s
+	}
+}`
+
+const termQuestion = question("web.term.svc.clusterset.local A")
+
+func startTerm(t *testing.T, lameduck time.Duration) *subprocess {
+	t.Helper()
+	return startSubprocess(t, termCorefile,
+		"{health}", fmt.Sprint(port(t)), "{lameduck}", lameduck.String(), "{notified}", fmt.Sprint(port(t)))
+}
+
+// TestTerm ends CoreDNS by SIGTERM in several states of the API server. It waits for everything that it started, and answers follow
+// the API server until the lameduck time of the plugin health is over.
+func TestTerm(t *testing.T) {
+	ns := namespace(t, "term")
+	apply(t, vip(ns, "web", "10.96.7.1"))
+	t.Run("lameduck", func(t *testing.T) { testLameduck(t, ns) })
+	t.Run("API server is away", func(t *testing.T) {
+		p := startTerm(t, time.Millisecond)
+		p.await(termQuestion, "NOERROR 10.96.7.1")
+		api(t).KillAPIServer()
+		defer func() { must(t, api(t).StartAPIServer(t.Context())) }()
+		eventually(t, "a log line about the loss", func() error { return p.wrote("out of reach") })
+		p.want(termQuestion, "NOERROR 10.96.7.1")
+		p.terminate()
+	})
+	t.Run("API server is frozen", func(t *testing.T) {
+		p := startTerm(t, time.Millisecond)
+		p.await(termQuestion, "NOERROR 10.96.7.1")
+		must(t, api(t).Freeze())
+		defer func() { must(t, api(t).Thaw()) }()
+		p.terminate()
+	})
+	t.Run("during the start", func(t *testing.T) {
+		must(t, api(t).Freeze())
+		defer func() { must(t, api(t).Thaw()) }()
+		// A signal during the start is a race in caddy itself.
+		t.Setenv("GORACE", "exitcode=0 log_path="+t.TempDir()+"/races")
+		p := startTerm(t, time.Millisecond)
+		eventually(t, "health", func() error {
+			_, _, err := get("http://127.0.0.1:" + p.values[5] + "/health")
+			return err
+		})
+		p.terminate()
+	})
+}
+
+// testLameduck changes an object in the lameduck time. On a slow machine the time may be over before the change is served: the test
+// tries again with more time.
+func testLameduck(t *testing.T, ns string) {
+	for lameduck := 5 * time.Second; ; lameduck *= 3 {
+		p := startTerm(t, lameduck)
+		p.await(termQuestion, "NOERROR 10.96.7.1")
+		p.signal(syscall.SIGTERM)
+		eventually(t, "lameduck", func() error { return p.wrote("Going into lameduck mode") })
+		apply(t, vip(ns, "web", "10.96.7.2"))
+		var err error
+		until.True(t, "the change, or the end", func() bool {
+			err = p.says(termQuestion, "NOERROR 10.96.7.2")
+			return err == nil || p.hasEnded()
+		})
+		p.awaitEnd()
+		apply(t, vip(ns, "web", "10.96.7.1"))
+		if err == nil {
+			return
+		}
+		if lameduck > time.Minute {
+			t.Fatalf("in a lameduck time of %s: %v", lameduck, err)
+		}
+	}
+}
+
+// wrote returns nil if the process has written text.
+func (p *subprocess) wrote(text string) error {
+	if out := p.out.String(); !strings.Contains(out, text) {
+		return fmt.Errorf("no %q in %q", text, tail(out))
+	}
+	return nil
+}
+
+func tail(s string) string { return s[max(0, len(s)-500):] }
+
+// TestReloadPlugin changes the Corefile of a running process, which the plugin reload finds, and then sends SIGUSR1.
+func TestReloadPlugin(t *testing.T) {
+	ns := namespace(t, "corefile")
+	apply(t, vip(ns, "web", "10.96.7.4"))
+	corefile := func(interval, ttl string) string {
+		return strings.NewReplacer("bind", "reload "+interval+" 0s\n\tbind", "startup_timeout", "ttl "+ttl+"\n\t\tstartup_timeout").
+			Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns))
+	}
+	p := startSubprocess(t, corefile("2s", "10"))
+	const web = question("web.corefile.svc.clusterset.local A")
+	ttl := func(want uint32) {
+		t.Helper()
+		eventually(t, "ttl", func() error {
+			m, err := p.ask(web)
+			if err != nil {
+				return err
+			}
+			if len(m.Answer) != 1 || m.Answer[0].Header().Ttl != want {
+				return fmt.Errorf("got %v, want a TTL of %d", m.Answer, want)
+			}
+			return nil
+		})
+	}
+	ttl(10)
+	p.write(corefile("2s", "20"))
+	ttl(20)
+	p.write(corefile("2s", "twenty"))
+	eventually(t, "a failed reload", func() error { return p.wrote(`reload failed`) })
+	eventually(t, "its reason", func() error { return p.wrote(`ttl "twenty": want whole seconds`) })
+	ttl(20)
+	// From here on only the signal makes CoreDNS read the file.
+	p.write(corefile("1h", "30"))
+	ttl(30)
+	p.write(corefile("1h", "40"))
+	p.signal(syscall.SIGUSR1)
+	ttl(40)
+	if n := strings.Count(p.out.String(), "ServiceImport in corefile: listed"); n != 1 {
+		t.Errorf("imports were listed %d times, want once", n)
+	}
+	p.terminate()
+}
+
+// TestSnapshot starts a process without the API server: it answers from the snapshot, and marks its answers as stale, until it has a list.
+func TestSnapshot(t *testing.T) {
+	ns := namespace(t, "snapshot")
+	apply(t, vip(ns, "web", "10.96.7.5"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.4.0.1"))
+	ready := port(t)
+	corefile := strings.NewReplacer("bind", "ready 127.0.0.1:{ready}\n\tbind", "startup_timeout", "snapshot {file}\n\t\tstartup_timeout").
+		Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns))
+	values := []string{"{ready}", fmt.Sprint(ready), "{file}", t.TempDir() + "/snapshot"}
+	const (
+		web    = question("web.snapshot.svc.clusterset.local A")
+		db     = question("db.snapshot.svc.clusterset.local A")
+		absent = question("none.snapshot.svc.clusterset.local A")
+	)
+	p := startSubprocess(t, corefile, values...)
+	p.await(db, "NOERROR 10.4.0.1")
+	serial := p.settledSerial()
+	p.terminate()
+
+	apply(t, vip(ns, "web", "10.96.7.6"))
+	must(t, api(t).StopAPIServer())
+	back := false
+	defer func() {
+		if !back {
+			must(t, api(t).StartAPIServer(t.Context()))
+		}
+	}()
+	p = startSubprocess(t, corefile, values...)
+	p.await(web, "NOERROR EDE3 10.96.7.5")
+	p.want(web+" noedns", "NOERROR 10.96.7.5")
+	p.want(db, "NOERROR EDE3 10.4.0.1")
+	p.want(absent, "NXDOMAIN EDE19")
+	if got := p.serial(); got != serial {
+		t.Errorf("serial from the snapshot: %d, want %d", got, serial)
+	}
+	awaitReady(t, ready, true)
+	must(t, api(t).StartAPIServer(t.Context()))
+	back = true
+	p.await(web, "NOERROR 10.96.7.6")
+	p.want(absent, "NXDOMAIN")
+	if got := p.serial(); got <= serial {
+		t.Errorf("serial after the change: %d, want one above %d", got, serial)
+	}
+	p.terminate()
+
+	// A broken snapshot is ignored.
+	must(t, os.WriteFile(values[3], bytes.Repeat([]byte("x"), 1000), 0o600))
+	p = startSubprocess(t, corefile, values...)
+	p.await(web, "NOERROR 10.96.7.6")
+	p.terminate()
+}
