@@ -18,8 +18,8 @@ PACKAGES      ?= ./...
 
 GOLANGCI_LINT := bin/golangci-lint
 
-# $(call need,program,Debian package)
-need = @PATH="$$PATH:/usr/sbin" command -v $(1) >/dev/null || { echo "make $@: $(1) is missing; Debian has it in the package $(2)" >&2; exit 1; }
+# Installs what Go does not build, or says what is left out: see the script.
+NEED = test/tools/need.sh
 
 .PHONY: help
 help: ## list the targets
@@ -31,34 +31,49 @@ build: ## build the static programs into bin/; with the profile of cmd/coredns, 
 
 .PHONY: demo
 demo: ## start a broker and three clusters, export services and ask for them with dig; Ctrl-C ends it
-	$(call need,dig,bind9-dnsutils)
 	@echo "building the demo (the first time takes some minutes)"
 	@go build -o bin/demo ./test/tools/demo
 	@exec bin/demo
 
+# The race detector needs a C compiler. The tests of programs that are missing are skipped and listed at the end.
 .PHONY: test
-test: control-plane further-binaries ## run all tests, under the race detector
-	$(call need,dig,bind9-dnsutils)
-	$(call need,nsd,nsd)
-	$(call need,gcc,gcc)
-	$(call need,promtool,prometheus)
-	@go build -o bin/summary ./test/tools/summary
+test: ## run all tests, under the race detector; installs dig, NSD and gcc if they are missing
+	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
+	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/summary
 	@echo "building and running the tests"
-	@go test -json -race -pgo=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) $(PACKAGES) | bin/summary
+	@missing=$$(<bin/missing); race=-race; if [[ " $$missing " == *" gcc "* ]]; then race=; fi; \
+		CLUSTERSET_SKIP="$$missing" go test -json $$race -pgo=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) \
+			$(TEST_FLAGS) $(PACKAGES) | bin/summary
+
+# How many times; KEEP_GOING=1 goes on after a run that failed.
+STRESS_RUNS ?= 5
+
+.PHONY: test-stress
+test-stress: ## run all tests STRESS_RUNS=5 times beside a busy loop on each core
+	@test/tools/stress.sh $(STRESS_RUNS) $(MAKE) --no-print-directory test TEST_FLAGS="-count=1 $(TEST_FLAGS)"
+
+.PHONY: bin/summary
+bin/summary:
+	@go build -o $@ ./test/tools/summary
+
+bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum
+	@echo "building promtool (once; some minutes)"
+	@CGO_ENABLED=0 go -C test/tools/promtool build -trimpath -buildvcs=false -tags remove_all_sd -ldflags '-s -w' -o $(CURDIR)/$@ \
+		github.com/prometheus/prometheus/cmd/promtool
+	@touch $@
 
 .PHONY: test-race
 test-race: test ## the same: tests never run without the race detector
 
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
-	$(call need,dig,bind9-dnsutils)
+	@$(NEED) $@ dig
 	go test -tags image -count=1 -timeout 20m -run TestImage ./test/suites/docs
 
 .PHONY: test-traffic
-test-traffic: control-plane further-binaries ## send real packets between network namespaces; as root
-	$(call need,nft,nftables)
-	$(call need,ip,iproute2)
-	$(call need,gcc,gcc)
+test-traffic: ## send real packets between network namespaces; as root
+	@$(NEED) $@ nft ip gcc
+	@$(MAKE) --no-print-directory control-plane further-binaries
 	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
 
 .PHONY: control-plane
@@ -96,15 +111,14 @@ generated:
 		echo "generated files were not up to date; now they are:"; sed -n 's/^> [0-9a-f]*  /  /p' bin/generated.diff; exit 1; } >&2
 
 .PHONY: bench
-bench: ## compare our answers with a floor and with CoreDNS's own plugin
-	$(call need,dnsperf,dnsperf)
+bench: ## compare our answers with a baseline and with CoreDNS's own plugin
+	@$(NEED) $@ dnsperf
 	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench
 
 .PHONY: bench-full
 bench-full: ## measure everything, with plots and profiles, into bin/bench-full; takes over an hour
-	$(call need,dnsperf,dnsperf)
-	$(call need,nsd,nsd)
+	@$(NEED) $@ dnsperf nsd
 	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench -full -out bin/bench-full
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/clusterset-dns/clusterset/test/harness/program"
 )
 
 const (
@@ -69,11 +71,7 @@ func TestMetricsExist(t *testing.T) {
 
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Fatal("promtool is missing; Debian has it in the package prometheus")
-	}
-	if out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), program.Find(t, "promtool"), args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

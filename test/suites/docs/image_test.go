@@ -20,6 +20,7 @@ import (
 	"github.com/miekg/dns"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterset-dns/clusterset/test/harness/program"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
@@ -270,7 +271,7 @@ func (f dockerfile) command(t *testing.T) (bin string, args []string) {
 func dig(t *testing.T, address, name, want string) {
 	t.Helper()
 	host, port, _ := strings.Cut(address, ":")
-	out, err := exec.CommandContext(t.Context(), "dig", "-r", "@"+host, "-p", port, "+short", name, "A").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), program.Find(t, "dig"), "-r", "@"+host, "-p", port, "+short", name, "A").CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != want {
 		t.Errorf("dig %s A = %s, %v, want %s", name, out, err, want)
 	}

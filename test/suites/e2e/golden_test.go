@@ -18,17 +18,19 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/program"
 )
 
 // TestGolden asks the questions of all golden files with dig, over UDP and TCP, while the objects are in an API server.
 // CoreDNS's own plugin kubernetes is asked the same about the same objects, see differences.
 func TestGolden(t *testing.T) {
+	program.Find(t, "dig") // before anything is started for it
 	files, err := golden.ReadAll("../../../plugin/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := controlplane.StartT(t, controlplane.Options{})
-	program := build(t)
+	peer := build(t)
 	all := differences{complete: true}
 	for _, f := range files {
 		whole := t.Run(f.Name, func(t *testing.T) {
@@ -38,7 +40,7 @@ func TestGolden(t *testing.T) {
 			}
 			objects := apply(t, c, f)
 			defer remove(t, c, objects)
-			all.add(f, testFile(t, c, f, program))
+			all.add(f, testFile(t, c, f, peer))
 		})
 		all.complete = all.complete && whole
 	}
@@ -72,12 +74,12 @@ func testManifests(t *testing.T, c *controlplane.ControlPlane, f *golden.File) {
 	askOurs(t, p, f)
 }
 
-// testFile returns what the plugin kubernetes replies.
-func testFile(t *testing.T, c *controlplane.ControlPlane, f *golden.File, program string) []golden.Reply {
+// testFile returns what the plugin kubernetes replies, which is compiled into the CoreDNS at the path peer.
+func testFile(t *testing.T, c *controlplane.ControlPlane, f *golden.File, peer string) []golden.Reply {
 	us, them := port(t), port(t)
 	start(t, block(f.Zones, us, ours(t, f, "kubeconfig "+c.Kubeconfig())))
 	askOurs(t, us, f)
-	startProgram(t, program, block(f.Zones, them, theirs(t, f, c.Kubeconfig())), them)
+	startProgram(t, peer, block(f.Zones, them, theirs(t, f, c.Kubeconfig())), them)
 	return askTheirs(t, them, f)
 }
 

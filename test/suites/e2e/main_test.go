@@ -26,6 +26,7 @@ import (
 	_ "github.com/clusterset-dns/clusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/program"
 )
 
 func TestMain(m *testing.M) {
@@ -81,10 +82,6 @@ func block(zones []string, p *controlplane.Port, body string) string {
 // dig asks all questions of a file with one run of dig.
 func dig(t *testing.T, p *controlplane.Port, questions []golden.Question, transport string) []golden.Reply {
 	t.Helper()
-	program, err := exec.LookPath("dig")
-	if err != nil {
-		t.Fatal("dig is missing; Debian has it in the package bind9-dnsutils")
-	}
 	var batch bytes.Buffer
 	for _, q := range questions {
 		// In a batch, dig forgets the question if it stands behind the options.
@@ -98,7 +95,7 @@ func dig(t *testing.T, p *controlplane.Port, questions []golden.Question, transp
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, "-r", "-f", path).CombinedOutput()
+	out, err := exec.CommandContext(ctx, program.Find(t, "dig"), "-r", "-f", path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("dig: %s\n%s", err, out)
 	}

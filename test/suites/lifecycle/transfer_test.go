@@ -13,20 +13,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-)
 
-// program returns the path of a program, or fails the test with the name of the Debian package that has it.
-func program(t *testing.T, name, debian string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		// The path of a user may lack the programs of an administrator.
-		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
-			t.Fatalf("%s is missing; Debian has it in the package %s", name, debian)
-		}
-	}
-	return path
-}
+	"github.com/clusterset-dns/clusterset/test/harness/program"
+)
 
 // dig returns the answer section of a transfer, one record per line.
 func (s *server) dig(args ...string) []string {
@@ -34,7 +23,7 @@ func (s *server) dig(args ...string) []string {
 	host, p, err := net.SplitHostPort(s.addr)
 	must(s.t, err)
 	all := append([]string{"@" + host, "-p", p, "+noall", "+answer"}, args...)
-	out, err := exec.CommandContext(s.t.Context(), program(s.t, "dig", "bind9-dnsutils"), all...).CombinedOutput()
+	out, err := exec.CommandContext(s.t.Context(), program.Find(s.t, "dig"), all...).CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("dig %q: %v\n%s", all, err, out)
 	}
@@ -263,7 +252,7 @@ func testInvisible(t *testing.T, s *server, second *secondary, imp string, seria
 
 // TestSecondary runs NSD as a secondary. It transfers the zone, gets NOTIFY messages and follows changes.
 func TestSecondary(t *testing.T) {
-	nsd := program(t, "nsd", "nsd")
+	nsd := program.Find(t, "nsd")
 	ns := namespace(t, "secondary")
 	apply(t, vip(ns, "web", "10.96.8.2"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.2"))
 	p := port(t)

@@ -1,5 +1,6 @@
-// Command summary reads what `go test -json` writes, passes on what a reader wants to see of it, and ends with one line
-// that counts tests. It fails if a test failed or if none ran, whatever go test made of that.
+// Command summary reads the output of `go test -json` and prints the part of it that a reader needs: a line for each package, and all output
+// of the tests that failed. It ends with the list of the skipped tests, by reason, and with one line that counts the tests. The exit status
+// is 1 if a test failed or if no test passed, whatever the exit status of go test is.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,7 +26,7 @@ func main() {
 }
 
 func summarise(r io.Reader, w io.Writer) (ok bool, err error) {
-	s := summary{w: w, packages: map[string]*results{}}
+	s := summary{w: w, packages: map[string]*results{}, reasons: map[string][]string{}}
 	for in := json.NewDecoder(r); ; {
 		var e event
 		err := in.Decode(&e)
@@ -36,10 +38,11 @@ func summarise(r io.Reader, w io.Writer) (ok bool, err error) {
 		}
 		s.add(e)
 	}
-	// Their processes, or go test itself, came to an end that nobody reported.
+	// What has not ended by now was cut off: its process, or go test itself, died.
 	for _, name := range slices.Sorted(maps.Keys(s.packages)) {
 		s.endPackage(event{Action: "fail", Package: name})
 	}
+	s.listSkipped()
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
 	return s.failed == 0 && s.passed > 0, nil
 }
@@ -52,6 +55,7 @@ type event struct {
 type summary struct {
 	w                       io.Writer
 	packages                map[string]*results // those that have not ended
+	reasons                 map[string][]string // of skipped tests: "package test" by reason
 	passed, failed, skipped int
 }
 
@@ -94,11 +98,34 @@ func (s *summary) endTest(p *results, e event) {
 		s.passed++
 	case "skip":
 		s.skipped++
-		fmt.Fprintf(s.w, "%s: skipped %s\n%s", e.Package, e.Test, text)
+		reason := skipReason(text)
+		s.reasons[reason] = append(s.reasons[reason], e.Package+" "+e.Test)
 	case "fail":
 		s.failed++
 		p.failed++
 		fmt.Fprintf(s.w, "%s: failed %s\n%s", e.Package, e.Test, text)
+	}
+}
+
+// logLine is a line that a test logs; the submatch is the text.
+var logLine = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*)$`)
+
+// skipReason returns the argument of t.Skip: the last line that the test logged.
+func skipReason(output []byte) string {
+	lines := logLine.FindAllSubmatch(output, -1)
+	if len(lines) == 0 {
+		return "no reason given"
+	}
+	return string(lines[len(lines)-1][1])
+}
+
+// listSkipped prints each reason with its tests.
+func (s *summary) listSkipped() {
+	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
+		fmt.Fprintf(s.w, "skipped, %s:\n", reason)
+		for _, test := range slices.Sorted(slices.Values(s.reasons[reason])) {
+			fmt.Fprintf(s.w, "  %s\n", test)
+		}
 	}
 }
 

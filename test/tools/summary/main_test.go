@@ -28,8 +28,19 @@ func TestSummarise(t *testing.T) {
 		},
 		{
 			name:   "one is skipped",
-			source: `func TestA(t *testing.T) { t.Skip("the reason") }; func TestB(t *testing.T) {}`,
-			last:   "1 passed, 0 failed, 1 skipped", ok: true, says: []string{"skipped TestA\n", "the reason"},
+			source: `func TestA(t *testing.T) { t.Log("before"); t.Skip("the reason") }; func TestB(t *testing.T) {}`,
+			last:   "1 passed, 0 failed, 1 skipped", ok: true, says: []string{"\nskipped, the reason:\n  example.org/tested TestA\n"},
+		},
+		{
+			name:   "two are skipped for one reason",
+			source: `func TestA(t *testing.T) { t.Skip("why") }; func TestB(t *testing.T) { t.Run("sub", TestA) }; func TestC(t *testing.T) {}`,
+			last:   "2 passed, 0 failed, 2 skipped", ok: true,
+			says: []string{"\nskipped, why:\n  example.org/tested TestA\n  example.org/tested TestB/sub\n"},
+		},
+		{
+			name:   "one is skipped without a reason",
+			source: `func TestA(t *testing.T) { t.SkipNow() }; func TestB(t *testing.T) {}`,
+			last:   "1 passed, 0 failed, 1 skipped", ok: true, says: []string{"\nskipped, no reason given:\n  example.org/tested TestA\n"},
 		},
 		{
 			name:   "panic",
