@@ -10,12 +10,12 @@ import (
 	"github.com/clusterset-dns/clusterset/cache"
 )
 
-// A collector reads its metrics from the stores when it is asked.
+// A collector reads its metrics from the stores at each scrape.
 type collector struct {
 	stores func() map[string]*cache.Store
 }
 
-// NewCollector makes metrics of what the stores hold, by the name of their source.
+// NewCollector returns the metrics of the stores; stores has them by the name of their source, the label "source".
 func NewCollector(stores func() map[string]*cache.Store) prometheus.Collector {
 	return collector{stores}
 }
@@ -26,21 +26,21 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	objectsDesc   = desc("objects", "Objects held.", "kind")
-	endpointsDesc = desc("endpoints", "Ready endpoints held, by source cluster.", "cluster")
-	rejectedDesc  = desc("rejected_objects_total", "Counter of objects refused in whole or in part.", "kind", "reason")
+	objectsDesc   = desc("objects", "Objects in the store.", "kind")
+	endpointsDesc = desc("endpoints", "Ready endpoints in the store, by source cluster.", "cluster")
+	rejectedDesc  = desc("rejected_objects_total", "Counter of objects rejected in whole or in part.", "kind", "reason")
 	publishesDesc = desc("publishes_total", "Counter of states published.")
-	rewindsDesc   = desc("rollbacks_total", "Counter of times the API server went back to an older state.")
+	rollbacksDesc = desc("rollbacks_total", "Counter of times the API server went back to an older state.")
 	serialDesc    = desc("serial", "Serial of the zones.")
-	heldDesc      = desc("frozen", "1 while the last state is held because another cluster answers.")
-	contactDesc   = desc("last_contact_seconds", "Seconds since a watch was last heard of, +Inf if never.", "watch")
+	frozenDesc    = desc("frozen", "1 while the state is frozen because another cluster answers as the API server.")
+	contactDesc   = desc("last_contact_seconds", "Seconds since the last contact of a watch, +Inf before the first.", "watch")
 	syncedDesc    = desc("synced", "1 once the first list is complete.", "kind")
 )
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		objectsDesc, endpointsDesc, rejectedDesc, publishesDesc, rewindsDesc, serialDesc, heldDesc, contactDesc, syncedDesc,
+		objectsDesc, endpointsDesc, rejectedDesc, publishesDesc, rollbacksDesc, serialDesc, frozenDesc, contactDesc, syncedDesc,
 	} {
 		ch <- d
 	}
@@ -72,9 +72,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(syncedDesc, number(synced), kind.String())
 		}
 		counter(publishesDesc, st.Publishes)
-		counter(rewindsDesc, st.Rewinds)
+		counter(rollbacksDesc, st.Rewinds)
 		gauge(serialDesc, float64(st.Serial))
-		gauge(heldDesc, number(st.Held))
+		gauge(frozenDesc, number(st.Held))
 	}
 }
 
@@ -92,7 +92,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-// watchName is the kind, with the namespace if the watch is of one.
+// watchName is the kind, and the namespace if the watch is for one.
 func watchName(w cache.Watch) string {
 	if w.Namespace == "" {
 		return w.Kind.String()

@@ -1,5 +1,5 @@
-// Package plugin is the CoreDNS side of clusterset: it reads the Corefile block, takes a query apart, asks package
-// resolver and puts the answer into a message.
+// Package plugin is the CoreDNS side of clusterset. [Parse] reads the block of a Corefile, and a [Handler] answers queries:
+// it asks package resolver and writes the answer into a message.
 package plugin
 
 import (
@@ -25,16 +25,28 @@ import (
 // Name is the name of the plugin and of its directive.
 const Name = "clusterset"
 
-// Log writes lines that begin with the name of the plugin.
+// Log writes log lines that begin with the name of the plugin.
 var Log = clog.NewWithPlugin(Name)
 
-// A Handler answers the queries of one server block. It is complete before the server starts and never changes then.
+// A Handler answers the queries of one server block. Its exported fields are set before the server starts; after that it
+// does not change, and any goroutine may call it. This is the path of a query:
+//
+//	ServeDNS ─► match      the longest zone at or above the name; no zone: next plugin
+//	            state      one atomic load: the whole answer comes from this state
+//	                       not synced: SERVFAIL with EDE 14
+//	            resolve    package resolver: Found, NoData or NXDomain, as lists into the index
+//	                       NXDomain with fallthrough: next plugin
+//	            reply      header, EDE 3 or 19 if the state is stale
+//	            fill       records as far as the client takes them: only these are made; TC if that is over UDP
+//	            write      answers_total, by kind; SERVFAIL if the message cannot be packed or sent
+//
+// The rules are docs/spec/dns.md 5 for the shape of answers, and docs/spec/dns.md 6 for states that are not synced or stale.
 type Handler struct {
 	Next plugin.Handler
 
-	// Addresses are those this server listens on: what ns.dns owns.
+	// Addresses are the addresses that this server listens on. ns.dns owns them.
 	Addresses []netip.Addr
-	// Synced tells whether every block of this process is ready or has nothing to wait for.
+	// Synced reports whether each block of this process is synced or has nothing to wait for.
 	Synced func() bool
 
 	config   Config
@@ -44,7 +56,7 @@ type Handler struct {
 	zones    []zone
 }
 
-// A zone is one origin as it is compared with question names.
+// A zone is one origin that the handler serves.
 type zone struct {
 	origin     string // lower case, fully qualified
 	nameServer string // ns.dns in lower case
@@ -52,7 +64,7 @@ type zone struct {
 	options    resolver.Options
 }
 
-// maxName is the most octets of an owner name, without the final dot (RFC 1035 section 2.3.4).
+// maxName is the most octets of an owner name without the final dot (RFC 1035 section 2.3.4).
 const maxName = 253
 
 // NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a reload.
@@ -74,7 +86,8 @@ func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler 
 // Name implements plugin.Handler.
 func (h *Handler) Name() string { return Name }
 
-// Ready implements ready.Readiness. The ready plugin keeps one entry a plugin name, so any handler speaks for all.
+// Ready implements ready.Readiness. The ready plugin has one entry for each plugin name, so any handler
+// answers for all blocks.
 func (h *Handler) Ready() bool { return h.Synced() }
 
 // ServeDNS implements plugin.Handler.
@@ -102,7 +115,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	return q.reply()
 }
 
-// match finds the longest zone that qname is at or below, whatever its letter case.
+// match returns the longest zone that qname is at or below, in any letter case; nil if there is none.
 func (h *Handler) match(qname string) (best *zone) {
 	for i := range h.zones {
 		z := &h.zones[i]
@@ -123,11 +136,11 @@ func (z *zone) contains(qname string) bool {
 	case head == 0:
 		return true
 	}
-	// A dot behind a backslash does not end a label; an escaped name takes the slow way.
+	// A dot after a backslash does not end a label; names with escapes take the slow way.
 	return qname[head-1] == '.' && (!strings.Contains(qname, `\`) || dns.IsSubDomain(z.origin, qname))
 }
 
-// isReverse tells whether qname is a reverse name: those belong to others, even where the zone is the root.
+// isReverse reports whether qname is a reverse name. Reverse names are for the next plugin, also if the zone is the root.
 func isReverse(qname string) bool {
 	for _, tree := range []string{"in-addr.arpa.", "ip6.arpa."} {
 		if dns.IsSubDomain(tree, qname) {
@@ -137,9 +150,8 @@ func isReverse(qname string) bool {
 	return false
 }
 
-// A query is one query to a zone of ours, with the state it is answered from and all that is worked out on the way. It
-// is not on the stack: CoreDNS answers each query in a goroutine of its own, and growing its stack costs more than the
-// answer.
+// A query is one query to a zone of the handler, with the state that it is answered from. It is pooled, not on the stack:
+// CoreDNS answers each query in a new goroutine, and growing its stack costs more than the answer.
 type query struct {
 	*Handler
 	zone  *zone
@@ -150,7 +162,7 @@ type query struct {
 	options      resolver.Options
 	question     resolver.Question
 	answer, glue resolver.Answer
-	text         [maxName + 2]byte // scratch, for a name
+	text         [maxName + 2]byte // scratch for a name
 }
 
 var queries = sync.Pool{New: func() any { return new(query) }}
@@ -163,7 +175,7 @@ func newQuery(h *Handler, z *zone, w dns.ResponseWriter, r *dns.Msg) *query {
 	return q
 }
 
-// release gives q back, and lets go of the state it was answered from.
+// release returns q to the pool without references, so that it keeps no state alive.
 func (q *query) release() {
 	q.Handler, q.zone, q.state, q.w, q.r = nil, nil, nil, nil, nil
 	q.options, q.question = resolver.Options{}, resolver.Question{}
@@ -177,7 +189,7 @@ func (q *query) qtype() uint16 { return q.r.Question[0].Qtype }
 // origin is the zone in the letter case of the question.
 func (q *query) origin() string { return q.qname()[len(q.qname())-len(q.zone.origin):] }
 
-// relative is the question's name without the zone, in lower case.
+// relative is qname without the zone, in lower case.
 func (q *query) relative() string { return q.zone.relative(q.qname()) }
 
 func (z *zone) relative(qname string) string {
@@ -191,7 +203,7 @@ func (z *zone) relative(qname string) string {
 	return strings.ToLower(qname[:head])
 }
 
-// resolve works out the answer.
+// resolve sets the answer.
 func (q *query) resolve() {
 	n := &q.answer.Name
 	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
@@ -205,7 +217,8 @@ func (q *query) resolve() {
 	q.answer.Ask(&q.question, &q.options)
 }
 
-// notReady answers before the first sync: nothing is known, so nothing is denied (RFC 8914 section 4.15).
+// notReady answers before the first sync. Without complete lists it is unknown which names exist, so none is denied
+// (RFC 8914 section 4.15).
 func (q *query) notReady() (int, error) {
 	m := new(dns.Msg)
 	m.SetRcode(q.r, dns.RcodeServerFailure)
@@ -213,7 +226,7 @@ func (q *query) notReady() (int, error) {
 	return q.write(m, kindServFail)
 }
 
-// explain adds an extended error for clients that sent an OPT record.
+// explain adds an extended error (RFC 8914) if the client sent an OPT record.
 func (q *query) explain(m *dns.Msg, code uint16) {
 	if q.r.IsEdns0() == nil {
 		return
@@ -222,7 +235,7 @@ func (q *query) explain(m *dns.Msg, code uint16) {
 	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code})
 }
 
-// ownOPT returns the OPT record of m, which gets one if it has none. With it, CoreDNS does not send back that of the query.
+// ownOPT returns the OPT record of m, after adding it if m has none. CoreDNS then does not copy that of the query.
 func ownOPT(m *dns.Msg) *dns.OPT {
 	if opt := m.IsEdns0(); opt != nil {
 		return opt
@@ -232,7 +245,7 @@ func ownOPT(m *dns.Msg) *dns.OPT {
 	return opt
 }
 
-// stale tells whether the state may be out of date: from a file, held, or without contact for too long.
+// stale reports whether the state may be out of date: from a snapshot, frozen, or too long without contact.
 func (q *query) stale() bool {
 	return q.state.Stale || time.Since(q.store.LastContact()) > q.config.StaleAfter
 }
@@ -242,7 +255,7 @@ func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	if err := q.w.WriteMsg(m); err != nil {
 		answers[kindServFail].Inc()
 		if hungUp(err) {
-			return m.Rcode, nil // There is nobody to tell, and it must not fill the log.
+			return m.Rcode, nil // not an error: the log would fill with clients that went away
 		}
 		return dns.RcodeServerFailure, err
 	}
@@ -250,7 +263,7 @@ func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	return m.Rcode, nil
 }
 
-// hungUp tells whether a write failed because the client has gone, or does not read.
+// hungUp reports whether a write failed because the client closed the connection or does not read.
 func hungUp(err error) bool {
 	for _, gone := range []error{net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET, os.ErrDeadlineExceeded} {
 		if errors.Is(err, gone) {
@@ -260,18 +273,18 @@ func hungUp(err error) bool {
 	return false
 }
 
-// maxEcho is the most octets of an OPT record that may go back to the client as it came. A client that takes 512 octets can
-// send options that leave no room for anything else.
+// maxEcho is the most octets of the OPT record of a query that is copied into the reply. A client that takes 512 octets
+// could send options that leave no room for an answer.
 const maxEcho = 128
 
-// nsidLen is room for the identifier of a server (RFC 5001): a host name, mostly.
+// nsidLen is room for the identifier of a server (RFC 5001), in most cases a host name.
 const nsidLen = 128
 
-// maxDatagram is the most octets of a datagram over IPv4, whatever a client says that it takes.
+// maxDatagram is the most octets of a datagram over IPv4, whatever size the OPT record of a query has.
 const maxDatagram = 65507
 
-// size is how many octets the client takes, less what the OPT record of the reply may need. There is always room for
-// header and question.
+// size is the most octets of the reply without its OPT record: those that the client takes, less those that the OPT record
+// may need. There is always room for header and question.
 func (q *query) size(m *dns.Msg) int {
 	state := request.Request{W: q.w, Req: q.r}
 	size := state.Size()
@@ -284,7 +297,7 @@ func (q *query) size(m *dns.Msg) int {
 			need = dns.Len(ours)
 		}
 		for _, option := range opt.Option {
-			// The nsid plugin puts its data in when the answer is complete.
+			// The nsid plugin adds its data after this plugin.
 			if option.Option() == dns.EDNS0NSID {
 				need += nsidLen
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// The SOA record's times in seconds (DNS rules, section 5), and the version of the DNS schema.
+// The times of the SOA record in seconds (docs/spec/dns.md 5), and the version of the DNS schema.
 const (
 	refresh = 7200
 	retry   = 1800
@@ -20,8 +20,8 @@ const (
 	version    = "1.0.0"
 )
 
-// Octets of a message that do not depend on names: the header, a question and a record behind its name, an SRV record
-// before its target, a compressed name (RFC 1035 section 4.1), and how far into a message a name can be pointed at.
+// Octets of the parts of a message (RFC 1035 section 4.1): the header, a question and a record after their names, an SRV
+// record before its target, a compression pointer, and the positions of a message that a pointer can have.
 const (
 	headerLen   = 12
 	questionLen = 4
@@ -31,7 +31,7 @@ const (
 	pointerMax  = 1 << 14
 )
 
-// A reply is a message with room for its question and one record, as most answers have.
+// A reply is a message with room for its question and one record: most answers need one allocation.
 type reply struct {
 	dns.Msg
 	question [1]dns.Question
@@ -52,13 +52,13 @@ func newReply(r *dns.Msg) *reply {
 	return m
 }
 
-// one is a section of one record.
+// one returns a section of one record.
 func (m *reply) one(rr dns.RR) []dns.RR {
 	m.rr[0] = rr
 	return m.rr[:]
 }
 
-// reply sends what the resolver found.
+// reply sends the answer.
 func (q *query) reply() (int, error) {
 	m := newReply(q.r)
 	if q.r.IsEdns0() != nil && q.stale() {
@@ -74,7 +74,7 @@ func staleCode(o resolver.Outcome) uint16 {
 	return dns.ExtendedErrorCodeStaleAnswer
 }
 
-// fill puts what the resolver found into m, and tells what that is.
+// fill puts the answer into m and returns its kind.
 func (q *query) fill(m *reply) answerKind {
 	kind := kindOf(&q.answer)
 	switch {
@@ -98,7 +98,7 @@ func (q *query) fill(m *reply) answerKind {
 	return kind
 }
 
-// fillApex puts records that are the server's own into m.
+// fillApex puts the records of the apex, ns.dns or dns-version into m.
 func (q *query) fillApex(m *reply) {
 	switch q.answer.Name.Kind {
 	case resolver.Version:
@@ -123,8 +123,7 @@ func (q *query) fillApex(m *reply) {
 	}
 }
 
-// fillNameServer puts the addresses of this server into m, as far as the client takes them, beginning with another one
-// for every query.
+// fillNameServer puts the addresses of this server into m, as many as the client takes, in rotation.
 func (q *query) fillNameServer(m *reply) {
 	rrs := q.nameServer(q.qname(), q.answer.Type)
 	if len(rrs) == 0 && q.qtype() == dns.TypeANY {
@@ -187,7 +186,7 @@ func versionTXT(owner string) dns.RR {
 	return &dns.TXT{Hdr: hdr, Txt: []string{version}}
 }
 
-// nameServer are the addresses of this server of type A or AAAA.
+// nameServer returns the A or AAAA records of ns.dns.
 func (h *Handler) nameServer(owner string, t uint16) (rrs []dns.RR) {
 	for _, addr := range h.Addresses {
 		if (t == dns.TypeA) == addr.Is4() {
@@ -197,7 +196,7 @@ func (h *Handler) nameServer(owner string, t uint16) (rrs []dns.RR) {
 	return rrs
 }
 
-// An aRecord and an aaaaRecord hold their address, which is one allocation less for each.
+// An aRecord and an aaaaRecord include the octets of their address, which saves one allocation for each.
 type aRecord struct {
 	dns.A
 	ip [4]byte
@@ -218,8 +217,8 @@ func (r *aaaaRecord) set(hdr *dns.RR_Header, ip string) dns.RR {
 	return &r.AAAA
 }
 
-// address is the A or AAAA record of an address of 4 or 16 octets. The octets are copied: what others do to a message
-// never reaches the index.
+// address is the A or AAAA record of an address of 4 or 16 octets. The octets are copied, so that another plugin that
+// changes a message does not change the index.
 func (h *Handler) address(owner, ip string) dns.RR {
 	hdr := h.header(owner, dns.TypeA)
 	if len(ip) == net.IPv4len {
@@ -229,8 +228,8 @@ func (h *Handler) address(owner, ip string) dns.RR {
 	return new(aaaaRecord).set(&hdr, ip)
 }
 
-// fillAddresses puts as many addresses into m as the client takes. What does not fit is told by TC over UDP; over TCP
-// nobody could fetch the rest, so there the answer is a subset.
+// fillAddresses puts as many addresses into m as the client takes. If they do not all fit, it sets TC over UDP; over TCP
+// there is no way to fetch the rest, so the answer is a subset without TC.
 func (q *query) fillAddresses(m *reply) {
 	list := &q.answer.Addresses
 	n := list.Len()
@@ -260,10 +259,10 @@ func (q *query) fillAddresses(m *reply) {
 	}
 }
 
-// preamble is the octets of header and question.
+// preamble is the octets of the header and the question.
 func (q *query) preamble() int { return headerLen + nameLen(q.qname()) + questionLen }
 
-// nameLen is the octets of a name on the wire. The names that own records have no escapes.
+// nameLen is the octets of a name in a message, uncompressed. Names that own records have no escapes.
 func nameLen[T string | []byte](name T) int {
 	if string(name) == "." {
 		return 1
@@ -276,8 +275,7 @@ func (q *query) overUDP() bool {
 	return state.Proto() == "udp"
 }
 
-// fillServices puts as many SRV records into m as the client takes, and then as many addresses of their targets as
-// there is room left for.
+// fillServices puts as many SRV records into m as the client takes, and then as much glue as fits.
 func (q *query) fillServices(m *reply) {
 	list := &q.answer.Services
 	size, used := q.size(&m.Msg), q.preamble()
@@ -301,7 +299,7 @@ func (q *query) fillServices(m *reply) {
 	q.addGlue(m, records, size-used)
 }
 
-// appendName appends the whole name of n, in the zone as asked.
+// appendName appends the fully qualified name of n; its zone has the letter case of the question.
 func (q *query) appendName(b []byte, n *resolver.Name) []byte {
 	b = append(n.AppendName(b), '.')
 	if q.zone.origin == "." {
@@ -310,8 +308,8 @@ func (q *query) appendName(b []byte, n *resolver.Name) []byte {
 	return append(b, q.origin()...)
 }
 
-// addGlue adds the addresses of the targets of records while there is room. What does not fit is left out without a
-// word.
+// addGlue adds the addresses of the targets of records while there is room. Glue that does not fit is left out without TC
+// (docs/spec/dns.md 4).
 func (q *query) addGlue(m *reply, records []dns.SRV, room int) {
 	list := &q.answer.Services
 	m.Extra = slices.Grow(m.Extra, min(2*len(records), room/(pointerLen+recordLen+net.IPv4len))+1)
@@ -336,7 +334,7 @@ func (q *query) addGlue(m *reply, records []dns.SRV, room int) {
 		}
 		q.glue.Name = to
 		for _, q.question.Type = range [...]uint16{dns.TypeA, dns.TypeAAAA} {
-			// Where clusters take turns the glue is of one of the turn; which one is nobody's promise.
+			// Where clusters answer in rotation, the glue is that of any of them.
 			q.glue.Ask(&q.question, &q.options)
 			for i := range q.glue.Addresses.Len() {
 				ip := q.glue.Addresses.At(i)

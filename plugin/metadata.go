@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// metadataOf says what each label tells of a name.
+// metadataOf has the value of each label for a name; local is the id of the local cluster.
 var metadataOf = map[string]func(n *resolver.Name, local string) string{
 	"kind": func(n *resolver.Name, _ string) string { return kindNames[n.Kind] },
 	"service": func(n *resolver.Name, _ string) string {
@@ -45,7 +45,7 @@ func protocolOf(n *resolver.Name, _ string) string {
 	return n.Proto.Label()[1:]
 }
 
-// Metadata implements metadata.Provider. A label is worked out when somebody asks for it.
+// Metadata implements metadata.Provider. A label costs nothing until a plugin reads it.
 func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Context {
 	z := h.match(r.QName())
 	if z == nil {
@@ -53,7 +53,7 @@ func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Conte
 	}
 	state := h.store.State()
 	o := z.options
-	// Others may change the name in the message before a label is asked for.
+	// Another plugin may change the name in the message before a label is read.
 	relative := z.relative(r.QName())
 	for label, of := range metadataOf {
 		metadata.SetValueFunc(ctx, Name+"/"+label, func() string {

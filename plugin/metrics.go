@@ -31,13 +31,13 @@ var answerKinds = [kinds]string{
 	"vip", "headless", "host", "cluster", "srv", "apex", "nodata", "nxdomain", "servfail",
 }
 
-// answers counts by kind. The counters are looked up once, not for every query.
+// answers has the counter of each kind, so that a query needs no lookup by label.
 var answers = func() (counters [kinds]prometheus.Counter) {
 	vec := promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: plugin.Namespace,
 		Subsystem: Name,
 		Name:      "answers_total",
-		Help:      "Counter of answers by their kind.",
+		Help:      "Counter of answers, by kind.",
 	}, []string{"kind"})
 	for kind, name := range answerKinds {
 		counters[kind] = vec.WithLabelValues(name)
@@ -75,10 +75,10 @@ var latency = promauto.NewHistogram(prometheus.HistogramOpts{
 	Namespace: plugin.Namespace,
 	Subsystem: Name,
 	Name:      "programming_duration_seconds",
-	// From 1 ms to 17 minutes: a change of an endpoint takes milliseconds, one held up by a lost API server minutes.
+	// From 1 ms to 17 minutes: a change takes milliseconds, minutes if the API server is out of reach.
 	Buckets: prometheus.ExponentialBuckets(0.001, 2, 21),
-	Help:    "Histogram of the time from the write of a change to its being served, DNS programming latency.",
+	Help:    "Histogram of the time from the write of a change until it is served: DNS programming latency.",
 })
 
-// ObserveLatency counts the time from the write of a change to its being served.
+// ObserveLatency observes the time from the write of a change until it is served.
 func ObserveLatency(d time.Duration) { latency.Observe(d.Seconds()) }

@@ -13,15 +13,15 @@ import (
 // notifyPause is the least time between two NOTIFYs of a zone.
 const notifyPause = time.Second
 
-// Notify tells the secondaries of t whenever the serial is another one than they were told, until ctx ends (RFC 1996).
-// Several moves while they are told are one the next time. An error is logged when it is another one than before.
-func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, told uint32) {
+// Notify sends NOTIFY to the secondaries of t (RFC 1996) each time the serial is not the notified one, until ctx ends. Moves
+// of the serial during a NOTIFY lead to one more. An error is logged if it is not that of the NOTIFY before.
+func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, notified uint32) {
 	serials, cancel := h.store.Subscribe()
 	defer cancel()
 	failed := make([]string, len(h.zones))
 	for {
-		if serial := h.store.State().Serial; serial != told {
-			told = serial
+		if serial := h.store.State().Serial; serial != notified {
+			notified = serial
 			if !h.notify(ctx, t, failed) {
 				return
 			}
@@ -39,20 +39,20 @@ func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, told uint32)
 	}
 }
 
-// logNews logs err unless its text is known, and returns the text.
-func logNews(known string, err error) string {
+// logChange logs err unless its text was logged last, and returns the text.
+func logChange(logged string, err error) string {
 	if err == nil {
 		return ""
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	if text != known {
+	if text != logged {
 		Log.Warningf("notify: %s", text)
 	}
 	return text
 }
 
-// notify tells the secondaries of every zone, and reports whether that is done: a secondary that does not answer takes
-// seconds, for which the end of ctx does not wait. Failed is what was logged last for each zone.
+// notify sends NOTIFY for each zone, and reports whether it has finished: a secondary that does not answer takes seconds,
+// and the end of ctx does not wait for it. failed has the error that was logged last for each zone.
 func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []string) bool {
 	done := make(chan struct{})
 	go func() {
@@ -61,7 +61,7 @@ func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []str
 			if ctx.Err() != nil {
 				return
 			}
-			failed[i] = logNews(failed[i], t.Notify(z.origin))
+			failed[i] = logChange(failed[i], t.Notify(z.origin))
 		}
 	}()
 	select {
@@ -72,8 +72,8 @@ func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []str
 	}
 }
 
-// ListenAddresses are the addresses of a server that listens on hosts: the machine's own for a wildcard. Addresses that
-// no other machine can use are left out, unless there are no others.
+// ListenAddresses returns the addresses of a server that listens on hosts; for a wildcard, those of the machine. Link-local
+// addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2).
 func ListenAddresses(hosts []string) []netip.Addr {
 	var all []netip.Addr
 	for _, host := range hosts {
@@ -83,7 +83,7 @@ func ListenAddresses(hosts []string) []netip.Addr {
 			continue
 		}
 		for _, own := range interfaceAddresses() {
-			// 0.0.0.0 takes IPv4 alone; "" and [::] take both.
+			// 0.0.0.0 is IPv4 only; "" and [::] are both families.
 			if !addr.Is4() || own.Is4() {
 				all = append(all, own)
 			}
@@ -111,7 +111,7 @@ func ListenAddresses(hosts []string) []netip.Addr {
 func interfaceAddresses() (addrs []netip.Addr) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
-		Log.Warningf("addresses of this machine, for ns.dns: %s", err)
+		Log.Warningf("ns.dns: addresses of this machine: %s", err)
 		return nil
 	}
 	for _, a := range list {

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// No escapes, and nothing that would be a port, a scheme or a prefix length.
+	// no escapes, ports, schemes or prefix lengths
 	zoneCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 	topologyArgs  = "[zone ZONE] [region REGION] | topology node NAME"
@@ -57,18 +57,18 @@ var directives = map[string]directive{
 	"fallthrough":      {"[ZONES...]", 0, -1, (*block).fallthru},
 }
 
-// A Directive is a line of a clusterset block that this package does not understand itself.
+// A Directive is a directive that another package defines.
 type Directive struct {
 	Name     string
 	Args     string // as the README writes them
 	Min, Max int    // the number of arguments; Max < 0: no upper bound
-	// Needs is a directive without which this one means nothing; it may be empty.
+	// Needs is another directive that the block must have, or "".
 	Needs string
-	// Set takes the arguments. Its error has the bad value and what is wanted.
+	// Set takes the arguments. Its error has the bad value and what is wanted, without the name.
 	Set func([]string) error
 }
 
-// Directives lists the directives of this package and more with their arguments, as the README writes them, sorted.
+// Directives returns the directives of this package and more, with their arguments as the README writes them, sorted.
 func Directives(more ...Directive) []string {
 	var lines []string
 	for name, d := range with(more) {
@@ -78,7 +78,7 @@ func Directives(more ...Directive) []string {
 	return lines
 }
 
-// with returns all directives, those of others too.
+// with returns the directives of this package and more.
 func with(more []Directive) map[string]directive {
 	all := maps.Clone(directives)
 	for _, m := range more {
@@ -92,31 +92,36 @@ func with(more []Directive) map[string]directive {
 	return all
 }
 
-// exclusive lists directives of which a block may have only one, and why.
+// exclusive has the pairs of directives of which a block may have only one, and why.
 var exclusive = []struct{ one, other, why string }{
 	{"namespaces", "namespace_labels", "name the namespaces or select them"},
 	{"manifests", "kubeconfig", "objects come from files or from an API server"},
-	{"manifests", "snapshot", "files need no snapshot, they are there at the next start"},
-	{"manifests", "apiserver_qps", "files are read without an API server"},
+	{"manifests", "snapshot", "files are still there at the next start"},
+	{"manifests", "apiserver_qps", "it limits requests to an API server"},
 	{"manifests", "broker", "the controller writes to an API server"},
-	{"noendpoints", "policy", "clusters take turns by their slices"},
-	{"noendpoints", "topology", "zones and regions are a matter of slices"},
+	{"noendpoints", "policy", "a policy selects among slices"},
+	{"noendpoints", "topology", "zones and regions are labels of slices"},
 }
 
-// A block is a clusterset block that is being parsed. Its methods each set what one directive says; their errors lack
-// file and line.
+// A block is a clusterset block while it is parsed. It has one method for each directive, which sets its part of Config;
+// their errors have no file and line.
 type block struct {
 	Config
 
 	root  string
 	known map[string]directive
 	more  []Directive
-	seen  Lines // by directive, standing at it, to tell the line of an error
+	seen  Lines // where each directive is, for the line of an error
 }
 
-// Parse reads the clusterset block of one server block. An error names the file and the line, the value that is bad and
-// what is wanted (DNS rules, section 7). Relative paths are taken from the root directive's folder. Parse opens no file
-// and no connection. more are further directives that it takes. Lines are for errors that are found later.
+// Parse reads the clusterset block of one server block (docs/spec/dns.md 7). An error has the file, the line, the bad value
+// and what is wanted. Relative paths are relative to the folder of the root directive. Parse opens no file and no
+// connection. more are directives of other packages. Lines are for errors that are found later.
+//
+//	clusterset ZONES {        zones      origins, at or below the zones of the server block
+//	    NAME ARGS             line       the table directives: number of arguments, and the method that sets them
+//	    NAME ARGS                        more: the same, with a function of the other package
+//	}                         validate   directives that exclude or need each other
 func Parse(c *caddy.Controller, more ...Directive) (Config, Lines, error) {
 	b := &block{
 		Config: defaults(),
@@ -143,10 +148,10 @@ func Parse(c *caddy.Controller, more ...Directive) (Config, Lines, error) {
 	return b.Config, b.seen, nil
 }
 
-// Lines say where each directive stands.
+// Lines are the positions of the directives in the Corefile, by name.
 type Lines map[string]caddyfile.Dispenser
 
-// At returns err with file and line of the first of the directives that is given, else with those where c stands.
+// At returns err with the file and line of the first of directives that the block has, else with those of c.
 func (at Lines) At(c *caddy.Controller, err error, directives ...string) error {
 	for _, name := range directives {
 		if line, ok := at[name]; ok {
@@ -156,7 +161,7 @@ func (at Lines) At(c *caddy.Controller, err error, directives ...string) error {
 	return c.Err(err.Error())
 }
 
-// line reads one directive, at which c stands.
+// line reads the directive at c.
 func (b *block) line(c *caddy.Controller) error {
 	name := c.Val()
 	d, ok := b.known[name]
@@ -173,7 +178,7 @@ func (b *block) line(c *caddy.Controller) error {
 	if len(args) < d.min || d.max >= 0 && len(args) > d.max {
 		return c.Err(wrongCount(name, args, d.args))
 	}
-	// NextBlock would take a brace here for one of our own.
+	// NextBlock would take a brace here as the start of the block.
 	if next := c.Dispenser; next.Next() && next.Val() == "{" {
 		return next.Errf("%q after %s: want a directive or %q", "{", name, "}")
 	}
@@ -198,7 +203,7 @@ func quoted(name string, args []string) string {
 	return name
 }
 
-// validate checks what the directives say together. The line in its error is that of one of them.
+// validate checks directives against each other. The line in its error is that of one of them.
 func (b *block) validate() error {
 	for _, x := range exclusive {
 		_, one := b.seen[x.one]
@@ -214,19 +219,19 @@ func (b *block) validate() error {
 		}
 	}
 	if at, ok := b.seen["topology"]; ok && b.Topology.Node != "" && b.Manifests != nil {
-		return at.Errf("topology node %q beside manifests: want zone and region, files hold no Nodes", b.Topology.Node)
+		return at.Errf("topology node %q beside manifests: want zone and region, manifests have no Nodes", b.Topology.Node)
 	}
 	return nil
 }
 
-// zones sets the origins: args, or without any the zones of the server block.
+// zones sets the origins: args, or the zones of the server block if there are no args.
 func (b *block) zones(args, keys []string) error {
 	var served []string
 	for _, key := range keys {
 		served = append(served, plugin.Host(key).NormalizeExact()...)
 	}
 	if len(args) == 0 {
-		// One zone on two ports is twice among the keys.
+		// A zone on two ports has two keys.
 		args = slices.Compact(slices.Sorted(slices.Values(served)))
 	}
 	for _, arg := range args {
@@ -248,7 +253,7 @@ func (b *block) zones(args, keys []string) error {
 	return nil
 }
 
-// origin returns the zone that a user typed in lower case and fully qualified.
+// origin returns a zone as typed in lower case and fully qualified.
 func origin(arg string) (string, error) {
 	strange := func(r rune) bool { return !strings.ContainsRune(zoneCharacters, r) }
 	if _, ok := dns.IsDomainName(arg); !ok || strings.ContainsFunc(arg, strange) {
@@ -257,7 +262,7 @@ func origin(arg string) (string, error) {
 	return plugin.Name(arg).Normalize(), nil
 }
 
-// path takes a relative path from the folder of the root directive, as CoreDNS's own plugins do.
+// path resolves a path against the folder of the root directive, as CoreDNS's own plugins do.
 func (b *block) path(name, arg string) (string, error) {
 	if arg == "" {
 		return "", fmt.Errorf("%s %q: want a path", name, arg)
@@ -449,7 +454,7 @@ func (b *block) snapshot(args []string) (err error) {
 
 func (b *block) apiserverQPS(args []string) error {
 	qps, err := strconv.ParseFloat(args[0], 32)
-	// NaN is not above 0 either, and a float32 may round a tiny number to 0, which would mean no limit given.
+	// NaN is not above 0, and a float32 may round a tiny number to 0, which means the default.
 	if err != nil || !(float32(qps) > 0) || math.IsInf(qps, 0) {
 		return fmt.Errorf("apiserver_qps %q: want a number above 0", args[0])
 	}
@@ -464,7 +469,7 @@ func (b *block) apiserverQPS(args []string) error {
 	return nil
 }
 
-// fallthru is fallthrough, which Go keeps for itself.
+// fallthru is fallthrough, a keyword of Go.
 func (b *block) fallthru(args []string) error {
 	var zones []string
 	for _, arg := range args {
@@ -472,7 +477,7 @@ func (b *block) fallthru(args []string) error {
 		if err != nil {
 			return fmt.Errorf("fallthrough: %w", err)
 		}
-		// A zone above ours holds all of our names, as "." does.
+		// A zone above ours has all of our names, as "." does.
 		if !slices.ContainsFunc(b.Zones, func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
 			return fmt.Errorf("fallthrough zone %q: want one at, below or above %s", arg, strings.Join(b.Zones, " or "))
 		}

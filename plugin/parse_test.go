@@ -476,12 +476,12 @@ func TestParseRefusesDirectivesTogether(t *testing.T) {
 	for _, tt := range []struct{ one, other, want string }{
 		{"namespaces a", "namespace_labels b", "namespace_labels beside namespaces: want one of them, name the namespaces or select them"},
 		{"manifests a", "kubeconfig b", "kubeconfig beside manifests: want one of them, objects come from files or from an API server"},
-		{"manifests a", "snapshot b", "snapshot beside manifests: want one of them, files need no snapshot, they are there at the next start"},
-		{"manifests a", "apiserver_qps 5", "apiserver_qps beside manifests: want one of them, files are read without an API server"},
-		{"manifests a", "topology node b", `topology node "b" beside manifests: want zone and region, files hold no Nodes`},
+		{"manifests a", "snapshot b", "snapshot beside manifests: want one of them, files are still there at the next start"},
+		{"manifests a", "apiserver_qps 5", "apiserver_qps beside manifests: want one of them, it limits requests to an API server"},
+		{"manifests a", "topology node b", `topology node "b" beside manifests: want zone and region, manifests have no Nodes`},
 		{"manifests a", "broker b", "broker beside manifests: want one of them, the controller writes to an API server"},
-		{"noendpoints", "policy all", "policy beside noendpoints: want one of them, clusters take turns by their slices"},
-		{"noendpoints", "topology zone b", "topology beside noendpoints: want one of them, zones and regions are a matter of slices"},
+		{"noendpoints", "policy all", "policy beside noendpoints: want one of them, a policy selects among slices"},
+		{"noendpoints", "topology zone b", "topology beside noendpoints: want one of them, zones and regions are labels of slices"},
 	} {
 		refuse(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
 		refuse(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)

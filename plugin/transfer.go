@@ -9,9 +9,9 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// Transfer implements transfer.Transferer: every record of the zone from one state, the one that queries are answered
-// from (RFC 5936). A client whose serial is not behind gets the SOA alone, any other the whole zone (RFC 1995 section 4).
-// Before the first sync the transfer plugin hands the query on, and ServeDNS tells why there is no answer.
+// Transfer implements transfer.Transferer. It returns all records of the zone from one state (RFC 5936), or the SOA alone to
+// a secondary whose serial is not behind (RFC 1995 section 4). Before the first sync the error makes the transfer plugin
+// pass the query on, and ServeDNS answers SERVFAIL with EDE 14.
 func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
 	z := h.match(origin)
 	if z == nil || !strings.EqualFold(z.origin, origin) {
@@ -30,7 +30,7 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 	}
 	o := z.options
 	o.LocalCluster = state.LocalCluster
-	// The transfer plugin reads until the channel is closed, also when its client has gone.
+	// The transfer plugin reads until the channel is closed, also if its client went away.
 	go func() {
 		defer close(out)
 		out <- soa
@@ -43,14 +43,14 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 	return out, nil
 }
 
-// apex are the records above the services but the SOA.
+// apex returns the records above the services, except the SOA.
 func (h *Handler) apex(origin string) []dns.RR {
 	host := nameServerOf(origin)
 	rrs := append([]dns.RR{h.ns(origin)}, h.nameServer(host, dns.TypeA)...)
 	return append(append(rrs, h.nameServer(host, dns.TypeAAAA)...), versionTXT(below("dns-version.", origin)))
 }
 
-// records are all records of an RRset.
+// records returns the records of an RRset.
 func (h *Handler) records(origin string, a *resolver.Answer) (rrs []dns.RR) {
 	owner := absolute(&a.Name, origin)
 	for i := range a.Addresses.Len() {

@@ -7,26 +7,26 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// Kind says what a name of the zone is.
+// Kind is what a name of the zone is.
 type Kind uint8
 
 const (
-	None       Kind = iota // does not exist
+	None       Kind = iota // the name does not exist
 	Apex                   // the zone itself: SOA, NS
 	NameServer             // ns.dns: the addresses of this server
 	Version                // dns-version: TXT
-	Empty                  // an empty non-terminal: owns nothing, but a name below it may (RFC 4592 section 2.2.2)
+	Empty                  // an empty non-terminal: owns no record, a name below it may (RFC 4592 section 2.2.2)
 	Service                // <svc>.<ns>.svc: A, AAAA, SRV
 	Cluster                // <cluster id>.<svc>.<ns>.svc: A, AAAA
 	Host                   // <host>.<cluster id>.<svc>.<ns>.svc: A, AAAA
 	Port                   // _<port>._<proto>[.<cluster id>].<svc>.<ns>.svc: SRV
 )
 
-// A Name is what stands at one name of the zone.
+// A Name is one name of the zone and what it stands for. The zero Name does not exist.
 type Name struct {
 	Service  *index.Service // nil above the services
 	PortName string         // Port only, without the underscore
-	cluster  int32          // of a Cluster, a Host, and a Port of one cluster; else noCluster or nothing that counts
+	cluster  int32          // of a Cluster, a Host, and a Port of one cluster; noCluster for a Port of the service
 	host     int32          // of a Host
 	Kind     Kind
 	Proto    index.Proto // Port only
@@ -53,7 +53,7 @@ func (n *Name) HostLabel() string {
 
 const branch = ".svc"
 
-// AppendName appends the name relative to the zone, of a Service or what is below one.
+// AppendName appends the relative name of a Service or of a name below one.
 func (n *Name) AppendName(b []byte) []byte {
 	switch n.Kind {
 	case Host:
@@ -68,8 +68,8 @@ func (n *Name) AppendName(b []byte) []byte {
 	return append(append(b, n.Service.Key()...), branch...)
 }
 
-// Find tells what stands at name. Names are looked up in what exists; no label is ever counted, as a cluster id may be
-// one label or two. Find does not allocate.
+// Find returns the name of x that name spells, relative to the zone and in lower case; Kind is None if it does not exist.
+// The names that exist are those of docs/spec/dns.md 2. Find does not allocate.
 func Find(x *index.Index, name string, o *Options) Name {
 	switch name {
 	case "":
@@ -103,14 +103,14 @@ func Find(x *index.Index, name string, o *Options) Name {
 	return below(s, rest[:start-1], o)
 }
 
-// below finds what stands left of a service name.
+// below finds a name below a service; left is the part to the left of the service name.
 func below(s *index.Service, left string, o *Options) Name {
 	if strings.HasPrefix(left, "_") {
 		return findPort(s, left, o)
 	}
 	if n, ok := findHost(s, left); ok {
-		// A host and a cluster with a dot in its id can share a name: the host's addresses are the answer
-		// (multicluster DNS specification 2.4.2).
+		// Host "a" of cluster "b" and cluster "a.b" have the same name. The host wins: the multicluster DNS
+		// specification demands exactly its addresses (2.4.2).
 		return n
 	}
 	if c, ok := s.Cluster(left); ok {
@@ -129,12 +129,13 @@ func below(s *index.Service, left string, o *Options) Name {
 	return Name{}
 }
 
-// ownsNames tells whether a name at or below the id of cluster c owns a record.
+// ownsNames reports whether a name at or below the id of cluster c owns a record.
 func ownsNames(s *index.Service, c int, o *Options) bool {
 	return s.HasNames(c) || o.ClusterNames && o.fits(s, len(s.ClusterID(c)))
 }
 
-// fits tells whether a name so many octets left of the service name is not too long for an owner name.
+// fits reports whether a name below a service is short enough for an owner name; left is the octets to the left of the
+// service name.
 func (o *Options) fits(s *index.Service, left int) bool {
 	return o.MaxName == 0 || left+1+len(s.Key())+len(branch) <= o.MaxName
 }
@@ -152,7 +153,7 @@ func findHost(s *index.Service, left string) (Name, bool) {
 	return Name{Kind: Host, Service: s, cluster: int32(c), host: int32(h)}, ok
 }
 
-// findPort finds "_<port>._<proto>" and "_<proto>", at the service or at a cluster id.
+// findPort finds "_<port>._<proto>" and the empty non-terminal "_<proto>", below the service or below a cluster id.
 func findPort(s *index.Service, left string, o *Options) Name {
 	first, rest, _ := strings.Cut(left, ".")
 	second, id := "", rest
@@ -179,8 +180,8 @@ func findPort(s *index.Service, left string, o *Options) Name {
 	return n
 }
 
-// hasPort tells whether a port has a name at a service, or at cluster c of it. A service has the ports of its import, and
-// where spec.ips does not decide those of its slices too; a cluster has those that own a record.
+// hasPort reports whether a port has a name below a service, or below its cluster c. The ports of a service are those of
+// the import, without spec.ips also those of the slices. The ports of a cluster are those that own an SRV record.
 func hasPort(s *index.Service, c int, name string, proto index.Proto) bool {
 	if name == "" {
 		return false
@@ -194,7 +195,7 @@ func hasPort(s *index.Service, c int, name string, proto index.Proto) bool {
 	return ok && (c == noCluster || set.InCluster(c).Len() > 0)
 }
 
-// hasProto tells whether a port of a transport has a name at a service, or at cluster c of it.
+// hasProto reports whether any port of a transport has a name below a service, or below its cluster c.
 func hasProto(s *index.Service, c int, want index.Proto, o *Options) bool {
 	for _, proto := range portNames(s, c, o) {
 		if proto == want {
@@ -213,7 +214,7 @@ func protoOf(label string) index.Proto {
 	return 0
 }
 
-// portNames yields each port that has a name at a service, or at cluster c of it.
+// portNames yields each port that has a name below a service, or below its cluster c.
 func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Proto] {
 	return func(yield func(string, index.Proto) bool) {
 		if c != noCluster || !s.HasVIP() {
@@ -231,7 +232,7 @@ func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Prot
 			return
 		}
 		for name, proto := range s.Ports().Names {
-			if _, again := s.Port(name, proto); again && !s.HasVIP() {
+			if _, inSlices := s.Port(name, proto); inSlices && !s.HasVIP() {
 				continue
 			}
 			if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
@@ -241,7 +242,7 @@ func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Prot
 	}
 }
 
-// fitsPort tells whether the name of a port is not too long for an owner name.
+// fitsPort reports whether the name of a port is short enough for an owner name.
 func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Proto) bool {
 	left := len("_") + len(name) + len(".") + len(proto.Label())
 	if c != noCluster {
@@ -250,7 +251,7 @@ func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Pro
 	return o.fits(s, left)
 }
 
-// Rotates tells whether clusters take turns in answers to n.
+// Rotates reports whether clusters answer for n in rotation.
 func (n *Name) Rotates() bool {
 	return (n.Kind == Service || n.Kind == Port) && n.Service.Type() == index.ClusterSetIP && !n.Service.HasVIP()
 }

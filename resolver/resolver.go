@@ -1,7 +1,22 @@
-// Package resolver answers questions from an index: which name it is, and what that name owns. It is pure: no clock, no
-// counter, no log, no message. What changes from query to query is handed in as numbers.
+// Package resolver answers questions from an index, in two steps: [Find] finds the name, [Answer.Ask] the RRset that the
+// name owns. It is pure: no clock, no counter, no log, no message. What differs from query to query is passed in as numbers.
 //
-// Names are relative to the zone, in lower case and without a final dot: "db-0.east.db.shop.svc", "" for the apex.
+//	Question ──Find──► Name ──Ask──► Answer
+//	                    │              Found     the RRset of the type
+//	                    │              NoData    the name exists without that type, or is an empty non-terminal
+//	                    └─ None ─────► NXDomain  neither the name nor a name below it exists
+//
+// SERVFAIL is not here: while a zone is not synced, package plugin does not ask.
+//
+// Names are relative to the zone, in lower case and without a final dot: "db-0.east.db.shop.svc", "" for the apex. Find
+// takes a name apart from the right and looks each part up in what exists. It never counts labels, as a cluster id has
+// one label or two (docs/spec/dns.md 1):
+//
+//	db-0.east.registry1 . db.shop . svc
+//	        │                │       └── fixed
+//	        │                └────────── Index.Service("db.shop"), or Index.Namespace("shop") if nothing is left of it
+//	        └─────────────────────────── a port, if it begins with "_"; else a host label and a cluster id;
+//	                                     else a cluster id; else the parent of a dotted cluster id
 package resolver
 
 import (
@@ -12,26 +27,26 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Policy says which clusters answer for a ClusterSetIP service without addresses of its own.
+// Policy is which clusters answer for a ClusterSetIP service without addresses in spec.ips (docs/spec/dns.md 3).
 type Policy uint8
 
 // The policies; the zero value is the default.
 const (
-	LocalFirst Policy = iota // the local cluster if it has ready addresses of the family, else one other in turn
-	RoundRobin               // one cluster a query, in turn
+	LocalFirst Policy = iota // the local cluster if it has ready addresses of the family, else as RoundRobin
+	RoundRobin               // one cluster for each query, in rotation
 	All                      // every cluster
 )
 
-// Options are the settings that shape answers.
+// Options are the settings of a zone that shape its answers.
 type Options struct {
-	ClusterNames bool // names below the service by cluster id own records
+	ClusterNames bool // the names <cluster id>.<service> own records
 	Policy       Policy
-	LocalCluster string // id of the local cluster, "" if not known
-	MaxAnswers   int    // most addresses or SRV records in an answer, 0 for no cap
-	MaxName      int    // most octets of a relative name, so that the owner name stays within 253; 0 for no limit
+	LocalCluster string // id of the local cluster, "" if unknown
+	MaxAnswers   int    // most A, AAAA or SRV records in an answer; 0 for no cap
+	MaxName      int    // most octets of a relative name, so that the owner name has at most 253; 0 for no limit
 }
 
-// A Question is what one query asks.
+// A Question is one query.
 type Question struct {
 	Name string // relative to the zone, lower case
 	Type uint16
@@ -40,7 +55,7 @@ type Question struct {
 	ClusterRotation uint64 // moves by one for each query of one service and type: the cluster that answers
 	Second          uint64 // the current second: the window of a capped answer
 
-	// Union asks for what all clusters that take turns say together, uncapped: a zone transfer.
+	// Union asks for the records of all clusters that answer in rotation, without the cap: for a zone transfer.
 	Union bool
 }
 
@@ -53,8 +68,8 @@ const (
 	NXDomain                    // neither the name nor any below it exists; SOA in authority (RFC 8020)
 )
 
-// An Answer is the RRset that a name owns. At most one of Addresses and Services has records; the records of the apex,
-// of ns.dns and of dns-version are the server's own.
+// An Answer is the RRset that a name owns. At most one of Addresses and Services has records. For the apex, ns.dns and
+// dns-version neither has: package plugin makes these records.
 type Answer struct {
 	Outcome   Outcome
 	Type      uint16 // of the RRset: the question's, or the one chosen for ANY
@@ -63,15 +78,15 @@ type Answer struct {
 	Services  Services
 }
 
-// Resolve finds the name of a question and answers it.
+// Resolve is Find and Ask.
 func Resolve(x *index.Index, q Question, o *Options) Answer {
 	a := Answer{Name: Find(x, q.Name, o)}
 	a.Ask(&q, o)
 	return a
 }
 
-// Ask fills in what a.Name owns of the type asked for. Existence does not depend on the type. An ANY question gets one
-// RRset of the name (RFC 8482 section 4.1).
+// Ask fills in the RRset of a.Name that q asks for. Whether a name exists does not depend on the type. ANY gets one RRset
+// of the name (RFC 8482 section 4.1).
 func (a *Answer) Ask(q *Question, o *Options) {
 	a.Type = q.Type
 	switch {
@@ -90,7 +105,7 @@ func (a *Answer) Ask(q *Question, o *Options) {
 	}
 }
 
-// types lists what a name of its kind can own.
+// types lists the types that a name of this kind can own.
 func (n *Name) types() []uint16 {
 	switch n.Kind {
 	case Apex:
@@ -107,7 +122,7 @@ func (n *Name) types() []uint16 {
 	return nil
 }
 
-// rrset fills in what a.Name, which exists, owns of a.Type.
+// rrset fills in the RRset of a.Type; a.Name exists.
 func (a *Answer) rrset(q *Question, o *Options) {
 	a.Outcome, a.Addresses.n, a.Services.n = NoData, 0, 0
 	switch a.Name.Kind {
@@ -130,16 +145,21 @@ func (a *Answer) rrset(q *Question, o *Options) {
 	}
 }
 
-// phi spreads successive numbers evenly over 32 bits, whatever stride a client asks in (golden ratio, Weyl sequence).
+// phi spreads successive numbers evenly over 32 bits, also those that a client with a regular pattern of queries sees
+// (golden ratio, Weyl sequence).
 const phi = 0x9E3779B9
 
-// order is the part of an RRset that is shown: n records of total from start on, beginning within them at turn.
+// order is the part of an RRset that is sent: n records of total from start on, and among these the one to begin with.
+//
+//	RRset   0 1 2 3 4 5 6 7 8 9     total 10
+//	sent          3 4 5 6           start 3, n 4: the window of a capped answer moves once a second
+//	order         5 6 3 4           rotation 2: the order differs from query to query
 type order struct{ start, rotation, n, total int32 }
 
-// window is how far into an RRset a window that moves with the second starts, in 1/2^32.
+// window is where the window of this second starts, as a fraction of the RRset in 1/2^32.
 func (q *Question) window() uint32 { return uint32(q.Second * phi) }
 
-// set shows total records, or as many of them as an answer may have, and reports whether these are not all.
+// set selects total records, or the most that an answer may have. It reports whether these are not all.
 func (r *order) set(total int, q *Question, o *Options) (capped bool) {
 	*r = order{n: int32(total), total: int32(total)}
 	if o.MaxAnswers > 0 && total > o.MaxAnswers && !q.Union {
@@ -170,7 +190,7 @@ type Addresses struct {
 // Len is the number of records.
 func (a *Addresses) Len() int { return int(a.n) }
 
-// At is the address of record i, 4 or 16 octets in network order.
+// At is the address of record i: 4 or 16 octets in network order.
 func (a *Addresses) At(i int) string { return a.list.At(a.at(i)) }
 
 // fill makes a the A or AAAA records of n.
@@ -207,7 +227,7 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	return s.ClusterAddresses(able[q.ClusterRotation%uint64(len(able))], f)
 }
 
-// answering lists the clusters that take turns for addresses of a family.
+// answering lists the clusters that answer in rotation for addresses of a family.
 func answering(s *index.Service, f index.Family, o *Options) []int {
 	if c, ok := s.Cluster(o.LocalCluster); ok && o.Policy == LocalFirst && s.ClusterHas(c, f) {
 		return []int{c}

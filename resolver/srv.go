@@ -9,13 +9,13 @@ import (
 // Services are the SRV records of one name, in the order to be sent.
 type Services struct {
 	service *index.Service
-	set     index.PortSet // Headless: a record a host and port number
+	set     index.PortSet // Headless: one record for each host and port number
 	list    []target      // ClusterSetIP
 	order
 	weight uint16
 }
 
-// A target of a ClusterSetIP service is the service name, or that of a cluster.
+// A target is one SRV record of a ClusterSetIP service: its target is the service name, or the name of a cluster.
 type target struct {
 	cluster int32 // noCluster: the service name
 	number  uint16
@@ -24,10 +24,10 @@ type target struct {
 // Len is the number of records.
 func (s *Services) Len() int { return int(s.n) }
 
-// Weight is the weight of every record: an even share of 100 among the whole RRset, at least 1.
+// Weight is the weight of each record: 100 divided by the size of the whole RRset, at least 1 (docs/spec/dns.md 4).
 func (s *Services) Weight() uint16 { return s.weight }
 
-// At is record i: the port number and the name that is its target.
+// At is the port number and the target of record i.
 func (s *Services) At(i int) (number uint16, to Name) {
 	i = s.at(i)
 	if s.service.Type() == index.Headless {
@@ -41,7 +41,7 @@ func (s *Services) At(i int) (number uint16, to Name) {
 	return t.number, Name{Kind: Cluster, Service: s.service, cluster: t.cluster}
 }
 
-// Distinct tells whether no two records have the same target, as far as that can be told without looking at them.
+// Distinct reports whether it is certain, without reading the records, that no two have the same target.
 func (s *Services) Distinct() bool {
 	if s.service.Type() == index.Headless {
 		return s.set.Distinct()
@@ -78,7 +78,7 @@ func (s *Services) fill(n *Name, q *Question, o *Options) {
 
 func weight(records int) uint16 { return uint16(max(1, 100/max(1, records))) }
 
-// targets is the whole SRV RRset of a ClusterSetIP name, ordered by target and number.
+// targets is the whole SRV RRset of a ClusterSetIP name, in the order of target and port number.
 func (n *Name) targets(o *Options) []target {
 	var list []target
 	switch {
@@ -105,7 +105,7 @@ func (n *Name) targets(o *Options) []target {
 	return slices.Compact(list)
 }
 
-// vipTargets are the records of the ports of the import, if the service has an address.
+// vipTargets are the records of the ports of the import; none if the service has no address.
 func (n *Name) vipTargets() (list []target) {
 	v4, v6 := n.Service.VIPs(index.V4), n.Service.VIPs(index.V6)
 	if v4.Len()+v6.Len() == 0 {
@@ -119,13 +119,13 @@ func (n *Name) vipTargets() (list []target) {
 	return list
 }
 
-// asks tells whether n is the name of a port, or of a service: then every port counts.
+// asks reports whether n asks for a port: a Port name for its own, a Service name for all.
 func (n *Name) asks(name string, proto index.Proto) bool {
 	return n.Kind == Service || name == n.PortName && proto == n.Proto
 }
 
-// sliceTargets are the records of the ports of the slices. The service name is the target of a port that all clusters
-// that can answer number alike, else each cluster is one.
+// sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same number for a
+// port, its target is the service name; else there is one target for each cluster (docs/spec/dns.md 4).
 func (n *Name) sliceTargets(o *Options) (list []target) {
 	able := answeringAny(n.Service, o)
 	if len(able) == 0 {
@@ -159,15 +159,15 @@ func (n *Name) sliceTargets(o *Options) (list []target) {
 	return list
 }
 
-// answeringAny lists the clusters that take turns for addresses of either family.
+// answeringAny lists the clusters that answer in rotation for addresses of either family.
 func answeringAny(s *index.Service, o *Options) []int {
 	able := append(answering(s, index.V4, o), answering(s, index.V6, o)...)
 	slices.Sort(able)
 	return slices.Compact(able)
 }
 
-// oneCluster keeps the records of the service name and those of one cluster.
-func oneCluster(whole []target, turn uint64) []target {
+// oneCluster returns the records whose target is the service name, and those of the cluster that rotation selects.
+func oneCluster(whole []target, rotation uint64) []target {
 	var clusters []int32
 	for _, t := range whole {
 		if t.cluster != noCluster && !slices.Contains(clusters, t.cluster) {
@@ -177,7 +177,7 @@ func oneCluster(whole []target, turn uint64) []target {
 	if len(clusters) < 2 {
 		return whole
 	}
-	chosen := clusters[turn%uint64(len(clusters))]
+	chosen := clusters[rotation%uint64(len(clusters))]
 	return slices.DeleteFunc(slices.Clone(whole), func(t target) bool {
 		return t.cluster != noCluster && t.cluster != chosen
 	})

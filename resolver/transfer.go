@@ -6,8 +6,8 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// RRsets yields every RRset below the apex names, service by service: the whole zone but SOA, NS, ns.dns and dns-version.
-// Every record is one that a question gets, and the reverse; where clusters take turns, of one of the turns.
+// RRsets yields each RRset of the services, service by service: the whole zone except SOA, NS, ns.dns and dns-version. Its
+// records are exactly those that queries get; where clusters answer in rotation, the union of their records.
 func RRsets(x *index.Index, o *Options) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		for _, s := range x.All() {
@@ -34,7 +34,7 @@ func names(s *index.Service, o *Options) iter.Seq[Name] {
 		}
 		for c := range s.Clusters() {
 			if id := s.ClusterID(c); id == "" || !eachBelow(s, c, o, yield) {
-				return // the cluster without a name is the last
+				return // the cluster without an id is the last
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func names(s *index.Service, o *Options) iter.Seq[Name] {
 func eachBelow(s *index.Service, c int, o *Options, yield func(Name) bool) bool {
 	id := s.ClusterID(c)
 	if o.ClusterNames {
-		// Where a host has the same name, its addresses are the answer.
+		// A host of the same name wins, as in Find.
 		if n := below(s, id, o); n.Kind == Cluster && !yield(n) {
 			return false
 		}
@@ -59,7 +59,7 @@ func eachBelow(s *index.Service, c int, o *Options, yield func(Name) bool) bool 
 	return true
 }
 
-// eachPort yields the port names at the service, or at one cluster.
+// eachPort yields the port names below the service, or below its cluster c.
 func eachPort(s *index.Service, c int, o *Options, yield func(Name) bool) bool {
 	n := Name{Kind: Port, Service: s, cluster: int32(c)}
 	for n.PortName, n.Proto = range portNames(s, c, o) {

@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// Options says which endpoints count and which names are wanted.
+// Options are the settings that a service is built with.
 type Options struct {
-	ClusterNames bool   // keep the endpoints of services with a VIP: they own names below the cluster ids
-	Zone, Region string // where this server stands (KEP-2030), "" if not known
-	// MaxName is how many octets "<host>.<cluster id>.<name>.<namespace>" may have, so that the owner name stays within
-	// 253 octets in every zone. A host beyond it owns no name, but its addresses count. 0 means no limit.
+	ClusterNames bool   // keep the endpoints of services with spec.ips, for the names <cluster id>.<service>
+	Zone, Region string // where this server runs (KEP-2030), "" if unknown
+	// MaxName is the most octets of "<host>.<cluster id>.<name>.<namespace>", so that the owner name has at most 253
+	// octets in each zone. A host with a longer name owns no name, but its addresses count. 0 means no limit.
 	MaxName int
 }
 
 // Build makes the service of imp from its slices, whose order does not matter. It returns nil if the service owns no
-// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or one whose name is too long.
+// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long.
 func Build(imp *Import, list []*Slice, o Options) *Service {
 	if o.MaxName > 0 && len(imp.key) > o.MaxName {
 		return nil
@@ -34,8 +34,8 @@ func Build(imp *Import, list []*Slice, o Options) *Service {
 	return s
 }
 
-// inUse returns the slices that count here: those for nobody in particular and those for our zone or region, or all of
-// them if that leaves no ready endpoint (KEP-2030).
+// inUse returns the slices to use here: those without a zone and region and those for our zone or region; all slices if
+// these have no ready endpoint (KEP-2030, docs/spec/dns.md 3).
 func inUse(list []*Slice, o Options) []*Slice {
 	if o.Zone == "" && o.Region == "" {
 		return list
@@ -56,8 +56,8 @@ func inUse(list []*Slice, o Options) []*Slice {
 	return ours
 }
 
-// An address is one address of a ready endpoint, with all that counts for it, while a service is built. It holds no
-// pointer, as there are many to be sorted.
+// An address is one address of a ready endpoint, with its label, cluster and ports, while a service is built. It has no
+// pointer, since there are many to sort.
 type address struct {
 	label          span   // in builder.text
 	cluster, ports uint32 // positions in builder
@@ -65,15 +65,21 @@ type address struct {
 	family         Family
 }
 
-// A host is what one label of one cluster stands for.
+// A host is one label of one cluster, with its addresses.
 type host struct {
 	addrs          span // in builder.addrs
 	cluster, ports uint32
-	unnamed        bool // owns no name: no source cluster, or too long
+	unnamed        bool // owns no name: it has no source cluster, or the name is too long
 }
 
-// A builder has what is needed only while a service is built, which is several times what stays of it. It is used again, so
+// A builder has the memory that is needed while a service is built, several times that of the result. It is used again, so
 // that it is not garbage after each change.
+//
+//	addAll   slices ─► addrs, sorted by cluster, label, family, address
+//	merge    addrs of one cluster and label ─► one host, each address once
+//	group    hosts ─► clusters and groups of the same ports
+//	fill     addresses of one family, packed; which are distinct
+//	         packLabels, portIndex
 type builder struct {
 	clusters []string
 	portSets []Ports
@@ -82,23 +88,23 @@ type builder struct {
 	text     []byte // all labels
 	hosts    []host
 
-	// Of one family, or of one pick in it.
+	// of one family, or of one pick in it
 	packed  []byte
 	hostEnd []uint32
 	seen    map[string]struct{}
 	at      []uint32
 
-	// How many octets host label and cluster id may have together, 0 for no limit.
+	// most octets of host label and cluster id together, 0 for no limit
 	maxLabels int
 }
 
 var builders = sync.Pool{New: func() any { return &builder{portSet: map[Ports]uint32{}, seen: map[string]struct{}{}} }}
 
-// What a builder may have room for to be used again: addresses, and entries of a map, which stays slow to clear if it was
-// large once.
+// Limits of a builder that is used again: its capacity for addresses, and the entries of its maps, since a map that was
+// large once stays slow to clear.
 const maxKept, maxSeen = 4096, 512
 
-// release forgets what was built and lets the builder be used again.
+// release clears the builder and lets it be used again.
 func (b *builder) release() {
 	if cap(b.addrs) > maxKept || len(b.portSets) > maxSeen {
 		return
@@ -196,8 +202,9 @@ func (b *builder) add(s *Slice) {
 
 func (b *builder) label(a address) []byte { return b.text[a.label.from:a.label.to] }
 
-// AddressLabel is the label of an endpoint without a hostname: its address in canonical text, "." and ":" turned into
-// "-", and a "0" put before a leading and behind a trailing "-", as no label may begin or end with one.
+// AddressLabel is the label of an endpoint without a hostname: its address in canonical text, with "-" for "." and ":",
+// and with a "0" before a leading and after a trailing "-", since a label must not begin or end with a hyphen
+// (docs/spec/dns.md 1).
 func AddressLabel(packed string) string { return string(appendAddressLabel(nil, packed)) }
 
 func appendAddressLabel(b []byte, packed string) []byte {
@@ -227,7 +234,7 @@ func byCluster(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// merge makes a host of all addresses with the same cluster and label: it serves the ports of all and has each address
+// merge makes one host of all addresses with the same cluster and label. The host has the ports of all and each address
 // once.
 func (b *builder) merge() {
 	b.hosts = slices.Grow(b.hosts, len(b.addrs))
@@ -259,8 +266,8 @@ func (b *builder) unite(x, y uint32) uint32 {
 	return b.intern(NewPorts(slices.AppendSeq(slices.Collect(b.portSets[x].All()), b.portSets[y].All())))
 }
 
-// group orders the hosts of each cluster by their ports, those without a name behind, and notes where clusters and
-// groups begin and end. Hosts of one group stay in the order of their labels.
+// group sorts the hosts of each cluster by their ports, those without a name last, and sets where clusters and groups
+// begin and end. Hosts of one group stay in the order of their labels.
 func (b *builder) group(e *endpoints) {
 	slices.SortStableFunc(b.hosts, func(x, y host) int {
 		switch {
@@ -291,7 +298,7 @@ func (b *builder) group(e *endpoints) {
 	e.groups, e.clusters = slices.Clip(e.groups), slices.Clip(e.clusters)
 }
 
-// falseFirst orders two different values of which x is the first.
+// falseFirst compares two booleans that differ; x is the first.
 func falseFirst(x bool) int {
 	if x {
 		return 1
@@ -354,7 +361,7 @@ func (b *builder) distinct(packed string, width int, s span) pick {
 	return pick{span: s, at: slices.Clone(at)}
 }
 
-// packLabels keeps the labels of the hosts; that of a host without a name is empty.
+// packLabels stores the labels of the hosts; the label of a host without a name is empty.
 func (b *builder) packLabels(e *endpoints) {
 	size := 0
 	for _, h := range b.hosts {
@@ -370,8 +377,8 @@ func (b *builder) packLabels(e *endpoints) {
 	}
 }
 
-// portIndex lists, for every named port and for the bare service name, the runs of records in the order of the groups.
-// A Headless host without a name is no target.
+// portIndex lists, for each named port and for the bare service name, the runs of records in the order of the groups. A
+// Headless host without a name is not a target.
 func portIndex(groups []group, typ Type) []portRecords {
 	var list []portRecords
 	at := map[Port]int{}
@@ -423,9 +430,9 @@ func (p *portRecords) add(group uint32, number uint16, n uint32) {
 	}
 }
 
-// Equal tells whether DNS shows the same for both. Either may be nil. It is false too for a
-// few changes that nobody sees: of hostnames where hosts own no name (ClusterSetIP, no source cluster), and of a port of
-// the import that its slices have anyway.
+// Equal reports whether both have the same records. Either may be nil. It is also false for a few changes that no record
+// shows: hostnames where hosts own no name (ClusterSetIP, no source cluster), and a port of the import that its slices
+// have too.
 func Equal(a, b *Service) bool {
 	if a == nil || b == nil || a == b {
 		return a == b
@@ -446,7 +453,7 @@ func (e *endpoints) equal(o *endpoints) bool {
 		e.family[V4].equal(&o.family[V4]) && e.family[V6].equal(&o.family[V6])
 }
 
-// sameCluster compares what the hosts and the addresses do not already tell.
+// sameCluster compares what follows neither from the hosts nor from the addresses.
 func sameCluster(a, b cluster) bool { return a.id == b.id && a.hosts == b.hosts }
 
 func (f *family) equal(o *family) bool {

@@ -1,8 +1,8 @@
-// Package index holds all services of a clusterset as one immutable value: look-ups never lock, a change makes a new
-// index that shares everything else with the old one.
+// Package index has all services of a clusterset as one immutable value: lookups take no lock, and a change is a new index
+// that shares all other services with the old one.
 //
-// It knows services, clusters, hosts, ports and addresses, but no zone, record or query: package resolver turns them
-// into answers. It uses the standard library alone.
+// It has services, clusters, hosts, ports and addresses, but no zones, records or queries: package resolver makes answers
+// of them. It imports the standard library alone.
 package index
 
 import (
@@ -10,7 +10,22 @@ import (
 	"slices"
 )
 
-// An Index is all services. The zero Index is empty. It never changes: any goroutine may read it without a lock.
+// An Index is all services at one moment. It never changes: any goroutine may read it without a lock, and must not write
+// to what it reaches. The zero Index is empty.
+//
+//	Index ─┬─ namespaces: trie  "shop" ─► how many services
+//	       └─ services:   trie  "db.shop" ─► Service ─┬─ Import: type, spec.ips, ports
+//	                                                  └─ endpoints, each list in the order of hosts:
+//	                                                       clusters    east │ west        by id
+//	                                                       groups      80 │ 81 │ 80       hosts of the same ports
+//	                                                       hosts       0 1 2 3 │ 4 5      only positions
+//	                                                       labels      db-0 db-1 …        Headless alone
+//	                                                       addresses   packed octets      one list for each family
+//	                                                       ports       runs of records    one run for each group
+//
+// Build makes a Service of one ServiceImport and its slices. An Editor puts services in and takes them out, and ends with
+// the next Index. Of an endpoint there is only its label, its address and where they end: no pointer, no string of its
+// own. So ten thousand endpoints cost the garbage collector a few objects, and any record is found by its position.
 type Index struct {
 	services   trie[*Service]
 	namespaces trie[*namespace]
@@ -18,21 +33,21 @@ type Index struct {
 
 type namespace struct {
 	name     string
-	services int // how many exist under it, never 0
+	services int // the number of services in it, never 0
 }
 
 func (n *namespace) Key() string { return n.name }
 
-// Service finds a service by "<name>.<namespace>", lower case; nil if there is none. It does not allocate.
+// Service returns the service of a key, "<name>.<namespace>" in lower case; nil if it does not exist. It does not allocate.
 func (x *Index) Service(key string) *Service { return x.services.get(key) }
 
-// Namespace tells whether a service exists in a namespace, lower case: then its name is an empty non-terminal.
+// Namespace reports whether a namespace, in lower case, has a service: then its name is an empty non-terminal.
 func (x *Index) Namespace(name string) bool { return x.namespaces.get(name) != nil }
 
 // Len is the number of services.
 func (x *Index) Len() int { return x.services.n }
 
-// All returns every service, by namespace and name.
+// All returns all services in the order of namespace and name.
 func (x *Index) All() []*Service {
 	all := make([]*Service, 0, x.Len())
 	x.services.each(func(s *Service) { all = append(all, s) })
@@ -42,16 +57,16 @@ func (x *Index) All() []*Service {
 	return all
 }
 
-// Edit begins a changed copy of x.
+// Edit returns an editor that starts from x.
 func (x *Index) Edit() *Editor { return &Editor{next: *x, mark: new(edit)} }
 
-// An Editor collects changes for the next index. One goroutine uses it.
+// An Editor makes the next index. It is for one goroutine.
 type Editor struct {
 	next Index
 	mark *edit
 }
 
-// Put adds s or replaces the service of its key.
+// Put adds s, or replaces the service of the same key.
 func (e *Editor) Put(s *Service) {
 	if e.next.services.get(s.Key()) == nil {
 		e.count(s.Namespace(), 1)
@@ -59,7 +74,7 @@ func (e *Editor) Put(s *Service) {
 	e.next.services.put(e.mark, s)
 }
 
-// Remove takes the service of key out, if there is one.
+// Remove removes the service of key; it does nothing if there is no such service.
 func (e *Editor) Remove(key string) {
 	s := e.next.services.get(key)
 	if s == nil {
@@ -81,7 +96,7 @@ func (e *Editor) count(name string, by int) {
 	e.next.namespaces.put(e.mark, &n)
 }
 
-// Index returns the changed index and ends the edit: a later change of e starts from it with nodes of its own.
+// Index returns the changed index. Later changes of e start from it and copy what they touch, so that it never changes.
 func (e *Editor) Index() *Index {
 	e.mark = new(edit)
 	x := e.next

@@ -19,7 +19,7 @@ const (
 	SCTP
 )
 
-// Label returns the transport as it stands in an owner name ("_tcp", RFC 2782), or "" if p is none.
+// Label returns the label of the transport in an owner name ("_tcp", RFC 2782), or "" for an unknown one.
 func (p Proto) Label() string {
 	switch p {
 	case TCP:
@@ -44,7 +44,7 @@ type Port struct {
 // The zero Ports is the empty list.
 type Ports struct{ list shared }
 
-// A shared is a string that takes memory once however many hold it, for as long as one of them does. Equal ones are equal
+// A shared is an interned string: equal ones have the same memory, which is freed with the last of them, and compare equal
 // by ==. The zero shared is "".
 type shared struct{ handle unique.Handle[string] }
 
@@ -63,7 +63,7 @@ func (s shared) String() string {
 	return s.handle.Value()
 }
 
-// NewPorts keeps the distinct ports of list that have a name (Kubernetes DNS specification 2.3.2).
+// NewPorts returns the distinct ports of list that have a name (Kubernetes DNS specification 2.3.2).
 func NewPorts(list []Port) Ports {
 	named := slices.DeleteFunc(slices.Clone(list), func(p Port) bool { return p.Name == "" })
 	slices.SortFunc(named, comparePorts)
@@ -85,10 +85,10 @@ func comparePorts(a, b Port) int {
 	return int(a.Number) - int(b.Number)
 }
 
-// packed holds of each port: transport, number, length of name, name.
+// packed has for each port: transport, number (2 octets), length of name, name.
 func (ps Ports) packed() string { return ps.list.String() }
 
-// All yields the ports, by name, transport and number.
+// All yields the ports in the order of name, transport and number.
 func (ps Ports) All() iter.Seq[Port] {
 	return func(yield func(Port) bool) {
 		for s := ps.packed(); s != ""; {
@@ -112,7 +112,7 @@ func (ps Ports) Names(yield func(name string, proto Proto) bool) {
 	}
 }
 
-// Has tells whether a port of that name and transport is in the list.
+// Has reports whether the list has a port of that name and transport.
 func (ps Ports) Has(name string, proto Proto) bool {
 	for s := ps.packed(); s != ""; {
 		end := 4 + int(s[3])
@@ -124,7 +124,7 @@ func (ps Ports) Has(name string, proto Proto) bool {
 	return false
 }
 
-// withoutNumbers is for an import whose port numbers no answer shows: they are those of its slices.
+// withoutNumbers is for an import whose SRV records have the port numbers of its slices.
 func (ps Ports) withoutNumbers() Ports {
 	var list []Port
 	for name, proto := range ps.Names {
@@ -133,7 +133,7 @@ func (ps Ports) withoutNumbers() Ports {
 	return NewPorts(list)
 }
 
-// Type says how an import is served.
+// Type is the type of a ServiceImport.
 type Type uint8
 
 // The types of a ServiceImport (KEP-1645).
@@ -142,7 +142,7 @@ const (
 	Headless
 )
 
-// An Import is what DNS keeps of one ServiceImport. It never changes.
+// An Import is the part of a ServiceImport that DNS needs. It never changes.
 type Import struct {
 	key   string // "<name>.<namespace>"
 	ips   string // packed addresses, IPv4 first
@@ -152,9 +152,9 @@ type Import struct {
 	typ   Type
 }
 
-// An ImportSpec says what an Import is made of. Namespace and Name are lower-case labels; IPs are the valid addresses
-// of spec.ips, of which 255 are kept, and none if the import is Headless; VIP tells that spec.ips was not empty, so that
-// an import whose addresses are all refused is never answered from its slices.
+// An ImportSpec is the input of [NewImport]. Namespace and Name are labels in lower case. IPs are the valid addresses of
+// spec.ips; NewImport takes the first 255, and no address of a Headless import. VIP is true if spec.ips was not empty: an
+// import whose addresses are all rejected must not be answered from its slices.
 type ImportSpec struct {
 	Namespace, Name string
 	Type            Type
@@ -187,10 +187,10 @@ func NewImport(spec ImportSpec) *Import {
 	return imp
 }
 
-// Key is "<name>.<namespace>", as it stands in the owner name.
+// Key is "<name>.<namespace>", as in the owner name.
 func (imp *Import) Key() string { return imp.key }
 
-// Type says how the import is served.
+// Type is the type of the import.
 func (imp *Import) Type() Type { return imp.typ }
 
 // Namespace is the namespace of the import.
@@ -199,7 +199,7 @@ func (imp *Import) Namespace() string { return imp.key[strings.IndexByte(imp.key
 // Name is the name of the import.
 func (imp *Import) Name() string { return imp.key[:strings.IndexByte(imp.key, '.')] }
 
-// Spec gives back what NewImport kept: an equal import can be made of it.
+// Spec returns a spec that NewImport makes an equal import of.
 func (imp *Import) Spec() ImportSpec {
 	spec := ImportSpec{Namespace: imp.Namespace(), Name: imp.Name(), Type: imp.typ, VIP: imp.vip, Ports: imp.ports}
 	for _, f := range []Family{V4, V6} {
@@ -212,7 +212,7 @@ func (imp *Import) Spec() ImportSpec {
 	return spec
 }
 
-// Ports are the ports of the import, with number 0 where those of its slices are shown.
+// Ports are the ports of the import, with number 0 if SRV records have the numbers of its slices.
 func (imp *Import) Ports() Ports { return imp.ports }
 
 func (imp *Import) list(f Family) List {
@@ -239,14 +239,14 @@ func (f Family) width() int {
 	return 16
 }
 
-// An Endpoint is one ready endpoint: Host is its lower-case hostname, or "" for a label made from each address; Addrs
-// are valid and of the family of the slice.
+// An Endpoint is one ready endpoint. Host is its hostname in lower case; if it is "", each address makes a label
+// ([AddressLabel]). Addrs are valid and of the family of the slice.
 type Endpoint struct {
 	Host  string
 	Addrs []netip.Addr
 }
 
-// A Slice is what DNS keeps of one EndpointSlice: its ready endpoints, packed. It never changes.
+// A Slice is the part of an EndpointSlice that DNS needs: its ready endpoints, packed. It never changes.
 type Slice struct {
 	cluster   shared
 	zone      shared
@@ -257,8 +257,8 @@ type Slice struct {
 	family    Family
 }
 
-// A SliceSpec says what a Slice is made of. Cluster is the lower-case id of the source cluster or "" if it has none;
-// Zone and Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030) or "".
+// A SliceSpec is the input of [NewSlice]. Cluster is the id of the source cluster in lower case, or "" without one. Zone and
+// Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030), or "".
 type SliceSpec struct {
 	Cluster      string
 	Zone, Region string
@@ -300,7 +300,7 @@ func (s *Slice) Cluster() string { return s.cluster.String() }
 // Len is the number of ready endpoints.
 func (s *Slice) Len() int { return int(s.count) }
 
-// Spec gives back what NewSlice kept: an equal slice can be made of it.
+// Spec returns a spec that NewSlice makes an equal slice of.
 func (s *Slice) Spec() SliceSpec {
 	spec := SliceSpec{
 		Cluster: s.cluster.String(), Zone: s.zone.String(), Region: s.region.String(), Family: s.family, Ports: s.ports,
@@ -316,7 +316,7 @@ func (s *Slice) Spec() SliceSpec {
 	return spec
 }
 
-// all yields the host and the packed addresses of every endpoint.
+// all yields the host and the packed addresses of each endpoint.
 func (s *Slice) all() iter.Seq2[string, string] {
 	return func(yield func(host, addrs string) bool) {
 		for b := s.endpoints; b != ""; {

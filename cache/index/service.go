@@ -8,24 +8,30 @@ import (
 	"strings"
 )
 
-// A Service is one import with the endpoints that count for it, ready to be asked. It never changes. It owns at least
-// one name; what owns none is not in the index.
+// A Service is one import with its endpoints in use, in the form that lookups need. It never changes. It owns at least one
+// name: an import without a name is not in the index.
 type Service struct {
 	*Import
 	eps *endpoints // nil if no ready endpoint is in use
 }
 
-// endpoints is everything below a service, in one order: by cluster (the one without a name last), within it by the
-// ports of the host, within that by host label. Hosts, addresses and SRV records of one cluster are so contiguous, and
-// any of them is found by position.
+// endpoints is everything below a service, in one order of hosts: by cluster (the one without an id last), then by ports,
+// then by label. So the hosts, addresses and SRV records of one cluster are contiguous, and each is found by its position.
+//
+//	hosts       0     1     2     3     4       positions only
+//	clusters    ├── east ─────────┤├─ west ┤    spans of hosts and of groups
+//	groups      ├── g0 ───┤├─ g1 ─┤├── g2 ─┤    hosts with the same ports
+//	labels      db-0  db-1  db-2  db-0  db-1    end of each in labelEnd
+//	packed v4   a     b c   d     e     f       end of each host in hostEnd
+//	port "pg"   ├── run ──┤        ├─ run ─┤    g0 and g2 have the port: one record for each host
 type endpoints struct {
 	clusters []cluster
 	groups   []group
-	labels   []byte   // the labels of all hosts, Headless only
+	labels   []byte   // the labels of all hosts; Headless only
 	labelEnd []uint32 // where the label of each host ends
 	family   [2]family
-	ports    []portRecords // the bare service name first (Name ""), then by name and transport
-	hosts    uint32        // how many there are, those without a name too
+	ports    []portRecords // the bare service name first (name ""), then by name and transport
+	hosts    uint32        // the number of hosts, including those without a name
 	dual     bool          // a host has addresses of both families
 }
 
@@ -33,11 +39,11 @@ type cluster struct {
 	id        string // "" for the slices without a source cluster
 	hosts     span
 	groups    span
-	named     bool    // a host owns a name, if the import is Headless
+	named     bool    // a host of it owns a name, if the import is Headless
 	addresses [2]pick // distinct ones of this cluster
 }
 
-// A group is the hosts of one cluster that serve the same ports.
+// A group is the hosts of one cluster with the same ports.
 type group struct {
 	hosts   span
 	ports   Ports
@@ -49,14 +55,14 @@ type span struct{ from, to uint32 }
 
 func (s span) len() int { return int(s.to - s.from) }
 
-// family holds the addresses of one family in the order of the hosts.
+// family has the addresses of one family in the order of the hosts.
 type family struct {
 	packed   string
-	hostEnd  []uint32 // where the addresses of each host end, counted in addresses; nil if every host has exactly one
+	hostEnd  []uint32 // where the addresses of each host end, counted in addresses; nil if each host has exactly one
 	distinct pick
 }
 
-// A pick is the distinct addresses within a span: all of it, or the positions in at if some address stands there twice.
+// A pick is the distinct addresses within a span: all of them, or the positions in at if an address is there twice.
 type pick struct {
 	span
 	at []uint32
@@ -76,10 +82,10 @@ type run struct {
 	end    uint32 // records up to and with this run
 }
 
-// HasVIP tells whether spec.ips decides the addresses, whatever the endpoints are.
+// HasVIP reports whether the addresses of the service are those of spec.ips, whatever its endpoints are.
 func (s *Service) HasVIP() bool { return s.vip }
 
-// Clusters is the number of clusters with ready endpoints in use; the one without a name, if there is one, is the last.
+// Clusters is the number of clusters with ready endpoints in use; one without an id is the last.
 func (s *Service) Clusters() int {
 	if s.eps == nil {
 		return 0
@@ -90,7 +96,7 @@ func (s *Service) Clusters() int {
 // ClusterID is the id of cluster c, or "" for the slices without a source cluster.
 func (s *Service) ClusterID(c int) string { return s.eps.clusters[c].id }
 
-// Cluster finds a cluster by its id, lower case.
+// Cluster finds a cluster by its id in lower case.
 func (s *Service) Cluster(id string) (c int, ok bool) {
 	if s.eps == nil || id == "" {
 		return 0, false
@@ -102,10 +108,10 @@ func (s *Service) Cluster(id string) (c int, ok bool) {
 	return slices.BinarySearchFunc(named, id, func(c cluster, id string) int { return strings.Compare(c.id, id) })
 }
 
-// HasNames tells whether a host of cluster c owns a name.
+// HasNames reports whether a host of cluster c owns a name.
 func (s *Service) HasNames(c int) bool { return s.typ == Headless && s.eps.clusters[c].named }
 
-// Host finds a host of cluster c by its label, lower case.
+// Host finds a host of cluster c by its label in lower case.
 func (s *Service) Host(c int, label string) (host int, ok bool) {
 	e := s.eps
 	if e.labelEnd == nil {
@@ -157,7 +163,7 @@ func (s *Service) ClusterOf(host int) int {
 	return sort.Search(len(clusters), func(c int) bool { return uint32(host) < clusters[c].hosts.to })
 }
 
-// ClusterHas tells whether cluster c has an address of a family.
+// ClusterHas reports whether cluster c has an address of a family.
 func (s *Service) ClusterHas(c int, f Family) bool { return s.eps.clusters[c].addresses[f].len() > 0 }
 
 // VIPs are the addresses of spec.ips.
@@ -184,7 +190,7 @@ func (s *Service) HostAddresses(host int, f Family) List {
 	return s.eps.addresses(f, pick{span: at}, span{h, h + 1})
 }
 
-// start is the position of the first address at or behind a host.
+// start is the position of the first address of a host or of one after it.
 func (f *family) start(host uint32) uint32 {
 	switch {
 	case f.hostEnd == nil:
@@ -202,7 +208,8 @@ func (e *endpoints) addresses(f Family, p pick, hosts span) List {
 	}
 }
 
-// A List is a view of addresses of one family: nothing is copied, and reading one costs the same wherever it stands.
+// A List is a view of addresses of one family: making it copies nothing, and reading an address costs the same at any
+// position.
 type List struct {
 	packed    string
 	width     uint8
@@ -221,7 +228,7 @@ func (l *List) Len() int {
 	return int(l.end - l.from)
 }
 
-// At is address i, 4 or 16 octets in network order.
+// At is address i: 4 or 16 octets in network order.
 func (l *List) At(i int) string {
 	pos := int(l.from) + i
 	if l.at != nil {
@@ -231,8 +238,8 @@ func (l *List) At(i int) string {
 	return l.packed[pos*w : (pos+1)*w]
 }
 
-// Window is where a window over the list starts. At is a fraction of the whole in 1/2^32. Where hosts have addresses of
-// both families it is a fraction of the hosts, so that equal fractions start both families at the same host.
+// Window is the position at which a window over the list starts. at is a fraction of the list in 1/2^32. If hosts have
+// addresses of both families it is a fraction of the hosts, so that the same at starts both families at the same host.
 func (l *List) Window(at uint32) int {
 	n := l.Len()
 	if n == 0 || !l.dual {
@@ -258,8 +265,9 @@ type PortSet struct {
 	first uint32 // records before the first run
 }
 
-// Port finds the records of a port by its name and transport, lower case. The empty name is the union of all named
-// ports, each target and port number once. A port that no slice in use has is not found; one without a record may be.
+// Port finds the records of a port by its name and transport, in lower case. The empty name is the union of all named
+// ports, each target and port number once. ok is false if no slice in use has the port; a port that is found may have no
+// record.
 func (s *Service) Port(name string, proto Proto) (set PortSet, ok bool) {
 	if s.eps == nil {
 		return PortSet{}, false
@@ -289,7 +297,7 @@ func (set PortSet) InCluster(c int) PortSet {
 	return set
 }
 
-// Distinct tells whether no host is the target of two records.
+// Distinct reports whether each host is the target of at most one record.
 func (set PortSet) Distinct() bool {
 	for i := 1; i < len(set.runs); i++ {
 		if set.runs[i].group == set.runs[i-1].group {
@@ -317,7 +325,7 @@ func (set PortSet) Len() int {
 	return int(set.runs[len(set.runs)-1].end - set.first)
 }
 
-// At is record i: the host of its target and the port number.
+// At is the host that record i has as its target, and its port number.
 func (set PortSet) At(i int) (host int, number uint16) {
 	pos := set.first + uint32(i)
 	r, _ := slices.BinarySearchFunc(set.runs, pos, func(r run, pos uint32) int {
@@ -330,10 +338,10 @@ func (set PortSet) At(i int) (host int, number uint16) {
 	return int(hosts.to - (set.runs[r].end - pos)), set.runs[r].number
 }
 
-// Window is where a window over the records starts, at is as for [List.Window].
+// Window is the position at which a window over the records starts; at is as for [List.Window].
 func (set PortSet) Window(at uint32) int { return scale(at, set.Len()) }
 
-// PortNames yields the named ports of the slices in use, by name and transport.
+// PortNames yields the named ports of the slices in use, in the order of name and transport.
 func (s *Service) PortNames(yield func(name string, proto Proto) bool) {
 	if s.eps == nil {
 		return

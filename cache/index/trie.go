@@ -6,19 +6,24 @@ import (
 	"slices"
 )
 
-// A keyed value knows the key it is stored under.
+// A keyed value has the key that it is stored under.
 type keyed interface{ Key() string }
 
-// A trie is a persistent hash trie: with and without give a changed trie that shares all untouched nodes with the old
-// one, so a change costs the path to one entry (at most a few nodes of 32 slots), whatever the size. The zero trie is
-// empty.
+// A trie is a persistent hash trie: a map whose changed copy shares all nodes but those on the path to the changed entry.
+// A change costs a few nodes of at most 32 slots, whatever the size. The zero trie is empty.
+//
+//	                  root           first 5 bits of the hash of "db.shop": slot 7
+//	slots   0 … 7 … 31
+//	            └─ node              next 5 bits: slot 2
+//	slots       0 1 2 … 31
+//	                └─ db.shop       an entry, as no other key shares these 10 bits
 type trie[V keyed] struct {
 	root *node[V]
 	n    int
 }
 
-// A node holds the entries and child nodes of one five-bit chunk of the hash. A slot is an entry or a child, never
-// both. Below maxDepth the hash is used up and vals is searched in order.
+// A node has the entries and the child nodes for one five-bit chunk of the hash. A slot is an entry or a child, never
+// both. At maxDepth no bits of the hash are left: vals is searched in order.
 type node[V keyed] struct {
 	owner    *edit
 	valSlots uint32
@@ -27,7 +32,8 @@ type node[V keyed] struct {
 	kids     []*node[V]
 }
 
-// An edit marks the nodes made since the last publish: nobody else has seen them, so they may change in place.
+// An edit is the owner of the nodes that an [Editor] has made since its last index: no index has them yet, so they may
+// change in place.
 type edit struct{ _ byte }
 
 const (
@@ -35,7 +41,7 @@ const (
 	maxDepth  = 64 / chunkBits
 )
 
-// The seed is random, so that nobody can choose names that share a hash.
+// seed is random, so that a client or a user cannot choose names of the same hash.
 var seed = maphash.MakeSeed()
 
 func chunk(hash uint64, depth int) uint32 {
@@ -79,7 +85,7 @@ func (n *node[V]) search(key string) int {
 	return -1
 }
 
-// each calls f for every entry, in no order that means anything.
+// each calls f for each entry, in no particular order.
 func (t *trie[V]) each(f func(V)) {
 	if t.root != nil {
 		t.root.each(f)
@@ -95,7 +101,7 @@ func (n *node[V]) each(f func(V)) {
 	}
 }
 
-// put stores v under its key. Nodes of e change in place; all others are copied first.
+// put stores v under its key. Nodes of e change in place, others are copied first.
 func (t *trie[V]) put(e *edit, v V) {
 	root, added := t.root.put(e, v, maphash.String(seed, v.Key()), 0)
 	t.root = root
@@ -104,7 +110,7 @@ func (t *trie[V]) put(e *edit, v V) {
 	}
 }
 
-// remove takes the entry of key out, if there is one.
+// remove removes the entry of key, if there is one.
 func (t *trie[V]) remove(e *edit, key string) {
 	if t.root == nil {
 		return
@@ -196,7 +202,7 @@ func (n *node[V]) remove(e *edit, key string, hash uint64, depth int) (_ *node[V
 	case len(kid.kids) == 0 && len(kid.vals) == 0:
 		n.removeKid(bit)
 	case len(kid.kids) == 0 && len(kid.vals) == 1:
-		// A node with one entry would make look-ups longer than in a trie built without the removed entry.
+		// A child with one entry would make lookups longer than in a trie that never had the removed entry.
 		n.removeKid(bit)
 		n.insertVal(bit, kid.vals[0])
 	default:
