@@ -9,7 +9,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A sink takes replies and forgets them. What it is asked for costs nothing.
+// A sink drops replies. Its methods do not allocate.
 type sink struct {
 	test.ResponseWriter
 	remote net.Addr
@@ -24,7 +24,7 @@ func (s *sink) WriteMsg(m *dns.Msg) error {
 	return nil
 }
 
-// costs are questions and how many allocations an answer may take, each of which is told.
+// costs are questions, and the most allocations of each answer with what they are.
 var costs = []struct {
 	name    string
 	qname   string
@@ -32,22 +32,22 @@ var costs = []struct {
 	records int
 	most    float64
 }{
-	// The message with its question and the one-record section, and the record with its address.
+	// The message with its question and one-record section; the record with its address.
 	{name: "VIP A", qname: "web.shop", qtype: dns.TypeA, records: 1, most: 2},
 	{name: "host A", qname: "h5.c1.db.shop", qtype: dns.TypeA, records: 1, most: 2},
-	// The message, the section, and all records with their addresses in one piece.
+	// The message; the section; all records with their addresses in one allocation.
 	{name: "headless A of 30", qname: "db.shop", qtype: dns.TypeA, records: 30, most: 3},
-	// The message; the list of the resolver; the records; where their targets stand in the message; the text of the target;
+	// The message; the list of the resolver; the records; the targets; the text of the target;
 	// the section of the glue, and the record in it.
 	{name: "SRV of a VIP", qname: "_http._tcp.web.shop", qtype: dns.TypeSRV, records: 1, most: 7},
 	// The message, the SOA record, and the two names in it.
 	{name: "NXDOMAIN", qname: "x.shop", qtype: dns.TypeA, most: 4},
 	{name: "NODATA", qname: "web.shop", qtype: dns.TypeMX, most: 4},
-	// The name in lower case comes to the two of any A.
+	// As for any A, and the name in lower case.
 	{name: "mixed case", qname: "WEB.Shop", qtype: dns.TypeA, records: 1, most: 3},
 }
 
-// costObjects hold a service with a VIP, and one of three clusters with ten hosts each.
+// costObjects are a service with a VIP, and one of three clusters with ten hosts each.
 func costObjects() []string {
 	objects := []string{
 		"ServiceImport  shop/web  ClusterSetIP  ips: 10.96.0.10  ports: http/TCP/80",
@@ -84,7 +84,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkServeDNS answers each of the questions, but for what the server does with the message.
+// BenchmarkServeDNS answers each of the questions, without the packing and sending of the message.
 func BenchmarkServeDNS(b *testing.B) {
 	s := serve(b, setup{zones: []string{"clusterset.local"}, objects: costObjects()})
 	for _, c := range costs {

@@ -24,7 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// A client may say that it takes 65,535 octets; a datagram over IPv4 holds less (RFC 791).
+// A client may advertise 65,535 octets; a datagram over IPv4 has room for fewer (RFC 791).
 func TestDatagramLimit(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: large})
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
@@ -35,7 +35,7 @@ func TestDatagramLimit(t *testing.T) {
 	}
 }
 
-// RFC 8914 and the errors plugin: only a client that has gone is passed over in silence.
+// A failed write is an error for the errors plugin, unless the client went away.
 func TestWriteTooLong(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}})
 	tooLong := &net.OpError{Op: "write", Err: errors.New("message too long")}
@@ -45,7 +45,7 @@ func TestWriteTooLong(t *testing.T) {
 	}
 }
 
-// A plugin such as rewrite changes the name in the message before a label is asked for.
+// A plugin such as rewrite changes the name in the message before a label is read.
 func TestMetadataIsOfTheFirstName(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: hosts(1)})
 	query := ask("h0000.east.db.shop.svc.clusterset.local.", dns.TypeA, 0)
@@ -59,7 +59,7 @@ func TestMetadataIsOfTheFirstName(t *testing.T) {
 	}
 }
 
-// Section 2: reverse names are not ours, even where the zone is the root.
+// docs/spec/dns.md 2: reverse names go to the next plugin, also if the zone is the root.
 func TestReverseNamesAreOthers(t *testing.T) {
 	s := serve(t, setup{zones: []string{"."}})
 	s.handler.Next = test.NextHandler(dns.RcodeRefused, errors.New("next"))
@@ -71,7 +71,7 @@ func TestReverseNamesAreOthers(t *testing.T) {
 	}
 }
 
-// Sections 4 and 5: glue of NS gives way, the addresses of ns.dns are cut with TC and begin with another one each time.
+// docs/spec/dns.md 4 and 5: glue of NS is cut without TC; the addresses of ns.dns are cut with TC, and rotate.
 func TestManyAddressesOfThisServer(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}})
 	for i := range 200 {
@@ -96,27 +96,27 @@ func TestManyAddressesOfThisServer(t *testing.T) {
 	}
 }
 
-// Nothing that a client sends grows without bound: neither types that own nothing nor services that have gone are kept.
+// Queries cannot make the rotation grow without bound: types that no name owns and removed services have no counter.
 func TestTurnsAreBounded(t *testing.T) {
 	x := new(index.Index).Edit()
 	x.Put(index.Build(index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.ClusterSetIP}), nil, index.Options{}))
 	kept := x.Index()
-	turns := new(plugin.Rotation)
+	rotation := new(plugin.Rotation)
 	for qtype := range uint16(1000) {
-		turns.NextCluster(kept, "web.shop", qtype)
+		rotation.NextCluster(kept, "web.shop", qtype)
 	}
-	if n := turns.Len(); n > 4 {
-		t.Errorf("%d turns after 1,000 types of one service, want at most 4", n)
+	if n := rotation.Len(); n > 4 {
+		t.Errorf("%d counters after 1,000 types of one service, want at most 4", n)
 	}
 	for i := range 5000 {
-		turns.NextCluster(kept, fmt.Sprintf("gone-%d.shop", i), dns.TypeA)
+		rotation.NextCluster(kept, fmt.Sprintf("gone-%d.shop", i), dns.TypeA)
 	}
-	if n := turns.Len(); n > 1100 {
-		t.Errorf("%d turns after 5,000 services that have gone", n)
+	if n := rotation.Len(); n > 1100 {
+		t.Errorf("%d counters after 5,000 removed services", n)
 	}
 }
 
-// RFC 1996: a secondary that does not answer is no reason to stop later.
+// RFC 1996: a secondary that does not answer does not delay the end.
 func TestNotifyEndsWithItsContext(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +148,7 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 	cancel()
 	<-stopped
 	<-ended
-	// A second try would have been made before the end, had it been waited for.
+	// Had the end waited for the secondary, there would have been a second try.
 	if err := silent.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
-// FuzzServeDNS hands the handler whatever the server takes for a query: it never panics, and what it writes can be packed
-// and fits the client.
+// FuzzServeDNS gives the handler any message that the server accepts as a query: it never panics, and its replies can be
+// packed and fit the client.
 func FuzzServeDNS(f *testing.F) {
 	s := serve(f, setup{
 		zones: []string{"clusterset.local", "."}, corefile: "max_answers 3",

@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the answers of the golden files that are not permitted")
 
-// rounds is how often a question is asked whose answer may differ from time to time.
+// rounds is the number of times that a question is asked whose answer rotates.
 const rounds = 12
 
 func TestGolden(t *testing.T) {
@@ -56,8 +56,8 @@ func testFile(t *testing.T, f *golden.File) {
 	}
 }
 
-// compare returns what the file should say: what it says, if all replies are permitted and every answer was seen. Which glue
-// comes with an answer is nobody's promise where clusters take turns.
+// compare returns the golden text: that of the file if all replies are permitted and all answers were seen. Where clusters
+// answer in rotation, the glue may be that of any of them.
 func compare(t *testing.T, c *golden.Case, replies []golden.Reply) golden.Want {
 	t.Helper()
 	missing := map[string]bool{}
@@ -83,7 +83,7 @@ func compare(t *testing.T, c *golden.Case, replies []golden.Reply) golden.Want {
 	return got
 }
 
-// A setup is what a server is made from.
+// A setup is the configuration of a server under test.
 type setup struct {
 	zones    []string
 	corefile string // directives
@@ -91,14 +91,14 @@ type setup struct {
 	objects  []string
 }
 
-// A server is CoreDNS's own server with one block, without its sockets.
+// A server is CoreDNS's own server with one clusterset block and without sockets.
 type server struct {
 	*dnsserver.Server
 	handler *plugin.Handler
 	config  plugin.Config
 }
 
-// serve starts a server whose objects are manifests. It is answering when serve returns, and stopped with the test.
+// serve starts a server whose objects are manifests. It answers when serve returns, and stops with the test.
 func serve(t testing.TB, s setup) server {
 	t.Helper()
 	config := plugin.ParsedT(t, s.zones, s.corefile)
@@ -133,7 +133,7 @@ func serve(t testing.TB, s setup) server {
 	return server{newServer(t, config.Zones, h), h, config}
 }
 
-// source is what setup.go makes of the directives that the goldens use; test/suites/e2e runs the goldens through setup.go itself.
+// source returns the store configuration that setup.go would make of the directives in goldens; test/suites/e2e runs the goldens through setup.go itself.
 func source(c plugin.Config, path string) cache.Config {
 	return cache.Config{
 		Manifests: []string{path}, Name: path,
@@ -171,14 +171,14 @@ func newServer(t testing.TB, zones []string, h coreplugin.Handler) *dnsserver.Se
 	return s
 }
 
-// ask sends the octets of a query and returns what the octets of the reply say.
+// ask sends the octets of a query and returns the reply, parsed from its octets.
 func (s server) ask(t testing.TB, query *dns.Msg, tcp bool) *dns.Msg {
 	t.Helper()
 	m, _ := s.exchange(t, query, tcp)
 	return m
 }
 
-// exchange is ask, and returns the size of the reply too.
+// exchange is ask, and also returns the size of the reply.
 func (s server) exchange(t testing.TB, query *dns.Msg, tcp bool) (*dns.Msg, int) {
 	t.Helper()
 	received := new(dns.Msg)

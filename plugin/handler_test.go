@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// A broken writer cannot write.
+// A broken writer fails to write.
 type broken struct {
 	test.ResponseWriter
 	err error
@@ -24,8 +24,8 @@ type broken struct {
 
 func (b *broken) WriteMsg(*dns.Msg) error { return b.err }
 
-// Section 5: a reply that cannot be packed is an error, and the client gets SERVFAIL from the server. One that nobody takes
-// is none: clients hang up, and must not fill the log that way.
+// docs/spec/dns.md 5: a reply that cannot be packed is an error, and the client gets SERVFAIL from the server. One
+// that the client does not take is not an error: clients that hang up must not fill the log.
 func TestWriteFails(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}})
 	for _, tt := range []struct {
@@ -45,7 +45,7 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// Section 6: before the first sync everything is SERVFAIL with EDE 14, for clients that sent OPT: no NXDOMAIN, no
+// docs/spec/dns.md 6: before the first sync everything is SERVFAIL with EDE 14, for clients that sent OPT: no NXDOMAIN, no
 // fallthrough, no transfer.
 func TestNotReady(t *testing.T) {
 	config := plugin.ParsedT(t, []string{"clusterset.local"}, "fallthrough")
@@ -53,7 +53,7 @@ func TestNotReady(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store, err := cache.New(source(config, path)) // It does not run.
+	store, err := cache.New(source(config, path)) // not run: never synced
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
-// What the rewrite plugin registers comes back in replies.
+// The option that the rewrite plugin registers is copied into replies.
 func init() {
 	edns.SetSupportedOption(dns.EDNS0COOKIE)
 	edns.SetSupportedOption(dns.EDNS0PADDING)
@@ -27,7 +27,7 @@ var qtypes = []uint16{
 	dns.TypeHTTPS, dns.TypePTR, dns.TypeCNAME,
 }
 
-// eachHostile runs a law on servers with hostile objects, under several settings. A failure names the seed.
+// eachHostile checks a law on servers with hostile objects, under several settings. A failure has the seed.
 func eachHostile(t *testing.T, law func(t *testing.T, r *rand.Rand, s server, z records)) {
 	settings := []setup{
 		{zones: []string{"clusterset.local"}},
@@ -60,7 +60,7 @@ type key struct {
 
 func (k key) String() string { return k.owner + " " + dns.TypeToString[k.qtype] }
 
-// transferred are all records but the SOA, as the transfer plugin would be handed them.
+// transferred are all records but the SOA, as the transfer plugin gets them.
 func transferred(t *testing.T, s server) records {
 	t.Helper()
 	stream, err := s.handler.Transfer(s.config.Zones[0], 0)
@@ -115,8 +115,8 @@ func ask(name string, qtype uint16, size uint16) *dns.Msg {
 	return m
 }
 
-// Section 2: existence never depends on the query type, a name exists if one below it does, and a name that does not has
-// nothing below it.
+// docs/spec/dns.md 2: existence does not depend on the query type; a name exists if a name below it does; below a name
+// that does not exist there are no names.
 func TestExistenceIsIndependentOfType(t *testing.T) {
 	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		origin := s.config.Zones[0]
@@ -162,7 +162,7 @@ func checkMiss(t *testing.T, s server, z records, exist []string, miss string) {
 	}
 }
 
-// A client is a way to ask, and how much it takes.
+// A client is a transport, and the octets that the client takes.
 type client struct {
 	name  string
 	tcp   bool
@@ -201,15 +201,15 @@ func (c client) query(name string, qtype uint16) *dns.Msg {
 	return m
 }
 
-// Sections 4, 5 and 8: a reply fits its client; TC is set exactly where records of the answer were left out over UDP, never
-// because of glue; there is no room left for what was; every record that is answered is transferred, and the reverse.
+// docs/spec/dns.md 4, 5 and 8: a reply fits its client; TC is set exactly if records of the answer were left out over UDP, never
+// because of glue; no record that was left out would fit; queries and a transfer have the same records.
 func TestEveryReplyFits(t *testing.T) {
 	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		for k, whole := range z {
 			if k.qtype == dns.TypeNS || k.qtype == dns.TypeTXT {
 				continue
 			}
-			turns := rotates(t, s, k, whole)
+			rotating := rotates(t, s, k, whole)
 			for _, c := range clients {
 				m, size := s.exchange(t, c.query(k.owner, k.qtype), c.tcp)
 				what := fmt.Sprintf("%s, %s", k, c.name)
@@ -219,10 +219,10 @@ func TestEveryReplyFits(t *testing.T) {
 				checkRecords(t, what, m, whole)
 				checkGlue(t, what, m, z)
 				left := len(m.Answer) < len(whole)
-				if want := left && !c.tcp; m.Truncated != want && (m.Truncated || !turns) {
+				if want := left && !c.tcp; m.Truncated != want && (m.Truncated || !rotating) {
 					t.Errorf("%s: TC %t with %d of %d records, want %t", what, m.Truncated, len(m.Answer), len(whole), want)
 				}
-				if width := addressRecord[k.qtype]; left && !turns && len(c.opt) == 0 && width > 0 && c.limit-size >= width {
+				if width := addressRecord[k.qtype]; left && !rotating && len(c.opt) == 0 && width > 0 && c.limit-size >= width {
 					t.Errorf("%s: %d octets for %d of %d records: there is room for one more", what, size, len(m.Answer), len(whole))
 				}
 			}
@@ -230,18 +230,18 @@ func TestEveryReplyFits(t *testing.T) {
 	})
 }
 
-// addressRecord is the size of a record behind a compressed owner name.
+// addressRecord is the size of a record with a compressed owner name.
 var addressRecord = map[uint16]int{dns.TypeA: 16, dns.TypeAAAA: 28}
 
-// rotates tells whether clusters take turns in the answers of k: then over TCP, too, one reply is not the whole.
+// rotates reports whether clusters answer for k in rotation: then a reply is not the whole RRset, over TCP either.
 func rotates(t *testing.T, s server, k key, whole map[string]bool) bool {
 	t.Helper()
 	m, size := s.exchange(t, ask(k.owner, k.qtype, 0), true)
-	// What fills a TCP message is a subset for that reason.
+	// An answer that fills a TCP message is a subset because of its size.
 	return len(m.Answer) < len(whole) && size < 60_000
 }
 
-// checkRecords checks that no record is there twice and that all are transferred.
+// checkRecords checks that each record is answered once, and that all are transferred.
 func checkRecords(t *testing.T, what string, m *dns.Msg, whole map[string]bool) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -260,7 +260,7 @@ func checkRecords(t *testing.T, what string, m *dns.Msg, whole map[string]bool) 
 	}
 }
 
-// checkGlue checks that all glue is of targets, and what they resolve to.
+// checkGlue checks that glue belongs to targets, and that these resolve to it.
 func checkGlue(t *testing.T, what string, m *dns.Msg, z records) {
 	t.Helper()
 	targets := map[string]bool{}
@@ -282,7 +282,7 @@ func checkGlue(t *testing.T, what string, m *dns.Msg, z records) {
 	}
 }
 
-// Section 4: over TCP, where there is room, every target comes with all of its addresses.
+// docs/spec/dns.md 4: over TCP, if there is room, each target has all of its addresses as glue.
 func TestGlueIsWhole(t *testing.T) {
 	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		for k, whole := range z {
@@ -300,7 +300,7 @@ func TestGlueIsWhole(t *testing.T) {
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 					tk := key{target, qtype}
 					if rotates(t, s, tk, z[tk]) || len(z[tk]) > 1000 {
-						return // the glue is of one of the turn
+						return // the glue is that of any cluster in the rotation
 					}
 					maps.Copy(want, z[tk])
 				}
@@ -312,7 +312,7 @@ func TestGlueIsWhole(t *testing.T) {
 	})
 }
 
-// large is a service that fits no client.
+// large is a service whose RRset fits no message.
 var large = func() []string {
 	v4 := "EndpointSlice  shop/db  cluster: east"
 	v6 := "EndpointSlice  shop/db  cluster: east"
@@ -323,8 +323,8 @@ var large = func() []string {
 	return []string{"ServiceImport  shop/db  Headless  ports: pg/TCP/5432", v4, v6}
 }()
 
-// Section 5: the order turns from query to query, so that a truncated answer is not always the same prefix; over TCP, what
-// does not fit is a moving subset without TC. Over enough queries every record is shown.
+// docs/spec/dns.md 5: the order rotates from query to query, so that a truncated answer is not always the same prefix; over
+// TCP an answer that does not fit is a moving subset without TC. Over enough queries each record is sent.
 func TestLargeAnswersMove(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: large})
 	const name = "db.shop.svc.clusterset.local."
@@ -358,7 +358,7 @@ func TestLargeAnswersMove(t *testing.T) {
 	}
 }
 
-// hosts is a service of n hosts whose names are equally long.
+// hosts is a service of n hosts whose names have the same length.
 func hosts(n int) []string {
 	line := "EndpointSlice  shop/db  cluster: east"
 	for i := range n {
@@ -367,8 +367,8 @@ func hosts(n int) []string {
 	return []string{"ServiceImport  shop/db  Headless  ports: pg/TCP/5432", line}
 }
 
-// Sections 4 and 5: a reply is filled to the last octet, first with records and then with glue, and TC is set from the
-// octet on that one record needs more than there is.
+// docs/spec/dns.md 4 and 5: a reply is filled to the last octet, first with records and then with glue; TC is set as soon as
+// one octet is missing for a record.
 func TestRepliesAreFilled(t *testing.T) {
 	const name = "db.shop.svc.clusterset.local."
 	const opt, srv, a = 11, 2 + 10 + 6 + len("h0000.east.") + len(name) + 1, 2 + 10 + 4
@@ -392,8 +392,8 @@ func TestRepliesAreFilled(t *testing.T) {
 	}
 }
 
-// Section 4: behind 16,384 octets a name cannot be pointed at (RFC 1035 section 4.1.4), so that its glue is longer. It still
-// fits, and does not set TC.
+// docs/spec/dns.md 4: a compression pointer cannot refer to a name after 16,384 octets (RFC 1035 section 4.1.4), so its glue
+// is longer. It still fits, and does not set TC.
 func TestGlueBehindPointers(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: hosts(1000)})
 	m, size := s.exchange(t, ask("db.shop.svc.clusterset.local.", dns.TypeSRV, 0), true)
@@ -402,7 +402,7 @@ func TestGlueBehindPointers(t *testing.T) {
 	}
 }
 
-// Section 5: with max_answers, A and AAAA asked together come from the same endpoints, and the weight of SRV records is
+// docs/spec/dns.md 5: with max_answers, A and AAAA asked together come from the same endpoints, and the weight of SRV records is
 // that of the whole RRset.
 func TestCappedFamiliesAgree(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "max_answers 7", objects: large})
@@ -431,7 +431,7 @@ func TestCappedFamiliesAgree(t *testing.T) {
 	for {
 		before, got, after := shown(dns.TypeA), shown(dns.TypeAAAA), shown(dns.TypeA)
 		if !slices.Equal(before, after) {
-			continue // the second was over
+			continue // a second has passed meanwhile
 		}
 		if !slices.Equal(got, before) {
 			t.Errorf("AAAA shows the hosts %v, A %v", got, before)
@@ -440,7 +440,7 @@ func TestCappedFamiliesAgree(t *testing.T) {
 	}
 }
 
-// Section 5: an option that another plugin adds to a reply does not make it larger than the client takes.
+// docs/spec/dns.md 5: an option that another plugin adds to a reply does not make it larger than the client takes.
 func TestReplyFitsWithNSID(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: large})
 	s.Server = newServer(t, s.config.Zones, nsid.Nsid{Next: s.handler, Data: strings.Repeat("n", 40)})

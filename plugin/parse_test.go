@@ -20,10 +20,10 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// parsed is what the setup function below, which CoreDNS calls for a clusterset block, got from Parse.
+// parsed is the result of Parse in the setup function below, which CoreDNS calls for a clusterset block.
 var parsed Config
 
-// further are the directives that Parse gets beside its own.
+// further are the directives of other packages that Parse gets.
 var further []Directive
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// parse lets CoreDNS read a whole Corefile as it does at its start.
+// parse lets CoreDNS read a whole Corefile, as it does at the start.
 func parse(corefile string) (Config, error) {
 	parsed = Config{}
 	in := caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(corefile), ServerTypeName: "dns"}
@@ -50,7 +50,7 @@ func within(lines string) string {
 	return "clusterset.local {\nclusterset {\n" + lines + "\n}\n}\n"
 }
 
-// base is the outcome of an empty block.
+// base is the Config of an empty block.
 func base(set func(*Config)) Config {
 	c := Config{
 		Zones:          []string{"clusterset.local."},
@@ -76,8 +76,8 @@ func selects(t *testing.T, s string) labels.Selector {
 	return sel
 }
 
-// section7 is the list of directives in section 7 of the DNS rules.
-const section7 = `
+// documented is the list of directives in docs/spec/dns.md 7.
+const documented = `
 kubeconfig FILE [CONTEXT]
 manifests PATH...
 namespaces NAMESPACE...
@@ -100,7 +100,7 @@ func TestDirectivesAreThoseOfSection7(t *testing.T) {
 	for name, d := range directives {
 		got = append(got, strings.TrimSpace(name+" "+d.args))
 	}
-	want := strings.Split(strings.TrimSpace(section7), "\n")
+	want := strings.Split(strings.TrimSpace(documented), "\n")
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -108,7 +108,7 @@ func TestDirectivesAreThoseOfSection7(t *testing.T) {
 	}
 }
 
-// accepted holds, by directive, lines that are right and what each changes in the outcome of an empty block.
+// accepted has, by directive, valid lines and what each changes in the Config of an empty block.
 func accepted(t *testing.T) map[string]map[string]func(*Config) {
 	return map[string]map[string]func(*Config){
 		"kubeconfig": {
@@ -299,8 +299,8 @@ func TestParseTakesRelativePathsFromRoot(t *testing.T) {
 	}
 }
 
-// refused holds, by directive, lines that are wrong and the whole error text after file and line.
-var refused = map[string]map[string]string{
+// rejected has, by directive, invalid lines and the whole error text after file and line.
+var rejected = map[string]map[string]string{
 	"kubeconfig": {
 		"kubeconfig":       `kubeconfig: want FILE [CONTEXT]`,
 		"kubeconfig a b c": `kubeconfig "a" "b" "c": want FILE [CONTEXT]`,
@@ -424,53 +424,53 @@ var refused = map[string]map[string]string{
 	},
 }
 
-// unparsed returns what the parser of label selectors has to say of a selector.
+// unparsed returns the error of the parser of label selectors.
 func unparsed(s string) string {
 	_, err := labels.Parse(s)
 	if err == nil {
-		return "the selector is right"
+		return "the selector is valid"
 	}
 	return err.Error()
 }
 
-func TestParseRefusesArguments(t *testing.T) {
+func TestParseRejectsArguments(t *testing.T) {
 	for name := range directives {
-		if len(refused[name]) == 0 {
-			t.Errorf("%s: no wrong line of it is tried", name)
+		if len(rejected[name]) == 0 {
+			t.Errorf("%s: no invalid line is tested", name)
 		}
 	}
-	for _, lines := range refused {
+	for _, lines := range rejected {
 		for line, want := range lines {
 			// Two lines down: the line number is that of the directive, not of the block.
-			refuse(t, within("# a\n# b\n"+line+"\n"), 5, want)
+			reject(t, within("# a\n# b\n"+line+"\n"), 5, want)
 		}
 	}
 }
 
-func TestParseRefusesWrongCounts(t *testing.T) {
+func TestParseRejectsWrongCounts(t *testing.T) {
 	for name, d := range directives {
 		want := d.args
 		if want == "" {
 			want = "no arguments"
 		}
 		if d.min > 0 {
-			refuse(t, within(name), 3, name+": want "+want)
+			reject(t, within(name), 3, name+": want "+want)
 		}
 		if d.max >= 0 {
 			line := name + strings.Repeat(" x", d.max+1)
-			refuse(t, within(line), 3, name+strings.Repeat(` "x"`, d.max+1)+": want "+want)
+			reject(t, within(line), 3, name+strings.Repeat(` "x"`, d.max+1)+": want "+want)
 		}
 	}
 }
 
-func TestParseRefusesADirectiveTwice(t *testing.T) {
+func TestParseRejectsADirectiveTwice(t *testing.T) {
 	for name, lines := range accepted(t) {
 		line := slices.Min(slices.Collect(maps.Keys(lines)))
-		refuse(t, within(line+"\n\n"+line), 5, fmt.Sprintf("second %q in one block: want one", name))
+		reject(t, within(line+"\n\n"+line), 5, fmt.Sprintf("second %q in one block: want one", name))
 	}
 }
 
-func TestParseRefusesDirectivesTogether(t *testing.T) {
+func TestParseRejectsDirectivesTogether(t *testing.T) {
 	further = []Directive{{Name: "broker", Args: "FILE", Min: 1, Max: 1, Set: func([]string) error { return nil }}}
 	defer func() { further = nil }()
 	for _, tt := range []struct{ one, other, want string }{
@@ -483,15 +483,15 @@ func TestParseRefusesDirectivesTogether(t *testing.T) {
 		{"noendpoints", "policy all", "policy beside noendpoints: want one of them, a policy selects among slices"},
 		{"noendpoints", "topology zone b", "topology beside noendpoints: want one of them, zones and regions are labels of slices"},
 	} {
-		refuse(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
-		refuse(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)
+		reject(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
+		reject(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)
 	}
 	if got, want := len(exclusive), 7; got != want {
-		t.Errorf("%d pairs of directives exclude each other, %d are tried", got, want)
+		t.Errorf("%d pairs of directives exclude each other, %d are tested", got, want)
 	}
 }
 
-func TestParseRefusesBlocks(t *testing.T) {
+func TestParseRejectsBlocks(t *testing.T) {
 	known := strings.Join(slices.Sorted(maps.Keys(directives)), ", ")
 	const hostname = "want a domain name of letters, digits, hyphens and underscores"
 	for _, tt := range []struct {
@@ -526,7 +526,7 @@ func TestParseRefusesBlocks(t *testing.T) {
 		{"zone with a long label", ". {\nclusterset " + label(64) + "\n}", 2, `zone "` + label(64) + `": ` + hostname},
 		{"zone beyond ASCII", ". {\nclusterset ä.test\n}", 2, `zone "ä.test": ` + hostname},
 	} {
-		t.Run(tt.name, func(t *testing.T) { refuse(t, tt.corefile, tt.line, tt.want) })
+		t.Run(tt.name, func(t *testing.T) { reject(t, tt.corefile, tt.line, tt.want) })
 	}
 }
 
@@ -542,7 +542,7 @@ func TestParseNamesTheFileOfAnImport(t *testing.T) {
 	}
 }
 
-func refuse(t *testing.T, corefile string, line int, want string) {
+func reject(t *testing.T, corefile string, line int, want string) {
 	t.Helper()
 	_, err := parse(corefile)
 	want = fmt.Sprintf("Corefile:%d - Error during parsing: %s", line, want)
@@ -553,7 +553,7 @@ func refuse(t *testing.T, corefile string, line int, want string) {
 
 func equal(t *testing.T, what string, got, want Config) {
 	t.Helper()
-	// Selectors hold parsed requirements; their canonical text decides.
+	// Selectors are compared by their canonical text, as they have parsed requirements.
 	gotText, wantText := fmt.Sprint(got.Labels, got.NamespaceLabels), fmt.Sprint(want.Labels, want.NamespaceLabels)
 	got.Labels, got.NamespaceLabels, want.Labels, want.NamespaceLabels = nil, nil, nil, nil
 	if gotText != wantText || !reflect.DeepEqual(got, want) {

@@ -72,7 +72,7 @@ func dualStackPacked(name string, typ index.Type, endpoints int) (*index.Import,
 	return index.NewImport(index.ImportSpec{Namespace: "shop", Name: name, Type: typ, Ports: ports}), list
 }
 
-// Section 5: an answer costs in proportion to what is sent. What is sent here is 20 records, read as a message builder
+// docs/spec/dns.md 5: an answer costs in proportion to what is sent. What is sent here is 20 records, read as a message builder
 // reads them; the count of allocations is the same at 10 and at 10,000 endpoints.
 func TestAllocations(t *testing.T) {
 	buf := make([]byte, 0, 256)

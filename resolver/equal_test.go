@@ -10,7 +10,7 @@ import (
 )
 
 // equalShows are the laws of Equal: services that are Equal answer alike to the last record, and Headless services whose
-// hosts all have names, and services that only have a VIP, are Equal whenever they do (section 5: an equal update does
+// hosts all have names, and services that only have a VIP, are Equal whenever they do (docs/spec/dns.md 5: an equal update does
 // not move the serial).
 func equalShows(t *testing.T, before, after objects) {
 	before.imports, after.imports = before.imports[:1], after.imports[:1]

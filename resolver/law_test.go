@@ -165,7 +165,7 @@ func checkQuestion(t *testing.T, objs objects, ref reference, x *index.Index, na
 	if seen != len(forms) {
 		t.Errorf("Resolve(%q %s): %d permitted answers in %d turns", name, dns.TypeToString[qtype], seen, len(forms))
 	}
-	for _, form := range forms { // section 3: one cluster a query, in turn
+	for _, form := range forms { // docs/spec/dns.md 3: one cluster a query, in turn
 		shown := false
 		for turn := range uint64(len(forms)) {
 			q := resolver.Question{Name: name, Type: qtype, ClusterRotation: 1<<40 + turn}
@@ -204,7 +204,7 @@ func checkName(t *testing.T, a resolver.Answer, name string) {
 	}
 }
 
-// Sections 2 to 4: which names exist, and what they own.
+// docs/spec/dns.md 2 to 4: which names exist, and what they own.
 func TestResolveMatchesReference(t *testing.T) { eachCase(t, matchesReference) }
 
 func FuzzResolveMatchesReference(f *testing.F) { fuzz(f, matchesReference) }
@@ -233,11 +233,11 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// transferIsUnion is the law of section 8: every transferred record is answerable and the reverse; where clusters take
+// transferIsUnion is the law of docs/spec/dns.md 8: every transferred record is answerable and the reverse; where clusters take
 // turns, the union.
 func transferIsUnion(t *testing.T, objs objects) {
 	x := newIndex(objs)
-	objs.serve.MaxAnswers = 1 // never caps a transfer (section 5)
+	objs.serve.MaxAnswers = 1 // never caps a transfer (docs/spec/dns.md 5)
 	got := map[string]rrset{}
 	for a := range resolver.RRsets(x, &objs.serve) {
 		key := string(a.Name.AppendName(nil)) + " " + dns.TypeToString[a.Type]
@@ -269,7 +269,7 @@ func TestTransferIsUnion(t *testing.T) { eachCase(t, transferIsUnion) }
 
 func FuzzTransferIsUnion(f *testing.F) { fuzz(f, transferIsUnion) }
 
-// targetsResolve is the law of section 4: every target that is handed out resolves, and to its glue.
+// targetsResolve is the law of docs/spec/dns.md 4: every target that is handed out resolves, and to its glue.
 func targetsResolve(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name := range newReference(objs) {
@@ -297,7 +297,7 @@ func targetsResolve(t *testing.T, objs objects) {
 
 func TestTargetsResolve(t *testing.T) { eachCase(t, targetsResolve) }
 
-// capShowsAll are the laws of max_answers (section 5): a capped answer is a part of a permitted one, as large as the
+// capShowsAll are the laws of max_answers (docs/spec/dns.md 5): a capped answer is a part of a permitted one, as large as the
 // cap allows, and over the seconds all of it is shown.
 func capShowsAll(t *testing.T, objs objects) {
 	x := newIndex(objs)
@@ -331,7 +331,7 @@ func capShowsAll(t *testing.T, objs objects) {
 
 func TestCapShowsAll(t *testing.T) { eachCase(t, capShowsAll) }
 
-// turnsShowAll is the law of section 5 that the order turns: a truncated answer is not always the same prefix, and over
+// turnsShowAll is the law of docs/spec/dns.md 5 that the order turns: a truncated answer is not always the same prefix, and over
 // enough turns any prefix shows every record. A window does not move with the turn.
 func turnsShowAll(t *testing.T, objs objects) {
 	x := newIndex(objs)

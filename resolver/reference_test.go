@@ -50,7 +50,7 @@ type owner map[uint16][]rrset
 type rrset map[string]bool
 
 func newReference(objs objects) reference {
-	// Section 2: the names that always exist.
+	// docs/spec/dns.md 2: the names that always exist.
 	ref := reference{
 		"":            {dns.TypeSOA: {nil}, dns.TypeNS: {nil}},
 		"ns.dns":      {dns.TypeA: {nil}, dns.TypeAAAA: {nil}},
@@ -61,14 +61,14 @@ func newReference(objs objects) reference {
 	for _, imp := range objs.imports {
 		s := newReferenceService(objs, imp)
 		if imp.typ == index.Headless && len(s.addresses()) == 0 {
-			continue // section 3: NXDOMAIN with no ready endpoint
+			continue // docs/spec/dns.md 3: NXDOMAIN with no ready endpoint
 		}
 		s.own(ref, s.name, nil)
 		s.ownService(ref)
 		s.ownClusters(ref)
 		s.ownHosts(ref)
 	}
-	// Section 2: a name exists if a name below it does.
+	// docs/spec/dns.md 2: a name exists if a name below it does.
 	for name := range ref {
 		for strings.Contains(name, ".") {
 			_, name, _ = strings.Cut(name, ".")
@@ -90,7 +90,7 @@ type referenceService struct {
 
 func newReferenceService(objs objects, imp importObject) *referenceService {
 	s := &referenceService{importObject: imp, objs: objs, name: imp.name + "." + imp.namespace + ".svc"}
-	// Section 3, topology (KEP-2030).
+	// docs/spec/dns.md 3, topology (KEP-2030).
 	zone, region := objs.build.Zone, objs.build.Region
 	for _, sl := range imp.slices {
 		if sl.zone == "" && sl.region == "" || zone != "" && sl.zone == zone || region != "" && sl.region == region {
@@ -104,7 +104,7 @@ func newReferenceService(objs objects, imp importObject) *referenceService {
 }
 
 // own gives a name an RRset of one or more permitted forms; without any it only exists. A name that is too long is
-// missing (section 1).
+// missing (docs/spec/dns.md 1).
 func (s *referenceService) own(ref reference, name string, byType map[uint16][]rrset) {
 	if limit := s.objs.serve.MaxName; limit > 0 && len(name) > limit {
 		return
@@ -156,7 +156,7 @@ func (s *referenceService) clusters() (ids []string) {
 	return ids
 }
 
-// answering are the clusters that can answer for a type, by the policy (section 3).
+// answering are the clusters that can answer for a type, by the policy (docs/spec/dns.md 3).
 func (s *referenceService) answering(qtype uint16) (ids []string) {
 	for _, id := range s.clusters() {
 		if len(records(s.addresses(id), qtype)) > 0 {
@@ -239,7 +239,7 @@ type target struct {
 	name   string
 }
 
-// srv renders SRV RRsets: forms are the permitted answers, which share the weight of all of them together (section 4).
+// srv renders SRV RRsets: forms are the permitted answers, which share the weight of all of them together (docs/spec/dns.md 4).
 func srv(forms ...map[target]bool) (sets []rrset) {
 	whole := map[target]bool{}
 	for _, form := range forms {
@@ -257,7 +257,7 @@ func srv(forms ...map[target]bool) (sets []rrset) {
 	return sets
 }
 
-// serviceSRV is the SRV RRset of the service name for some of its ports (section 4).
+// serviceSRV is the SRV RRset of the service name for some of its ports (docs/spec/dns.md 4).
 func (s *referenceService) serviceSRV(ports []index.Port) []rrset {
 	switch {
 	case s.typ == index.Headless:
@@ -326,7 +326,7 @@ func (s *referenceService) numbers(cluster string, p index.Port) (numbers []uint
 	return slices.Compact(numbers)
 }
 
-// ownClusters gives the cluster ids and the port names below them their RRsets (section 2, cluster_names).
+// ownClusters gives the cluster ids and the port names below them their RRsets (docs/spec/dns.md 2, cluster_names).
 func (s *referenceService) ownClusters(ref reference) {
 	for _, id := range s.clusters() {
 		if id == "" || !s.objs.serve.ClusterNames {
@@ -355,7 +355,7 @@ func (s *referenceService) ownClusters(ref reference) {
 	}
 }
 
-// hosts are the addresses of every host name of a Headless service (sections 1 and 2).
+// hosts are the addresses of every host name of a Headless service (docs/spec/dns.md 1 and 2).
 func (s *referenceService) hosts() map[string][]netip.Addr {
 	hosts := map[string][]netip.Addr{}
 	if s.typ != index.Headless {

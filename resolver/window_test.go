@@ -52,7 +52,7 @@ func hostsOf(a resolver.Answer) map[string]bool {
 	return hosts
 }
 
-// Section 5: the window moves once a second, so that A and AAAA asked together come from the same endpoints, whatever
+// docs/spec/dns.md 5: the window moves once a second, so that A and AAAA asked together come from the same endpoints, whatever
 // their turns are.
 func TestWindowsOfBothFamiliesAgree(t *testing.T) {
 	for _, typ := range []index.Type{index.Headless, index.ClusterSetIP} {
@@ -78,7 +78,7 @@ func TestWindowsOfBothFamiliesAgree(t *testing.T) {
 	}
 }
 
-// Section 5: where hosts have several addresses, and some of one family only, both windows begin at the same host, or
+// docs/spec/dns.md 5: where hosts have several addresses, and some of one family only, both windows begin at the same host, or
 // at the next that has the family.
 func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
 	imp := importObject{namespace: "shop", name: "db", typ: index.Headless}
@@ -112,7 +112,7 @@ func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
 	}
 }
 
-// Section 5: a window moves once a second and not with the query, and soon shows all of a large answer.
+// docs/spec/dns.md 5: a window moves once a second and not with the query, and soon shows all of a large answer.
 func TestWindowCoversLargeAnswers(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1)
 	x, o := newIndex(objs), objs.serve
@@ -129,7 +129,7 @@ func TestWindowCoversLargeAnswers(t *testing.T) {
 	}
 }
 
-// Section 5: a client that takes what fits its 512 octets, about 25 addresses, sees all 400 within some queries.
+// docs/spec/dns.md 5: a client that takes what fits its 512 octets, about 25 addresses, sees all 400 within some queries.
 func TestTurnsCoverLargeAnswers(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1)
 	x := newIndex(objs)
@@ -145,7 +145,7 @@ func TestTurnsCoverLargeAnswers(t *testing.T) {
 	}
 }
 
-// Section 4: the weight is that of the whole RRset, capped or not.
+// docs/spec/dns.md 4: the weight is that of the whole RRset, capped or not.
 func TestWeight(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -172,7 +172,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// Section 2 and the sources it cites, each with the question that would tell.
+// docs/spec/dns.md 2 and the sources it cites, each with the question that would tell.
 func TestFind(t *testing.T) {
 	ports := []index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Proto: index.UDP, Number: 53}}
 	objs := objects{build: index.Options{ClusterNames: true}, serve: resolver.Options{ClusterNames: true}}
@@ -209,7 +209,7 @@ func TestFind(t *testing.T) {
 		{"the first label of a dotted cluster id", "east.db.shop.svc", resolver.None},
 		{"host", "db-0.east.registry1.db.shop.svc", resolver.Host},
 		{"host without a hostname", "10-0-0-2.east.registry1.db.shop.svc", resolver.Host},
-		{"host with leading colons (section 1)", "0--2-3.b.db.shop.svc", resolver.Host},
+		{"host with leading colons (docs/spec/dns.md 1)", "0--2-3.b.db.shop.svc", resolver.Host},
 		{"port of a cluster", "_http._tcp.east.registry1.db.shop.svc", resolver.Port},
 		{"port of another cluster", "_http._tcp.b.db.shop.svc", resolver.None},
 		{"host and cluster id of one name: the host", "a.b.db.shop.svc", resolver.Host},

@@ -48,7 +48,7 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// What owns no name is not in the index (section 3; section 1 for the owner name that is too long).
+// What owns no name is not in the index (docs/spec/dns.md 3; docs/spec/dns.md 1 for the owner name that is too long).
 func TestBuildOfNothing(t *testing.T) {
 	ready := NewSlice(SliceSpec{Cluster: "east", Endpoints: []Endpoint{{Addrs: addrs("10.0.0.1")}}})
 	for _, tt := range []struct {
@@ -155,7 +155,7 @@ func one(cluster, host string, ports Ports, addr ...string) SliceSpec {
 	return SliceSpec{Cluster: cluster, Family: family, Ports: ports, Endpoints: []Endpoint{{host, addrs(addr...)}}}
 }
 
-// Any change that an answer can show makes services differ (section 5: it moves the serial).
+// Any change that an answer can show makes services differ (docs/spec/dns.md 5: it moves the serial).
 func TestEqual(t *testing.T) {
 	type change struct {
 		name string

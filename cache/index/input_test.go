@@ -125,7 +125,7 @@ func TestProtoLabel(t *testing.T) {
 	}
 }
 
-// What NewImport keeps: spec.ips by family and value (section 3), no number that nobody sees (section 4).
+// What NewImport keeps: spec.ips by family and value (docs/spec/dns.md 3), no number that nobody sees (docs/spec/dns.md 4).
 func TestNewImport(t *testing.T) {
 	ports := NewPorts([]Port{{"http", TCP, 80}})
 	unnumbered := NewPorts([]Port{{"http", TCP, 0}})
