@@ -76,7 +76,7 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// alertRules is what the tests look at in the file of the rules.
+// alertRules is what the tests read of clusterset.rules.yaml.
 type alertRules struct {
 	Groups []struct {
 		Name  string

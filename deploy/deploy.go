@@ -10,8 +10,8 @@ import (
 )
 
 // Broker is what a broker needs once, besides the definitions in [github.com/clusterset-dns/clusterset/api/crd]: what
-// members may read, the share of the API server that they have together, and the admission policies (section 7 of the
-// controller's rules). The policy clusterset-broker-addresses takes effect by a binding for each member, made as it joins.
+// members may read, the share of the API server that they have together, and the admission policies
+// (docs/spec/controller.md 7.6). The policy clusterset-broker-addresses takes effect by a binding for each member, made as it joins.
 //
 //go:embed broker/broker.yaml
 var Broker []byte

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -21,11 +22,28 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
-// api is a control plane with the objects in examples/, and coredns the path of the server that is shipped.
+// api is a control plane with the objects in examples/, and coredns the path of the server that is shipped. Both exist once a
+// test called need: checks of text alone do without.
 var (
 	api     *controlplane.ControlPlane
 	coredns string
 )
+
+var started = sync.OnceValue(func() (err error) {
+	ctx := context.Background()
+	if api, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+		return err
+	}
+	return prepare(ctx)
+})
+
+// need starts the control plane and builds the server, once for all tests.
+func need(t *testing.T) {
+	t.Helper()
+	if err := started(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // prepare applies the objects and builds the server, in the folder of the control plane, which goes with it in any case.
 func prepare(ctx context.Context) error {
@@ -215,6 +233,7 @@ func (c *corefile) writeKey(t *testing.T, name string) {
 // start starts the server that is shipped and returns when it serves clusterset.local. It is stopped when the test ends.
 func (c *corefile) start(t *testing.T) *server.Server {
 	t.Helper()
+	need(t)
 	file := filepath.Join(c.dir, "Corefile")
 	if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
 		t.Fatal(err)
@@ -253,6 +272,7 @@ var expectations = []struct{ has, name, want string }{
 
 // TestCorefiles starts every Corefile of the documentation.
 func TestCorefiles(t *testing.T) {
+	need(t)
 	corefiles := map[string]string{"corefile.example": read(t, "corefile.example")}
 	for _, document := range []string{readme, deploymentDoc} {
 		for i, text := range blocks(read(t, document), "corefile") {

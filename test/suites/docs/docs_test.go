@@ -2,9 +2,7 @@
 package docs
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -23,7 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
-	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // root is the folder of the repository.
@@ -392,15 +389,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testMain starts the control plane and builds the server once for all tests.
+// testMain stops what tests started.
 func testMain(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	if api, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, api.Stop()) }()
-	if err := prepare(ctx); err != nil {
-		return 0, err
-	}
+	defer func() {
+		if api != nil {
+			err = api.Stop()
+		}
+	}()
 	return m.Run(), nil
 }

@@ -31,6 +31,7 @@ import (
 //
 // It needs root, or a system that lets users make user namespaces.
 func TestImage(t *testing.T) {
+	need(t)
 	f := parseDockerfile(t)
 	context := copyContext(t)
 	built := map[string]string{} // folders

@@ -160,6 +160,7 @@ func quotedWords(text string) (words []string) {
 
 // TestRights runs with the rights that docs/deployment.md grants, and with no others.
 func TestRights(t *testing.T) {
+	need(t)
 	ctx := t.Context()
 	manifests := blocks(section(t, deploymentDoc, "Rights"), "yaml")
 	if len(manifests) != 2 {
