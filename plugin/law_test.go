@@ -40,7 +40,7 @@ func eachHostile(t *testing.T, law func(t *testing.T, r *rand.Rand, s server, z 
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			conf := settings[seed%uint64(len(settings))]
-			conf.objects = golden.Hostile(r, 4)
+			conf.objects = golden.Malformed(r, 4)
 			s := serve(t, conf)
 			law(t, r, s, transferred(t, s))
 			if t.Failed() {

@@ -173,10 +173,10 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func TestHostileIsReproducible(t *testing.T) {
-	of := func(seed uint64) []string { return Hostile(rand.New(rand.NewPCG(seed, 0)), 10) }
+func TestMalformedIsReproducible(t *testing.T) {
+	of := func(seed uint64) []string { return Malformed(rand.New(rand.NewPCG(seed, 0)), 10) }
 	if !slices.Equal(of(1), of(1)) || slices.Equal(of(1), of(2)) {
-		t.Error("Hostile: want the same objects for the same seed, and others for another")
+		t.Error("Malformed: want the same objects for the same seed, and others for another")
 	}
 	if _, err := Expand(of(1)); err != nil {
 		t.Error(err)

@@ -1,5 +1,5 @@
-// Package clusterset tests whole clustersets: members and a broker that are real API servers, joined by the command's own
-// code, controllers under the rights and policies that are shipped, and CoreDNS in front.
+// Package clusterset tests a whole clusterset: a broker and three members that are real API servers, joined by the code of the command,
+// controllers with the rights and policies that are shipped, and CoreDNS.
 package clusterset
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-var update = flag.Bool("update", false, "write what is there into the files of testdata")
+var update = flag.Bool("update", false, "write the observed objects and answers into the files of testdata")
 
-// longID is a cluster id of 63 octets, the longest. Files of testdata call it west.
+// longID is a cluster ID of 63 octets, the maximum. Files of testdata call it west.
 var longID = "west-" + strings.Repeat("w", 58)
 
-// The one fleet of all tests of the package, and CoreDNS in its last member. They leave it as they found it.
+// All tests share one clusterset, and a CoreDNS in its last member. Each test removes what it created.
 var (
 	clusters          *testclusterset.Clusterset
 	east, north, west *testclusterset.Member
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	clusters, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "north.registry1", longID}})
 	if err != nil {
@@ -62,10 +62,10 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// withVIPs gives a member a VIP CIDR, of which "vip cidr" makes use.
+// withVIPs gives a member a VIP CIDR, for "vip cidr".
 func withVIPs(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto }
 
-// option returns a change of settings in the words of the Corefile: "port_merge intersection".
+// option returns the change of a setting that a line of a Corefile makes: "port_merge intersection".
 func option(t testing.TB, line string) func(*controller.Config) {
 	t.Helper()
 	fields := strings.Fields(line)
@@ -82,7 +82,7 @@ func option(t testing.TB, line string) func(*controller.Config) {
 	return nil
 }
 
-// runAll runs a controller in each member with these options until the test ends, and returns when all of them act.
+// runAll runs a controller in each member with these options until the test ends. It returns when all of them are idle.
 func runAll(t testing.TB, lines ...string) []*meter {
 	t.Helper()
 	meters := make([]*meter, len(clusters.Members))
@@ -90,7 +90,7 @@ func runAll(t testing.TB, lines ...string) []*meter {
 		meters[i], _ = start(t, m, lines...)
 	}
 	for _, m := range meters {
-		m.acts(t)
+		m.awaitIdle(t)
 	}
 	return meters
 }

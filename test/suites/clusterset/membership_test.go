@@ -17,27 +17,30 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestMembership: a member leaves, cannot come back under the id of another, and does under a new one (section 7).
+// TestMembership lets a member leave. It cannot join again under the ID of another member, but can under a new one (docs/spec/controller.md 7).
 func TestMembership(t *testing.T) {
 	runAll(t)
-	s := used(t, "membership", east, webOfEast)
+	s := scriptIn(t, "membership", east, webOfEast)
 	defer s.withdraw(t)
 	s.change(t, north, strings.ReplaceAll(webOfEast, "10.21.", "10.22."))
 	both := strings.Replace(webImported, "[east]", "[east north.registry1]", 1) +
 		"slice of web from north.registry1, derived: http=TCP/8080 at 10.22.0.1\n"
-	s.looks(t, both, clusters.Members...)
+	s.awaitImports(t, both, clusters.Members...)
 
 	leave(t, north)
-	s.looks(t, webImported, east, west)
-	s.looks(t, "", north)
+	s.awaitImports(t, webImported, east, west)
+	s.awaitImports(t, "", north)
 	s.condition(t, north, "web", "Valid=False/NotMember")
 	if left, err := records(t.Context(), north.BrokerNamespace()); err != nil || len(left) > 0 {
 		t.Errorf("records of a member that left = %v, %v, want none", left, err)
 	}
-	properties, err := list[v1beta1.ClusterProperty](t.Context(), north, "about.k8s.io/v1beta1", "clusterproperties", "")
-	if err != nil || len(properties) != 1 || properties[0].Name != "cluster.clusterset.k8s.io" {
-		t.Errorf("properties of a member that left = %v, %v, want its id alone", properties, err)
-	}
+	until.OK(t, "properties of a member that left", func(ctx context.Context) error {
+		properties, err := list[v1beta1.ClusterProperty](ctx, north, "about.k8s.io/v1beta1", "clusterproperties", "")
+		if err == nil && (len(properties) != 1 || properties[0].Name != "cluster.clusterset.k8s.io") {
+			err = fmt.Errorf("%v, want its ID alone", properties)
+		}
+		return err
+	})
 
 	as := func(id string) func(*admin.JoinOptions) {
 		return func(o *admin.JoinOptions) { o.ClusterID = id }
@@ -45,25 +48,25 @@ func TestMembership(t *testing.T) {
 	if _, err := north.Join(t.Context(), as("east")); err == nil || !strings.Contains(err.Error(), `cluster id "east" is taken`) {
 		t.Errorf("join as east: %v, want an error that says that the id is taken", err)
 	}
-	s.looks(t, webImported, east, west)
+	s.awaitImports(t, webImported, east, west)
 
 	if _, err := north.Join(t.Context(), withVIPs, as("renamed")); err != nil {
 		t.Fatal(err)
 	}
 	renamed := strings.ReplaceAll(both, "north.registry1", "renamed")
-	s.looks(t, renamed, clusters.Members...)
+	s.awaitImports(t, renamed, clusters.Members...)
 	server.Answers(t, "renamed.web."+s.namespace, dns.TypeA, "NOERROR 10.22.0.1")
 	server.Answers(t, "north.registry1.web."+s.namespace, dns.TypeA, "NXDOMAIN")
 
 	leaveAs(t, north, "renamed")
-	s.looks(t, webImported, east, west)
+	s.awaitImports(t, webImported, east, west)
 	if _, err := north.Join(t.Context(), withVIPs); err != nil {
 		t.Fatal(err)
 	}
-	s.looks(t, both, clusters.Members...)
+	s.awaitImports(t, both, clusters.Members...)
 }
 
-// leave takes a member out, and finalizes its broker namespace as kube-controller-manager would.
+// leave removes a member, and finalizes its broker namespace as kube-controller-manager would.
 func leave(t *testing.T, m *testclusterset.Member) { leaveAs(t, m, m.ID) }
 
 func leaveAs(t *testing.T, m *testclusterset.Member, id string) {

@@ -12,12 +12,12 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A meter has what one controller tells of itself.
+// A meter holds the metrics of one controller.
 type meter struct{ *prometheus.Registry }
 
 const prefix = "coredns_clusterset_controller_"
 
-// values returns the counters and gauges of one name, by the values of their labels: "local EndpointSlice patch".
+// values returns the counters and gauges with a name, by the values of labels: "local EndpointSlice patch".
 func (m *meter) values(name string, labels ...string) (map[string]int, error) {
 	families, err := m.Gather()
 	if err != nil {
@@ -41,10 +41,10 @@ func (m *meter) values(name string, labels ...string) (map[string]int, error) {
 	return all, nil
 }
 
-// acts waits until the controller is one of a member that holds nothing and has nothing left to do.
-func (m *meter) acts(t testing.TB) {
+// awaitIdle waits until the controller leads for a member, nothing is frozen and its queue is empty.
+func (m *meter) awaitIdle(t testing.TB) {
 	t.Helper()
-	until.OK(t, "a controller that acts", func(context.Context) error { return m.idle() })
+	until.OK(t, "an idle controller", func(context.Context) error { return m.idle() })
 }
 
 func (m *meter) idle() error {
@@ -60,7 +60,7 @@ func (m *meter) idle() error {
 	return nil
 }
 
-// writes returns what was written, but for Leases and Events: "2 broker EndpointSlice apply", sorted.
+// writes returns the number of writes by kind, except Leases and Events, sorted: "2 broker EndpointSlice apply".
 func (m *meter) writes() (string, error) {
 	all, err := m.values("writes_total", "side", "kind", "verb")
 	var lines []string

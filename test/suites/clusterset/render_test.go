@@ -63,7 +63,7 @@ func normal(m *testclusterset.Member, text string) string {
 	})
 }
 
-// imports shows all that stands for imports, which has to be the same in all these members.
+// imports renders the imports with their Services and slices, which have to be the same in all these members.
 func (s *script) imports(ctx context.Context, in []*testclusterset.Member) (string, error) {
 	var first string
 	for i, m := range in {
@@ -74,7 +74,7 @@ func (s *script) imports(ctx context.Context, in []*testclusterset.Member) (stri
 		case i == 0:
 			first = text
 		case text != first:
-			return "", fmt.Errorf("%s has\n%s%s has\n%s", called(in[0]), first, called(m), text)
+			return "", fmt.Errorf("%s has\n%s%s has\n%s", scriptName(in[0]), first, scriptName(m), text)
 		}
 	}
 	return first, nil
@@ -112,7 +112,7 @@ func (s *script) importsOf(ctx context.Context, m *testclusterset.Member) (strin
 	return normal(m, b.String()), nil
 }
 
-// writeImport leaves out what is usual.
+// writeImport leaves out defaults.
 func writeImport(b *strings.Builder, imp *mcsv1beta1.ServiceImport) {
 	spec := &imp.Spec
 	fmt.Fprintf(b, "%s %s %v of %v", imp.Name, spec.Type, spec.IPs, spec.IPFamilies)
@@ -180,7 +180,7 @@ func writeDerived(b *strings.Builder, imports []mcsv1beta1.ServiceImport, svc *c
 	}
 }
 
-// ownerText is the name of the import that an object belongs to, by its UID.
+// ownerText returns the name of the import that owns an object, by its UID.
 func ownerText(imports []mcsv1beta1.ServiceImport, owners []metav1.OwnerReference) string {
 	if len(owners) != 1 || owners[0].Controller == nil || *owners[0].Controller {
 		return fmt.Sprintf("%v, want one owner that does not control", owners)
@@ -193,7 +193,7 @@ func ownerText(imports []mcsv1beta1.ServiceImport, owners []metav1.OwnerReferenc
 	return "nobody"
 }
 
-// sliceText tells of labels that do not fit.
+// sliceText renders a slice, with labels that are wrong.
 func sliceText(imports []mcsv1beta1.ServiceImport, s *discoveryv1.EndpointSlice) string {
 	var b strings.Builder
 	name := s.Labels[mcsv1beta1.LabelServiceName]
@@ -235,7 +235,7 @@ func endpointText(e discoveryv1.Endpoint) string {
 	return b.String()
 }
 
-// exports shows the conditions of all exports, with messages where something is other than it should be.
+// exports renders the conditions of all exports, with messages where something is wrong.
 func (s *script) exports(ctx context.Context, in []*testclusterset.Member) (string, error) {
 	var b strings.Builder
 	for _, m := range in {
@@ -244,13 +244,13 @@ func (s *script) exports(ctx context.Context, in []*testclusterset.Member) (stri
 			return "", err
 		}
 		for i := range exports {
-			fmt.Fprintf(&b, "%s %s\n", called(m), exports[i].Name)
+			fmt.Fprintf(&b, "%s %s\n", scriptName(m), exports[i].Name)
 			conditions := exports[i].Status.Conditions
 			slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 			for _, c := range conditions {
 				if c.ObservedGeneration != exports[i].Generation {
 					return "", fmt.Errorf("%s %s: condition %s observes %d, want %d",
-						called(m), exports[i].Name, c.Type, c.ObservedGeneration, exports[i].Generation)
+						scriptName(m), exports[i].Name, c.Type, c.ObservedGeneration, exports[i].Generation)
 				}
 				fmt.Fprintf(&b, "  %s=%s/%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 			}
@@ -259,7 +259,7 @@ func (s *script) exports(ctx context.Context, in []*testclusterset.Member) (stri
 	return normal(in[0], b.String()), nil
 }
 
-// events shows the Events on exports: those of Conflict, or those of Valid.
+// events renders the Events of exports: those of condition Conflict, or those of Valid.
 func (s *script) events(ctx context.Context, conflict bool) (string, error) {
 	var lines []string
 	for _, m := range clusters.Members {
@@ -273,14 +273,14 @@ func (s *script) events(ctx context.Context, conflict bool) (string, error) {
 				continue
 			}
 			lines = append(lines, normal(m, fmt.Sprintf("%s %s: %s %s: %s\n",
-				called(m), e.Regarding.Name, e.Type, e.Reason, e.Note)))
+				scriptName(m), e.Regarding.Name, e.Type, e.Reason, e.Note)))
 		}
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, ""), nil
 }
 
-// views shows the imports on the broker.
+// views renders the imports on the broker.
 func (s *script) views(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, m := range clusters.Members {
@@ -289,7 +289,7 @@ func (s *script) views(ctx context.Context) (string, error) {
 			return "", err
 		}
 		for i := range imports {
-			b.WriteString(called(m) + ": ")
+			b.WriteString(scriptName(m) + ": ")
 			writeImport(&b, &imports[i])
 		}
 	}

@@ -24,21 +24,21 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A script is a file of testdata: what happens in the members, in this order, and what users then see. Its sections:
+// A script is a file of testdata: changes in the members, in their order, and what users see then. Its sections:
 //
-//	options          directives of all controllers, one a line; without it the defaults
-//	east, all        objects that are put into that member, or each; "-" before the kind takes one away
-//	tick             the clock goes on by a second, which is as fine as creation times are
-//	import           all imports, the same in every member, with derived Services and slices; "import east" looks only there
+//	options          directives of all controllers, one per line; the defaults if it is absent
+//	east, all        objects that are created or updated in that member, or in each; "-" before the kind deletes one
+//	tick             waits for the next second, the resolution of creation times
+//	import           all imports, the same in every member, with derived Services and slices; "import east" reads only that member
 //	exports          conditions of all ServiceExports
 //	conflict events  Events of their condition Conflict
-//	validity events  Events of their condition Valid, for scripts that let an export come long before or after its Service
-//	view             imports on the broker, by the member that published them
+//	validity events  Events of their condition Valid, for scripts that create an export long before or after its Service
+//	view             imports on the broker (aggregate_view), by the member that published them
 //	dns              questions to the CoreDNS of west, and the answers
 //
-// Objects live in a namespace that has the name of the file, in every member unless a script takes it away. Within
-// sections that are compared, west is the cluster id of 63 octets, vip4 and vip6 are addresses that the member's API server
-// gave, 10.1n.x.x in a slice is one that the n-th gave, and 243.n.x.x is in the VIP CIDR of the member that joined after n others.
+// Objects are in a namespace with the name of the file, which exists in every member unless a script deletes it. Within sections that
+// are compared, west is the cluster ID of 63 octets, vip4 and vip6 are addresses from the member's API server, 10.1n.x.x in a slice is
+// an address from the API server of the n-th member, and 243.n.x.x is in the VIP CIDR of the member that joined after n others.
 type script struct {
 	namespace string
 	archive   *txtar.Archive
@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// play does what a script says, and then withdraws all exports, after which nothing may be left.
+// play runs a script and then withdraws all exports, after which nothing may be left.
 func play(t *testing.T, file string) {
 	archive, err := txtar.ParseFile(file)
 	if err != nil {
@@ -114,15 +114,15 @@ func (s *script) step(t *testing.T, f *txtar.File) {
 		s.compare(t, f, func(ctx context.Context) (string, error) { return s.events(ctx, name == "conflict") })
 		return
 	}
-	looked := members(t, strings.Fields(arguments)...)
+	in := members(t, strings.Fields(arguments)...)
 	switch name {
 	case "options":
 	case "tick":
 		tick(t)
 	case "import":
-		s.compare(t, f, func(ctx context.Context) (string, error) { return s.imports(ctx, looked) })
+		s.compare(t, f, func(ctx context.Context) (string, error) { return s.imports(ctx, in) })
 	case "exports":
-		s.compare(t, f, func(ctx context.Context) (string, error) { return s.exports(ctx, looked) })
+		s.compare(t, f, func(ctx context.Context) (string, error) { return s.exports(ctx, in) })
 	case "view":
 		s.compare(t, f, s.views)
 	case "dns":
@@ -136,7 +136,7 @@ func (s *script) step(t *testing.T, f *txtar.File) {
 	}
 }
 
-// members returns those of these names, all without one.
+// members returns the members with these names; all members if there are none.
 func members(t *testing.T, names ...string) []*testclusterset.Member {
 	t.Helper()
 	if len(names) == 0 {
@@ -144,7 +144,7 @@ func members(t *testing.T, names ...string) []*testclusterset.Member {
 	}
 	var found []*testclusterset.Member
 	for _, name := range names {
-		at := slices.IndexFunc(clusters.Members, func(m *testclusterset.Member) bool { return called(m) == name })
+		at := slices.IndexFunc(clusters.Members, func(m *testclusterset.Member) bool { return scriptName(m) == name })
 		if at < 0 {
 			t.Fatalf("section %q: want one that is listed at type script", name)
 		}
@@ -154,11 +154,11 @@ func members(t *testing.T, names ...string) []*testclusterset.Member {
 }
 
 // called is the name of a member in scripts.
-func called(m *testclusterset.Member) string {
+func scriptName(m *testclusterset.Member) string {
 	return map[*testclusterset.Member]string{east: "east", north: "north", west: "west"}[m]
 }
 
-// tick waits until exports that are made now are younger than all before.
+// tick waits until the next export has a later creation time than all before.
 func tick(t *testing.T) {
 	t.Helper()
 	now := time.Now().Unix()
@@ -170,7 +170,7 @@ func tick(t *testing.T) {
 	})
 }
 
-// compare waits until what is there is what the section says; with -update it is the section that follows, when nothing has
+// compare waits until the objects are those of the section. With -update it writes the objects into the section, when they have not
 // changed for a while.
 func (s *script) compare(t *testing.T, f *txtar.File, look func(context.Context) (string, error)) {
 	t.Helper()
@@ -212,7 +212,7 @@ func (s *script) change(t *testing.T, m *testclusterset.Member, lines string) {
 	}
 }
 
-// object reads one line: kind, name, and what differs from the usual.
+// object reads one line: kind, name, and the fields that differ from the defaults.
 func (s *script) object(t *testing.T, m *testclusterset.Member, line string) runtime.Object {
 	t.Helper()
 	kind, rest, _ := strings.Cut(line, " ")
@@ -283,7 +283,7 @@ func (s *script) slice(t *testing.T, m *testclusterset.Member, name string, fiel
 	return testclusterset.Slice(svc, strings.ReplaceAll(name, "/", "-"), endpoints...)
 }
 
-// answers asks what each line begins with.
+// answers sends the question at the begin of each line.
 func (s *script) answers(ctx context.Context, lines string) (string, error) {
 	var b strings.Builder
 	for line := range strings.Lines(lines) {

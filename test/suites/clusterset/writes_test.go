@@ -11,15 +11,15 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestWritesAreFew counts what controllers write (section 10).
+// TestWritesAreFew counts the writes of controllers (docs/spec/controller.md 10).
 func TestWritesAreFew(t *testing.T) {
 	var stops []func()
 	for _, m := range clusters.Members {
 		meter, stop := start(t, m, "aggregate_view on", "legacy_conditions on")
-		meter.acts(t)
+		meter.awaitIdle(t)
 		stops = append(stops, stop)
 	}
-	s := used(t, "writes", east, webOfEast+`
+	s := scriptIn(t, "writes", east, webOfEast+`
 Service shared {ports: [{name: http, port: 80}]}
 Endpoints shared/1 10.21.0.2
 Export shared`)
@@ -45,7 +45,7 @@ Export db`)
 		s.condition(t, m, "shared", "Exported=True/Exported")
 	}
 	s.condition(t, north, "db", "Conflict=False/NoConflicts")
-	statuses(t)
+	awaitStatuses(t)
 	for _, stop := range stops {
 		stop()
 	}
@@ -55,38 +55,38 @@ Export db`)
 		meter, _ := start(t, m, "aggregate_view on", "legacy_conditions on")
 		meters = append(meters, meter)
 	}
-	quiet(t, meters)
+	awaitIdle(t, meters)
 	count(t, meters, "after a restart", "", "", "")
 
 	s.change(t, east, "Endpoints web/1 10.21.0.1 10.21.0.9")
-	s.arrives(t, "slice of web from east, derived: http=TCP/8080 at 10.21.0.1 10.21.0.9\n")
-	quiet(t, meters)
+	s.awaitInImports(t, "slice of web from east, derived: http=TCP/8080 at 10.21.0.1 10.21.0.9\n")
+	awaitIdle(t, meters)
 	const flip = "1 local EndpointSlice patch"
 	count(t, meters, "one endpoint more", "1 broker EndpointSlice apply, "+flip, flip, flip)
 
-	// Neither what is the same, nor what does not travel.
+	// No write for what is the same, or is not exported.
 	s.change(t, east, "Endpoints web/1 10.21.0.1 10.21.0.9\nExport web {annotations: {note: x}}")
 	svc := s.services[east.ID+"/web"].DeepCopy()
 	svc.Labels = map[string]string{"app": "web"}
 	east.Put(t, svc)
 	s.change(t, east, "Endpoints web/1 10.21.0.1")
-	s.arrives(t, "slice of web from east, derived: http=TCP/8080 at 10.21.0.1\n")
-	quiet(t, meters)
+	s.awaitInImports(t, "slice of web from east, derived: http=TCP/8080 at 10.21.0.1\n")
+	awaitIdle(t, meters)
 	const twice = "2 local EndpointSlice patch"
 	count(t, meters, "equal updates, and one endpoint less", "2 broker EndpointSlice apply, "+twice, twice, twice)
 
 	s.change(t, east, "Service web {ports: [{name: http, port: 80}, {name: https, port: 443}]}")
-	s.arrives(t, "derived of web [vip4]\n  port \"http\" TCP/80 -\n  port \"https\" TCP/443 -\n")
-	quiet(t, meters)
+	s.awaitInImports(t, "derived of web [vip4]\n  port \"http\" TCP/80 -\n  port \"https\" TCP/443 -\n")
+	awaitIdle(t, meters)
 	const ports = twice + ", 1 local Service patch, 1 local ServiceImport patch"
 	// The view on the broker is one more, with its status.
 	count(t, meters, "one port more", "1 broker ExportedService apply, 1 broker ServiceImport apply, 1 broker ServiceImport/status apply, "+
 		"1 local Service patch, 1 local ServiceImport patch, 2 broker EndpointSlice apply, "+twice, sorted(ports), sorted(ports))
 }
 
-// statuses waits until each Member on the broker says how its controller merges, by default. That goes with the heartbeat,
-// which nothing else that a member does waits for.
-func statuses(t *testing.T) {
+// awaitStatuses waits until the status of each Member on the broker has the merge options of its controller, here the defaults. A
+// controller writes it with its heartbeat.
+func awaitStatuses(t *testing.T) {
 	t.Helper()
 	until.OK(t, "status of all members", func(ctx context.Context) error {
 		all, err := listOn[v1alpha1.Member](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "members", "")
@@ -99,8 +99,8 @@ func statuses(t *testing.T) {
 	})
 }
 
-// arrives waits until the imports of all members have the text.
-func (s *script) arrives(t *testing.T, text string) {
+// awaitInImports waits until the imports of all members contain the text.
+func (s *script) awaitInImports(t *testing.T, text string) {
 	t.Helper()
 	until.OK(t, "imports", func(ctx context.Context) error {
 		got, err := s.imports(ctx, clusters.Members)
@@ -111,8 +111,8 @@ func (s *script) arrives(t *testing.T, text string) {
 	})
 }
 
-// quiet waits until all controllers know all four records and have nothing left to do.
-func quiet(t *testing.T, meters []*meter) {
+// awaitIdle waits until all controllers know all four records and have nothing left to do.
+func awaitIdle(t *testing.T, meters []*meter) {
 	t.Helper()
 	until.OK(t, "nothing to do", func(context.Context) error {
 		for _, m := range meters {
@@ -131,16 +131,26 @@ func quiet(t *testing.T, meters []*meter) {
 	})
 }
 
-// count compares what east, north and west have written.
+// count compares the writes of east, north and west since their start. A write may still be on its way when an effect of it elsewhere is
+// there: count waits until there are enough, and until the controllers are idle. One too many that comes even later fails the next count.
 func count(t *testing.T, meters []*meter, when string, want ...string) {
 	t.Helper()
+	until.OK(t, when, func(context.Context) error {
+		for i, m := range meters {
+			if got, err := m.writes(); err != nil || got != want[i] {
+				return fmt.Errorf("%s wrote %q (%v), want %q", scriptName(clusters.Members[i]), got, err, want[i])
+			}
+		}
+		return nil
+	})
+	awaitIdle(t, meters)
 	for i, m := range meters {
 		got, err := m.writes()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got != want[i] {
-			t.Errorf("%s: %s wrote %q, want %q", when, called(clusters.Members[i]), got, want[i])
+			t.Errorf("%s: %s wrote %q, want %q", when, scriptName(clusters.Members[i]), got, want[i])
 		}
 	}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -17,9 +18,10 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// differences are the questions to which the plugin kubernetes gives a reply that ours must not give.
+// differences are the questions whose reply from the plugin kubernetes would be wrong for ours.
 type differences struct {
 	list     []difference
 	complete bool // every file was compared
@@ -39,8 +41,8 @@ func (d *differences) add(f *golden.File, theirs []golden.Reply) {
 	}
 }
 
-// build builds the server with all plugins. The plugin kubernetes runs in a process of its own: it sets a logger of the whole
-// process at every start, while what an earlier start has left still logs, which the race detector would find.
+// build builds the server with all plugins. The plugin kubernetes runs as a subprocess: each start of it sets the logger of the process
+// while goroutines of an earlier start still log, which is a data race.
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "coredns")
@@ -52,10 +54,10 @@ func build(t *testing.T) string {
 	return program
 }
 
-// reap ends a program when its standard input does: then the test is over, or its process is gone.
+// reap ends a program when its standard input does: when the test is over, or its process has ended.
 const reap = `"$@" >&2 & read -r _; kill -9 $!`
 
-// startProgram starts a server and returns when it listens on p: it does so when it has all objects.
+// startProgram starts a server and waits until it listens on p, which it does when it has all objects.
 func startProgram(t *testing.T, program, corefile string, p *controlplane.Port) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "Corefile")
@@ -65,7 +67,7 @@ func startProgram(t *testing.T, program, corefile string, p *controlplane.Port) 
 	cmd := exec.Command("sh", "-c", reap, "sh", program, "-conf", path)
 	var output bytes.Buffer
 	cmd.Stderr = &output
-	life, err := cmd.StdinPipe()
+	stdin, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -73,22 +75,19 @@ func startProgram(t *testing.T, program, corefile string, p *controlplane.Port) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		life.Close()
-		_ = cmd.Wait() // It tells of the kill.
+		stdin.Close()
+		_ = cmd.Wait() // It was killed.
 		if t.Failed() {
 			t.Logf("the plugin kubernetes says:\n%s", &output)
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	until.OK(t, "start of the plugin kubernetes", func(context.Context) error {
 		conn, err := net.Dial("tcp", p.String())
 		if err == nil {
 			conn.Close()
-			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the plugin kubernetes is not ready after a minute: %s", err)
-		}
-	}
+		return err
+	})
 }
 
 // silence stands for a question that gets no reply at all.
@@ -101,12 +100,12 @@ var unreadable = golden.Reply{Head: "unreadable reply"}
 // that has no reply when the next one has will never get one.
 func askTheirs(t *testing.T, p *controlplane.Port, f *golden.File) (replies []golden.Reply) {
 	t.Helper()
-	conn, err := dns.DialTimeout("tcp", p.String(), time.Minute)
+	conn, err := dns.DialTimeout("tcp", p.String(), until.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(until.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range f.Cases {
@@ -136,7 +135,7 @@ func askTheirs(t *testing.T, p *controlplane.Port, f *golden.File) (replies []go
 	return replies
 }
 
-// A pattern is one line of the document. It stands for questions, with * for any text.
+// A pattern is one line of the document. It matches questions, with * for any text.
 type pattern struct {
 	text string
 	used bool
@@ -163,7 +162,7 @@ func patterns(t *testing.T, file string) (list []*pattern) {
 	return list
 }
 
-// check compares with the document: every difference is in it, and all that is in it is one.
+// check compares the differences with the document: each is in it, and each line of it has one.
 func (d *differences) check(t *testing.T, file string) {
 	known := patterns(t, file)
 	for _, x := range d.list {

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/program"
 )
 
-// TestGolden asks the questions of all golden files with dig, over UDP and TCP, while the objects are in an API server.
-// CoreDNS's own plugin kubernetes is asked the same about the same objects, see differences.
+// TestGolden sends the questions of all golden files with dig, over UDP and TCP, while their objects are in an API server. It sends them
+// to CoreDNS's plugin kubernetes, too, see differences.
 func TestGolden(t *testing.T) {
 	program.Find(t, "dig") // before anything is started for it
 	files, err := golden.ReadAll("../../../plugin/testdata")
@@ -47,7 +47,7 @@ func TestGolden(t *testing.T) {
 	t.Run("differences", func(t *testing.T) { all.check(t, "../../../docs/differences.md") })
 }
 
-// testManifests runs a file whose objects no API server takes, and makes sure that it does not.
+// testManifests runs a file whose objects no API server accepts, and checks that.
 func testManifests(t *testing.T, c *controlplane.ControlPlane, f *golden.File) {
 	objects := parse(t, f)
 	var refused error
@@ -74,7 +74,7 @@ func testManifests(t *testing.T, c *controlplane.ControlPlane, f *golden.File) {
 	askOurs(t, p, f)
 }
 
-// testFile returns what the plugin kubernetes replies, which is compiled into the CoreDNS at the path peer.
+// testFile tests our replies and returns those of the plugin kubernetes, which is compiled into the CoreDNS at the path peer.
 func testFile(t *testing.T, c *controlplane.ControlPlane, f *golden.File, peer string) []golden.Reply {
 	us, them := port(t), port(t)
 	start(t, block(f.Zones, us, ours(t, f, "kubeconfig "+c.Kubeconfig())))
@@ -101,10 +101,10 @@ func questions(f *golden.File) (list []golden.Question) {
 	return list
 }
 
-// ours is the body of a server block with the directives of a golden file.
+// ours returns the body of a server block with the directives of a golden file.
 func ours(t *testing.T, f *golden.File, source string) string {
 	t.Helper()
-	return fmt.Sprintf("clusterset {\nstartup_timeout 1m\n%s\n%s}\n%s", source, f.Corefile, next(t, f))
+	return fmt.Sprintf("clusterset {\nstartup_timeout 5m\n%s\n%s}\n%s", source, f.Corefile, next(t, f))
 }
 
 func next(t *testing.T, f *golden.File) string {
@@ -119,13 +119,13 @@ func next(t *testing.T, f *golden.File) string {
 	return "file " + path + " clusterset.local\n"
 }
 
-// shared are the directives that the plugin kubernetes has too.
+// shared matches the directives that the plugin kubernetes has, too.
 var shared = regexp.MustCompile(`(?m)^\s*(ttl|namespaces|namespace_labels|labels|noendpoints|fallthrough)\b.*$`)
 
-// theirs is the body of a server block with CoreDNS's own plugin.
+// theirs returns the body of a server block with CoreDNS's plugin kubernetes.
 func theirs(t *testing.T, f *golden.File, kubeconfig string) string {
 	t.Helper()
-	return fmt.Sprintf("kubernetes {\nstartup_timeout 1m\nkubeconfig %s\nmulticluster %s\n%s\n}\n%s", kubeconfig, strings.Join(f.Zones, " "),
+	return fmt.Sprintf("kubernetes {\nstartup_timeout 5m\nkubeconfig %s\nmulticluster %s\n%s\n}\n%s", kubeconfig, strings.Join(f.Zones, " "),
 		strings.Join(shared.FindAllString(f.Corefile, -1), "\n"), next(t, f))
 }
 
@@ -142,7 +142,7 @@ func parse(t *testing.T, f *golden.File) []runtime.Object {
 	return objects
 }
 
-// apply puts the objects of a file into the API server, and the namespaces they need.
+// apply creates the objects of a file in the API server, and the namespaces they need.
 func apply(t *testing.T, c *controlplane.ControlPlane, f *golden.File) []runtime.Object {
 	t.Helper()
 	objects := parse(t, f)
@@ -152,7 +152,7 @@ func apply(t *testing.T, c *controlplane.ControlPlane, f *golden.File) []runtime
 	return objects
 }
 
-// namespacesFirst puts every Namespace before what is in it, and makes those that are not among the objects.
+// namespacesFirst returns the objects with every Namespace before its content. It adds namespaces that are missing.
 func namespacesFirst(objects []runtime.Object) []runtime.Object {
 	var first, rest []runtime.Object
 	seen := map[string]bool{}

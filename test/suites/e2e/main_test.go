@@ -1,4 +1,5 @@
-// Package e2e runs the server as it is shipped, on real sockets, with objects of a real API server.
+// Package e2e compares the answers of a server on real sockets with golden files and with CoreDNS's plugin kubernetes. The objects are in
+// a real API server.
 package e2e
 
 import (
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,7 @@ func start(t *testing.T, corefile string) {
 	})
 }
 
-// port reserves a port until the test ends. It is the one to call before start, so that the server is gone by then.
+// port reserves a port until the test ends. Call it before start: then the server ends first.
 func port(t *testing.T) *controlplane.Port {
 	t.Helper()
 	p, err := controlplane.ReservePort()
@@ -70,7 +71,7 @@ func port(t *testing.T) *controlplane.Port {
 	return p
 }
 
-// block is a server block on a port of loopback.
+// block returns a server block on a port of loopback.
 func block(zones []string, p *controlplane.Port, body string) string {
 	var keys []string
 	for _, z := range zones {
@@ -86,14 +87,14 @@ func dig(t *testing.T, p *controlplane.Port, questions []golden.Question, transp
 	for _, q := range questions {
 		// In a batch, dig forgets the question if it stands behind the options.
 		fmt.Fprintf(&batch, "@127.0.0.1 -p %d -t %s -q %s +noall +comments +answer +authority +additional "+
-			"+noidnin +noidnout %s +ignore +time=20 +tries=1 +nocookie +bufsize=%d\n",
+			"+noidnin +noidnout %s +ignore +time=60 +tries=1 +nocookie +bufsize=%d\n",
 			p.Number, dns.TypeToString[q.Type], q.Name, transport, golden.Bufsize)
 	}
 	path := filepath.Join(t.TempDir(), "batch")
 	if err := os.WriteFile(path, batch.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), until.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program.Find(t, "dig"), "-r", "-f", path).CombinedOutput()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A lockedText is a log that many goroutines write to.
@@ -35,22 +36,17 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// serveHostile starts a server with hostile objects, every plugin on that would tell of an error. What is logged from then
-// on fails the test.
-func serveHostile(t *testing.T) *controlplane.Port {
+// serveMalformed starts a server with malformed objects and with the plugins that log errors. A line that is logged after the start fails
+// the test.
+func serveMalformed(t *testing.T) *controlplane.Port {
 	t.Helper()
 	p := port(t)
-	objects := golden.Hostile(rand.New(rand.NewPCG(5, 5)), 20)
+	objects := golden.Malformed(rand.New(rand.NewPCG(5, 5)), 20)
 	logged := new(lockedText)
 	log.SetOutput(logged)
 	t.Cleanup(func() { log.SetOutput(io.Discard) })
 	start(t, block([]string{zone}, p, "errors\nnsid\nclusterset {\nmanifests "+manifests(t, objects)+"\n}\n"))
-	// The last line of a start may come a moment after it.
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(logged.String(), "serving "); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no line about what is served after a minute:\n%s", logged)
-		}
-	}
+	until.True(t, "the last line of the start", func() bool { return strings.Contains(logged.String(), "serving ") })
 	started := len(logged.String())
 	t.Cleanup(func() {
 		if text := logged.String()[started:]; text != "" {
@@ -60,10 +56,10 @@ func serveHostile(t *testing.T) *controlplane.Port {
 	return p
 }
 
-// Issue: "a malformed query gets FORMERR from the server; nothing a client sends can panic, allocate without bound or leave
-// a log line". The expectations are those of CoreDNS and the library under it.
+// A malformed query gets FORMERR from the server. Nothing that a client sends can cause a panic, an allocation without bound or a log line.
+// The expectations are those of CoreDNS and of the DNS library.
 func TestMalformedQueries(t *testing.T) {
-	p := serveHostile(t)
+	p := serveMalformed(t)
 	valid := func(change func(*dns.Msg)) []byte {
 		m := new(dns.Msg).SetQuestion("web.shop.svc."+zone, dns.TypeA)
 		change(m)
@@ -115,12 +111,12 @@ func TestMalformedQueries(t *testing.T) {
 // send sends octets as one message and returns the reply.
 func send(t *testing.T, network string, p *controlplane.Port, octets []byte) *dns.Msg {
 	t.Helper()
-	conn, err := dns.DialTimeout(network, p.String(), time.Minute)
+	conn, err := dns.DialTimeout(network, p.String(), until.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(until.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write(octets); err != nil {
@@ -133,9 +129,9 @@ func send(t *testing.T, network string, p *controlplane.Port, octets []byte) *dn
 	return m
 }
 
-// TestNoise sends octets that are nearly queries. The server still answers then.
+// TestNoise sends octets that are almost queries. The server has to answer queries after that.
 func TestNoise(t *testing.T) {
-	p := serveHostile(t)
+	p := serveMalformed(t)
 	r := rand.New(rand.NewPCG(6, 6))
 	for range 20 {
 		udp, err := net.Dial("udp", p.String())
@@ -161,7 +157,7 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// noise is a query with some octets changed, a part of one, or anything.
+// noise returns a query, a part of one, a query with some octets changed, or random octets.
 func noise(r *rand.Rand) []byte {
 	names := []string{
 		"web.shop.svc.", "_http._tcp.db.shop.svc.", "a.b.db.shop.svc.", "dns-version.", "", "ns.dns.", "_tcp.svc.shop.svc.",

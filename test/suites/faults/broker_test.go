@@ -26,8 +26,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// recorded waits until the broker has, or has not, an export record of a member.
-func recorded(t *testing.T, m *testclusterset.Member, namespace, name string, want bool) {
+// awaitRecord waits until the broker has, or does not have, an export record of a member.
+func awaitRecord(t *testing.T, m *testclusterset.Member, namespace, name string, want bool) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("record %s/%s of %s", namespace, name, m.ID), func(ctx context.Context) error {
 		record, err := clusters.Broker.Dynamic().Resource(records).Namespace(m.BrokerNamespace()).
@@ -55,8 +55,8 @@ func restoreBroker(t *testing.T, saved string) {
 	}
 }
 
-// The broker is restored from a backup that lacks half of what was exported, and has what was not any more: each member puts its
-// own records right, what others export is held until they had time for that, and nothing flickers (section 8).
+// The broker is restored from an old backup, without half of the exports and with one that was withdrawn. Each member corrects its own
+// records. Imports from others are frozen until they had time for that, and none is removed meanwhile (docs/spec/controller.md 8).
 func TestBrokerIsRestored(t *testing.T) {
 	const ns = "restored"
 	both := func(name string) {
@@ -65,12 +65,12 @@ func TestBrokerIsRestored(t *testing.T) {
 	}
 	both("old")
 	both("withdrawn")
-	// Each gets a TTL to put its own right.
-	long := func(c *controller.Config) { c.TTL = 12 * time.Second }
+	// Each gets a TTL to correct its own records.
+	long := func(c *controller.Config) { c.TTL = 20 * time.Second }
 	e, w := run(t, east, long), run(t, west, long)
 	for _, name := range []string{"old", "withdrawn"} {
-		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
-		sees(t, west, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
 	}
 	saved := saveBroker(t)
 	for _, name := range []string{"new-1", "new-2", "new-3"} {
@@ -80,35 +80,35 @@ func TestBrokerIsRestored(t *testing.T) {
 	west.Drop(t, testclusterset.Export(ns, "withdrawn"))
 	for _, m := range clusters.Members {
 		for _, name := range []string{"old", "new-1", "new-2", "new-3"} {
-			sees(t, m, ns, name, "10.21.0.1 10.22.0.1")
+			awaitImport(t, m, ns, name, "10.21.0.1 10.22.0.1")
 		}
-		sees(t, m, ns, "withdrawn", "none")
+		awaitImport(t, m, ns, "withdrawn", "none")
 	}
 	serve(t, east, ns, "old", "10.21.0.2")
-	sees(t, west, ns, "old", "10.21.0.2 10.22.0.1")
+	awaitImport(t, west, ns, "old", "10.21.0.2 10.22.0.1")
 	inEast, inWest := steady(t, east, ns, "old", "new-1", "new-2", "new-3"), steady(t, west, ns, "old", "new-1", "new-2", "new-3")
 
 	restoreBroker(t, saved)
-	e.shows("frozen", "lost_records", 1)
+	e.awaitMetric("frozen", "lost_records", 1)
 	for _, m := range clusters.Members {
 		for _, name := range []string{"new-1", "new-2", "new-3"} {
-			recorded(t, m, ns, name, true)
+			awaitRecord(t, m, ns, name, true)
 		}
-		recorded(t, m, ns, "withdrawn", false)
+		awaitRecord(t, m, ns, "withdrawn", false)
 	}
-	e.shows("frozen", "lost_records", 0)
-	w.shows("frozen", "lost_records", 0)
+	e.awaitMetric("frozen", "lost_records", 0)
+	w.awaitMetric("frozen", "lost_records", 0)
 	for _, m := range clusters.Members {
-		sees(t, m, ns, "withdrawn", "none")
-		sees(t, m, ns, "old", "10.21.0.2 10.22.0.1")
+		awaitImport(t, m, ns, "withdrawn", "none")
+		awaitImport(t, m, ns, "old", "10.21.0.2 10.22.0.1")
 	}
 	serve(t, east, ns, "new-1", "10.21.0.2")
-	sees(t, west, ns, "new-1", "10.21.0.2 10.22.0.1")
+	awaitImport(t, west, ns, "new-1", "10.21.0.2 10.22.0.1")
 	inEast()
 	inWest()
 }
 
-// steady notes the UIDs of imports. The returned function fails the test if they are others.
+// steady notes the UIDs of imports and slices. check fails the test if they have changed.
 func steady(t *testing.T, m *testclusterset.Member, namespace string, names ...string) (check func()) {
 	t.Helper()
 	uids := func() (all []string) {
@@ -136,13 +136,13 @@ func steady(t *testing.T, m *testclusterset.Member, namespace string, names ...s
 	return func() {
 		t.Helper()
 		if after := uids(); !slices.Equal(before, after) {
-			t.Errorf("imports and slices in %s were made anew: UIDs %v, want %v", m.ID, after, before)
+			t.Errorf("imports and slices in %s were created again: UIDs %v, want %v", m.ID, after, before)
 		}
 	}
 }
 
-// All records are gone from the broker when a controller starts. It does not believe that, and when the members put back what is
-// theirs nothing has flickered.
+// All records are gone from the broker when a controller starts. It freezes its imports, and none is removed until the members have
+// written their records again.
 func TestBrokerIsEmptied(t *testing.T) {
 	const ns = "emptied"
 	names := []string{"a", "b", "c"}
@@ -153,8 +153,8 @@ func TestBrokerIsEmptied(t *testing.T) {
 	long := func(c *controller.Config) { c.TTL = time.Minute }
 	e, w := run(t, east, long), run(t, west, long)
 	for _, name := range names {
-		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
-		sees(t, west, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
 	}
 	e.stop()
 	w.stop()
@@ -166,49 +166,49 @@ func TestBrokerIsEmptied(t *testing.T) {
 		}
 	}
 	w = run(t, west, long)
-	w.shows("frozen", "lost_records", 1)
+	w.awaitMetric("frozen", "lost_records", 1)
 	serve(t, west, ns, "a", "10.22.0.2")
-	sees(t, west, ns, "a", "10.21.0.1 10.22.0.2")
-	recorded(t, west, ns, "c", true)
-	w.shows("frozen", "lost_records", 1)
+	awaitImport(t, west, ns, "a", "10.21.0.1 10.22.0.2")
+	awaitRecord(t, west, ns, "c", true)
+	w.awaitMetric("frozen", "lost_records", 1)
 	run(t, east, long)
-	w.shows("frozen", "lost_records", 0)
+	w.awaitMetric("frozen", "lost_records", 0)
 	for _, m := range clusters.Members {
-		sees(t, m, ns, "a", "10.21.0.1 10.22.0.2")
-		sees(t, m, ns, "b", "10.21.0.1 10.22.0.1")
+		awaitImport(t, m, ns, "a", "10.21.0.1 10.22.0.2")
+		awaitImport(t, m, ns, "b", "10.21.0.1 10.22.0.1")
 	}
 	inEast()
 	inWest()
 }
 
-// The namespaces of all members are gone, but the broker is the one that was joined: it lost them, and everything is held until
-// they are back.
+// The namespaces of all members are gone, but the broker is the one that was joined: it lost its data, and everything is frozen until
+// that is back.
 func TestBrokerHasLostItsMembers(t *testing.T) {
 	const ns = "memberless"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
 	e, w := run(t, east), run(t, west)
-	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
-	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	saved := saveBroker(t)
 	inEast := steady(t, east, ns, "web")
 	e.stop()
 	w.stop()
-	expel(t, east)
-	expel(t, west)
+	deleteMembership(t, east)
+	deleteMembership(t, west)
 	e = run(t, east)
-	e.shows("frozen", "broker_empty", 1)
+	e.awaitMetric("frozen", "broker_empty", 1)
 	serve(t, east, ns, "web", "10.21.0.2")
-	sees(t, east, ns, "web", "10.21.0.2 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.2 10.22.0.1")
 	restoreBroker(t, saved)
-	e.shows("frozen", "broker_empty", 0)
+	e.awaitMetric("frozen", "broker_empty", 0)
 	run(t, west)
-	sees(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	inEast()
 }
 
-// expel deletes the broker namespace of a member, but for its service account: a token stays good for some time after that.
-func expel(t *testing.T, m *testclusterset.Member) {
+// deleteMembership deletes the broker namespace of a member, except its service account: without that a token stays valid only for a short time.
+func deleteMembership(t *testing.T, m *testclusterset.Member) {
 	t.Helper()
 	all := clusters.Broker.Dynamic().Resource(namespaces)
 	for _, kind := range []schema.GroupVersionResource{records, endpoints, leases} {
@@ -228,9 +228,9 @@ func expel(t *testing.T, m *testclusterset.Member) {
 	}
 }
 
-// knownTo writes a copy of a kubeconfig for the other broker with a token that this takes, and returns its path. Its namespaces
-// and rights are those of a member, though nobody joined it.
-func knownTo(t *testing.T, other *controlplane.ControlPlane, kubeconfig string, m *testclusterset.Member) string {
+// credentialFrom writes a copy of a kubeconfig for the other broker with a token that is valid there, and returns its path. The
+// other broker has the namespace and the rights of the member, but the member has not joined it.
+func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig string, m *testclusterset.Member) string {
 	t.Helper()
 	system, err := m.Dynamic().Resource(namespaces).Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -258,24 +258,24 @@ func knownTo(t *testing.T, other *controlplane.ControlPlane, kubeconfig string, 
 	return path
 }
 
-// A member whose broker namespace is deleted, while others have theirs, was taken out: its imports go, the Services that it
-// exported stay, and a join makes it a member again (section 7).
+// A member is removed when its broker namespace is deleted while others have theirs: its imports are deleted, the Services that it
+// exported stay, and a join makes it a member again (docs/spec/controller.md 7).
 func TestMemberIsExpelled(t *testing.T) {
 	const ns = "expelled"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
 	run(t, east)
 	w := run(t, west)
-	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
-	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	before, err := west.Dynamic().Resource(services).Namespace(ns).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	expel(t, west)
-	w.shows("member", "", 0)
-	sees(t, west, ns, "web", "none")
-	sees(t, east, ns, "web", "10.21.0.1")
+	deleteMembership(t, west)
+	w.awaitMetric("member", "", 0)
+	awaitImport(t, west, ns, "web", "none")
+	awaitImport(t, east, ns, "web", "10.21.0.1")
 	until.OK(t, "condition", func(ctx context.Context) error {
 		exp, err := west.ServiceExport(ctx, ns, "web")
 		if err != nil {
@@ -290,13 +290,13 @@ func TestMemberIsExpelled(t *testing.T) {
 	if err := join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.shows("member", "", 1)
-	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
-	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	w.awaitMetric("member", "", 1)
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 }
 
-// Another cluster answers in place of the broker. Whether it refuses the credential or takes one that was made for it, all is
-// held until the cluster is joined to it, which has to be asked for (section 7).
+// Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own, everything is frozen until
+// the cluster is joined to it explicitly (docs/spec/controller.md 7).
 func TestBrokerIsAnother(t *testing.T) {
 	const ns = "another"
 	names := []string{"a", "b", "c"}
@@ -307,8 +307,8 @@ func TestBrokerIsAnother(t *testing.T) {
 	old := via(t, east.BrokerKubeconfig(), clusters.Broker.Config().Host, nil)
 	e, w := run(t, east), run(t, west)
 	for _, name := range names {
-		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
-		sees(t, west, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
 	}
 	inEast := steady(t, east, ns, names...)
 	e.stop()
@@ -326,16 +326,16 @@ func TestBrokerIsAnother(t *testing.T) {
 	ca := other.Config().CAData
 	strange := via(t, old, other.Config().Host, ca)
 	e = run(t, east, func(c *controller.Config) { c.Broker = strange })
-	e.shows("frozen", "credential", 1)
+	e.awaitMetric("frozen", "credential", 1)
 	serve(t, east, ns, "a", "10.21.0.2")
-	sees(t, east, ns, "a", "10.21.0.2 10.22.0.1")
+	awaitImport(t, east, ns, "a", "10.21.0.2 10.22.0.1")
 	e.stop()
 
-	known := knownTo(t, other, strange, east)
+	known := credentialFrom(t, other, strange, east)
 	e = run(t, east, func(c *controller.Config) { c.Broker = known })
-	e.shows("frozen", "broker_identity", 1)
+	e.awaitMetric("frozen", "broker_identity", 1)
 	serve(t, east, ns, "a", "10.21.0.3")
-	sees(t, east, ns, "a", "10.21.0.3 10.22.0.1")
+	awaitImport(t, east, ns, "a", "10.21.0.3 10.22.0.1")
 	inEast()
 	e.stop()
 
@@ -356,41 +356,41 @@ func TestBrokerIsAnother(t *testing.T) {
 	long := func(c *controller.Config) { c.TTL = time.Minute }
 	e = run(t, east, long)
 	run(t, west, long)
-	e.shows("frozen", "broker_identity", 0)
-	e.shows("frozen", "lost_records", 0)
+	e.awaitMetric("frozen", "broker_identity", 0)
+	e.awaitMetric("frozen", "lost_records", 0)
 	for _, name := range names[1:] {
-		sees(t, east, ns, name, "10.21.0.1 10.22.0.1")
+		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
 	}
-	sees(t, west, ns, "a", "10.21.0.3 10.22.0.1")
+	awaitImport(t, west, ns, "a", "10.21.0.3 10.22.0.1")
 	inEast()
 	e.stop()
 }
 
-// A member's own API server is restored from a backup: it follows that, like a broker.
+// A member's own API server is restored from a backup: the controller follows the restored state.
 func TestMemberIsRestored(t *testing.T) {
-	const ns = "rewound"
+	const ns = "rolledback"
 	export(t, east, ns, "old", "10.21.0.1")
 	west.Put(t, testclusterset.Namespace(ns))
 	run(t, east)
 	run(t, west)
-	sees(t, west, ns, "old", "10.21.0.1")
+	awaitImport(t, west, ns, "old", "10.21.0.1")
 	saved, err := east.SaveEtcd(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	export(t, east, ns, "new", "10.21.0.2")
-	sees(t, west, ns, "new", "10.21.0.2")
-	sees(t, east, ns, "new", "10.21.0.2")
+	awaitImport(t, west, ns, "new", "10.21.0.2")
+	awaitImport(t, east, ns, "new", "10.21.0.2")
 	east.Drop(t, testclusterset.Export(ns, "old"))
-	sees(t, west, ns, "old", "none")
-	sees(t, east, ns, "old", "none")
+	awaitImport(t, west, ns, "old", "none")
+	awaitImport(t, east, ns, "old", "none")
 	if err := east.RestoreEtcd(t.Context(), saved); err != nil {
 		t.Fatal(err)
 	}
-	sees(t, west, ns, "old", "10.21.0.1")
-	sees(t, west, ns, "new", "none")
-	sees(t, east, ns, "old", "10.21.0.1")
-	sees(t, east, ns, "new", "none")
+	awaitImport(t, west, ns, "old", "10.21.0.1")
+	awaitImport(t, west, ns, "new", "none")
+	awaitImport(t, east, ns, "old", "10.21.0.1")
+	awaitImport(t, east, ns, "new", "none")
 	serve(t, east, ns, "old", "10.21.0.3")
-	sees(t, west, ns, "old", "10.21.0.3")
+	awaitImport(t, west, ns, "old", "10.21.0.3")
 }

@@ -24,10 +24,10 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// points is how many points of a crash are tried: more than an export or its end has writes.
+// points is the number of points at which a controller crashes: more than an export or its end has writes.
 const points = 20
 
-// A crash drops all writes for the service in namespace "crash-<mode>-<n>" after the first n, as if the process had ended there.
+// A crash drops all writes for the service in namespace "crash-<mode>-<n>" after the first n, as if the process had been killed there.
 type crash struct {
 	mu      sync.Mutex
 	written map[string]int // by namespace
@@ -52,14 +52,14 @@ func (c *crash) admit(write string) bool {
 	return true
 }
 
-func (c *crash) struck(namespace string) bool {
+func (c *crash) hit(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dropped[namespace]
 }
 
-// Wherever in an export, in the end of one, or in the allocation of a clusterset IP a controller crashes: the next one brings
-// about what one that never crashed does.
+// A controller crashes after each write of an export, of its end, and of the allocation of a clusterset IP. The next one always reaches
+// the state that a controller without a crash reaches.
 func TestCrashAfterEveryWrite(t *testing.T) {
 	for _, mode := range []merge.VIPMode{merge.Derived, merge.CIDR} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -71,13 +71,13 @@ func TestCrashAfterEveryWrite(t *testing.T) {
 			vip := func(c *controller.Config) { c.VIP = mode }
 			first := run(t, east, vip)
 			export(t, east, whole, "web", "10.21.0.1")
-			want := settled(t, whole)
+			want := awaitExported(t, whole)
 			first.stop()
 
 			crashing(t, vip, all, want, func(ns string) { export(t, east, ns, "web", "10.21.0.1") })
 			second := run(t, east, vip)
 			for _, ns := range all {
-				comesTo(t, ns, want)
+				awaitPicture(t, ns, want)
 			}
 			if mode == merge.CIDR {
 				distinct(t, append(all, whole))
@@ -88,25 +88,25 @@ func TestCrashAfterEveryWrite(t *testing.T) {
 			crashing(t, vip, all, nothing, func(ns string) { east.Drop(t, testclusterset.Export(ns, "web")) })
 			run(t, east, vip)
 			for _, ns := range all {
-				comesTo(t, ns, nothing)
+				awaitPicture(t, ns, nothing)
 			}
 		})
 	}
 }
 
-// crashing runs a controller that crashes at another point in each namespace while act is under way there.
+// crashing runs a controller that crashes at another point in each namespace while act is in progress there.
 func crashing(t *testing.T, vip func(*controller.Config), all []string, want string, act func(namespace string)) {
 	t.Helper()
 	c := &crash{written: make(map[string]int), dropped: make(map[string]bool)}
-	mortal := run(t, east, vip, behind(t, c.admit))
-	mortal.shows("member", "", 1)
+	killed := run(t, east, vip, behind(t, c.admit))
+	killed.awaitMetric("member", "", 1)
 	for _, ns := range all {
 		act(ns)
 	}
 	whole := 0
 	for _, ns := range all {
-		until.OK(t, ns+" crashes or is done", func(ctx context.Context) error {
-			if c.struck(ns) {
+		until.OK(t, ns+": crash, or the final state", func(ctx context.Context) error {
+			if c.hit(ns) {
 				return nil
 			}
 			got, err := picture(ctx, ns)
@@ -115,19 +115,19 @@ func crashing(t *testing.T, vip func(*controller.Config), all []string, want str
 			}
 			return err
 		})
-		if !c.struck(ns) {
+		if !c.hit(ns) {
 			whole++
 		}
 	}
-	mortal.stop()
+	killed.stop()
 	t.Logf("%d points of a crash", len(all)-whole)
 	if whole == 0 || whole == len(all) {
 		t.Errorf("%d of %d were done without a crash: want some, so that every point was tried, and not all", whole, len(all))
 	}
 }
 
-// settled waits until the service of a namespace is exported and imported, and returns its picture.
-func settled(t *testing.T, namespace string) (is string) {
+// awaitExported waits until the service of a namespace is exported and imported, and returns its picture.
+func awaitExported(t *testing.T, namespace string) (is string) {
 	t.Helper()
 	until.OK(t, namespace, func(ctx context.Context) error {
 		imp, err := east.Import(ctx, namespace, "web")
@@ -154,7 +154,7 @@ func settled(t *testing.T, namespace string) (is string) {
 	return is
 }
 
-func comesTo(t *testing.T, namespace, want string) {
+func awaitPicture(t *testing.T, namespace, want string) {
 	t.Helper()
 	until.OK(t, namespace, func(ctx context.Context) error {
 		got, err := picture(ctx, namespace)
@@ -165,9 +165,8 @@ func comesTo(t *testing.T, namespace, want string) {
 	})
 }
 
-// picture is all that there is of the service "web" of a namespace in east and on the broker, without what differs from one
-// export to the next: names, versions, times, addresses of VIPs. Of an export that ended, and whose Service is there still, it
-// is "[]".
+// picture returns all objects of the service "web" of a namespace in east and on the broker, without the fields that differ from one
+// export to the next: names, versions, times, addresses of VIPs. For a service that is not exported it returns "[]".
 func picture(ctx context.Context, namespace string) (string, error) {
 	record := broker.RecordName(namespace, "web")
 	all := []any{}
@@ -194,7 +193,7 @@ func picture(ctx context.Context, namespace string) (string, error) {
 	return strings.ReplaceAll(string(text), namespace, "NAMESPACE"), err
 }
 
-// features are the fields of an object that count.
+// features returns the fields of an object that picture compares.
 func features(o unstructured.Unstructured) map[string]any {
 	for _, path := range [][]string{
 		{"spec", "exportCreated"}, {"spec", "exportGeneration"}, {"spec", "vip", "at"}, {"spec", "sourceClusterIPs"},
@@ -211,7 +210,7 @@ func features(o unstructured.Unstructured) map[string]any {
 	for _, c := range conditions {
 		delete(c.(map[string]any), "lastTransitionTime")
 	}
-	// Their order is that in which several authors wrote.
+	// Their order depends on the order in which several authors wrote.
 	slices.SortFunc(conditions, func(a, b any) int {
 		return strings.Compare(fmt.Sprint(a.(map[string]any)["type"]), fmt.Sprint(b.(map[string]any)["type"]))
 	})
@@ -231,7 +230,7 @@ func features(o unstructured.Unstructured) map[string]any {
 	return f
 }
 
-// distinct fails the test unless each service has one clusterset IP of its own, everywhere the same.
+// distinct fails the test unless each service has exactly one clusterset IP, its own and everywhere the same.
 func distinct(t *testing.T, all []string) {
 	t.Helper()
 	owner := make(map[string]string)

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// An instance is a controller of a member.
+// An instance is a running controller of a member.
 type instance struct {
 	*testclusterset.Member
 	t       testing.TB
@@ -42,7 +42,7 @@ func run(t testing.TB, m *testclusterset.Member, change ...func(*controller.Conf
 	return i
 }
 
-// metric returns a metric of the controller whose only label has a value, or that has none.
+// metric returns the value of a metric of the controller. label is the value of its only label, "" if it has none.
 func (i *instance) metric(name, label string) (float64, error) {
 	families, err := i.metrics.Gather()
 	if err != nil {
@@ -61,8 +61,8 @@ func (i *instance) metric(name, label string) (float64, error) {
 	return 0, fmt.Errorf("no metric %s{%s}", name, label)
 }
 
-// shows waits until a metric has a value.
-func (i *instance) shows(name, label string, want float64) {
+// awaitMetric waits until a metric has a value.
+func (i *instance) awaitMetric(name, label string, want float64) {
 	i.t.Helper()
 	until.OK(i.t, fmt.Sprintf("%s: metric %s %s", i.ID, name, label), func(context.Context) error {
 		got, err := i.metric(name, label)
@@ -73,8 +73,8 @@ func (i *instance) shows(name, label string, want float64) {
 	})
 }
 
-// hears waits until this instance knows the heartbeat of a member.
-func (i *instance) hears(cluster string) {
+// awaitHeartbeat waits until this instance knows the heartbeat of a member.
+func (i *instance) awaitHeartbeat(cluster string) {
 	i.t.Helper()
 	until.OK(i.t, fmt.Sprintf("%s: heartbeat of %s", i.ID, cluster), func(context.Context) error {
 		_, err := i.metric("lease_age_seconds", cluster)
@@ -82,8 +82,8 @@ func (i *instance) hears(cluster string) {
 	})
 }
 
-// silent waits until this instance has not heard of a member for longer than the TTL.
-func (i *instance) silent(cluster string) {
+// awaitSilence waits until this instance has seen no heartbeat of a member for longer than the TTL.
+func (i *instance) awaitSilence(cluster string) {
 	i.t.Helper()
 	until.OK(i.t, fmt.Sprintf("%s: silence of %s", i.ID, cluster), func(context.Context) error {
 		age, err := i.metric("lease_age_seconds", cluster)
@@ -102,7 +102,7 @@ func export(t testing.TB, m *testclusterset.Member, namespace, name string, addr
 	m.Put(t, testclusterset.Export(namespace, name))
 }
 
-// serve makes the endpoints of a service in a member those.
+// serve sets the endpoints of a service in a member.
 func serve(t testing.TB, m *testclusterset.Member, namespace, name string, addresses ...string) {
 	t.Helper()
 	var endpoints []testclusterset.Endpoint
@@ -112,8 +112,8 @@ func serve(t testing.TB, m *testclusterset.Member, namespace, name string, addre
 	m.Put(t, testclusterset.Slice(testclusterset.Service(namespace, name, testclusterset.Port("http", 80)), name+"-"+m.ID, endpoints...))
 }
 
-// seen returns the addresses of an import, sorted, "none" if there is no import.
-func seen(ctx context.Context, m *testclusterset.Member, namespace, name string) (string, error) {
+// imported returns the addresses of an import, sorted, "none" if there is no import.
+func imported(ctx context.Context, m *testclusterset.Member, namespace, name string) (string, error) {
 	imp, err := m.Import(ctx, namespace, name)
 	if testclusterset.Gone(imp, err) == nil {
 		return "none", nil
@@ -135,11 +135,11 @@ func seen(ctx context.Context, m *testclusterset.Member, namespace, name string)
 	return strings.Join(addresses, " "), nil
 }
 
-// sees waits until the import of a service in a member has those addresses.
-func sees(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
+// awaitImport waits until the import of a service in a member has those addresses.
+func awaitImport(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("import %s/%s in %s", namespace, name, m.ID), func(ctx context.Context) error {
-		got, err := seen(ctx, m, namespace, name)
+		got, err := imported(ctx, m, namespace, name)
 		if err == nil && got != want {
 			err = fmt.Errorf("%q, want %q", got, want)
 		}
@@ -147,10 +147,10 @@ func sees(t testing.TB, m *testclusterset.Member, namespace, name, want string) 
 	})
 }
 
-// keeps fails the test if the import of a service in a member has not those addresses now.
-func keeps(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
+// checkImport fails the test if the import of a service in a member does not have those addresses now.
+func checkImport(t testing.TB, m *testclusterset.Member, namespace, name, want string) {
 	t.Helper()
-	if got, err := seen(t.Context(), m, namespace, name); err != nil || got != want {
+	if got, err := imported(t.Context(), m, namespace, name); err != nil || got != want {
 		t.Errorf("import %s/%s in %s has %q (%v), want %q still", namespace, name, m.ID, got, err, want)
 	}
 }
@@ -165,8 +165,8 @@ var (
 	records    = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
 )
 
-// undisturbed watches what is imported into a namespace. The returned function fails the test if anything of it was deleted or
-// lost its last endpoint meanwhile.
+// undisturbed watches the imports of a namespace. check fails the test if an object was deleted, or a slice lost its last endpoint, in the
+// meantime.
 func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (check func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -189,7 +189,7 @@ func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (chec
 	}
 }
 
-// disturbance returns what is lost before ctx ends.
+// disturbance returns the losses until ctx ends.
 func disturbance(ctx context.Context, w watch.Interface) (lost error) {
 	defer w.Stop()
 	for {

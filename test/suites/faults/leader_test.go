@@ -23,13 +23,13 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// Two instances overlap, as they do in a rollout: one writes at a time, and the other goes on where the first one stopped, in the
-// middle of what was to be done.
+// Two instances overlap, as they do in a rollout. Only one writes at a time; the other continues where the first one was stopped, in the
+// middle of its work.
 func TestTwoInstances(t *testing.T) {
 	const ns = "overlap"
 	j := &journal{}
 	first := run(t, east, behind(t, j.of("first")))
-	first.shows("leader", "", 1)
+	first.awaitMetric("leader", "", 1)
 	second := run(t, east, behind(t, j.of("second")))
 	names := func(from, to int) (all []string) {
 		for n := from; n < to; n++ {
@@ -41,9 +41,9 @@ func TestTwoInstances(t *testing.T) {
 		export(t, east, ns, name, "10.21.0.1")
 	}
 	for _, name := range names(0, 5) {
-		sees(t, east, ns, name, "10.21.0.1")
+		awaitImport(t, east, ns, name, "10.21.0.1")
 	}
-	second.shows("leader", "", 0)
+	second.awaitMetric("leader", "", 0)
 	over := make(chan struct{})
 	for _, name := range names(5, 20) {
 		export(t, east, ns, name, "10.21.0.1")
@@ -56,56 +56,56 @@ func TestTwoInstances(t *testing.T) {
 	}
 	<-over
 	for _, name := range names(0, 20) {
-		sees(t, east, ns, name, "10.21.0.1")
+		awaitImport(t, east, ns, name, "10.21.0.1")
 	}
-	second.shows("leader", "", 1)
-	if turns := writers(j.all(0)); !slices.Equal(turns, []string{"first", "second"}) {
-		t.Errorf("who wrote, in turns: %v, want the first, then the second", turns)
+	second.awaitMetric("leader", "", 1)
+	if order := writers(j.all(0)); !slices.Equal(order, []string{"first", "second"}) {
+		t.Errorf("writers: %v, want the first, then the second", order)
 	}
 }
 
-// A leader that is paused for longer than its lease, and goes on, does not write any more: another one leads.
+// A leader is paused for longer than its lease and then resumed. It does not write any more: another instance leads.
 func TestLeaderIsPaused(t *testing.T) {
 	const ns = "paused"
 	j := &journal{}
 	p := startController(t, j.of("paused"))
 	export(t, east, ns, "web", "10.21.0.1")
-	sees(t, east, ns, "web", "10.21.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1")
 	send(t, p, syscall.SIGSTOP)
 	other := run(t, east, behind(t, j.of("other")))
-	other.shows("leader", "", 1) // after the lease
+	other.awaitMetric("leader", "", 1) // after the lease
 	from := j.len()
 	serve(t, east, ns, "web", "10.21.0.2")
 	export(t, east, ns, "second", "10.21.0.3")
-	sees(t, east, ns, "web", "10.21.0.2")
-	sees(t, east, ns, "second", "10.21.0.3")
-	// What the paused one finds when it goes on is that its import lacks an endpoint.
+	awaitImport(t, east, ns, "web", "10.21.0.2")
+	awaitImport(t, east, ns, "second", "10.21.0.3")
+	// Something to write for the paused one when it is resumed.
 	serve(t, east, ns, "web", "10.21.0.2", "10.21.0.4")
 	send(t, p, syscall.SIGCONT)
-	said(t, p, "no longer leading", 1)
-	sees(t, east, ns, "web", "10.21.0.2 10.21.0.4")
+	awaitOutput(t, p, "no longer leading", 1)
+	awaitImport(t, east, ns, "web", "10.21.0.2 10.21.0.4")
 	serve(t, east, ns, "web", "10.21.0.5")
-	sees(t, east, ns, "web", "10.21.0.5")
-	if turns := writers(j.all(from)); !slices.Equal(turns, []string{"other"}) {
-		t.Errorf("who wrote after the other took over: %v, want the other alone", turns)
+	awaitImport(t, east, ns, "web", "10.21.0.5")
+	if order := writers(j.all(from)); !slices.Equal(order, []string{"other"}) {
+		t.Errorf("writers after the takeover: %v, want the other alone", order)
 	}
 	other.stop()
-	said(t, p, "leading as", 2)
+	awaitOutput(t, p, "leading as", 2)
 	serve(t, east, ns, "web", "10.21.0.6")
-	sees(t, east, ns, "web", "10.21.0.6")
-	if turns := writers(j.all(from)); !slices.Equal(turns, []string{"other", "paused"}) {
-		t.Errorf("who wrote until the end, in turns: %v, want the other, then the one that was paused", turns)
+	awaitImport(t, east, ns, "web", "10.21.0.6")
+	if order := writers(j.all(from)); !slices.Equal(order, []string{"other", "paused"}) {
+		t.Errorf("writers until the end: %v, want the other, then the one that was paused", order)
 	}
 }
 
-// startController starts a controller of east in a process of its own, which ends with the test.
+// startController starts a controller of east as a subprocess, which ends with the test.
 func startController(t *testing.T, admit func(string) bool) *subprocess.Process {
 	t.Helper()
 	kubeconfig, err := east.ServiceAccountKubeconfig(t.Context(), admin.DefaultNamespace, "clusterset-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, hub := newFront(t, east.Config(), admit), newFront(t, clusters.Broker.Config(), admit)
+	local, hub := newAPIProxy(t, east.Config(), admit), newAPIProxy(t, clusters.Broker.Config(), admit)
 	bin, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -133,8 +133,8 @@ func send(t *testing.T, p *subprocess.Process, s syscall.Signal) {
 	}
 }
 
-// said waits until a program wrote a text so many times.
-func said(t *testing.T, p *subprocess.Process, text string, times int) {
+// awaitOutput waits until a program has written a text so many times.
+func awaitOutput(t *testing.T, p *subprocess.Process, text string, times int) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("%d times %q", times, text), func(context.Context) error {
 		if got := strings.Count(p.Out.String(), text); got < times {
@@ -144,8 +144,8 @@ func said(t *testing.T, p *subprocess.Process, text string, times int) {
 	})
 }
 
-// CoreDNS is reloaded in the middle of an import, again and again, by SIGUSR1: one controller after the other acts, what is to be
-// imported is imported once, and nothing of the earlier ones is left.
+// CoreDNS is reloaded several times by SIGUSR1 in the middle of an import. Only one controller leads at a time, each service is imported
+// once, and nothing of the earlier controllers is left.
 func TestReload(t *testing.T) {
 	const ns, count = "reload", 30
 	west.Put(t, testclusterset.Namespace(ns))
@@ -153,7 +153,7 @@ func TestReload(t *testing.T) {
 		export(t, east, ns, fmt.Sprintf("web-%d", n), "10.21.0.1")
 	}
 	run(t, east)
-	recorded(t, east, ns, fmt.Sprintf("web-%d", count-1), true)
+	awaitRecord(t, east, ns, fmt.Sprintf("web-%d", count-1), true)
 	check := undisturbed(t, west, ns)
 	j := &journal{}
 	s := startServer(t, j)
@@ -167,13 +167,13 @@ func TestReload(t *testing.T) {
 		s.reload(t, n+1)
 	}
 	for n := range count {
-		sees(t, west, ns, fmt.Sprintf("web-%d", n), "10.21.0.1")
+		awaitImport(t, west, ns, fmt.Sprintf("web-%d", n), "10.21.0.1")
 	}
 	check()
-	if turns := turns(s.Out.String()); strings.Contains(turns, "++") || strings.Contains(turns, "--") {
-		t.Errorf("controllers began (+) and ended (-) to act as %s, want one after the other", turns)
+	if got := terms(s.Out.String()); strings.Contains(got, "++") || strings.Contains(got, "--") {
+		t.Errorf("controllers began (+) and ended (-) to lead as %s, want one after the other", got)
 	}
-	before := s.goroutines(t)
+	before := s.steadyGoroutines(t)
 	for n := range 5 {
 		s.reload(t, 10+n)
 	}
@@ -185,7 +185,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// created returns how many times a controller set out to create an import in a namespace.
+// created returns the number of requests to create an import in a namespace.
 func created(j *journal, namespace string) (n int) {
 	for _, e := range j.all(0) {
 		if strings.HasPrefix(e.write, http.MethodPost) && strings.HasSuffix(e.write, "/namespaces/"+namespace+"/serviceimports") {
@@ -195,12 +195,12 @@ func created(j *journal, namespace string) (n int) {
 	return n
 }
 
-var turn = regexp.MustCompile(`no longer leading|leading as`)
+var termLine = regexp.MustCompile(`no longer leading|leading as`)
 
-// turns is how controllers began (+) and ended (-) to act, from what CoreDNS wrote.
-func turns(out string) string {
+// terms returns the order in which controllers began (+) and ended (-) to lead, from the log of CoreDNS.
+func terms(out string) string {
 	var b strings.Builder
-	for _, text := range turn.FindAllString(out, -1) {
+	for _, text := range termLine.FindAllString(out, -1) {
 		if text == "leading as" {
 			b.WriteByte('+')
 		} else {
@@ -210,15 +210,15 @@ func turns(out string) string {
 	return b.String()
 }
 
-// A reloadable is CoreDNS with a controller, over west.
+// A reloadable is a CoreDNS with a controller for west.
 type reloadable struct {
 	*server.Server
 	corefile, text string
 	metrics        *controlplane.Port
 }
 
-// startServer starts the shipped CoreDNS, DNS server and controller in one, with the rights that are shipped for that. Its
-// writes go to the journal.
+// startServer starts the shipped CoreDNS, DNS server and controller in one process, with the rights that are shipped for that. It records
+// the writes in the journal.
 func startServer(t *testing.T, j *journal) *reloadable {
 	t.Helper()
 	root, err := server.Root(t.Context())
@@ -236,7 +236,7 @@ func startServer(t *testing.T, j *journal) *reloadable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, hub := newFront(t, west.Config(), j.of("west")), newFront(t, clusters.Broker.Config(), j.of("west"))
+	local, hub := newAPIProxy(t, west.Config(), j.of("west")), newAPIProxy(t, clusters.Broker.Config(), j.of("west"))
 	s := &reloadable{corefile: filepath.Join(t.TempDir(), "Corefile"), metrics: reserve(t)}
 	s.text = fmt.Sprintf(`clusterset.local:%d {
 	bind 127.0.0.1
@@ -274,7 +274,7 @@ func reserve(t *testing.T) *controlplane.Port {
 	return p
 }
 
-// write writes the n-th Corefile. Each asks for another controller.
+// write writes the n-th Corefile. Each has other settings of the controller.
 func (s *reloadable) write(t *testing.T, n int) {
 	t.Helper()
 	text := strings.ReplaceAll(s.text, "{ttl}", strconv.Itoa(30+n))
@@ -283,21 +283,35 @@ func (s *reloadable) write(t *testing.T, n int) {
 	}
 }
 
-// reload makes CoreDNS take the n-th Corefile, and returns when its controller acts.
+// reload makes CoreDNS load the n-th Corefile, and waits until its controller leads.
 func (s *reloadable) reload(t *testing.T, n int) {
 	t.Helper()
 	leaders := strings.Count(s.Out.String(), "leading as")
 	s.write(t, n)
 	send(t, s.Process, syscall.SIGUSR1)
-	said(t, s.Process, "leading as", leaders+1)
+	awaitOutput(t, s.Process, "leading as", leaders+1)
 }
 
 var goroutineCount = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)
 
-// goroutines returns how many CoreDNS has.
+// steadyGoroutines waits until the number of goroutines does not change for some time, and returns it.
+func (s *reloadable) steadyGoroutines(t *testing.T) (n int) {
+	t.Helper()
+	same := 0
+	until.True(t, "a steady number of goroutines", func() bool {
+		now := s.goroutines(t)
+		if same++; now != n {
+			n, same = now, 0
+		}
+		return same == 50
+	})
+	return n
+}
+
+// goroutines returns the number of goroutines of CoreDNS.
 func (s *reloadable) goroutines(t *testing.T) int {
 	t.Helper()
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	page, err := client.Get("http://" + s.metrics.String() + "/metrics")
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// While the broker is away, however it went, a member removes nothing, its own endpoints stay true, and conditions and metrics
-// say what is the matter (sections 5 and 8). Once it is back everybody sees what happened meanwhile.
+// While the broker is away, a member removes nothing, its own endpoints stay up to date, and conditions and metrics give the reason
+// (docs/spec/controller.md 5, docs/spec/controller.md 8). When it is back, every member gets the changes of the meantime.
 func TestBrokerIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		name, namespace string
@@ -28,10 +28,10 @@ func TestBrokerIsAway(t *testing.T) {
 			export(t, east, tt.namespace, "web", "10.21.0.1")
 			export(t, west, tt.namespace, "web", "10.22.0.1")
 			e, w := run(t, east), run(t, west)
-			sees(t, east, tt.namespace, "web", "10.21.0.1 10.22.0.1")
-			sees(t, west, tt.namespace, "web", "10.21.0.1 10.22.0.1")
-			e.hears("west")
-			w.hears("east")
+			awaitImport(t, east, tt.namespace, "web", "10.21.0.1 10.22.0.1")
+			awaitImport(t, west, tt.namespace, "web", "10.21.0.1 10.22.0.1")
+			e.awaitHeartbeat("west")
+			w.awaitHeartbeat("east")
 			inEast, inWest := undisturbed(t, east, tt.namespace), undisturbed(t, west, tt.namespace)
 			if tt.restart {
 				e.stop()
@@ -45,32 +45,32 @@ func TestBrokerIsAway(t *testing.T) {
 			}()
 			if tt.restart {
 				e = run(t, east)
-				e.shows("frozen", "not_synced", 1)
+				e.awaitMetric("frozen", "not_synced", 1)
 			} else {
-				e.silent("west")
+				e.awaitSilence("west")
 			}
-			w.silent("east")
-			e.shows("broker_connected", "", 0)
+			w.awaitSilence("east")
+			e.awaitMetric("broker_connected", "", 0)
 			serve(t, east, tt.namespace, "web", "10.21.0.2")
-			sees(t, east, tt.namespace, "web", "10.21.0.2 10.22.0.1")
-			keeps(t, west, tt.namespace, "web", "10.21.0.1 10.22.0.1")
+			awaitImport(t, east, tt.namespace, "web", "10.21.0.2 10.22.0.1")
+			checkImport(t, west, tt.namespace, "web", "10.21.0.1 10.22.0.1")
 			export(t, east, tt.namespace, "new", "10.21.0.3")
-			waits(t, east, tt.namespace, "new")
+			awaitPending(t, east, tt.namespace, "new")
 
 			tt.back(t)
 			back = true
-			e.shows("broker_connected", "", 1)
-			e.shows("frozen", "not_synced", 0)
-			sees(t, west, tt.namespace, "web", "10.21.0.2 10.22.0.1")
-			sees(t, west, tt.namespace, "new", "10.21.0.3")
+			e.awaitMetric("broker_connected", "", 1)
+			e.awaitMetric("frozen", "not_synced", 0)
+			awaitImport(t, west, tt.namespace, "web", "10.21.0.2 10.22.0.1")
+			awaitImport(t, west, tt.namespace, "new", "10.21.0.3")
 			inEast()
 			inWest()
 		})
 	}
 }
 
-// waits waits until an export says that it waits for the broker.
-func waits(t *testing.T, m *testclusterset.Member, namespace, name string) {
+// awaitPending waits until the condition of an export says that it waits for the broker.
+func awaitPending(t *testing.T, m *testclusterset.Member, namespace, name string) {
 	t.Helper()
 	until.OK(t, "condition of "+name, func(ctx context.Context) error {
 		exp, err := m.ServiceExport(ctx, namespace, name)
@@ -90,7 +90,7 @@ func killBroker(*testing.T) { clusters.Broker.KillAPIServer() }
 
 func startBroker(t *testing.T) {
 	t.Helper()
-	// A test that was ended still leaves a broker to the next one.
+	// The next test needs the broker even if this one was canceled.
 	if err := clusters.Broker.StartAPIServer(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -110,42 +110,42 @@ func thawBroker(t *testing.T) {
 	}
 }
 
-// One member is cut off: after the TTL the others do without its endpoints, but its older export still decides what the import
-// is; they have them back on renewal. The one that is cut off removes nothing (section 8).
+// One member is cut off. After the TTL the others remove its endpoints, but its older export still decides the properties of the import;
+// the endpoints are back with its next heartbeat. The member that is cut off removes nothing (docs/spec/controller.md 8).
 func TestMemberIsCutOff(t *testing.T) {
 	const ns = "cut"
 	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
 	export(t, east, ns, "web", "10.21.0.1")
 	e := run(t, east, func(c *controller.Config) { c.Broker = via(t, c.Broker, link.url(), nil) })
 	w := run(t, west)
-	sees(t, east, ns, "web", "10.21.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1")
 	west.Put(t, testclusterset.Namespace(ns))
-	sees(t, west, ns, "web", "10.21.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
 	changed := testclusterset.Service(ns, "web", testclusterset.Port("http", 80))
 	changed.Spec.SessionAffinity = "ClientIP"
 	west.Put(t, changed)
-	sees(t, east, ns, "web", "10.21.0.1 10.22.0.1")
-	sees(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	inEast := undisturbed(t, east, ns)
 
 	link.sever()
-	sees(t, west, ns, "web", "10.22.0.1")
-	e.shows("broker_connected", "", 0)
-	e.silent("west")
+	awaitImport(t, west, ns, "web", "10.22.0.1")
+	e.awaitMetric("broker_connected", "", 0)
+	e.awaitSilence("west")
 	serve(t, east, ns, "web", "10.21.0.2")
-	sees(t, east, ns, "web", "10.21.0.2 10.22.0.1")
-	w.shows("frozen", "mass_expiry", 0)
-	oldest(t, west, ns)
+	awaitImport(t, east, ns, "web", "10.21.0.2 10.22.0.1")
+	w.awaitMetric("frozen", "mass_expiry", 0)
+	checkOldest(t, west, ns)
 
 	link.mend()
-	sees(t, west, ns, "web", "10.21.0.2 10.22.0.1")
-	e.shows("broker_connected", "", 1)
+	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	e.awaitMetric("broker_connected", "", 1)
 	inEast()
 }
 
-// oldest fails the test unless the import "web" is what east's export, the older one, says.
-func oldest(t *testing.T, m *testclusterset.Member, namespace string) {
+// checkOldest fails the test unless the import "web" has the properties of the export of east, the older one.
+func checkOldest(t *testing.T, m *testclusterset.Member, namespace string) {
 	t.Helper()
 	imp, err := m.Import(t.Context(), namespace, "web")
 	if err != nil {

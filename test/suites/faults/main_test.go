@@ -1,6 +1,6 @@
-// Package faults tests what becomes of a clusterset when something breaks: the broker is away, restored, emptied or another
-// one, a member is cut off or falls silent, a controller crashes, is paused or reloaded. Whatever happens, nothing that is in
-// use is removed without a reason, and all is as it should be when the fault is over.
+// Package faults tests a clusterset while something is broken: the broker is down, restored, emptied or replaced by another one, a member
+// is cut off or its heartbeats stop, a controller crashes, is paused or reloaded. No fault may remove anything that is in use, and after
+// the fault every object has to be up to date.
 package faults
 
 import (
@@ -23,13 +23,14 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// clusters is the fleet of all tests, east and west are its members. Both are joined, with VIP CIDRs.
+// clusters is the clusterset that all tests share. Its members east and west are joined, with VIP CIDRs.
 var (
 	clusters   *testclusterset.Clusterset
 	east, west *testclusterset.Member
 )
 
-// localEnv makes this program a controller: it names the kubeconfig of its cluster, brokerEnv that of the broker.
+// localEnv is an environment variable that makes this program a controller. Its value is the kubeconfig of the cluster; the value of
+// brokerEnv is the kubeconfig of the broker.
 const (
 	localEnv  = "CLUSTERSET_TEST_LOCAL"
 	brokerEnv = "CLUSTERSET_TEST_BROKER"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	if local := os.Getenv(localEnv); local != "" {
 		os.Exit(control(local, os.Getenv(brokerEnv)))
 	}
-	code, err := withFleet(m.Run)
+	code, err := withClusterset(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func withFleet(run func() int) (code int, err error) {
+func withClusterset(run func() int) (code int, err error) {
 	ctx := context.Background()
 	if clusters, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "west"}}); err != nil {
 		return 1, err
@@ -64,7 +65,7 @@ func withFleet(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// join joins both members to the broker of the fleet, or does again what is missing.
+// join joins both members to the broker, or repairs their membership.
 func join(ctx context.Context) error {
 	for _, m := range clusters.Members {
 		if _, err := m.Join(ctx, func(o *admin.JoinOptions) { o.VIPCIDR, o.ReplaceBroker = admin.VIPAuto, true }); err != nil {
@@ -74,8 +75,8 @@ func join(ctx context.Context) error {
 	return dropParameters(ctx)
 }
 
-// dropParameters unbinds the policy whose parameters are Members. An API server learns of custom kinds only half a minute after its
-// start, and denies until then what such a policy decides about; the tests here start the broker often.
+// dropParameters unbinds the policy whose parameters are Members. An API server finds custom kinds only half a minute after its start, and
+// until then denies each request that such a policy decides about; these tests start the broker often.
 func dropParameters(ctx context.Context) error {
 	var bindings []runtime.Object
 	for _, m := range clusters.Members {
@@ -105,21 +106,21 @@ func control(local, brokerKubeconfig string) int {
 	return 0
 }
 
-// lines writes what a controller says to standard output.
+// lines writes the log of a controller to standard output.
 type lines struct{}
 
 func (lines) Infof(format string, args ...any)    { fmt.Printf(format+"\n", args...) }
 func (lines) Warningf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 func (lines) Errorf(format string, args ...any)   { fmt.Printf(format+"\n", args...) }
 
-// The heartbeat of members, unless a test needs another one.
+// The heartbeat of members, unless a test needs another one. The TTL is long enough for a member on a busy machine.
 const (
 	renew = time.Second
-	ttl   = 6 * time.Second
+	ttl   = 15 * time.Second
 )
 
-// via writes a copy of a kubeconfig and its token that names another server, and returns its path. ca is the authority of that
-// server, nil if it is the same.
+// via writes a copy of a kubeconfig and its token with another server, and returns its path. ca is the CA certificate of that server, nil
+// for the same one.
 func via(t testing.TB, kubeconfig, server string, ca []byte) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A relay passes TCP connections on to an API server, unless it is cut.
+// A relay is a TCP proxy of an API server that can be cut.
 type relay struct {
 	listener net.Listener
 	target   string // host and port
@@ -18,7 +18,7 @@ type relay struct {
 	wg    sync.WaitGroup
 }
 
-// newRelay starts one that ends with the test.
+// newRelay starts a relay that ends with the test.
 func newRelay(t testing.TB, target string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,7 +86,7 @@ func (r *relay) forget(conns ...net.Conn) {
 	}
 }
 
-// sever ends all connections, and those to come.
+// sever closes all connections, and later ones at once.
 func (r *relay) sever() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *relay) sever() {
 	}
 }
 
-// mend lets connections pass again.
+// mend passes connections on again.
 func (r *relay) mend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

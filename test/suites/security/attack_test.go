@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,31 +32,31 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// longAgo is when mallory says that all her exports were made.
+// longAgo is the creation time that mallory claims for her exports.
 var longAgo = metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// A hostile member writes to the broker by itself, with the credential of its join.
-type hostile struct {
+// An attacker is a member that writes to the broker directly, with the credential of its join.
+type attacker struct {
 	*testclusterset.Member
 	client dynamic.Interface
 }
 
-func newHostile(t *testing.T, m *testclusterset.Member) hostile {
+func newAttacker(t *testing.T, m *testclusterset.Member) attacker {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", m.BrokerKubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // The client would hold her back.
+	config.QPS = -1 // without the limit of the client
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hostile{m, client}
+	return attacker{m, client}
 }
 
 // export returns the record and the one slice by which an honest controller would export a service with these addresses.
-func (h hostile) export(namespace, name string, addresses ...string) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice) {
+func (h attacker) export(namespace, name string, addresses ...string) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice) {
 	s := testclusterset.Service(namespace, name, testclusterset.Port("http", 80))
 	s.Spec.Type, s.Spec.IPFamilies = corev1.ServiceTypeClusterIP, []corev1.IPFamily{corev1.IPv4Protocol}
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.13.0.9", []string{"10.13.0.9"}
@@ -72,10 +73,10 @@ func (h hostile) export(namespace, name string, addresses ...string) (*v1alpha1.
 }
 
 // record is the export record of a service, spoilt.
-func (h hostile) record(name string, spoil func(*v1alpha1.ExportedService)) runtime.Object {
+func (h attacker) record(name string, change func(*v1alpha1.ExportedService)) runtime.Object {
 	r, _ := h.export("shop", name, "10.23.0.1")
-	if spoil != nil {
-		spoil(r)
+	if change != nil {
+		change(r)
 	}
 	return r
 }
@@ -84,23 +85,23 @@ func (h hostile) record(name string, spoil func(*v1alpha1.ExportedService)) runt
 var slicesMade int
 
 // slice is a further slice of shop/web, spoilt.
-func (h hostile) slice(spoil func(*discoveryv1.EndpointSlice)) runtime.Object {
+func (h attacker) slice(change func(*discoveryv1.EndpointSlice)) runtime.Object {
 	slicesMade++
 	_, s := h.export("shop", "web", "10.23.0.1")
 	s.Name = fmt.Sprintf("web.shop.%016x", slicesMade)
-	spoil(s)
+	change(s)
 	return s
 }
 
 // offer is a slice with one other address.
-func (h hostile) offer(family discoveryv1.AddressType, address string) runtime.Object {
+func (h attacker) offer(family discoveryv1.AddressType, address string) runtime.Object {
 	return h.slice(func(s *discoveryv1.EndpointSlice) {
 		s.AddressType, s.Endpoints[0].Addresses = family, []string{address}
 	})
 }
 
 // do writes one object; verb is apply, delete, or create with a subresource ("create token").
-func (h hostile) do(ctx context.Context, verb string, o runtime.Object) error {
+func (h attacker) do(ctx context.Context, verb string, o runtime.Object) error {
 	return do(ctx, h.client, verb, o, false)
 }
 
@@ -138,10 +139,10 @@ type attack struct {
 	name   string
 	verb   string // apply if empty
 	object runtime.Object
-	// policies and rest are part of what the broker says to it, with the policies and without: "" means that it accepts.
+	// policies and rest are part of the broker's error, with the policies and without them; "" means that it accepts the write.
 	policies, rest string
-	// east and west are the reasons for which the honest members refuse it, where the broker accepts it; "" means that there
-	// is nothing to refuse.
+	// east and west are the reasons for which the honest members reject what the broker accepts; "" means that there is nothing to
+	// reject.
 	east, west string
 }
 
@@ -156,12 +157,12 @@ const (
 )
 
 // all returns every attack. vip is the clusterset IP of bank/ledger, which east allocated.
-func (h hostile) all(f *testclusterset.Clusterset, vip string) []attack {
+func (h attacker) all(f *testclusterset.Clusterset, vip string) []attack {
 	return slices.Concat(h.onOthers(f), h.records(), h.vips(vip), h.slices(), h.addresses())
 }
 
-// onOthers are writes where mallory has no rights.
-func (h hostile) onOthers(f *testclusterset.Clusterset) []attack {
+// onOthers returns writes for which mallory has no rights.
+func (h attacker) onOthers(f *testclusterset.Clusterset) []attack {
 	east := f.Members[0].BrokerNamespace()
 	kind := func(version, kind, namespace, name string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind}}
@@ -181,13 +182,13 @@ func (h hostile) onOthers(f *testclusterset.Clusterset) []attack {
 	member := with(kind(own, "Member", "", h.ID), []any{"0.0.0.0/0"}, "spec", "podCIDRs")
 	namespace := with(kind("v1", "Namespace", "", h.BrokerNamespace()), "east", "metadata", "labels", broker.LabelClusterID)
 	all := []attack{
-		{name: "record in someone else's namespace", object: alien},
-		{name: "someone else's record", verb: "delete", object: kind(own, "ExportedService", east, "web.shop")},
-		{name: "someone else's heartbeat", object: with(kind(leases, "Lease", east, broker.HeartbeatName), "mallory", "spec", "holderIdentity")},
-		{name: "end of someone else's heartbeat", verb: "delete", object: kind(leases, "Lease", east, broker.HeartbeatName)},
-		{name: "someone else's token", verb: "create token", object: kind("v1", "ServiceAccount", east, broker.ServiceAccount)},
-		{name: "someone else's namespace", verb: "delete", object: kind("v1", "Namespace", "", east)},
-		{name: "someone else's Member", verb: "delete", object: kind(own, "Member", "", "east")},
+		{name: "record in another's namespace", object: alien},
+		{name: "another's record", verb: "delete", object: kind(own, "ExportedService", east, "web.shop")},
+		{name: "another's heartbeat", object: with(kind(leases, "Lease", east, broker.HeartbeatName), "mallory", "spec", "holderIdentity")},
+		{name: "end of another's heartbeat", verb: "delete", object: kind(leases, "Lease", east, broker.HeartbeatName)},
+		{name: "another's token", verb: "create token", object: kind("v1", "ServiceAccount", east, broker.ServiceAccount)},
+		{name: "another's namespace", verb: "delete", object: kind("v1", "Namespace", "", east)},
+		{name: "another's Member", verb: "delete", object: kind(own, "Member", "", "east")},
 		{name: "its networks", object: member},
 		{name: "the label of its namespace", object: namespace},
 		{name: "a namespace", object: kind("v1", "Namespace", "", "clusterset-0123456789abcdef")},
@@ -200,10 +201,10 @@ func (h hostile) onOthers(f *testclusterset.Clusterset) []attack {
 	return all
 }
 
-// records are records of mallory's own that no honest controller writes.
-func (h hostile) records() []attack {
-	spec := func(spoil func(*v1alpha1.ExportedServiceSpec)) func(*v1alpha1.ExportedService) {
-		return func(r *v1alpha1.ExportedService) { spoil(&r.Spec) }
+// records returns records in mallory's own namespace that no honest controller writes.
+func (h attacker) records() []attack {
+	spec := func(change func(*v1alpha1.ExportedServiceSpec)) func(*v1alpha1.ExportedService) {
+		return func(r *v1alpha1.ExportedService) { change(&r.Spec) }
 	}
 	port := func(n int32) v1alpha1.ServicePort {
 		return v1alpha1.ServicePort{Name: fmt.Sprintf("p%d", n), Protocol: corev1.ProtocolTCP, Port: n}
@@ -257,16 +258,16 @@ func (h hostile) records() []attack {
 				s.Labels = append(s.Labels, v1alpha1.Label{Key: fmt.Sprintf("example.org/l%d", i), Value: strings.Repeat("x", 63)})
 			}
 		})), "Too many", "", record, record},
-		// The broker does not know which namespaces the others let take part.
+		// The broker does not know which namespaces the others import.
 		{"record: kube-system", "", system, "", "", namespace, namespace},
 		{"record: default", "", standard, "", "", namespace, namespace},
 		{"record: a namespace that does not take mallory's exports", "", bank, "", "", namespace, namespace},
 	}
 }
 
-// vips are clusterset IPs that mallory has no right to, in the record of a service that only she exports. Of the honest
-// members only east has "vip cidr".
-func (h hostile) vips(stolen string) []attack {
+// vips returns records of a service that only mallory exports, with clusterset IPs that are not hers. Of the honest members only east has
+// "vip cidr".
+func (h attacker) vips(stolen string) []attack {
 	const vip = string(merge.AlienVIP)
 	loot := func(by string) runtime.Object {
 		return h.record("loot", func(r *v1alpha1.ExportedService) {
@@ -274,14 +275,14 @@ func (h hostile) vips(stolen string) []attack {
 		})
 	}
 	return []attack{
-		{"record: someone else's clusterset IP as its own", "", loot("mallory"), badVIP, "", vip, ""},
+		{"record: another's clusterset IP as its own", "", loot("mallory"), badVIP, "", vip, ""},
 		// No policy can look up what east allocated.
-		{"record: someone else's clusterset IP as a copy", "", loot("east"), "", "", vip, ""},
+		{"record: another's clusterset IP as a copy", "", loot("east"), "", "", vip, ""},
 	}
 }
 
-// slices are slices of mallory's own that no honest controller writes.
-func (h hostile) slices() []attack {
+// slices returns slices in mallory's own namespace that no honest controller writes.
+func (h attacker) slices() []attack {
 	const name, bad = string(merge.BadName), string(merge.BadSlice)
 	label := func(key, value string) runtime.Object {
 		return h.slice(func(s *discoveryv1.EndpointSlice) { s.Labels[key] = value })
@@ -314,17 +315,17 @@ func (h hostile) slices() []attack {
 				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number, Protocol: &protocol})
 			}
 		}), "at most 1000 endpoints and 100 ports", "", bad, bad},
-		// What else it says is right, and none of its labels and annotations travels.
+		// The rest of it is valid, and its labels and annotations are not imported.
 		{"slice: huge and reserved labels", "", good, onlyLabels, "", "", ""},
 	}
 }
 
-// addresses are addresses that mallory may not offer.
-func (h hostile) addresses() []attack {
+// addresses returns slices with addresses that mallory may not offer.
+func (h attacker) addresses() []attack {
 	const ipv4, ipv6 = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
 	const address, alien, own = string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR)
 	return []attack{
-		// Every API server refuses these by itself.
+		// Every API server rejects these.
 		{"address: loopback", "", h.offer(ipv4, "127.0.0.1"), "loopback", "loopback", "", ""},
 		{"address: link-local", "", h.offer(ipv4, "169.254.169.254"), "link-local", "link-local", "", ""},
 		{"address: IPv6 loopback", "", h.offer(ipv6, "::1"), "loopback", "loopback", "", ""},
@@ -332,14 +333,14 @@ func (h hostile) addresses() []attack {
 		{"address: unspecified", "", h.offer(ipv4, "0.0.0.0"), "unspecified", "unspecified", "", ""},
 		{"address: multicast", "", h.offer(ipv4, "239.1.1.1"), "multicast", "", address, address},
 		{"address: broadcast", "", h.offer(ipv4, "255.255.255.255"), "broadcast", "", address, address},
-		{"address: someone else's pod", "", h.offer(ipv4, "10.21.0.1"), notDeclared, "", alien, alien},
+		{"address: another's pod", "", h.offer(ipv4, "10.21.0.1"), notDeclared, "", alien, alien},
 		{"address: east's services", "", h.offer(ipv4, "10.11.0.1"), notDeclared, "", own, alien},
-		{"address: someone else's clusterset IP", "", h.offer(ipv4, "243.0.0.1"), notDeclared, "", alien, alien},
+		{"address: another's clusterset IP", "", h.offer(ipv4, "243.0.0.1"), notDeclared, "", alien, alien},
 	}
 }
 
-// TestAttacks lets mallory try everything. Nothing that is hers only by her word lands at the honest members, and nothing of
-// theirs changes.
+// TestAttacks lets mallory try every attack, with the policies and without them. The honest members import nothing that she may not export,
+// and none of their objects changes.
 func TestAttacks(t *testing.T) {
 	f := start(t)
 	e, w, m := members(f)
@@ -353,51 +354,50 @@ func TestAttacks(t *testing.T) {
 	exportService(t, e, "shop", "web", "10.21.0.1")
 	exportService(t, w, "shop", "web", "10.22.0.1")
 	exportService(t, e, "bank", "ledger", "10.21.0.2")
-	for _, v := range []victim{east, west} {
+	for _, v := range []member{east, west} {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 		imported(t, v.Member, "bank", "ledger", "10.21.0.2")
 	}
 	join(t, m)
-	mallory := newHostile(t, m)
+	mallory := newAttacker(t, m)
 	mallory.takesPart(t, east, west)
 	ledger, err := e.Import(t.Context(), "bank", "ledger")
 	if err != nil || len(ledger.Spec.IPs) != 1 || !strings.HasPrefix(ledger.Spec.IPs[0], "243.") {
 		t.Fatalf("import of bank/ledger has IPs %v (%v), want one of the VIP CIDR", ledger.Spec.IPs, err)
 	}
 
-	mark(t, e, w, 1)
-	scene := newScene(t, f, east, west)
+	before := newSnapshot(t, f, east, west)
 	attacks := mallory.all(f, ledger.Spec.IPs[0])
 	t.Run("policies", func(t *testing.T) {
 		for _, a := range attacks {
 			mallory.try(t, a, a.policies, east, west)
 		}
 		mark(t, e, w, 2)
-		scene.unchanged(t)
+		before.unchanged(t)
 	})
 	t.Run("no policies", func(t *testing.T) {
-		openBroker(t, f, mallory)
+		disablePolicies(t, f, mallory)
 		for _, a := range attacks {
 			if a.policies != "" {
 				mallory.try(t, a, a.rest, east, west)
 			}
 		}
 		mark(t, e, w, 3)
-		scene.unchanged(t)
+		before.unchanged(t)
 	})
 	t.Run("withdrawal", func(t *testing.T) {
 		mallory.withdraw(t)
-		for _, v := range []victim{east, west} {
+		for _, v := range []member{east, west} {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 			until.OK(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
 		}
 		mark(t, e, w, 4)
-		scene.undisturbed(t)
+		before.undisturbed(t)
 	})
 }
 
-// takesPart exports what a member may: a service that the others export too, as if long before them, and one of its own.
-func (h hostile) takesPart(t *testing.T, victims ...victim) {
+// takesPart exports what a member may: a service that the others export, too, with an earlier time, and one that only mallory has.
+func (h attacker) takesPart(t *testing.T, honest ...member) {
 	t.Helper()
 	web, slice := h.export("shop", "web", "10.23.0.1")
 	web.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -406,9 +406,9 @@ func (h hostile) takesPart(t *testing.T, victims ...victim) {
 			t.Fatal(err)
 		}
 	}
-	for _, v := range victims {
+	for _, v := range honest {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1", "10.23.0.1")
-		until.OK(t, "loot", func(ctx context.Context) error {
+		until.OK(t, "import of loot", func(ctx context.Context) error {
 			_, err := v.Import(ctx, "shop", "loot")
 			return err
 		})
@@ -419,10 +419,10 @@ func (h hostile) takesPart(t *testing.T, victims ...victim) {
 	}
 }
 
-// try writes once, and if the broker accepts it waits until the honest members have counted it.
-func (h hostile) try(t *testing.T, a attack, want string, east, west victim) {
+// try writes once. If the broker accepts the write, try waits until the honest members have counted its rejection.
+func (h attacker) try(t *testing.T, a attack, want string, east, west member) {
 	t.Helper()
-	before := [2]float64{east.refused(t, a.east), west.refused(t, a.west)}
+	before := [2]float64{east.rejections(t, a.east), west.rejections(t, a.west)}
 	err := h.do(t.Context(), a.verb, a.object)
 	switch {
 	case want == "" && err != nil:
@@ -434,10 +434,10 @@ func (h hostile) try(t *testing.T, a attack, want string, east, west victim) {
 	case want != "":
 		return
 	}
-	for i, v := range []victim{east, west} {
+	for i, v := range []member{east, west} {
 		if reason := []string{a.east, a.west}[i]; reason != "" {
 			until.OK(t, a.name+": "+v.ID+" counts "+reason, func(context.Context) error {
-				if v.refused(t, reason) == before[i] {
+				if v.rejections(t, reason) == before[i] {
 					return fmt.Errorf("still %v", before[i])
 				}
 				return nil
@@ -446,8 +446,8 @@ func (h hostile) try(t *testing.T, a attack, want string, east, west victim) {
 	}
 }
 
-// withdraw deletes all that the member has on the broker.
-func (h hostile) withdraw(t *testing.T) {
+// withdraw deletes everything that the member has on the broker.
+func (h attacker) withdraw(t *testing.T) {
 	t.Helper()
 	for _, r := range []schema.GroupVersionResource{records, exported} {
 		own := h.client.Resource(r).Namespace(h.BrokerNamespace())
@@ -463,9 +463,8 @@ func (h hostile) withdraw(t *testing.T) {
 	}
 }
 
-// openBroker takes the policies away, and all rules of the CRD of export records too. They come back with the end of the
-// test.
-func openBroker(t *testing.T, f *testclusterset.Clusterset, h hostile) {
+// disablePolicies removes the policies and all rules of the CRD of export records, until the end of the test.
+func disablePolicies(t *testing.T, f *testclusterset.Clusterset, h attacker) {
 	t.Helper()
 	bindings := schema.GroupVersionResource{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
@@ -488,7 +487,7 @@ func openBroker(t *testing.T, f *testclusterset.Clusterset, h hostile) {
 	for _, o := range []runtime.Object{spoofed, h.offer(discoveryv1.AddressTypeIPv4, "10.21.0.1"), h.record("evil", func(r *v1alpha1.ExportedService) {
 		r.Name = "evil"
 	})} {
-		until.OK(t, "the broker is open", func(ctx context.Context) error { return do(ctx, h.client, "apply", o, true) })
+		until.OK(t, "a broker without policies", func(ctx context.Context) error { return do(ctx, h.client, "apply", o, true) })
 	}
 }
 
@@ -516,66 +515,74 @@ func dropRules(t *testing.T, c *controlplane.ControlPlane) {
 	}
 }
 
-// A scene is what the honest members had before the attacks, and the broker of them.
-type scene struct {
-	fleet   *testclusterset.Clusterset
-	victims []victim
-	were    []map[string]string
+// A snapshot holds the versions of the honest members' objects, in their clusters and on the broker, before the attacks.
+type snapshot struct {
+	clusterset *testclusterset.Clusterset
+	honest     []member
+	were       []map[string]string
 }
 
-func newScene(t *testing.T, f *testclusterset.Clusterset, victims ...victim) *scene {
+func newSnapshot(t *testing.T, f *testclusterset.Clusterset, honest ...member) *snapshot {
 	t.Helper()
-	s := &scene{fleet: f, victims: victims}
-	s.were = s.now(t)
+	s := &snapshot{clusterset: f, honest: honest}
+	// A write that follows from what is there may be still on its way.
+	east, west, _ := members(f)
+	n := 100
+	until.True(t, "objects that do not change", func() bool {
+		s.were = s.now(t)
+		n++
+		mark(t, east, west, n)
+		return reflect.DeepEqual(s.were, s.now(t))
+	})
 	return s
 }
 
-// now is what each honest member has, and then what the broker has of them.
-func (s *scene) now(t *testing.T) []map[string]string {
+// now returns the versions in each honest member, and then those on the broker.
+func (s *snapshot) now(t *testing.T) []map[string]string {
 	t.Helper()
 	var all []map[string]string
-	for _, v := range s.victims {
-		all = append(all, landscape(t, v.Member))
+	for _, v := range s.honest {
+		all = append(all, importedVersions(t, v.Member))
 	}
-	onBroker := versions(t, s.fleet.Broker, s.fleet.Members[2].BrokerNamespace(), records, exported)
+	onBroker := versions(t, s.clusterset.Broker, s.clusterset.Members[2].BrokerNamespace(), records, exported)
 	maps.DeleteFunc(onBroker, func(key, _ string) bool { return strings.Contains(key, "."+marks) })
 	return append(all, onBroker)
 }
 
-func (s *scene) names() []string {
+func (s *snapshot) names() []string {
 	var names []string
-	for _, v := range s.victims {
+	for _, v := range s.honest {
 		names = append(names, v.ID)
 	}
 	return append(names, "broker")
 }
 
-// unchanged fails the test if anything was made, changed or deleted.
-func (s *scene) unchanged(t *testing.T) {
+// unchanged fails the test if an object was created, changed or deleted.
+func (s *snapshot) unchanged(t *testing.T) {
 	t.Helper()
 	for i, is := range s.now(t) {
 		compare(t, s.names()[i], s.were[i], is)
 	}
 }
 
-// undisturbed fails the test if anything is another object than before, besides what was mallory's.
-func (s *scene) undisturbed(t *testing.T) {
+// undisturbed fails the test if an object was deleted or created again, except those that existed because of mallory.
+func (s *snapshot) undisturbed(t *testing.T) {
 	t.Helper()
 	for i, is := range s.now(t) {
 		for key, was := range s.were[i] {
 			uid, _, _ := strings.Cut(was, " ")
-			if now, _, _ := strings.Cut(is[key], " "); now != uid && !s.mallorys(t, key) {
+			if now, _, _ := strings.Cut(is[key], " "); now != uid && !s.ofMallory(t, key) {
 				t.Errorf("%s: %s was deleted", s.names()[i], key)
 			}
 		}
 	}
 }
 
-// mallorys reports whether an object that an honest member had was there because of mallory alone: the import of shop/loot,
-// its derived Service, and the slice of shop/web.
-func (s *scene) mallorys(t *testing.T, key string) bool {
+// ofMallory reports whether an object of an honest member existed because of mallory alone: the import of shop/loot, its derived Service,
+// and the slice of shop/web.
+func (s *snapshot) ofMallory(t *testing.T, key string) bool {
 	t.Helper()
-	_, slice := hostile{Member: s.fleet.Members[2]}.export("shop", "web", "10.23.0.1")
+	_, slice := attacker{Member: s.clusterset.Members[2]}.export("shop", "web", "10.23.0.1")
 	return slices.Contains([]string{
 		"serviceimports shop/loot", "services shop/" + merge.DerivedName("shop", "loot"),
 		"endpointslices shop/imported-" + broker.Hash(32, "mallory", "shop", slice.Name),

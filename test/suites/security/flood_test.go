@@ -28,7 +28,7 @@ import (
 // most is how many objects of each kind mallory may have.
 const most = 20
 
-// TestFlood lets mallory write as much as she can, and then ask as often as she can, while the others go on.
+// TestFlood lets mallory write as many objects and then send as many requests as she can. The other members are not affected.
 func TestFlood(t *testing.T) {
 	f := start(t)
 	e, w, m := members(f)
@@ -38,7 +38,7 @@ func TestFlood(t *testing.T) {
 	if err := f.Broker.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
 		t.Fatal(err)
 	}
-	mallory := newHostile(t, m)
+	mallory := newAttacker(t, m)
 	mallory.awaitQuota(t, f.Broker)
 	mark(t, e, w, 8)
 	t.Run("objects", func(t *testing.T) {
@@ -51,9 +51,9 @@ func TestFlood(t *testing.T) {
 	t.Run("requests", func(t *testing.T) {
 		flood := mallory.flood(t, f.Broker)
 		defer flood.stop()
-		for n := 10; n < 13 || flood.refused.Load() == 0; n++ {
+		for n := 10; n < 13 || flood.rejected.Load() == 0; n++ {
 			if mark(t, e, w, n); n > 40 {
-				t.Fatal("none of mallory's requests was refused")
+				t.Fatal("none of mallory's requests was rejected")
 			}
 		}
 		flood.stop()
@@ -61,7 +61,7 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d requests of mallory were of another flow schema than hers", flood.strange.Load())
 		}
 		hers := "clusterset-" + m.BrokerNamespace()
-		for schema, rejected := range rejections(t, f.Broker) {
+		for schema, rejected := range brokerRejections(t, f.Broker) {
 			if schema != hers && rejected > 0 {
 				t.Errorf("%v requests of flow schema %s were rejected, want those of %s alone", rejected, schema, hers)
 			}
@@ -71,7 +71,7 @@ func TestFlood(t *testing.T) {
 }
 
 // awaitQuota waits until the quota of the member is in force.
-func (h hostile) awaitQuota(t *testing.T, c *controlplane.ControlPlane) {
+func (h attacker) awaitQuota(t *testing.T, c *controlplane.ControlPlane) {
 	t.Helper()
 	until.OK(t, "quota", func(ctx context.Context) error {
 		q, err := c.Dynamic().Resource(quotas).Namespace(h.BrokerNamespace()).Get(ctx, "member", metav1.GetOptions{})
@@ -90,16 +90,16 @@ func (h hostile) awaitQuota(t *testing.T, c *controlplane.ControlPlane) {
 }
 
 // fill writes more records and slices than the quota allows.
-func (h hostile) fill(t *testing.T) {
+func (h attacker) fill(t *testing.T) {
 	t.Helper()
-	var refused [2]int
+	var rejected [2]int
 	for i := range 2 * most {
 		r, s := h.export("flood", fmt.Sprintf("f%d", i), "10.23.0.1")
 		for kind, err := range []error{h.do(t.Context(), "apply", r), h.do(t.Context(), "apply", s)} {
 			switch {
 			case err == nil:
 			case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: member"):
-				refused[kind]++
+				rejected[kind]++
 			default:
 				t.Fatal(err)
 			}
@@ -110,28 +110,28 @@ func (h hostile) fill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list.Items) != most || refused[kind] != most {
-			t.Errorf("%d %s were written and %d refused, want %d each", len(list.Items), r.Resource, refused[kind], most)
+		if len(list.Items) != most || rejected[kind] != most {
+			t.Errorf("%d %s were written and %d rejected, want %d each", len(list.Items), r.Resource, rejected[kind], most)
 		}
 	}
 }
 
-// How many requests mallory keeps under way: more than wait in the queues that her flow is dealt (4 of 50 each).
+// The number of requests that mallory keeps open: more than fit into the queues of her flow (4 with 50 each).
 const (
 	connections = 4  // an API server takes 100 requests at a time on each
 	requests    = 80 // on each
 )
 
-// A flood is requests without end.
+// A flood sends requests until it is stopped.
 type flood struct {
 	cancel     context.CancelFunc
 	group      sync.WaitGroup
 	transports []*http.Transport
-	refused    atomic.Int64 // with 429
+	rejected   atomic.Int64 // with 429
 	strange    atomic.Int64 // of another flow schema
 }
 
-func (h hostile) flood(t *testing.T, c *controlplane.ControlPlane) *flood {
+func (h attacker) flood(t *testing.T, c *controlplane.ControlPlane) *flood {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", h.BrokerKubeconfig())
 	if err != nil {
@@ -160,7 +160,7 @@ func (h hostile) flood(t *testing.T, c *controlplane.ControlPlane) *flood {
 	return fl
 }
 
-// ask lists all records of all members. What fails fails.
+// ask lists all records of all members. It ignores errors.
 func (fl *flood) ask(ctx context.Context, transport http.RoundTripper, config *rest.Config, schema string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		config.Host+"/apis/broker.clusterset-dns.io/v1alpha1/exportedservices", http.NoBody)
@@ -178,8 +178,8 @@ func (fl *flood) ask(ctx context.Context, transport http.RoundTripper, config *r
 		fl.strange.Add(1)
 	}
 	if answer.StatusCode == http.StatusTooManyRequests {
-		fl.refused.Add(1)
-		select { // Faster would only keep the processor busy that the others share.
+		fl.rejected.Add(1)
+		select { // A higher rate would only take processor time from the others.
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -206,7 +206,7 @@ func flowSchema(t *testing.T, c *controlplane.ControlPlane, name string) string 
 }
 
 // rejections returns how many requests an API server rejected by flow control, by flow schema.
-func rejections(t *testing.T, c *controlplane.ControlPlane) map[string]float64 {
+func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]float64 {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c.Config())
 	if err != nil {

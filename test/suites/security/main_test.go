@@ -1,5 +1,5 @@
-// Package security tests what a member can do to the others: one that writes what it should not, one that floods the broker,
-// and one whose credential ends.
+// Package security tests what a member can do to the others: a malicious member that writes what it may not, or floods the broker, and
+// members whose credential expires or is revoked.
 package security
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// The resources that are looked at.
+// The resources that the tests read.
 var (
 	imports  = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
 	exported = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
@@ -33,18 +33,18 @@ var (
 	secrets  = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// shared is the clusterset of all tests: two honest members, east and west, which have joined, and mallory, who has not. The
-// broker has few seats for requests, so that a flood is one.
+// shared is the clusterset of all tests: two honest members that are joined, east and west, and mallory, the malicious one, which is not
+// joined yet. The broker serves few requests at a time, so that mallory can flood it.
 var shared struct {
-	once  sync.Once
-	fleet *testclusterset.Clusterset
-	err   error
+	once       sync.Once
+	clusterset *testclusterset.Clusterset
+	err        error
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if shared.fleet != nil {
-		if err := shared.fleet.Stop(); err != nil {
+	if shared.clusterset != nil {
+		if err := shared.clusterset.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 func start(t *testing.T) *testclusterset.Clusterset {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.fleet, shared.err = testclusterset.Start(context.Background(), testclusterset.Options{
+		shared.clusterset, shared.err = testclusterset.Start(context.Background(), testclusterset.Options{
 			IDs: []string{"east", "west", "mallory"},
 			Broker: controlplane.Options{
 				APIServerArgs: []string{"--max-requests-inflight=20", "--max-mutating-requests-inflight=10"},
@@ -65,10 +65,10 @@ func start(t *testing.T) *testclusterset.Clusterset {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	for _, m := range shared.fleet.Members[:2] {
+	for _, m := range shared.clusterset.Members[:2] {
 		join(t, m, func(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto })
 	}
-	return shared.fleet
+	return shared.clusterset
 }
 
 func members(f *testclusterset.Clusterset) (east, west, mallory *testclusterset.Member) {
@@ -82,23 +82,23 @@ func join(t *testing.T, m *testclusterset.Member, change ...func(*admin.JoinOpti
 	}
 }
 
-// A victim is an honest member with a controller whose metrics are read.
-type victim struct {
+// A member is an honest member with a controller and its metrics.
+type member struct {
 	*testclusterset.Member
 	metrics *prometheus.Registry
 }
 
-func run(t *testing.T, m *testclusterset.Member, change ...func(*controller.Config)) victim {
+func run(t *testing.T, m *testclusterset.Member, change ...func(*controller.Config)) member {
 	t.Helper()
-	v := victim{m, prometheus.NewRegistry()}
+	v := member{m, prometheus.NewRegistry()}
 	m.Run(t, append([]func(*controller.Config){func(c *controller.Config) {
 		c.Metrics = controller.NewMetrics(v.metrics)
 	}}, change...)...)
 	return v
 }
 
-// metric returns the value of a metric of the controller, of all with the label value; 0 if there is none.
-func (v victim) metric(t *testing.T, name, label string) (sum float64) {
+// metric returns the sum of a metric of the controller over all series with the label value; 0 if there is none.
+func (v member) metric(t *testing.T, name, label string) (sum float64) {
 	t.Helper()
 	families, err := v.metrics.Gather()
 	if err != nil {
@@ -117,8 +117,8 @@ func (v victim) metric(t *testing.T, name, label string) (sum float64) {
 	return sum
 }
 
-// refused is how often the member has refused something for the reason.
-func (v victim) refused(t *testing.T, reason string) float64 {
+// rejections returns how many objects the member has rejected for the reason.
+func (v member) rejections(t *testing.T, reason string) float64 {
 	t.Helper()
 	return v.metric(t, "rejected_objects_total", reason)
 }
@@ -180,13 +180,13 @@ func versions(t *testing.T, c *controlplane.ControlPlane, besides string, resour
 	return found
 }
 
-// landscape is what a member has imported, besides the marks.
-func landscape(t *testing.T, m *testclusterset.Member) map[string]string {
+// importedVersions returns the versions of all that a member has imported, except the marks.
+func importedVersions(t *testing.T, m *testclusterset.Member) map[string]string {
 	t.Helper()
 	return versions(t, m.ControlPlane, marks, imports, exported, services)
 }
 
-// compare tells how is differs from was.
+// compare fails the test for each difference between was and is.
 func compare(t *testing.T, what string, was, is map[string]string) {
 	t.Helper()
 	for key, version := range was {
@@ -198,16 +198,16 @@ func compare(t *testing.T, what string, was, is map[string]string) {
 	}
 	for key := range is {
 		if was[key] == "" {
-			t.Errorf("%s: %s landed", what, key)
+			t.Errorf("%s: %s was created", what, key)
 		}
 	}
 }
 
-// marks is the namespace of the services by which it is seen that both honest members have come to a later point.
+// marks is the namespace of the services that mark changes.
 const marks = "marks"
 
-// mark makes both honest members change their endpoint of a service, and waits until the other has it. n is another number
-// each time.
+// mark changes an endpoint of a service in both honest members and waits until the other one has imported it: by then both have handled
+// all that was written before. n is another number in each call.
 func mark(t *testing.T, a, b *testclusterset.Member, n int) {
 	t.Helper()
 	pair := []*testclusterset.Member{a, b}

@@ -19,16 +19,16 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 )
 
-// A front passes requests on to an API server. It asks first about those that write, and drops what is not admitted as if the
-// client had never sent it.
-type front struct {
+// An apiProxy passes requests on to an API server. Before each write it calls admit, and drops the write if that returns false: for
+// the API server it is as if the client had never sent it.
+type apiProxy struct {
 	*httptest.Server
 	proxy httputil.ReverseProxy
 	admit func(write string) bool // method and path
 }
 
-// newFront starts one that ends with the test.
-func newFront(t testing.TB, server *rest.Config, admit func(write string) bool) *front {
+// newAPIProxy starts an apiProxy that ends with the test.
+func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) bool) *apiProxy {
 	t.Helper()
 	target, err := url.Parse(server.Host)
 	if err != nil {
@@ -39,7 +39,7 @@ func newFront(t testing.TB, server *rest.Config, admit func(write string) bool) 
 		t.Fatal("the API server has no authority")
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
-	f := &front{admit: admit, proxy: httputil.ReverseProxy{
+	f := &apiProxy{admit: admit, proxy: httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
 		FlushInterval: -1, // watches
@@ -57,15 +57,15 @@ func newFront(t testing.TB, server *rest.Config, admit func(write string) bool) 
 }
 
 // ServeHTTP implements [http.Handler].
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && !spared(r.URL.Path) && !f.admit(r.Method+" "+r.URL.Path) {
+func (f *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && !exempt(r.URL.Path) && !f.admit(r.Method+" "+r.URL.Path) {
 		panic(http.ErrAbortHandler)
 	}
 	f.proxy.ServeHTTP(w, r)
 }
 
-// spared reports what is no part of export or import: the election, heartbeats, the credential, Events.
-func spared(path string) bool {
+// exempt reports whether a path is not part of export or import: leader election, heartbeats, credential, Events.
+func exempt(path string) bool {
 	for _, part := range []string{"/leases", "/members/", "/token", "/events", "/secrets/"} {
 		if strings.Contains(path, part) {
 			return true
@@ -74,24 +74,24 @@ func spared(path string) bool {
 	return false
 }
 
-// authority is that of the front, in PEM.
-func (f *front) authority() []byte {
+// authority returns the CA certificate of the proxy in PEM.
+func (f *apiProxy) authority() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})
 }
 
-// behind makes a controller reach both API servers by way of fronts.
+// behind makes a controller use an apiProxy for each of its two API servers.
 func behind(t testing.TB, admit func(write string) bool) func(*controller.Config) {
 	return func(c *controller.Config) {
 		t.Helper()
-		local := newFront(t, c.Local, admit)
+		local := newAPIProxy(t, c.Local, admit)
 		c.Local = rest.CopyConfig(c.Local)
 		c.Local.Host, c.Local.TLSClientConfig = local.URL, rest.TLSClientConfig{CAData: local.authority()}
-		hub := newFront(t, clusters.Broker.Config(), admit)
+		hub := newAPIProxy(t, clusters.Broker.Config(), admit)
 		c.Broker = via(t, c.Broker, hub.URL, hub.authority())
 	}
 }
 
-// A journal is what several instances wrote, in the order in which it came.
+// A journal records the writes of several instances in their order.
 type journal struct {
 	mu     sync.Mutex
 	writes []entry
@@ -99,7 +99,7 @@ type journal struct {
 
 type entry struct{ by, write string }
 
-// of returns what notes the writes of one instance.
+// of returns the admit function that records the writes of one instance.
 func (j *journal) of(instance string) func(write string) bool {
 	return func(write string) bool {
 		j.mu.Lock()
@@ -118,7 +118,7 @@ func (j *journal) all(from int) []entry {
 
 func (j *journal) len() int { return len(j.all(0)) }
 
-// writers returns who wrote, one after the other.
+// writers returns the instances in the order in which they wrote.
 func writers(entries []entry) (turns []string) {
 	for _, e := range entries {
 		if len(turns) == 0 || turns[len(turns)-1] != e.by {

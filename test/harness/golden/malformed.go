@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The pools of Hostile are small, so that things meet: hosts and cluster ids of one name, an address in two places.
+// The values that Malformed chooses from are few, so that they collide: a host with the name of a cluster ID, an address in two slices.
 var (
 	label63   = strings.Repeat("l", 63)
 	id63      = strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)
@@ -27,48 +27,48 @@ var (
 	vips  = []string{"10.96.0.1", "fd00:96::1", "lb.example.org", "127.0.0.1", "10.96.0.2", "fd00:96::2"}
 )
 
-// Hostile makes object lines of n services, the same for the same r: bad addresses, FQDN slices, nil ports, labels of 63
+// Malformed returns object lines of n services, always the same for the same r: bad addresses, FQDN slices, nil ports, labels of 63
 // octets, hosts given twice, an address in two slices, mixed case, slices without labels, host names as ips, a hundred
 // ports, a thousand endpoints.
-func Hostile(r *rand.Rand, n int) []string {
-	h := hostile{r}
+func Malformed(r *rand.Rand, n int) []string {
+	g := generator{r}
 	seen := map[string]bool{}
 	var objects []string
 	for i := range n {
-		id := h.choose(spaces) + "/" + h.choose(names)
+		id := g.choose(spaces) + "/" + g.choose(names)
 		if seen[id] {
-			id = fmt.Sprintf("%s/s%d", h.choose(spaces), i)
+			id = fmt.Sprintf("%s/s%d", g.choose(spaces), i)
 		}
 		seen[id] = true
-		line := "ServiceImport  " + id + "  " + h.choose([]string{"Headless", "Headless", "ClusterSetIP"})
+		line := "ServiceImport  " + id + "  " + g.choose([]string{"Headless", "Headless", "ClusterSetIP"})
 		if r.IntN(3) == 0 {
-			line += "  ips: " + strings.Join(h.some(2, vips), " ")
+			line += "  ips: " + strings.Join(g.some(2, vips), " ")
 		}
-		objects = append(objects, line+"  ports: "+h.ports())
+		objects = append(objects, line+"  ports: "+g.ports())
 		for range r.IntN(6) {
-			objects = append(objects, h.slice(id))
+			objects = append(objects, g.slice(id))
 		}
 	}
 	return objects
 }
 
-type hostile struct{ *rand.Rand }
+type generator struct{ *rand.Rand }
 
-func (h hostile) choose(from []string) string { return from[h.IntN(len(from))] }
+func (g generator) choose(from []string) string { return from[g.IntN(len(from))] }
 
-func (h hostile) some(most int, from []string) (list []string) {
-	for range 1 + h.IntN(most) {
-		list = append(list, h.choose(from))
+func (g generator) some(most int, from []string) (list []string) {
+	for range 1 + g.IntN(most) {
+		list = append(list, g.choose(from))
 	}
 	return list
 }
 
-func (h hostile) ports() string {
+func (g generator) ports() string {
 	var list []string
-	for range h.IntN(4) {
-		list = append(list, h.choose(portNames)+"/"+h.choose(protocols)+"/"+h.choose(numbers))
+	for range g.IntN(4) {
+		list = append(list, g.choose(portNames)+"/"+g.choose(protocols)+"/"+g.choose(numbers))
 	}
-	if h.IntN(8) == 0 {
+	if g.IntN(8) == 0 {
 		for i := range 100 {
 			list = append(list, fmt.Sprintf("port-%d/TCP/%d", i, 1000+i))
 		}
@@ -79,25 +79,25 @@ func (h hostile) ports() string {
 	return strings.Join(list, " ")
 }
 
-func (h hostile) slice(id string) string {
+func (g generator) slice(id string) string {
 	line := "EndpointSlice  " + id
-	if cluster := h.choose(clusters); cluster != "" {
+	if cluster := g.choose(clusters); cluster != "" {
 		line += "  cluster: " + cluster
 	}
-	typ := h.choose(types)
+	typ := g.choose(types)
 	line += "  type: " + typ
-	if h.IntN(2) == 0 {
-		line += "  ports: " + h.ports()
+	if g.IntN(2) == 0 {
+		line += "  ports: " + g.ports()
 	}
-	for range h.IntN(5) {
-		ep := strings.Join(h.some(3, addresses[typ]), ",")
-		if host := h.choose(hosts); host != "" {
+	for range g.IntN(5) {
+		ep := strings.Join(g.some(3, addresses[typ]), ",")
+		if host := g.choose(hosts); host != "" {
 			ep = host + "=" + ep
 		}
-		line += "  " + ep + h.choose([]string{"", "", "", "(not-ready)", "(ready,terminating)"})
+		line += "  " + ep + g.choose([]string{"", "", "", "(not-ready)", "(ready,terminating)"})
 	}
-	if h.IntN(10) == 0 {
-		base := h.IntN(3)
+	if g.IntN(10) == 0 {
+		base := g.IntN(3)
 		for i := range 1000 {
 			switch typ {
 			case "IPv4":

@@ -20,17 +20,17 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// A ghost is a member whose controller is the test.
-type ghost struct {
+// A fakeMember is a member on the broker without a cluster: the test writes what its controller would.
+type fakeMember struct {
 	t             testing.TB
 	id, namespace string
 }
 
-// haunt makes a member that exports a service with one endpoint. It is gone when the test ends. uid is the end of the UID of its
-// kube-system, two hex digits.
-func haunt(t testing.TB, id, uid, namespace, name, address string) ghost {
+// newFakeMember joins a member that exports a service with one endpoint. It is removed with the test. uid is the end of the UID of its kube-system,
+// two hex digits.
+func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeMember {
 	t.Helper()
-	g := ghost{t, id, broker.NamespaceName(admin.DefaultPrefix, id)}
+	g := fakeMember{t, id, broker.NamespaceName(admin.DefaultPrefix, id)}
 	admission := admin.Admission{ClusterID: id, Quota: admin.DefaultQuota(), Spec: v1alpha1.MemberSpec{
 		KubeSystemUID: "01234567-89ab-cdef-0123-456789abcd" + uid, Namespace: g.namespace, PodCIDRs: []string{"10.30.0.0/16"},
 	}}
@@ -71,8 +71,8 @@ func haunt(t testing.TB, id, uid, namespace, name, address string) ghost {
 	return g
 }
 
-// beat renews a heartbeat once, with a time that need not be true.
-func beat(ctx context.Context, namespace, id string, at time.Time) error {
+// heartbeat renews a heartbeat once, with any time.
+func heartbeat(ctx context.Context, namespace, id string, at time.Time) error {
 	renewed := metav1.NewMicroTime(at)
 	return clusters.Broker.Apply(ctx, &coordinationv1.Lease{
 		TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
@@ -83,14 +83,14 @@ func beat(ctx context.Context, namespace, id string, at time.Time) error {
 	})
 }
 
-// beats renews the heartbeat of a member until the returned function is called. clock says what time the n-th is to have.
-func beats(t testing.TB, namespace, id string, clock func(n int) time.Time) (stop func()) {
+// heartbeats renews the heartbeat of a member until the returned function is called. clock returns the time of the n-th renewal.
+func heartbeats(t testing.TB, namespace, id string, clock func(n int) time.Time) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			if err := beat(ctx, namespace, id, clock(n)); err != nil && ctx.Err() == nil {
+			if err := heartbeat(ctx, namespace, id, clock(n)); err != nil && ctx.Err() == nil {
 				t.Errorf("heartbeat of %s: %v", id, err)
 			}
 			select {
@@ -107,57 +107,57 @@ func beats(t testing.TB, namespace, id string, clock func(n int) time.Time) (sto
 	return stop
 }
 
-func trueClock(int) time.Time { return time.Now() }
+func rightClock(int) time.Time { return time.Now() }
 
-// All members but one fall silent at once: that is the broker's fault more likely than theirs. Nothing expires, which is told,
-// and own endpoints stay true meanwhile (section 8).
+// The heartbeats of all members but one stop at once, which is more likely a fault of the broker. No member expires, a metric says so, and
+// own endpoints stay up to date meanwhile (docs/spec/controller.md 8).
 func TestAllExpireAtOnce(t *testing.T) {
 	const ns = "mass"
 	export(t, east, ns, "web", "10.21.0.1")
 	west.Put(t, testclusterset.Namespace(ns))
 	e, w := run(t, east), run(t, west)
-	ids := []string{"ghost-a", "ghost-b", "ghost-c"}
+	ids := []string{"fake-a", "fake-b", "fake-c"}
 	var stops []func()
-	var ghosts []ghost
+	var fakes []fakeMember
 	for i, id := range ids {
-		g := haunt(t, id, "e"+string(rune('0'+i)), ns, "web", "10.30.0.1"+string(rune('0'+i)))
-		ghosts = append(ghosts, g)
-		stops = append(stops, beats(t, g.namespace, id, trueClock))
+		g := newFakeMember(t, id, "e"+string(rune('0'+i)), ns, "web", "10.30.0.1"+string(rune('0'+i)))
+		fakes = append(fakes, g)
+		stops = append(stops, heartbeats(t, g.namespace, id, rightClock))
 	}
 	const all = "10.21.0.1 10.30.0.10 10.30.0.11 10.30.0.12"
-	sees(t, west, ns, "web", all)
-	sees(t, east, ns, "web", all)
+	awaitImport(t, west, ns, "web", all)
+	awaitImport(t, east, ns, "web", all)
 	for _, id := range append(ids, "west") {
-		e.hears(id)
+		e.awaitHeartbeat(id)
 	}
 	check := undisturbed(t, east, ns)
 	for _, stop := range stops {
 		stop()
 	}
 	w.stop()
-	e.shows("frozen", "mass_expiry", 1)
+	e.awaitMetric("frozen", "mass_expiry", 1)
 	for _, id := range ids {
-		e.silent(id)
+		e.awaitSilence(id)
 	}
 	serve(t, east, ns, "web", "10.21.0.2")
 	const changed = "10.21.0.2 10.30.0.10 10.30.0.11 10.30.0.12"
-	sees(t, east, ns, "web", changed)
-	e.shows("frozen", "mass_expiry", 1)
+	awaitImport(t, east, ns, "web", changed)
+	e.awaitMetric("frozen", "mass_expiry", 1)
 
-	for _, g := range ghosts {
-		beats(t, g.namespace, g.id, trueClock)
+	for _, g := range fakes {
+		heartbeats(t, g.namespace, g.id, rightClock)
 	}
-	e.shows("frozen", "mass_expiry", 0)
-	sees(t, east, ns, "web", changed)
+	e.awaitMetric("frozen", "mass_expiry", 0)
+	awaitImport(t, east, ns, "web", changed)
 	check()
 }
 
-// A clock that is an hour off, or that jumps, makes no difference: a heartbeat that changes is one, whatever it says. One that
-// no longer changes is none, be it an hour in the future (section 8).
+// The clocks of members are an hour off, or jump: a heartbeat counts when it changes, whatever time it contains. A heartbeat that does
+// not change does not count, even if its time is an hour in the future (docs/spec/controller.md 8).
 func TestClockIsWrong(t *testing.T) {
 	const ns = "clock"
 	west.Put(t, testclusterset.Namespace(ns))
-	run(t, east) // lest it is one more that falls silent
+	run(t, east) // so that its heartbeat does not stop, too
 	w := run(t, west)
 	clocks := map[string]func(n int) time.Time{
 		"behind": func(int) time.Time { return time.Now().Add(-time.Hour) },
@@ -165,16 +165,16 @@ func TestClockIsWrong(t *testing.T) {
 	}
 	var stops []func()
 	for i, id := range []string{"behind", "jumps"} {
-		g := haunt(t, id, "d"+string(rune('0'+i)), ns, "web", "10.30.0.2"+string(rune('0'+i)))
-		stops = append(stops, beats(t, g.namespace, id, clocks[id]))
+		g := newFakeMember(t, id, "d"+string(rune('0'+i)), ns, "web", "10.30.0.2"+string(rune('0'+i)))
+		stops = append(stops, heartbeats(t, g.namespace, id, clocks[id]))
 	}
-	stuck := haunt(t, "stuck", "d9", ns, "web", "10.30.0.29")
-	stop := beats(t, stuck.namespace, stuck.id, func(int) time.Time { return time.Now().Add(time.Hour) })
-	sees(t, west, ns, "web", "10.30.0.20 10.30.0.21 10.30.0.29")
+	stuck := newFakeMember(t, "stuck", "d9", ns, "web", "10.30.0.29")
+	stop := heartbeats(t, stuck.namespace, stuck.id, func(int) time.Time { return time.Now().Add(time.Hour) })
+	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21 10.30.0.29")
 	stop()
-	// That one expires shows that the others do not.
-	sees(t, west, ns, "web", "10.30.0.20 10.30.0.21")
+	// The time in which one expires is enough for the others.
+	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21")
 	stops[0]()
-	sees(t, west, ns, "web", "10.30.0.21")
-	w.shows("frozen", "mass_expiry", 0)
+	awaitImport(t, west, ns, "web", "10.30.0.21")
+	w.awaitMetric("frozen", "mass_expiry", 0)
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// used returns a script that has put the lines into the member, in a namespace that exists everywhere.
-// Who has it defers withdraw.
-func used(t *testing.T, namespace string, m *testclusterset.Member, lines string) *script {
+// scriptIn returns a script that has put the lines into the member, in a namespace that exists in all members. The caller defers withdraw.
+func scriptIn(t *testing.T, namespace string, m *testclusterset.Member, lines string) *script {
 	t.Helper()
 	s := &script{namespace: namespace, services: make(map[string]*corev1.Service)}
 	for _, m := range clusters.Members {
@@ -40,8 +39,8 @@ derived of web [vip4]
 slice of web from east, derived: http=TCP/8080 at 10.21.0.1
 `
 
-// looks waits until the imports of these members are as wanted.
-func (s *script) looks(t *testing.T, want string, in ...*testclusterset.Member) {
+// awaitImports waits until the imports of these members are want.
+func (s *script) awaitImports(t *testing.T, want string, in ...*testclusterset.Member) {
 	t.Helper()
 	until.OK(t, "imports", func(ctx context.Context) error {
 		got, err := s.imports(ctx, in)
@@ -52,7 +51,7 @@ func (s *script) looks(t *testing.T, want string, in ...*testclusterset.Member) 
 	})
 }
 
-// condition waits for one of an export.
+// condition waits for a condition of an export.
 func (s *script) condition(t *testing.T, m *testclusterset.Member, name, want string) {
 	t.Helper()
 	until.OK(t, name, func(ctx context.Context) error {
@@ -71,13 +70,13 @@ var (
 	spacesGVR   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// TestDriftIsPutRight: whatever somebody does to the objects of an import, they become what they were (section 5).
-func TestDriftIsPutRight(t *testing.T) {
+// TestDriftIsCorrected changes and deletes the objects of an import: the controller restores them (docs/spec/controller.md 5).
+func TestDriftIsCorrected(t *testing.T) {
 	runAll(t)
-	s := used(t, "drift", east, webOfEast+" {exportedLabels: {tier: gold}, exportedAnnotations: {note: text}}")
+	s := scriptIn(t, "drift", east, webOfEast+" {exportedLabels: {tier: gold}, exportedAnnotations: {note: text}}")
 	defer s.withdraw(t)
 	want := strings.Replace(webImported, "derived of", "  label tier=gold\n  annotation note=text\nderived of", 1)
-	s.looks(t, want, west)
+	s.awaitImports(t, want, west)
 	imp, err := west.Import(t.Context(), s.namespace, "web")
 	if err != nil {
 		t.Fatal(err)
@@ -109,26 +108,26 @@ func TestDriftIsPutRight(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s %s: %v", tt.name, tt.patch, err)
 		}
-		s.looks(t, want, west)
+		s.awaitImports(t, want, west)
 		now, err := west.Import(t.Context(), s.namespace, "web")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if now.UID == imp.UID && now.Spec.IPs[0] != imp.Spec.IPs[0] {
-			t.Errorf("after %s of %s: address %v, want %v while the import lives", tt.patch, tt.name, now.Spec.IPs, imp.Spec.IPs)
+			t.Errorf("after %s of %s: address %v, want %v while the import exists", tt.patch, tt.name, now.Spec.IPs, imp.Spec.IPs)
 		}
 	}
 }
 
-// TestForeignObjectsAreLeftAlone: a Service that has the name of a derived one is never adopted (section 5).
+// TestForeignObjectsAreLeftAlone creates a Service with the name of a derived one: the controller never adopts it (docs/spec/controller.md 5).
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	runAll(t)
-	s := used(t, "foreign", west, "")
+	s := scriptIn(t, "foreign", west, "")
 	defer s.withdraw(t)
 	theirs := testclusterset.Service(s.namespace, merge.DerivedName(s.namespace, "web"), testclusterset.Port("theirs", 9))
 	west.Put(t, theirs)
 	s.change(t, east, webOfEast)
-	s.looks(t, `web ClusterSetIP [] of [IPv4] from [east], slices Present, Ready=False/Pending `+
+	s.awaitImports(t, `web ClusterSetIP [] of [IPv4] from [east], slices Present, Ready=False/Pending `+
 		`(Waiting for a name that is taken by an object which is not ours: Service foreign/`+theirs.Name+`.)
   port "http" TCP/80 -
 slice of web from east, derived: http=TCP/8080 at 10.21.0.1
@@ -138,51 +137,51 @@ slice of web from east, derived: http=TCP/8080 at 10.21.0.1
 		t.Errorf("services = %+v, %v, want that of others as it was", got, err)
 	}
 	west.Drop(t, theirs)
-	s.looks(t, webImported, west)
+	s.awaitImports(t, webImported, west)
 }
 
-// TestNamesDoNotMix: service a-b in namespace c is not service a in namespace b-c.
+// TestNamesDoNotMix exports service a-b in namespace c and service a in namespace b-c.
 func TestNamesDoNotMix(t *testing.T) {
 	runAll(t)
-	one := used(t, "c", east, strings.ReplaceAll(webOfEast, "web", "a-b"))
+	one := scriptIn(t, "c", east, strings.ReplaceAll(webOfEast, "web", "a-b"))
 	defer one.withdraw(t)
-	two := used(t, "b-c", north, strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www").Replace(webOfEast))
+	two := scriptIn(t, "b-c", north, strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www").Replace(webOfEast))
 	defer two.withdraw(t)
 	wantOne := strings.ReplaceAll(webImported, "web", "a-b")
 	wantTwo := strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www", "east", "north.registry1").Replace(webImported)
-	one.looks(t, wantOne, clusters.Members...)
-	two.looks(t, wantTwo, clusters.Members...)
+	one.awaitImports(t, wantOne, clusters.Members...)
+	two.awaitImports(t, wantTwo, clusters.Members...)
 	north.Drop(t, testclusterset.Export("b-c", "a"))
-	two.looks(t, "", clusters.Members...)
-	one.looks(t, wantOne, clusters.Members...)
+	two.awaitImports(t, "", clusters.Members...)
+	one.awaitImports(t, wantOne, clusters.Members...)
 }
 
-// TestTerminatingNamespace: from a namespace that is being deleted nothing is exported, and into it nothing imported.
+// TestTerminatingNamespace deletes a namespace: nothing is exported from it or imported into it from then on.
 func TestTerminatingNamespace(t *testing.T) {
 	runAll(t)
-	s := used(t, "terminating", east, webOfEast)
+	s := scriptIn(t, "terminating", east, webOfEast)
 	defer s.withdraw(t)
-	s.looks(t, webImported, clusters.Members...)
+	s.awaitImports(t, webImported, clusters.Members...)
 	for _, m := range []*testclusterset.Member{west, east} {
-		// Without kube-controller-manager it is being deleted until somebody finalizes it.
+		// Without kube-controller-manager its deletion does not end.
 		if err := m.Dynamic().Resource(spacesGVR).Delete(t.Context(), s.namespace, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.looks(t, "", m)
+		s.awaitImports(t, "", m)
 		if m == west {
-			s.looks(t, webImported, east, north)
+			s.awaitImports(t, webImported, east, north)
 		}
 	}
 	s.condition(t, east, "web", "Valid=False/NamespaceNotAllowed")
-	s.looks(t, "", clusters.Members...)
+	s.awaitImports(t, "", clusters.Members...)
 	west.Drop(t, testclusterset.Namespace(s.namespace))
 	east.Drop(t, testclusterset.Namespace(s.namespace))
 }
 
-// TestEqualTimes: of exports that are as old as each other that of the lowest cluster id counts first (section 4).
+// TestEqualTimes creates exports in the same second: that of the lowest cluster ID takes precedence (docs/spec/controller.md 4).
 func TestEqualTimes(t *testing.T) {
 	runAll(t)
-	s := used(t, "equal", east, "")
+	s := scriptIn(t, "equal", east, "")
 	defer s.withdraw(t)
 	for n := range 10 {
 		name := fmt.Sprintf("web-%d", n)
@@ -202,7 +201,7 @@ func TestEqualTimes(t *testing.T) {
 			continue // a second began between them
 		}
 		for _, m := range []*testclusterset.Member{west, north, east} {
-			m.Put(t, testclusterset.Service(s.namespace, name, testclusterset.Port(called(m), 80)))
+			m.Put(t, testclusterset.Service(s.namespace, name, testclusterset.Port(scriptName(m), 80)))
 		}
 		until.OK(t, "the import", func(ctx context.Context) error {
 			text, err := s.imports(ctx, clusters.Members)
@@ -218,10 +217,10 @@ func TestEqualTimes(t *testing.T) {
 	t.Fatal("no three exports got the same creation time")
 }
 
-// TestSourceIsUntouched: an export changes neither Service nor slices of its cluster, and only there its import has nodes.
+// TestSourceIsUntouched exports a Service: neither it nor its slices change, and only the import of the same cluster has node names.
 func TestSourceIsUntouched(t *testing.T) {
 	runAll(t)
-	s := used(t, "source", east, "")
+	s := scriptIn(t, "source", east, "")
 	defer s.withdraw(t)
 	web := testclusterset.Service(s.namespace, "web", testclusterset.Port("http", 80))
 	east.Put(t, web, testclusterset.Slice(web, "web-1", testclusterset.Endpoint{Address: "10.21.0.1", Node: "node-1"}))
@@ -247,20 +246,20 @@ func TestSourceIsUntouched(t *testing.T) {
 				return fmt.Errorf("%d slices, %w", len(imported), err)
 			}
 			if node := imported[0].Endpoints[0].NodeName; node == nil && want != "" || node != nil && *node != want {
-				t.Errorf("%s: node %v, want %q", called(m), node, want)
+				t.Errorf("%s: node %v, want %q", scriptName(m), node, want)
 			}
 			return nil
 		})
 	}
 	east.Drop(t, testclusterset.Export(s.namespace, "web"))
-	s.looks(t, "", clusters.Members...)
+	s.awaitImports(t, "", clusters.Members...)
 	if after := versions(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("resource versions of Service and slice = %v, want %v", after, before)
 	}
 }
 
-// TestExpiry: what becomes of the endpoints of a member that renews its heartbeat no longer, by "on_expiry" and "lease" of the
-// importer (section 8). The import stays as it is, and all is back with the member.
+// TestExpiry stops the heartbeat of a member. "on_expiry" and "lease" of the importer decide about its endpoints
+// (docs/spec/controller.md 8). The import stays, and the endpoints are back with the heartbeat.
 func TestExpiry(t *testing.T) {
 	const header = "web Headless [] of [IPv4] from [west], slices %s, Ready=True/Ready\n  port \"http\" TCP/80 -\n"
 	const slice = "slice of web from west, headless: http=TCP/8080 at %s10.23.0.1\n"
@@ -275,16 +274,16 @@ func TestExpiry(t *testing.T) {
 			start(t, east, "lease 1s 3s", tt.east)
 			start(t, north, "lease 1s 3s", tt.north)
 			_, stop := start(t, west, "lease 1s 3s")
-			s := used(t, "expiry", west, `Service web {clusterIP: None, ports: [{name: http, port: 80}]}
+			s := scriptIn(t, "expiry", west, `Service web {clusterIP: None, ports: [{name: http, port: 80}]}
 Endpoints web/1 10.23.0.1
 Export web`)
 			defer s.withdraw(t)
-			s.looks(t, alive, clusters.Members...)
+			s.awaitImports(t, alive, clusters.Members...)
 			stop()
-			s.looks(t, tt.wantNorth, north)
-			s.looks(t, alive, east)
+			s.awaitImports(t, tt.wantNorth, north)
+			s.awaitImports(t, alive, east)
 			start(t, west, "lease 1s 3s")
-			s.looks(t, alive, clusters.Members...)
+			s.awaitImports(t, alive, clusters.Members...)
 		})
 	}
 }
