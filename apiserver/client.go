@@ -1,13 +1,13 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"reflect"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -35,54 +33,44 @@ type Object interface {
 	runtime.Object
 }
 
-// timeout bounds every request but watches, so that a server that has stopped answering holds up nobody for ever.
+// timeout bounds every request but lists and watches of a [Set]: a server may accept a connection and never answer.
 const timeout = 30 * time.Second
 
-// A Client talks to one API server. It may be used from several goroutines.
+// A Client talks to one API server. All requests share connections and, but for lists and watches of a [Set] and its server
+// checks, a rate limit. It may be used from several goroutines.
 type Client struct {
-	host   string
+	config *rest.Config // with the dialer and the rate limit
 	http   *http.Client
 	dialer *connrotation.Dialer
-	dials  atomic.Uint64
+	dials  atomic.Uint64 // connections made so far
 
-	scheme *runtime.Scheme
-	kinds  map[reflect.Type]kind
-	rests  map[schema.GroupVersion]rest.Interface
-	plain  rest.Interface
+	rests map[schema.GroupVersion]rest.Interface // of the kinds that are known
+	plain rest.Interface                         // of paths
 }
 
-// NewClient makes a client. The rate limit is that of cfg, or of its QPS and Burst; a QPS below 0 means none.
+// unlimited is for lists, watches and server checks: whoever asks pauses by itself, as client-go takes for granted of watches.
+var unlimited = flowcontrol.NewFakeAlwaysRateLimiter()
+
+// NewClient makes a client. The rate limit is that of cfg, or of its QPS and Burst; a QPS below 0 means no limit.
 func NewClient(cfg *rest.Config) (*Client, error) {
-	c := &Client{host: cfg.Host, kinds: kinds(), rests: make(map[schema.GroupVersion]rest.Interface)}
-	config := rest.CopyConfig(cfg)
-	config.WarningHandlerWithContext, config.WarningHandler = rest.NoWarnings{}, nil
-	config.Timeout = 0 // it would end watches
-	c.countDials(config)
-	if config.RateLimiter == nil && config.QPS >= 0 {
-		qps, burst := config.QPS, config.Burst
-		if qps == 0 {
-			qps = rest.DefaultQPS
-		}
-		if burst == 0 {
-			burst = rest.DefaultBurst
-		}
-		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(qps, burst)
-	}
+	c := &Client{config: rest.CopyConfig(cfg), rests: make(map[schema.GroupVersion]rest.Interface)}
+	c.config.WarningHandlerWithContext, c.config.WarningHandler = rest.NoWarnings{}, nil
+	c.config.Timeout = 0 // it would end watches
+	c.countDials()
+	c.limitRate()
 	var err error
-	if c.http, err = rest.HTTPClientFor(config); err != nil {
-		return nil, fmt.Errorf("client of %s: %w", c.host, err)
+	if c.http, err = rest.HTTPClientFor(c.config); err == nil {
+		err = c.connect()
 	}
-	scheme, codecs := newCodecs()
-	c.scheme = scheme
-	if err := c.connect(config, codecs); err != nil {
-		return nil, fmt.Errorf("client of %s: %w", c.host, err)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
 	}
 	return c, nil
 }
 
-// countDials makes config count connections, and end them on demand.
-func (c *Client) countDials(config *rest.Config) {
-	dial := config.Dial
+// countDials makes the client count connections, and end them on demand.
+func (c *Client) countDials() {
+	dial := c.config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
@@ -93,41 +81,55 @@ func (c *Client) countDials(config *rest.Config) {
 		}
 		return conn, err
 	})
-	config.Dial = c.dialer.DialContext
+	c.config.Dial = c.dialer.DialContext
 }
 
-// connect makes a REST client for each group and version.
-func (c *Client) connect(base *rest.Config, codecs serializer.CodecFactory) error {
-	for _, k := range c.kinds {
+// limitRate makes one limit for all REST clients: each would make its own.
+func (c *Client) limitRate() {
+	if c.config.RateLimiter != nil || c.config.QPS < 0 {
+		return
+	}
+	c.config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(
+		cmp.Or(c.config.QPS, rest.DefaultQPS), cmp.Or(c.config.Burst, rest.DefaultBurst))
+}
+
+// connect makes the REST clients of all kinds that are known.
+func (c *Client) connect() error {
+	for _, k := range known().byType {
 		gv := k.GroupVersion()
 		if c.rests[gv] != nil {
 			continue
 		}
-		config := rest.CopyConfig(base)
-		config.GroupVersion, config.APIPath = &gv, "/apis"
-		if gv.Group == "" {
-			config.APIPath = "/api"
-		}
-		config.NegotiatedSerializer = codecs.WithoutConversion()
-		config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-		if !k.custom {
-			config.ContentType = runtime.ContentTypeProtobuf
-			config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-		}
-		r, err := rest.RESTClientForConfigAndClient(config, c.http)
+		r, err := c.restFor(gv, known().codecs, k.custom)
 		if err != nil {
 			return err
 		}
 		c.rests[gv] = r
 	}
-	config := rest.CopyConfig(base)
-	config.NegotiatedSerializer = codecs.WithoutConversion()
+	config := rest.CopyConfig(c.config)
+	config.NegotiatedSerializer = known().codecs.WithoutConversion()
 	var err error
 	c.plain, err = rest.UnversionedRESTClientForConfigAndClient(config, c.http)
 	return err
 }
 
-// Close ends every connection; nobody may use the client any longer.
+// restFor makes a REST client: JSON for custom resources, else protobuf.
+func (c *Client) restFor(gv schema.GroupVersion, codecs serializer.CodecFactory, custom bool) (rest.Interface, error) {
+	config := rest.CopyConfig(c.config)
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = codecs.WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	if !custom {
+		config.ContentType = runtime.ContentTypeProtobuf
+		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+	return rest.RESTClientForConfigAndClient(config, c.http)
+}
+
+// Close ends every connection. The client must not be used any longer.
 func (c *Client) Close() {
 	c.http.CloseIdleConnections()
 	c.dialer.CloseAll()
@@ -137,20 +139,20 @@ func (c *Client) Close() {
 func (c *Client) Drop() { c.dialer.CloseAll() }
 
 // Host is the address of the API server.
-func (c *Client) Host() string { return c.host }
+func (c *Client) Host() string { return c.config.Host }
 
 // Dials is how many connections were made so far. Only a new one can lead to another API server.
 func (c *Client) Dials() uint64 { return c.dials.Load() }
 
 // Get reads an object into obj.
 func (c *Client) Get(ctx context.Context, obj Object, namespace, name string) error {
-	k := c.kind(obj)
+	k := kindOf(obj)
 	return c.do(ctx, target{"get", k, namespace, name}, c.rests[k.GroupVersion()].Get(), obj)
 }
 
 // List reads all objects of a kind that match the label selector into list, in a namespace or ("") in all.
 func (c *Client) List(ctx context.Context, example Object, list runtime.Object, namespace, labels string) error {
-	k := c.kind(example)
+	k := kindOf(example)
 	options := metav1.ListOptions{LabelSelector: labels}
 	request := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec)
 	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
@@ -159,7 +161,7 @@ func (c *Client) List(ctx context.Context, example Object, list runtime.Object, 
 // Create makes obj and fills it with what was stored. An object of that name is an error ([apierrors.IsAlreadyExists]). The
 // fields belong to manager if one is given.
 func (c *Client) Create(ctx context.Context, obj Object, manager ...string) error {
-	k := c.kind(obj)
+	k := kindOf(obj)
 	sent := obj.DeepCopyObject().(Object)
 	sent.SetResourceVersion("")
 	sent.SetUID("")
@@ -172,7 +174,7 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 // Update replaces an object by obj and fills obj with what was stored. If obj has a resource version, another one on the
 // server is an error ([apierrors.IsConflict]).
 func (c *Client) Update(ctx context.Context, obj Object, manager ...string) error {
-	k := c.kind(obj)
+	k := kindOf(obj)
 	options := metav1.UpdateOptions{FieldManager: first(manager)}
 	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options, metav1.ParameterCodec).Body(obj)
 	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
@@ -185,7 +187,7 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 // was compared is not applied over one that changed, nor over one that was made anew, nor is it made. Other
 // metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without, never a status.
 func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
-	k := c.kind(obj)
+	k := kindOf(obj)
 	body, err := k.owned(obj, first(subresource))
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
@@ -200,7 +202,7 @@ func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresou
 // Delete removes the object with the name of obj, and its UID if obj has one. One that does not exist is no error; one that
 // has another UID is ([apierrors.IsConflict]).
 func (c *Client) Delete(ctx context.Context, obj Object) error {
-	k := c.kind(obj)
+	k := kindOf(obj)
 	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
 	if uid := obj.GetUID(); uid != "" {
 		options.Preconditions = &metav1.Preconditions{UID: &uid}
@@ -229,7 +231,7 @@ func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("token of %s: %w", place(namespace, account), err)
 	}
-	k := c.kind(&corev1.ServiceAccount{})
+	k := kindOf(&corev1.ServiceAccount{})
 	granted := &authenticationv1.TokenRequest{}
 	post := c.rests[k.GroupVersion()].Post().Name(account).SubResource("token").
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
@@ -239,7 +241,7 @@ func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.
 	return granted.Status.Token, granted.Status.ExpirationTimestamp.Time, nil
 }
 
-// A target is what is done to what.
+// A target names a request in error messages: verb, kind, namespace, name.
 type target struct {
 	verb string
 	kind
@@ -286,66 +288,63 @@ func first(list []string) string {
 	return list[0]
 }
 
-// ListWatch lists and watches the kind of example in a namespace or ("") in all, as far as the selectors match; "" matches
-// everything.
-func (c *Client) ListWatch(example runtime.Object, namespace, labelSelector, fieldSelector string) cache.ListerWatcherWithContext {
-	k := c.kind(example)
-	request := func(options *metav1.ListOptions) *rest.Request {
-		options.LabelSelector, options.FieldSelector = labelSelector, fieldSelector
-		return c.rests[k.GroupVersion()].Get().NamespaceIfScoped(namespace, k.namespaced && namespace != "").
-			Resource(k.plural).VersionedParams(options, metav1.ParameterCodec)
-	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return request(&options).Do(ctx).Get()
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			return request(&options).Watch(ctx)
-		},
-	}
-}
-
 // Serves reports whether the API server has the kind of example. Without the right to discover it is an error.
 func (c *Client) Serves(ctx context.Context, example runtime.Object) (bool, error) {
-	k := c.kind(example)
+	k := kindOf(example)
+	served, err := c.serves(ctx, k.GroupVersion(), k.plural)
+	if err != nil {
+		return false, fmt.Errorf("discover %s: %w", k.Kind, err)
+	}
+	return served, nil
+}
+
+func (c *Client) serves(ctx context.Context, gv schema.GroupVersion, plural string) (bool, error) {
 	var list struct {
 		Resources []struct {
 			Name string `json:"name"`
 		} `json:"resources"`
 	}
-	path := []string{"/apis", k.Group, k.Version}
-	if k.Group == "" {
-		path = []string{"/api", k.Version}
+	path := []string{"/apis", gv.Group, gv.Version}
+	if gv.Group == "" {
+		path = []string{"/api", gv.Version}
 	}
-	switch err := c.read(ctx, &list, nil, runtime.ContentTypeJSON, path...); {
-	case apierrors.IsNotFound(err):
+	err := c.read(ctx, &list, request{accept: runtime.ContentTypeJSON, path: path})
+	if apierrors.IsNotFound(err) {
 		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("discover %s: %w", k.Kind, err)
 	}
 	for _, r := range list.Resources {
-		if r.Name == k.plural {
-			return true, nil
+		if r.Name == plural {
+			return true, err
 		}
 	}
-	return false, nil
+	return false, err
 }
 
 // Definition reads the CustomResourceDefinition (apiextensions.k8s.io/v1) of that name, "<plural>.<group>".
 func (c *Client) Definition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	path := []string{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name}
-	if err := c.read(ctx, &u.Object, nil, runtime.ContentTypeJSON, path...); err != nil {
+	if err := c.read(ctx, &u.Object, request{accept: runtime.ContentTypeJSON, path: path}); err != nil {
 		return nil, fmt.Errorf("get CustomResourceDefinition %s: %w", name, err)
 	}
 	return u, nil
 }
 
-// SystemUID is the UID of the namespace kube-system: it tells one cluster from another.
+// Metadata reads the metadata of a cluster-scoped object of the core group, such as a Node: resource is its plural.
+func (c *Client) Metadata(ctx context.Context, resource, name string) (*metav1.ObjectMeta, error) {
+	var object metav1.PartialObjectMetadata
+	path := []string{"/api/v1", resource, name}
+	if err := c.read(ctx, &object, request{accept: runtime.ContentTypeJSON, path: path}); err != nil {
+		return nil, fmt.Errorf("get %s %s: %w", resource, name, err)
+	}
+	return &object.ObjectMeta, nil
+}
+
+// SystemUID is the UID of the namespace kube-system: it identifies a cluster.
 func (c *Client) SystemUID(ctx context.Context) (types.UID, error) {
 	var system metav1.PartialObjectMetadata
-	if err := c.read(ctx, &system, nil, runtime.ContentTypeJSON, "/api/v1/namespaces", metav1.NamespaceSystem); err != nil {
+	path := []string{"/api/v1/namespaces", metav1.NamespaceSystem}
+	if err := c.read(ctx, &system, request{accept: runtime.ContentTypeJSON, path: path, unlimited: true}); err != nil {
 		return "", fmt.Errorf("get Namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return system.UID, nil
@@ -354,28 +353,45 @@ func (c *Client) SystemUID(ctx context.Context) (types.UID, error) {
 // Newest is the resource version up to which the API server knows the kind of example, as new as its etcd; 0 means that it
 // is no number.
 func (c *Client) Newest(ctx context.Context, example runtime.Object, namespace string) (uint64, error) {
-	k := c.kind(example)
-	var list metav1.PartialObjectMetadataList
-	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	if err := c.read(ctx, &list, map[string]string{"limit": "1"}, accept, k.path(namespace)...); err != nil {
-		return 0, fmt.Errorf("list %s: %w", k.Kind, err)
-	}
-	v, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	k := kindOf(example)
+	v, err := c.newest(ctx, k.path(namespace))
 	if err != nil {
-		return 0, nil
+		return 0, fmt.Errorf("list %s: %w", k.Kind, err)
 	}
 	return v, nil
 }
 
-// read reads a document.
-func (c *Client) read(ctx context.Context, into any, params map[string]string, accept string, path ...string) error {
+// newest is Newest of the objects at a path. Without a version in the request, the answer is as new as etcd.
+func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
+	var list metav1.PartialObjectMetadataList
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: accept, path: path, unlimited: true})
+	if err != nil {
+		return 0, err
+	}
+	return number(list.ResourceVersion), nil
+}
+
+// A request is what read asks for.
+type request struct {
+	path      []string
+	params    map[string]string
+	accept    string
+	unlimited bool // the rate limit does not count
+}
+
+// read reads a small document.
+func (c *Client) read(ctx context.Context, into any, r request) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request := c.plain.Get().AbsPath(path...).SetHeader("Accept", accept)
-	for key, value := range params {
-		request.Param(key, value)
+	get := c.plain.Get().AbsPath(r.path...).SetHeader("Accept", r.accept)
+	if r.unlimited {
+		get = get.Throttle(unlimited)
 	}
-	raw, err := request.Do(ctx).Raw()
+	for key, value := range r.params {
+		get.Param(key, value)
+	}
+	raw, err := get.Do(ctx).Raw()
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"reflect"
+	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -21,16 +22,63 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
+// A Resource says where the objects of a kind are found, and how they are read.
+type Resource struct {
+	Kind       string // as in the API
+	Group      string
+	Versions   []string // the preferred one first: the first that is served is followed
+	Plural     string
+	Namespaced bool
+	Custom     bool // defined by a CRD: it travels as JSON, others as protobuf
+	// Example is what events are decoded to, by Codecs.
+	Example runtime.Object
+	Codecs  serializer.CodecFactory
+}
+
+// ResourceOf returns the resource of an object of a type that a [Client] knows. Another type is a panic.
+func ResourceOf(example runtime.Object) Resource {
+	k := kindOf(example)
+	return Resource{
+		Kind: k.Kind, Group: k.Group, Versions: []string{k.Version}, Plural: k.plural, Namespaced: k.namespaced, Custom: k.custom,
+		Example: example, Codecs: known().codecs,
+	}
+}
+
+// path is where the objects of a version are found, in a namespace or ("") in all.
+func (r Resource) path(gv schema.GroupVersion, namespace string) []string {
+	return kind{gv.WithKind(r.Kind), r.Plural, r.Namespaced, r.Custom}.path(namespace)
+}
+
 // A kind says how objects of one Go type are reached.
 type kind struct {
 	schema.GroupVersionKind
 	plural     string
 	namespaced bool
-	custom     bool // by a CRD, so in JSON only
+	custom     bool // defined by a CRD
 }
 
-// kinds returns all that a [Client] knows, by Go type.
-func kinds() map[reflect.Type]kind {
+// kinds are all that a [Client] knows.
+type kinds struct {
+	byType map[reflect.Type]kind
+	codecs serializer.CodecFactory
+}
+
+// known returns the kinds, which all clients share.
+var known = sync.OnceValue(func() *kinds {
+	return &kinds{byType: newKinds(), codecs: newCodecs()}
+})
+
+// kindOf returns how obj is reached. An object of another type is a broken promise of the caller.
+func kindOf(obj runtime.Object) kind {
+	k, ok := known().byType[reflect.TypeOf(obj).Elem()]
+	if !ok {
+		panic(fmt.Sprintf("apiserver: %T: want a type that a client knows", obj))
+	}
+	return k
+}
+
+// newKinds returns all that a [Client] knows, by Go type.
+func newKinds() map[reflect.Type]kind {
 	all := make(map[reflect.Type]kind)
 	add := func(gv schema.GroupVersion, example runtime.Object, plural string, namespaced, custom bool) {
 		t := reflect.TypeOf(example).Elem()
@@ -57,7 +105,7 @@ func kinds() map[reflect.Type]kind {
 }
 
 // newCodecs knows the types of all kinds, their lists and what goes with them.
-func newCodecs() (*runtime.Scheme, serializer.CodecFactory) {
+func newCodecs() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, networkingv1.AddToScheme,
@@ -65,20 +113,11 @@ func newCodecs() (*runtime.Scheme, serializer.CodecFactory) {
 		aboutv1beta1.AddToScheme, aboutv1alpha1.AddToScheme, v1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
-			panic("kube: a scheme of all kinds: " + err.Error())
+			panic("apiserver: a scheme of all kinds: " + err.Error())
 		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	return scheme, serializer.NewCodecFactory(scheme)
-}
-
-// kind returns how obj is reached. An object of another type is a broken promise of the caller.
-func (c *Client) kind(obj runtime.Object) kind {
-	k, ok := c.kinds[reflect.TypeOf(obj).Elem()]
-	if !ok {
-		panic(fmt.Sprintf("kube: %T: want a type that a client knows", obj))
-	}
-	return k
+	return serializer.NewCodecFactory(scheme)
 }
 
 // path is where the objects of a kind are found, in a namespace or ("") in all.

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -37,7 +36,7 @@ func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 		DeleteFunc: func(obj any) { o.deleted(obj) },
 	})
 	if err != nil {
-		panic("watch: an informer that did not run refused a handler: " + err.Error())
+		panic("apiserver: an informer that did not run refused a handler: " + err.Error())
 	}
 	return o
 }
@@ -60,7 +59,7 @@ func (w write[T]) outdates(obj T) bool {
 	case w.gone:
 		return obj.GetUID() != "" && obj.GetUID() == w.obj.GetUID()
 	}
-	return version(w.obj.GetResourceVersion()) > version(obj.GetResourceVersion())
+	return number(w.obj.GetResourceVersion()) > number(obj.GetResourceVersion())
 }
 
 // Deleted notes that an object was deleted. Without a UID whatever has its name now is meant.
@@ -98,7 +97,7 @@ func (o *Overlay[T]) ByIndex(index, value string) []T {
 	indexer := o.informer.GetIndexer()
 	stored, err := indexer.ByIndex(index, value)
 	if err != nil {
-		panic("watch: " + err.Error())
+		panic("apiserver: " + err.Error())
 	}
 	values := indexer.GetIndexers()[index]
 	return o.collect(stored, func(obj T) bool {
@@ -138,7 +137,7 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 	case !written:
 		return stored, has
 	case time.Since(w.at) > overlayAge, w.gone && (!has || w.obj.GetUID() != "" && stored.GetUID() != w.obj.GetUID()),
-		!w.gone && has && version(stored.GetResourceVersion()) >= version(w.obj.GetResourceVersion()):
+		!w.gone && has && number(stored.GetResourceVersion()) >= number(w.obj.GetResourceVersion()):
 		delete(o.writes, key)
 		return stored, has
 	case w.gone:
@@ -161,20 +160,11 @@ func (o *Overlay[T]) deleted(item any) {
 	defer o.mu.Unlock()
 	key := keyOf(obj)
 	w, written := o.writes[key]
-	if written && (w.gone || partial || version(obj.GetResourceVersion()) > version(w.obj.GetResourceVersion())) {
+	if written && (w.gone || partial || number(obj.GetResourceVersion()) > number(w.obj.GetResourceVersion())) {
 		delete(o.writes, key)
 	}
 }
 
 func keyOf(obj Object) string {
 	return cache.MetaObjectToName(obj).String()
-}
-
-// version is a resource version as a number: those of one kind count up. 0 means that it is none.
-func version(s string) uint64 {
-	v, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
 }

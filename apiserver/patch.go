@@ -11,7 +11,7 @@ import (
 // in the patch makes another one on the server an error ([k8s.io/apimachinery/pkg/api/errors.IsConflict]). The fields belong to manager if one is
 // given.
 func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ...string) error {
-	k := c.kind(obj)
+	k := kindOf(obj)
 	options := metav1.PatchOptions{FieldManager: first(manager)}
 	request := c.rests[k.GroupVersion()].Patch(types.MergePatchType).Name(obj.GetName()).
 		VersionedParams(&options, metav1.ParameterCodec).Body(patch)

@@ -1,198 +1,314 @@
 // Package apiserver talks to an API server and follows it.
 //
 // A [Client] reads and writes every kind that this project knows, over shared connections and one rate limit. Built-in kinds
-// travel as protobuf, others as JSON. A [Set] follows kinds with shared informers and detects what client-go does not: an
-// etcd restored to an older state (kubernetes/kubernetes#107457), and another cluster behind the same address.
+// travel as protobuf, others as JSON.
+//
+// A [Set] follows kinds, each by a watch of its own, through anything that happens to the server: it is away, it was restored
+// from a backup, another one answers at its address, it lacks a kind, a right or a credential. What is known stays until it
+// is known better. A watch fills either a shared informer ([Set.Add]) or a store of the caller ([Set.AddStore]).
+//
+//	                      ┌─────────────────────────────────────────────────────────────┐
+//	                      │ Set                                                         │
+//	┌────────────┐        │  serverCheck ◄── requestCheck ──┐    UID, newest version    │
+//	│ API server │ ◄──────┼──────┬── passed, failed         │                           │
+//	│            │        │      │ awaitCheck, rollBack     │                           │
+//	│            │ ◄──────┼─► listWatch ───► watchProxy ────┴─► reflector ──► informer  │ ──► handlers, Overlay
+//	│            │ ◄──────┼─► listWatch ───► watchProxy ──────► reflector ──► store     │ ──► the caller
+//	└────────────┘        │      └──► Health                                            │
+//	   Client             └─────────────────────────────────────────────────────────────┘
+//
+// Trouble is known per watch: [Set.Health] has the [State] of one watch, and the [Class] of its last error decides what
+// follows and what is logged, once for each change. An error that says something about the whole server, such as a 401, is
+// found by the server check, and logged once for all watches.
 package apiserver
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A Logger takes what an operator should know.
-type Logger interface {
-	Infof(format string, args ...any)
-	Warningf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
-// A SetConfig says which API server a [Set] follows, and whom it tells.
+// A SetConfig says which API server a [Set] follows, and whom it notifies. Its functions must not block, and those that are
+// called under a lock must not call the set.
 type SetConfig struct {
 	Client *Client
 	Name   string    // in log lines, such as "broker"
-	UID    types.UID // of kube-system; "" means that of the first look
-	// Interval is the time between two looks at a server from which nothing else makes one look. It is 30 s if 0.
+	UID    types.UID // of kube-system; "" means that of the first check
+	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
 	Interval time.Duration
-	Log      Logger // nil means that nobody listens
-	// Rewound is called after the server went back to an older state, when its caches begin to follow it there.
+	Log      logging.Logger // nil drops every line
+	// Rewound is called after the server went back to an older state, when its watches begin to follow it there.
 	Rewound func()
+	// Checked is called, nil or not, with the error of a server check whose outcome is another one than that of the check
+	// before: nil if it passed.
+	Checked func(err error)
+	// Adopt is called when another cluster answers than the one that is followed. If it returns true, the other one is
+	// followed from then on. Without it nothing is read until the right cluster is back.
+	Adopt func() bool
 }
 
-// A Set follows kinds of one API server. What it knows serves on while the server is away, is another one, or lacks a kind.
+// A Set follows kinds of one API server. Add its watches first, then call Run once. The other methods may be called at any
+// time and from any goroutine.
 type Set struct {
-	cfg   SetConfig
-	guard guard
-	feeds []*feed
-	wake  chan struct{} // of the loop that looks
-
-	compared time.Time // when that loop last compared all versions; zero if it could not
+	cfg      SetConfig
+	check    *serverCheck
+	versions versions
+	watches  []*listWatch
+	wake     chan struct{} // of runChecks
+	compared time.Time     // when runChecks last compared all versions; zero if it could not
+	contact  atomic.Int64  // see LastAnswer; Unix nanoseconds
 
 	mu      sync.Mutex
 	running bool
 }
 
-// NewSet makes a set without kinds.
+// NewSet makes a set without watches.
 func NewSet(cfg SetConfig) *Set {
 	if cfg.Interval == 0 {
 		cfg.Interval = 30 * time.Second
 	}
 	if cfg.Log == nil {
-		cfg.Log = silent{}
+		cfg.Log = logging.Discard
 	}
 	if cfg.Rewound == nil {
 		cfg.Rewound = func() {}
 	}
-	s := &Set{cfg: cfg, wake: make(chan struct{}, 1)}
-	s.guard.uid, s.guard.looked = cfg.UID, make(chan struct{})
-	return s
+	return &Set{cfg: cfg, check: newServerCheck(cfg.UID), wake: make(chan struct{}, 1)}
 }
-
-type silent struct{}
-
-func (silent) Infof(string, ...any)    {}
-func (silent) Warningf(string, ...any) {}
-func (silent) Errorf(string, ...any)   {}
 
 // WatchOptions say which objects of a kind are followed, and what is kept of them.
 type WatchOptions struct {
 	Namespace string // "" for all
 	Labels    string // selectors; "" for everything
 	Fields    string
-	Transform cache.TransformFunc // nil drops managedFields
+	// Transform and Indexers are those of an informer. No Transform drops managedFields.
+	Transform cache.TransformFunc
 	Indexers  cache.Indexers
 	// Listed is called when the server sent a list, be it the first, and the informer does not show it yet: what it lacks
 	// was not said to be deleted. With a list that is streamed it is called when that begins.
 	Listed func()
+	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
+	Changed func(Health)
 }
 
-// Add makes an informer that lives as long as Run does. The caller may add handlers to it before Run, and must not start it.
-// Whoever reads from it must not write to what it reads.
+// A ListReader is what a store for [Set.AddStore] may be, too: lists are then not decoded as a whole but read by it.
+type ListReader interface {
+	// ReadList reads a list from the body of a response. It returns what [meta.ExtractListWithAlloc] understands, with the
+	// resource version of the list. Half a list is an error.
+	ReadList(body io.Reader) (runtime.Object, error)
+}
+
+// Add makes an informer that lives as long as Run does. The caller may add handlers to it before Run and while it runs, and
+// must not start it. Objects that are read from it must not be written to. Its [WatchID] is the kind of example and the
+// namespace; a watch that is there already is a panic.
 func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInformer {
+	if o.Transform == nil {
+		o.Transform = dropManagedFields
+	}
+	w := newListWatch(s, ResourceOf(example), o)
+	w.informer = cache.NewSharedIndexInformer(w.source(), example, 0, o.Indexers)
+	w.follow = w.informer.RunWithContext
+	err := errors.Join(w.informer.SetTransform(o.Transform),
+		w.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}))
+	if err != nil {
+		panic("apiserver: a new informer rejected its options: " + err.Error())
+	}
+	s.add(w)
+	return w.informer
+}
+
+// AddStore makes a watch that fills store. The store gets every object once it is known to come from the right server; it may
+// be a [ListReader], and whatever else a reflector makes use of.
+func (s *Set) AddStore(r Resource, o WatchOptions, store cache.ReflectorStore) {
+	w := newListWatch(s, r, o)
+	w.reader, _ = store.(ListReader)
+	reflector := cache.NewReflectorWithOptions(w.source(), r.Example, store, cache.ReflectorOptions{
+		Name: w.id.String(), TypeDescription: r.Kind, Backoff: NewBackoff(),
+	})
+	w.follow = reflector.RunWithContext
+	s.add(w)
+}
+
+func (s *Set) add(w *listWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running {
-		panic("watch: a kind is added before the set runs")
+		panic("apiserver: a watch is added to a set that runs")
 	}
-	f := newFeed(s, example, o)
-	s.feeds = append(s.feeds, f)
-	return f.informer
+	s.watches = append(s.watches, w)
 }
+
+// ExpectUID makes the cluster with this UID of kube-system the right one. It is called before Run.
+func (s *Set) ExpectUID(uid types.UID) { s.check.expect(uid) }
 
 // Run follows all kinds until ctx ends; it then returns nil, and nothing that it started is alive. It may be called once.
 func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.running = true
 	s.mu.Unlock()
-	// What matters, the set tells by itself.
+	// The set logs by itself. client-go would log every attempt.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	var wg sync.WaitGroup
-	wg.Go(func() { s.look(ctx) })
-	for _, f := range s.feeds {
-		wg.Go(func() { f.run(ctx) })
+	wg.Go(func() { s.runChecks(ctx) })
+	for _, w := range s.watches {
+		wg.Go(func() { w.run(ctx) })
 	}
 	wg.Wait()
 	return nil
 }
 
-// Synced reports whether every kind was listed once.
-func (s *Set) Synced() bool {
-	return !slices.ContainsFunc(s.feeds, func(f *feed) bool { return !f.informer.HasSynced() })
+// Health returns the health of one watch. While the server check fails, that is what is wrong with each of them.
+func (s *Set) Health(id WatchID) Health {
+	for _, w := range s.watches {
+		if w.id == id {
+			return s.healthOf(w)
+		}
+	}
+	return Health{}
+}
+
+// Healths returns the health of the watches that are named, or of all.
+func (s *Set) Healths(of ...WatchID) map[WatchID]Health {
+	healths := make(map[WatchID]Health, len(s.watches))
+	for w := range s.named(of) {
+		healths[w.id] = s.healthOf(w)
+	}
+	return healths
+}
+
+func (s *Set) healthOf(w *listWatch) Health {
+	h := w.current()
+	since, err := s.check.failure()
+	if err == nil {
+		return h
+	}
+	h.Class, h.Err = Classify(err), err
+	if !errors.Is(err, errUnchecked) {
+		h.State, h.Since = Failing, since
+	}
+	return h
+}
+
+// named iterates over the watches that are named, or over all. A name of no watch is a panic.
+func (s *Set) named(of []WatchID) func(yield func(*listWatch) bool) {
+	for _, id := range of {
+		if !slices.ContainsFunc(s.watches, func(w *listWatch) bool { return w.id == id }) {
+			panic(fmt.Sprintf("apiserver: %s: no watch of that name in set %s", id, s.cfg.Name))
+		}
+	}
+	return func(yield func(*listWatch) bool) {
+		for _, w := range s.watches {
+			if (len(of) == 0 || slices.Contains(of, w.id)) && !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// Synced reports whether the watches that are named, or all, were listed once.
+func (s *Set) Synced(of ...WatchID) bool {
+	for w := range s.named(of) {
+		if !w.synced() {
+			return false
+		}
+	}
+	return true
 }
 
 // Settled reports whether every kind with a callback Listed was listed once, and its informer shows the last list.
 func (s *Set) Settled() bool {
-	return !slices.ContainsFunc(s.feeds, func(f *feed) bool { return f.options.Listed != nil && !f.settled() })
+	return !slices.ContainsFunc(s.watches, func(w *listWatch) bool { return w.options.Listed != nil && !w.settled() })
 }
 
-// Waiting says which kind was not listed yet and why, "" if there is none.
+// Waiting says which watch was not listed yet and why, "" if all were.
 func (s *Set) Waiting() string {
-	for _, f := range s.feeds {
-		if f.informer.HasSynced() {
+	for _, w := range s.watches {
+		if w.synced() {
 			continue
 		}
 		if err := s.Err(); err != nil {
-			return fmt.Sprintf("%s: %s", f.name, short(err))
+			return fmt.Sprintf("%s: %s", w.id, short(err))
 		}
-		return f.name + ": the list is under way"
+		return w.id.String() + ": the list is under way"
 	}
 	return ""
 }
 
-// Err is why the API server, or else one of the kinds, cannot be followed right now; nil if all of it can.
-func (s *Set) Err() error {
-	if err := s.guard.failure(); err != nil {
-		return err
-	}
-	for _, f := range s.feeds {
-		if err := f.failure(); err != nil {
-			return err
+// Err is why the API server, or else one of the watches that are named, or of all, cannot be followed right now; nil if all
+// can. [Classify] has its class.
+func (s *Set) Err(of ...WatchID) error {
+	for w := range s.named(of) {
+		if h := s.healthOf(w); h.Err != nil {
+			return h.Err
 		}
 	}
-	return nil
+	_, err := s.check.failure()
+	return err
 }
 
-// Absent returns the kinds that the API server does not serve, sorted. They are looked for until it does.
+// Absent returns the kinds that the API server does not serve, sorted. They are tried until it does.
 func (s *Set) Absent() []string {
 	var absent []string
-	for _, f := range s.feeds {
-		if apierrors.IsNotFound(f.failure()) {
-			absent = append(absent, f.name)
+	for _, w := range s.watches {
+		if w.current().Class == Absent {
+			absent = append(absent, w.id.Kind)
 		}
 	}
 	slices.Sort(absent)
-	return absent
+	return slices.Compact(absent)
 }
 
-// LastContact is when the server was last heard of: the last event, bookmark or check of the kind that is silent longest. It
-// is zero as long as one kind has never been heard of.
-func (s *Set) LastContact() time.Time {
+// LastContact is the oldest last contact of the watches that are named, or of all: zero as long as one had none.
+func (s *Set) LastContact(of ...WatchID) time.Time {
 	var last time.Time
-	for i, f := range s.feeds {
-		if at := f.heard(); i == 0 || at.Before(last) {
-			last = at
+	first := true
+	for w := range s.named(of) {
+		if at := w.current().LastContact; first || at.Before(last) {
+			last, first = at, false
 		}
 	}
 	return last
 }
 
-// Replaced reports that another cluster answers, by the UID of its kube-system: everything is held until the right one is
-// back.
-func (s *Set) Replaced() bool { return errors.Is(s.guard.failure(), errReplaced) }
-
-// UID is the UID of kube-system that is followed, "" before the first look.
-func (s *Set) UID() types.UID { return s.guard.identity() }
-
-// short is an error as a log line has it.
-func short(err error) string {
-	const limit = 300
-	text := err.Error()
-	if len(text) > limit {
-		text = text[:limit] + "..."
+// LastAnswer is when the server was last heard of by any watch or check, be it with an error: zero if never.
+func (s *Set) LastAnswer() time.Time {
+	if t := s.contact.Load(); t != 0 {
+		return time.Unix(0, t)
 	}
-	return text
+	return time.Time{}
 }
 
-func nameOf(example runtime.Object) string { return reflect.TypeOf(example).Elem().Name() }
+func (s *Set) markContact(now time.Time) { s.contact.Store(now.UnixNano()) }
+
+// Replaced reports that another cluster answers, by the UID of its kube-system: what is known stays until the right one is
+// back.
+func (s *Set) Replaced() bool {
+	_, err := s.check.failure()
+	return Classify(err) == Replaced
+}
+
+// UID is the UID of kube-system that is followed, "" before the first check.
+func (s *Set) UID() types.UID { return s.check.identity() }
+
+// dropManagedFields forgets which manager owns which field: that is most of an object, and no handler reads it.
+func dropManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}

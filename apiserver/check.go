@@ -1,0 +1,321 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+const (
+	// checkTimeout bounds one server check, of a few small answers.
+	checkTimeout = 15 * time.Second
+
+	// compareInterval is the least time between two comparisons of versions over the same connections. Only another server,
+	// or one that was started again, can have been rolled back.
+	compareInterval = 30 * time.Second
+)
+
+// A serverCheck holds the result of the last server check, which finds what client-go does not: an etcd restored to an older
+// state (kubernetes/kubernetes#107457), and another cluster behind the same address.
+//
+// Set.runChecks is the only writer. It checks after each interval, and when a watch requests it: before anything is read
+// over a connection that no check has used, after an attempt that failed, and after a watch that ended. Lists and watches
+// wait in Set.awaitCheck until the last check passed and covers all connections, so whatever reaches a store is from the
+// right server.
+//
+//	            first check,     passes          ┌────────┐
+//	unchecked ─────────────────────────────────► │ passed │ ◄──┐
+//	    │                                        └────────┘    │ passes
+//	    │ fails: unreachable, unauthorized, replaced  │ fails  │
+//	    ▼                                             ▼        │
+//	  failed ◄────────────────────────────────────────┴────────┘
+//
+// A rollback does not fail the check: the watches that it concerns list anew.
+type serverCheck struct {
+	logged logging.OnChange[Class] // the normal state is passed
+
+	mu       sync.Mutex
+	uid      types.UID // of kube-system; "" as long as it is not known
+	passed   bool
+	err      error // why the last check failed; errUnchecked before the first
+	since    time.Time
+	dials    uint64        // connections made before the last check that passed
+	finished chan struct{} // closed when the next check ends
+}
+
+func newServerCheck(uid types.UID) *serverCheck {
+	return &serverCheck{uid: uid, err: errUnchecked, finished: make(chan struct{})}
+}
+
+// failure returns why the last check failed, nil if it passed, and since when that is so.
+func (c *serverCheck) failure() (since time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since, c.err
+}
+
+func (c *serverCheck) identity() types.UID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.uid
+}
+
+func (c *serverCheck) expect(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uid = uid
+}
+
+// covers reports whether the last check passed and the server has made no connection since: dials is how many it has made
+// by now. The channel is closed when the next check ends.
+func (c *serverCheck) covers(dials uint64) (bool, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.passed && c.dials == dials, c.finished
+}
+
+// next returns a channel that is closed when the next check ends.
+func (c *serverCheck) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.finished
+}
+
+// pass records a check that passed. uid is "" if it may not be read.
+func (c *serverCheck) pass(uid types.UID, dials uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uid == "" {
+		c.uid = uid
+	}
+	if !c.passed {
+		c.since = time.Now()
+	}
+	c.passed, c.err, c.dials = true, nil, dials
+	c.finish()
+}
+
+// fail records a check that failed.
+func (c *serverCheck) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.passed || Classify(c.err) != Classify(err) {
+		c.since = time.Now()
+	}
+	c.passed, c.err = false, err
+	c.finish()
+}
+
+func (c *serverCheck) finish() {
+	close(c.finished)
+	c.finished = make(chan struct{})
+}
+
+// awaitCheck returns once a check passed that covers all connections, or when ctx ends.
+func (s *Set) awaitCheck(ctx context.Context) error {
+	for {
+		covered, finished := s.check.covers(s.cfg.Client.Dials())
+		if covered {
+			return ctx.Err()
+		}
+		s.requestCheck()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-finished:
+		}
+	}
+}
+
+// requestCheck makes the next check come soon. While checks fail, their back-off counts.
+func (s *Set) requestCheck() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// runChecks checks the server at once, then after each interval or on request, until ctx ends. While checks fail, or cannot
+// compare all versions, it pauses with back-off.
+func (s *Set) runChecks(ctx context.Context) {
+	backoff := NewBackoff()
+	for ctx.Err() == nil {
+		pause := s.cfg.Interval
+		if s.checkServer(ctx) && !s.compared.IsZero() {
+			backoff = NewBackoff()
+		} else {
+			pause = backoff.Step()
+		}
+		wake := s.wake
+		if _, err := s.check.failure(); err != nil {
+			wake = nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-wake:
+		}
+		timer.Stop()
+	}
+}
+
+// checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so.
+func (s *Set) checkServer(ctx context.Context) bool {
+	limited, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	uid, err := s.cfg.Client.SystemUID(limited)
+	if err != nil && !apierrors.IsForbidden(err) { // without the right to read it the versions decide
+		return s.failCheck(ctx, err)
+	}
+	if known := s.check.identity(); err == nil && known != "" && known != uid && !s.adopt(uid) {
+		return s.failCheck(ctx, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known))
+	}
+	dials := s.cfg.Client.Dials()
+	if covered, _ := s.check.covers(dials); covered && time.Since(s.compared) < compareInterval {
+		for _, w := range s.watches {
+			w.markChecked()
+		}
+		s.passCheck(uid, dials)
+		return true
+	}
+	complete, err := s.compare(limited)
+	if err != nil {
+		return s.failCheck(ctx, err)
+	}
+	s.compared = time.Time{}
+	if complete {
+		s.compared = time.Now()
+	}
+	s.passCheck(uid, dials)
+	return true
+}
+
+// adopt makes another cluster the one that is followed, if the owner of the set wants that. All watches list anew.
+func (s *Set) adopt(uid types.UID) bool {
+	if s.cfg.Adopt == nil || !s.cfg.Adopt() {
+		return false
+	}
+	s.check.expect(uid)
+	s.rollBack(s.watches, func(*listWatch) error { return nil })
+	return true
+}
+
+// passCheck records a check that passed, and notifies of what is new.
+func (s *Set) passCheck(uid types.UID, dials uint64) {
+	s.markContact(time.Now())
+	_, err := s.check.failure()
+	if err != nil && s.cfg.Checked != nil {
+		s.cfg.Checked(nil)
+	}
+	s.check.pass(uid, dials)
+	if s.check.logged.Changed(OK) || errors.Is(err, errUnchecked) {
+		s.cfg.Log.Infof("%s: reached %s", s.cfg.Name, s.cfg.Client.Host())
+	}
+}
+
+// failCheck records a check that failed, and notifies of what is new. It reports false.
+func (s *Set) failCheck(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	class := Classify(err)
+	if class == Unreachable || class == Replaced {
+		// An open watch may be all that keeps the old server from ending, and nothing comes of it any longer. To another
+		// cluster a connection could last while the address leads to the right one again.
+		s.cfg.Client.Drop()
+	}
+	if class != Unreachable {
+		s.markContact(time.Now())
+	}
+	_, before := s.check.failure()
+	s.check.fail(err)
+	if Classify(before) != class || errors.Is(before, errUnchecked) {
+		if s.cfg.Checked != nil {
+			s.cfg.Checked(err)
+		}
+	}
+	if s.check.logged.Changed(class) {
+		class.log(s.cfg.Log, s.cfg.Name, err)
+	}
+	return false
+}
+
+// compare asks for the newest version of each kind, and rolls back the watches that have seen a later one. It is not
+// complete if the server cannot say for a kind that it served before: one that was started a moment ago does not know yet
+// who may do what.
+func (s *Set) compare(ctx context.Context) (complete bool, err error) {
+	complete = true
+	var ahead []*listWatch
+	newest := map[*listWatch]uint64{}
+	for _, watches := range s.byResource() {
+		now, err := s.newest(ctx, watches[0])
+		switch class := Classify(err); {
+		case err == nil:
+		case class == Unauthorized, class == Unreachable && !answered(err):
+			return false, err
+		default: // the watch itself finds out, and logs
+			complete = complete && class == Absent
+			continue
+		}
+		for _, w := range watches {
+			if now > 0 && now < w.version() {
+				ahead = append(ahead, w)
+				newest[w] = now
+			} else {
+				w.markChecked()
+			}
+		}
+	}
+	if len(ahead) > 0 {
+		s.rollBack(ahead, func(w *listWatch) error {
+			return fmt.Errorf("%w: version %d, was %d", errRolledBack, newest[w], w.version())
+		})
+		s.cfg.Rewound()
+	}
+	return complete, nil
+}
+
+// rollBack makes watches list anew, all of them before the first can.
+func (s *Set) rollBack(watches []*listWatch, why func(*listWatch) error) {
+	var open []*watchProxy
+	for _, w := range watches {
+		open = append(open, w.rollBack(why(w)))
+	}
+	for _, p := range open {
+		if p != nil {
+			p.Stop()
+		}
+	}
+}
+
+// byResource groups the watches that have seen a version. One answer does for a group: a version counts all writes to the
+// etcd that a resource is in. The first of a group is one that is open, if there is one.
+func (s *Set) byResource() map[schema.GroupResource][]*listWatch {
+	groups := map[schema.GroupResource][]*listWatch{}
+	for _, w := range s.watches {
+		if w.version() == 0 {
+			continue
+		}
+		key := schema.GroupResource{Group: w.resource.Group, Resource: w.resource.Plural}
+		groups[key] = append(groups[key], w)
+		if last := len(groups[key]) - 1; w.isOpen() {
+			groups[key][0], groups[key][last] = w, groups[key][0]
+		}
+	}
+	return groups
+}
+
+// answered reports whether an error is what an API server answered.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}

@@ -1,0 +1,109 @@
+package apiserver
+
+import (
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+// A Class is what an error means for whoever follows an API server. Everything that this package decides upon an error, and
+// the text of every log line about one, depends on the class alone.
+//
+//	class         cause                                         what follows
+//	OK            no error                                      –
+//	Unreachable   no answer, or one that cannot be used (5xx)   retry with back-off, over new connections
+//	Unauthorized  401: the credential is not accepted           retry with back-off; nothing is read until it is accepted
+//	Forbidden     403: a right is missing                       retry this watch with back-off
+//	Absent        404, 405: the kind is not installed           retry this watch with back-off
+//	RolledBack    the server forgot versions that it had sent   list this watch anew
+//	Replaced      kube-system has another UID                   read nothing until the right cluster is back
+//	Expired       410, or no streamed lists, or another version list this watch anew; this is no failure
+type Class uint8
+
+// The classes.
+const (
+	OK Class = iota
+	Unreachable
+	Unauthorized
+	Forbidden
+	Absent
+	RolledBack
+	Replaced
+	Expired
+	classes
+)
+
+// String is the class as a word, "" for OK.
+func (c Class) String() string {
+	return [classes]string{"", "unreachable", "unauthorized", "forbidden", "absent", "rolled back", "replaced", "expired"}[c]
+}
+
+// ofServer reports whether an error of this class says something about the API server, and so about all of its watches.
+func (c Class) ofServer() bool { return c == Unreachable || c == Unauthorized || c == Replaced }
+
+// ErrReplaced says that another cluster answers at the address of the one that is followed.
+var ErrReplaced = errors.New("kube-system has another UID")
+
+// Errors that are found here, not by the API server. [Classify] knows them.
+var (
+	errUnchecked  = errors.New("not reached yet")
+	errRolledBack = errors.New("the API server went back to an older state")
+	errAbsent     = errors.New("no version of it is served")
+	errMoved      = errors.New("another API version is preferred now")
+	errNoStream   = errors.New("the API server does not stream lists")
+)
+
+// Classify returns the class of an error, OK for nil. It looks through wrapped errors.
+func Classify(err error) Class {
+	switch {
+	case err == nil:
+		return OK
+	case errors.Is(err, ErrReplaced):
+		return Replaced
+	case errors.Is(err, errRolledBack):
+		return RolledBack
+	case errors.Is(err, errMoved), errors.Is(err, errNoStream), apierrors.IsResourceExpired(err), apierrors.IsGone(err),
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		return Expired
+	case apierrors.IsUnauthorized(err):
+		return Unauthorized
+	case apierrors.IsForbidden(err):
+		return Forbidden
+	case errors.Is(err, errAbsent), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return Absent
+	}
+	return Unreachable
+}
+
+// log writes the one line that there is for each class. subject is the server, or the server and one of its watches.
+func (c Class) log(to logging.Logger, subject string, err error) {
+	switch c {
+	case OK, Expired:
+	case Unreachable:
+		to.Warningf("%s: out of reach: %s", subject, short(err))
+	case Unauthorized:
+		to.Errorf("%s: the credential is rejected; what is known stays until it is accepted: %s", subject, short(err))
+	case Forbidden:
+		to.Errorf("%s: rights are missing; trying again until they are there: %s", subject, short(err))
+	case Absent:
+		to.Warningf("%s: not installed; trying again until it is", subject)
+	case RolledBack:
+		to.Warningf("%s: rolled back; listing anew: %s", subject, short(err))
+	case Replaced:
+		to.Errorf("%s: another cluster answers; what is known stays until the right one is back: %s", subject, short(err))
+	}
+}
+
+// short returns the text of an error on one line of at most 303 octets.
+func short(err error) string {
+	const limit = 300
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	if len(text) > limit {
+		text = text[:limit] + "..."
+	}
+	return text
+}

@@ -1,0 +1,130 @@
+package apiserver
+
+import (
+	"time"
+)
+
+// A State is how far a watch has come.
+//
+//	Pending    a list is to be requested, or is requested and not answered
+//	Listing    the API server sends a list
+//	Opening    the list is complete, and a watch from its version is to be opened; also between two watches, since the API
+//	           server ends each after some minutes
+//	Watching   the list is complete and the watch is open
+//	Failing    the last attempt failed, or a rollback was found: Health.Class and Health.Err say why
+//
+// What moves it are events, which come from the requests of the reflector, from the open watch, and from the server check.
+// An event in a state where it cannot happen is late, and changes nothing: that is "–".
+//
+//	          listing   listed    streamed   opened     ended     expired   failed
+//	Pending   Listing   –         –          Watching   –         –         Failing
+//	Listing   –         Opening   Watching   Watching   Pending   Pending   Failing
+//	Opening   Listing   –         –          Watching   –         Pending   Failing
+//	Watching  Listing   –         –          –          Opening   Pending   Failing
+//	Failing   Listing   –         –          Watching   –         Pending   –
+type State uint8
+
+// The states.
+const (
+	Pending State = iota
+	Listing
+	Opening
+	Watching
+	Failing
+	states
+)
+
+// String is the state as a word.
+func (s State) String() string {
+	return [states]string{"pending", "listing", "opening", "watching", "failing"}[s]
+}
+
+// An event moves a watch from state to state.
+type event uint8
+
+const (
+	listing  event = iota // the API server accepted a request for a list, or for a watch that begins with one
+	listed                // it sent the list, all of it, and no watch is open
+	streamed              // it sent the list, all of it, by the watch that is open
+	opened                // it accepted a watch that goes on from a known version
+	ended                 // the open watch ended
+	expired               // a list has to be requested: an error of class Expired
+	failed                // any other error, or a rollback
+	events
+)
+
+// next is the transition function of [State].
+func (s State) next(e event) State {
+	switch {
+	case e == failed:
+		return Failing
+	case e == listing:
+		return Listing
+	case e == expired:
+		return Pending
+	case e == opened:
+		return Watching
+	case s == Listing && e == listed:
+		return Opening
+	case s == Listing && e == streamed:
+		return Watching
+	case s == Listing && e == ended:
+		return Pending
+	case s == Watching && e == ended:
+		return Opening
+	}
+	return s
+}
+
+// A WatchID names one watch of a [Set].
+type WatchID struct {
+	Kind      string // as in the API
+	Namespace string // "" for all
+}
+
+// String is the kind, and the namespace if it is one.
+func (w WatchID) String() string {
+	if w.Namespace == "" {
+		return w.Kind
+	}
+	return w.Kind + " in " + w.Namespace
+}
+
+// A Health is what is known of one watch. The zero value is that of a watch that never was.
+type Health struct {
+	State State
+	Since time.Time // when State began; zero if it is the first
+	// LastContact is the time of the last list, event, bookmark or passed server check; zero if there was none.
+	LastContact time.Time
+	// Listed says that a list was complete once: what the store holds was true at LastContact.
+	Listed bool
+	// Class and Err are those of the last failure, of this watch or of the server check. They are OK and nil again once the
+	// watch is open.
+	Class Class
+	Err   error
+	// Version is the API version that is followed, "<group>/<version>" or "<version>".
+	Version string
+}
+
+// Healthy reports whether the store follows the API server: it has a complete list, and the watch is open or about to be.
+func (h Health) Healthy() bool {
+	return h.Class == OK && (h.State == Watching || h.State == Opening)
+}
+
+// after returns the health after an event; err is the reason of a failed one. The result does not depend on a clock but for
+// Since.
+func (h Health) after(e event, err error, now time.Time) Health {
+	before := h.State
+	h.State = before.next(e)
+	if h.State != before {
+		h.Since = now
+	}
+	h.Listed = h.Listed || h.State == Opening || h.State == Watching
+	switch {
+	case e == failed:
+		h.Class, h.Err = Classify(err), err
+	case h.State == Watching:
+		h.Class, h.Err = OK, nil
+	}
+	return h
+}

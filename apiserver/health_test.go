@@ -1,0 +1,132 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestClassify(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	tooLarge := apierrors.NewTimeoutError("too large", 1)
+	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	tests := []struct {
+		name string
+		err  error
+		want Class
+	}{
+		{"no error", nil, OK},
+		{"connection refused", errors.New("dial tcp 10.0.0.1:443: connect: connection refused"), Unreachable},
+		{"time-out", context.DeadlineExceeded, Unreachable},
+		{"500", apierrors.NewInternalError(errors.New("etcd")), Unreachable},
+		{"503", apierrors.NewServiceUnavailable("starting"), Unreachable},
+		{"429", apierrors.NewTooManyRequests("later", 1), Unreachable},
+		{"504 of another cause", apierrors.NewTimeoutError("slow", 1), Unreachable},
+		{"400", apierrors.NewBadRequest("x"), Unreachable},
+		{"before the first check", errUnchecked, Unreachable},
+		{"401", apierrors.NewUnauthorized("token"), Unauthorized},
+		{"403", apierrors.NewForbidden(pods, "", errors.New("no")), Forbidden},
+		{"404", apierrors.NewNotFound(pods, ""), Absent},
+		{"405", apierrors.NewMethodNotSupported(pods, "watch"), Absent},
+		{"no version", errAbsent, Absent},
+		{"rollback", errRolledBack, RolledBack},
+		{"another cluster", ErrReplaced, Replaced},
+		{"410 expired", apierrors.NewResourceExpired("old"), Expired},
+		{"410 gone", apierrors.NewGone("old"), Expired},
+		{"version too large", tooLarge, Expired},
+		{"no streamed lists", errNoStream, Expired},
+		{"another version", errMoved, Expired},
+	}
+	seen := map[Class]bool{}
+	for _, tt := range tests {
+		if got := Classify(tt.err); got != tt.want {
+			t.Errorf("%s: Classify(%v) = %q, want %q", tt.name, tt.err, got, tt.want)
+		}
+		if tt.err == nil {
+			continue
+		}
+		if got := Classify(fmt.Errorf("list Pod: %w", tt.err)); got != tt.want {
+			t.Errorf("%s, wrapped: %q, want %q", tt.name, got, tt.want)
+		}
+		seen[tt.want] = true
+	}
+	for c := OK + 1; c < classes; c++ {
+		if !seen[c] || c.String() == "" {
+			t.Errorf("class %q: want a name and a row of the table", c)
+		}
+	}
+}
+
+// transitions is the table in the comment of [State], with every cell filled in.
+var transitions = [states][events]State{
+	//         listing  listed    streamed  opened    ended    expired  failed
+	Pending:  {Listing, Pending, Pending, Watching, Pending, Pending, Failing},
+	Listing:  {Listing, Opening, Watching, Watching, Pending, Pending, Failing},
+	Opening:  {Listing, Opening, Opening, Watching, Opening, Pending, Failing},
+	Watching: {Listing, Watching, Watching, Watching, Opening, Pending, Failing},
+	Failing:  {Listing, Failing, Failing, Watching, Failing, Pending, Failing},
+}
+
+func TestNext(t *testing.T) {
+	for s := range states {
+		for e := range events {
+			if got, want := s.next(e), transitions[s][e]; got != want {
+				t.Errorf("%s.next(%d) = %s, want %s", s, e, got, want)
+			}
+		}
+	}
+}
+
+func TestHealthAfter(t *testing.T) {
+	refused := errors.New("connection refused")
+	steps := []struct {
+		name    string
+		event   event
+		err     error
+		state   State
+		class   Class
+		listed  bool
+		healthy bool
+		since   int64 // the number of the step that began the state
+	}{
+		{"no answer", failed, refused, Failing, Unreachable, false, false, 1},
+		{"and again", failed, errAbsent, Failing, Absent, false, false, 1},
+		{"a list begins", listing, nil, Listing, Absent, false, false, 3},
+		{"and breaks", ended, nil, Pending, Absent, false, false, 4},
+		{"another one", listing, nil, Listing, Absent, false, false, 5},
+		{"is complete", listed, nil, Opening, Absent, true, false, 6},
+		{"the watch is open", opened, nil, Watching, OK, true, true, 7},
+		{"the API server ends it", ended, nil, Opening, OK, true, true, 8},
+		{"the next one is open", opened, nil, Watching, OK, true, true, 9},
+		{"a rollback", failed, errRolledBack, Failing, RolledBack, true, false, 10},
+		{"has to be listed", expired, nil, Pending, RolledBack, true, false, 11},
+		{"streams", listing, nil, Listing, RolledBack, true, false, 12},
+		{"is complete", streamed, nil, Watching, OK, true, true, 13},
+	}
+	var h Health
+	for i, s := range steps {
+		h = h.after(s.event, s.err, time.Unix(int64(i+1), 0))
+		if h.State != s.state || h.Class != s.class || h.Listed != s.listed || h.Healthy() != s.healthy || h.Since.Unix() != s.since {
+			t.Errorf("%s: %+v, healthy %t, want %+v", s.name, h, h.Healthy(), s)
+		}
+		if (h.Err == nil) != (h.Class == OK) {
+			t.Errorf("%s: error %v of class %q", s.name, h.Err, h.Class)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	b := NewBackoff()
+	for i, want := range []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000, 5000, 5000, 5000, 5000, 5000} {
+		want *= time.Millisecond
+		if got := b.Step(); got < want || got > want*3/2 {
+			t.Errorf("pause %d: %s, want %s and at most half of it on top", i, got, want)
+		}
+	}
+}

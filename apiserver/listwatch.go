@@ -1,0 +1,551 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+// A listWatch is one watch of a [Set]: what its reflector asks lists and watches of, in place of the API server. It adds to a
+// cache.ListWatch that requests wait for the server check, that they are repeated until they succeed or the reflector has
+// something to decide, that the API version is the best one that is served, and that the [Health] is known.
+//
+//	            awaitCheck          request                 covers?
+//	reflector ────────────► pause ───────────► API server ───────────► reflector
+//	  ▲   list or watch       ▲                   │  error: failed(class)
+//	  │                       └───────────────────┘
+//	  └── an error of class Expired: the reflector lists without a version, or without a stream
+//
+// A request may make a connection, to another server. So the check has to cover it before anything is read from the answer.
+type listWatch struct {
+	set      *Set
+	id       WatchID
+	resource Resource
+	options  WatchOptions
+	reader   ListReader                // nil if lists are decoded as a whole
+	informer cache.SharedIndexInformer // nil if there is a store
+	follow   func(ctx context.Context) // runs the reflector until ctx ends
+	started  sync.WaitGroup            // lists that the reflector does not wait for, and proxies
+	logged   logging.OnChange[Class]   // the normal state is OK
+
+	mu         sync.Mutex
+	health     Health
+	gv         schema.GroupVersion // the version that is followed
+	rest       rest.Interface      // of gv
+	seen       uint64              // the newest resource version that the server sent
+	rolledBack bool                // the reflector has to list without a version
+	unshown    unshownList
+	proxy      *watchProxy // the open watch
+	closed     bool
+}
+
+func newListWatch(s *Set, r Resource, o WatchOptions) *listWatch {
+	w := &listWatch{set: s, id: WatchID{r.Kind, o.Namespace}, resource: r, options: o}
+	for _, other := range s.watches {
+		if other.id == w.id {
+			panic(fmt.Sprintf("apiserver: watch %s is added twice", w.id))
+		}
+	}
+	return w
+}
+
+// source is what the reflector lists and watches.
+func (w *listWatch) source() cache.ListerWatcher {
+	lw := &cache.ListWatch{ListWithContextFunc: w.list, WatchFuncWithContext: w.watch}
+	return cache.ToListWatcherWithWatchListSemantics(lw, w)
+}
+
+// IsWatchListSemanticsUnSupported makes the reflector ask for a list where the store reads lists itself.
+func (w *listWatch) IsWatchListSemanticsUnSupported() bool { return w.reader != nil }
+
+// run follows the watch until ctx ends.
+func (w *listWatch) run(ctx context.Context) {
+	w.follow(ctx)
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.started.Wait()
+}
+
+// begin counts a list or a proxy in, unless run is about to return. Then started.Done counts it out.
+func (w *listWatch) begin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.started.Add(1)
+	return true
+}
+
+// happened moves the state of the watch. err is the reason of a failed event.
+func (w *listWatch) happened(e event, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.move(e, err)
+}
+
+// move is happened for a caller that holds w.mu.
+func (w *listWatch) move(e event, err error) {
+	before := w.health
+	w.health = before.after(e, err, time.Now())
+	if w.health.State == before.State && w.health.Class == before.Class {
+		return
+	}
+	switch class := w.health.Class; {
+	case w.health.State == Watching:
+		if w.logged.Changed(OK) {
+			w.set.cfg.Log.Infof("%s: watching %s", w.subject(), w.gv)
+		}
+	case !class.ofServer(): // see logFailure
+		w.logClass()
+	}
+	if w.options.Changed != nil {
+		w.options.Changed(w.health)
+	}
+}
+
+// logFailure logs a failure that the server check does not explain: the check has passed since.
+func (w *listWatch) logFailure() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logClass()
+}
+
+func (w *listWatch) logClass() {
+	if class := w.health.Class; class != OK && w.logged.Changed(class) {
+		class.log(w.set.cfg.Log, w.subject(), w.health.Err)
+	}
+}
+
+// subject begins log lines.
+func (w *listWatch) subject() string { return w.set.cfg.Name + ": " + w.id.String() }
+
+func (w *listWatch) current() Health {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.health
+	if w.rest != nil {
+		h.Version = w.gv.String()
+	}
+	return h
+}
+
+// version is the newest resource version that the server sent, 0 if it is not known.
+func (w *listWatch) version() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen
+}
+
+func (w *listWatch) isOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proxy != nil
+}
+
+// markContact notes that the server was heard of. The caller holds w.mu.
+func (w *listWatch) markContact() {
+	w.health.LastContact = time.Now()
+	w.set.markContact(w.health.LastContact)
+}
+
+// markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be opened
+// has no contact, whatever else the server answers.
+func (w *listWatch) markChecked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proxy != nil {
+		w.markContact()
+	}
+}
+
+// note takes what came by a proxy, or nil for a list. complete says that it is the end of a streamed list.
+func (w *listWatch) note(p *watchProxy, version string, complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proxy != p || w.rolledBack {
+		return // what is left of a watch that was stopped
+	}
+	w.markContact()
+	if v := number(version); v > w.seen {
+		w.seen = v
+	}
+	if complete {
+		w.listComplete(version)
+		w.move(streamed, nil)
+	}
+}
+
+// broke takes an error that came by a proxy.
+func (w *listWatch) broke(p *watchProxy, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.proxy != p:
+	case Classify(err) == Expired:
+		w.move(expired, nil)
+	default:
+		w.move(failed, err)
+	}
+}
+
+// ended notes that a proxy passes on nothing more.
+func (w *listWatch) ended(p *watchProxy) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proxy == p {
+		w.proxy = nil
+		w.move(ended, nil)
+	}
+}
+
+// rollBack makes the reflector list without a version once the proxy that is returned, nil if there is none, is stopped. A
+// reason of nil means that it is no failure.
+func (w *listWatch) rollBack(why error) *watchProxy {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rolledBack, w.seen, w.unshown = true, 0, unshownList{version: math.MaxUint64}
+	if why == nil {
+		w.move(expired, nil)
+	} else {
+		w.move(failed, why)
+	}
+	return w.proxy
+}
+
+// attempt calls try, each time once the server check covers all connections, until it succeeds or fails in a way that the
+// reflector has to act upon. So the back-off of the reflector, of up to a minute, never delays a server that is back.
+func (w *listWatch) attempt(ctx context.Context, try func() error) error {
+	backoff := NewBackoff()
+	for {
+		if err := w.set.awaitCheck(ctx); err != nil {
+			return err
+		}
+		w.logFailure()
+		finished := w.set.check.next()
+		err := try()
+		class := Classify(err)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case class == OK:
+			return nil
+		case class == Expired:
+			w.happened(expired, nil)
+			return err
+		}
+		w.happened(failed, err)
+		if class != Unreachable {
+			w.set.markContact(time.Now())
+		}
+		if class.ofServer() {
+			w.set.requestCheck()
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-finished:
+			}
+		}
+		if err := Sleep(ctx, backoff.Step()); err != nil {
+			return err
+		}
+	}
+}
+
+// list is the list of the reflector: of kinds whose store reads lists itself, and of servers that cannot stream one.
+func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+	if !w.begin() {
+		return nil, context.Canceled
+	}
+	defer w.started.Done()
+	err = w.attempt(ctx, func() error {
+		o := options
+		if err := w.mayContinue(&o); err != nil {
+			return err
+		}
+		if err := w.choose(ctx); err != nil {
+			return err
+		}
+		var err error
+		if w.reader != nil {
+			list, err = w.readList(ctx, o)
+		} else {
+			list, err = w.getList(ctx, o)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, outward(ctx, err)
+	}
+	if m, err := meta.ListAccessor(list); err == nil {
+		w.note(nil, m.GetResourceVersion(), false)
+		if m.GetContinue() == "" {
+			w.mu.Lock()
+			w.listComplete(m.GetResourceVersion())
+			w.move(listed, nil)
+			w.mu.Unlock()
+			w.notifyListed()
+		}
+	}
+	return list, nil
+}
+
+// getList asks for a list and decodes it as a whole.
+func (w *listWatch) getList(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.ResourceVersion == "0" {
+		options.ResourceVersion = "" // what some cache has may be older than what was seen
+	}
+	list, err := w.request(&options).Do(ctx).Get()
+	if err == nil {
+		err = w.set.awaitCheck(ctx)
+	}
+	if err == nil {
+		w.happened(listing, nil)
+	}
+	return list, err
+}
+
+// readList lets the store read a list as it comes. Streamed as a watch a list of custom resources would cost the API server
+// twice the CPU time, because it encodes each event by itself. Decoded as a whole it would be the largest thing in memory here.
+func (w *listWatch) readList(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
+	// As new as etcd, and yet from the memory of the API server, which makes no pages. An API server whose memory lags
+	// behind rejects that, and the reflector asks for "": from etcd itself, then.
+	options.Limit = 0
+	if options.ResourceVersion == "0" {
+		newest, err := w.set.newest(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		options.ResourceVersion = ""
+		if newest > 0 {
+			options.ResourceVersion = strconv.FormatUint(newest, 10)
+		}
+	}
+	if options.ResourceVersion != "" {
+		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	body, err := w.request(&options).Throttle(unlimited).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	if err := w.set.awaitCheck(ctx); err != nil {
+		return nil, err
+	}
+	w.happened(listing, nil)
+	return w.reader.ReadList(contactReader{body, w})
+}
+
+// A contactReader notes contact with each part of a list.
+type contactReader struct {
+	io.Reader
+	owner *listWatch
+}
+
+func (r contactReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if n > 0 {
+		r.owner.mu.Lock()
+		r.owner.markContact()
+		r.owner.mu.Unlock()
+	}
+	return n, err
+}
+
+// watch is the watch of the reflector.
+func (w *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if !w.begin() {
+		return nil, context.Canceled
+	}
+	streams := options.SendInitialEvents != nil && *options.SendInitialEvents
+	var source watch.Interface
+	err := w.attempt(ctx, func() (err error) {
+		o := options
+		if err := w.mayContinue(&o); err != nil {
+			return err
+		}
+		if streams {
+			err = w.choose(ctx)
+		} else {
+			err = w.chosen(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		o.Watch = true
+		if source, err = w.request(&o).Watch(ctx); err != nil {
+			if streams && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+				return fmt.Errorf("%w: %w", errNoStream, err)
+			}
+			return err
+		}
+		if err = w.set.awaitCheck(ctx); err != nil {
+			source.Stop()
+		}
+		return err
+	})
+	if err != nil {
+		w.started.Done()
+		return nil, outward(ctx, err)
+	}
+	return w.open(ctx, source, streams), nil
+}
+
+// open begins to pass on the events of source. The caller has called begin.
+func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bool) *watchProxy {
+	p := newWatchProxy(w, source)
+	w.mu.Lock()
+	w.proxy = p
+	w.markContact()
+	if streams {
+		w.unshown = unshownList{version: math.MaxUint64}
+		w.move(listing, nil)
+	} else {
+		w.move(opened, nil)
+	}
+	late := w.rolledBack
+	w.mu.Unlock()
+	if late { // the rollback was found while the watch was opened
+		p.Stop()
+	}
+	go p.run(ctx)
+	if streams {
+		w.notifyListed()
+	}
+	return p
+}
+
+// choose makes the best version that is served the one that is followed.
+func (w *listWatch) choose(ctx context.Context) error {
+	gv, err := w.set.bestVersion(ctx, w.resource, w.options.Namespace)
+	if err != nil {
+		return err
+	}
+	client, err := w.set.cfg.Client.restFor(gv, w.resource.Codecs, w.resource.Custom)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gv, w.rest = gv, client
+	return nil
+}
+
+// chosen fails if another version than the one that was listed is the best one now.
+func (w *listWatch) chosen(ctx context.Context) error {
+	gv, err := w.set.bestVersion(ctx, w.resource, w.options.Namespace)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if gv != w.gv {
+		return fmt.Errorf("%w: %s", errMoved, gv)
+	}
+	return nil
+}
+
+// request is a request for objects of the version that is followed.
+func (w *listWatch) request(options *metav1.ListOptions) *rest.Request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	options.LabelSelector, options.FieldSelector = w.options.Labels, w.options.Fields
+	namespace := w.options.Namespace
+	return w.rest.Get().NamespaceIfScoped(namespace, w.resource.Namespaced && namespace != "").Resource(w.resource.Plural).
+		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+}
+
+// mayContinue fails, as the server should, a request to go on from a version that the server does not know any longer.
+func (w *listWatch) mayContinue(options *metav1.ListOptions) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !w.rolledBack:
+	case options.ResourceVersion == "":
+		w.rolledBack = false
+	default:
+		return apierrors.NewResourceExpired(fmt.Sprintf("%s: version %s is from before a rollback", w.id, options.ResourceVersion))
+	}
+	return nil
+}
+
+// outward is an error as the reflector may see it: upon some others it sleeps without regard to its context.
+func outward(ctx context.Context, err error) error {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return err
+	}
+	return errors.New(err.Error())
+}
+
+// An unshownList is a list that the informer may not show yet. The zero value is no list. With the greatest version, the
+// version of the list is not known yet.
+type unshownList struct {
+	version uint64 // of the list
+	before  uint64 // what the informer shows until then, if that is a later one
+}
+
+// listComplete says of which version a list is. The caller holds w.mu.
+func (w *listWatch) listComplete(version string) {
+	if w.informer == nil {
+		return
+	}
+	w.unshown = unshownList{version: number(version)} // with 0 nothing can be compared
+	if shown := w.shown(); shown > w.unshown.version {
+		w.unshown.before = shown
+	}
+}
+
+func (w *listWatch) notifyListed() {
+	if w.options.Listed != nil {
+		w.options.Listed()
+	}
+}
+
+// shown is the version that the informer shows, 0 before the first.
+func (w *listWatch) shown() uint64 {
+	return number(cmp.Or(w.informer.GetStore().LastStoreSyncResourceVersion(), w.informer.LastSyncResourceVersion()))
+}
+
+// synced reports whether the store has, or had, a complete list.
+func (w *listWatch) synced() bool {
+	if w.informer != nil {
+		return w.informer.HasSynced()
+	}
+	return w.current().Listed
+}
+
+// settled reports whether the informer shows the last list.
+func (w *listWatch) settled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	shown := w.shown()
+	return w.informer.HasSynced() && shown >= w.unshown.version && (w.unshown.before == 0 || shown != w.unshown.before)
+}
+
+// number is a resource version as a number: those of one etcd count up. 0 means that it is not one.
+func number(version string) uint64 {
+	v, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
