@@ -153,7 +153,7 @@ func (p *instances) acquire(inst *instance, config cache.Config) (*storeRef, err
 	}
 	for _, s := range candidates {
 		// A store is frozen while another cluster answers in place of its own: a reload accepts the new cluster.
-		if s.config.Same(&config) && !s.store.Stats().Held {
+		if s.config.Same(&config) && !s.store.Stats().Frozen {
 			ref := &storeRef{sharedStore: s, inherited: inst.replaces.refersTo(s)}
 			inst.refs = append(inst.refs, ref)
 			return ref, nil

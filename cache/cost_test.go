@@ -22,7 +22,7 @@ func TestChangeAllocations(t *testing.T) {
 		}
 		got := testing.AllocsPerRun(runs, func() {
 			before := s.State()
-			if err := s.feeds[1].Update(events[0]); err != nil {
+			if err := s.watches[1].Update(events[0]); err != nil {
 				t.Fatal(err)
 			}
 			events = events[1:]

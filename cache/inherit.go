@@ -1,24 +1,29 @@
 package cache
 
-import "github.com/clusterset-dns/clusterset/cache/index"
+import (
+	"time"
 
-// kept is all that a Store keeps at one moment.
-type kept struct {
-	items   [kinds][]item
-	options index.Options
-	dirty   bool // some of it is not published yet
-	sound   bool // all of it may be shown: the lists are whole, or it is what is published
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// An objectSet is all that a Store keeps at one moment.
+type objectSet struct {
+	items      [kinds][]item
+	options    index.Options
+	dirty      bool // some of it is not published yet
+	consistent bool // all of it may be shown: the lists are whole, or it is what is published
 }
 
-// gather takes what is kept. The caller holds s.publisher.mu, so that no state is being made of it.
-func (s *Store) gather() kept {
+// collect takes what is kept. The caller holds s.publisher.mu, so that no state is being made of it.
+func (s *Store) collect() objectSet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.objects
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k := kept{items: o.items(), options: o.options, dirty: o.unclean()}
-	k.sound = !k.dirty || s.complete()
+	k := objectSet{items: o.items(), options: o.options, dirty: o.unclean()}
+	k.consistent = !k.dirty || s.consistentLocked()
 	return k
 }
 
@@ -38,53 +43,62 @@ func (s *Store) Inherit(from *Store) {
 	if !state.Ready || !s.cfg.SameObjects(&from.cfg) {
 		return
 	}
-	k := from.gather()
-	s.follow(from)
+	k := from.collect()
+	s.goOn(from)
 	if s.cfg.TopologyNode != "" && s.cfg.TopologyNode == from.cfg.TopologyNode {
-		s.objects.stand(k.options.Zone, k.options.Region)
+		s.objects.setTopology(k.options.Zone, k.options.Region)
 	}
 	for kind := range kinds {
 		s.objects.replace(kind, "", k.items[kind])
 	}
-	s.objects.doubt(state.Index)
+	s.objects.markAllDirty(state.Index)
 
 	p := &s.publisher
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.index, p.owed = state.Index, from.publisher.owed
-	if k.sound {
+	p.index, p.behind = state.Index, from.publisher.behind
+	if k.consistent {
 		p.catchUp(&state)
 	}
 	p.show(state, nil)
 }
 
-// follow makes the feeds of s go on where those of from are. Their lists are still to come.
-func (s *Store) follow(from *Store) {
-	// At a reload an operator may want another cluster than the one that is held.
-	if !from.held.Load() {
-		s.guard.uid.Store(from.guard.uid.Load())
+// goOn makes the watches of s go on where those of from are. Their lists are still to come.
+func (s *Store) goOn(from *Store) {
+	// At a reload an operator may want another cluster than the one whose state is frozen.
+	if s.set != nil && !from.frozen.Load() {
+		s.set.ExpectUID(from.set.UID())
 	}
-	s.contact.Store(from.contact.Load())
+	s.contact.Store(nanoseconds(from.LastContact()))
+	before := map[apiserver.WatchID]*watchStore{}
+	for _, w := range from.watches {
+		before[w.id()] = w
+	}
+	for _, w := range s.watches {
+		w.contact.Store(nanoseconds(before[w.id()].lastContact()))
+	}
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := map[Watch]*feed{}
-	for _, f := range from.feeds {
-		before[Watch{f.kind, f.scope}] = f
-	}
-	for _, f := range s.feeds {
-		old := before[Watch{f.kind, f.scope}]
-		f.synced = old.synced
-		f.contact.Store(old.contact.Load())
+	for _, w := range s.watches {
+		w.synced = before[w.id()].synced
 	}
 }
 
-// doubt marks all services of x dirty, so that those of which nothing is kept are taken out.
-func (o *objects) doubt(x *index.Index) {
+// nanoseconds is a time for an atomic.Int64, 0 for the zero time.
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// markAllDirty marks all services of x dirty, so that those of which nothing is kept are taken out.
+func (o *objects) markAllDirty(x *index.Index) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range x.All() {
-		o.touch(s.Key(), written{})
+		o.markDirty(s.Key(), written{})
 	}
 }

@@ -1,13 +1,15 @@
 package cache
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -21,7 +23,7 @@ func TestInherit(t *testing.T) {
 	old := start(t, cfg())
 	old.awaitNames(t, "db.shop web.shop")
 	eventually(t, "our cluster is known", func() bool { return old.State().LocalCluster == "east" })
-	eventually(t, "no move of the serial is owed", func() bool { return time.Now().Unix() > old.State().serialOf()+1 })
+	eventually(t, "no move of the serial is behind", func() bool { return time.Now().Unix() > old.State().serialOf()+1 })
 
 	t.Run("options that DNS does not show", func(t *testing.T) {
 		next := cfg()
@@ -29,7 +31,7 @@ func TestInherit(t *testing.T) {
 		next.REST.QPS = 100
 		r := startAfter(t, next, old.Store)
 		inherited(t, r.first, old.State())
-		eventually(t, "listed", func() bool { return r.whole() })
+		eventually(t, "listed", func() bool { return r.consistent() })
 		apply(t, cp, bankPay)
 		r.awaitNames(t, "pay.bank db.shop web.shop")
 		eventually(t, "the publish is counted", func() bool { return r.Stats().Publishes >= 2 })
@@ -40,7 +42,7 @@ func TestInherit(t *testing.T) {
 		r.awaitNames(t, "db.shop web.shop")
 	})
 	old.awaitNames(t, "db.shop web.shop")
-	eventually(t, "no move of the serial is owed", func() bool { return time.Now().Unix() > old.State().serialOf()+1 })
+	eventually(t, "no move of the serial is behind", func() bool { return time.Now().Unix() > old.State().serialOf()+1 })
 
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	t.Run("without the API server", func(t *testing.T) {
@@ -124,8 +126,8 @@ func TestInheritNothing(t *testing.T) {
 // What is of two times is not shown: the state is served as it was built.
 func TestInheritDuringARelist(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
-	for _, f := range old.feeds {
-		f.pending = true
+	for _, w := range old.watches {
+		w.pending = true
 	}
 	old.objects.replace(ServiceImport, "", nil)
 	old.objects.replace(EndpointSlice, "", nil)
@@ -135,15 +137,15 @@ func TestInheritDuringARelist(t *testing.T) {
 	must(t, err)
 	s.Inherit(old)
 	inherited(t, s.State(), old.State())
-	for _, f := range s.feeds {
-		f.pending = false
+	for _, w := range s.watches {
+		w.pending = false
 	}
 	if s.publisher.round(); s.State().Index.Len() != 0 {
 		t.Errorf("%d services after the list, want 0", s.State().Index.Len())
 	}
 }
 
-// What old has kept and not published yet comes along, and so does a move of the serial that is owed.
+// What old has kept and not published yet comes along, and so does a move of the serial that is behind.
 func TestInheritWhatIsNotPublished(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
 	before := *old.State()
@@ -158,8 +160,8 @@ func TestInheritWhatIsNotPublished(t *testing.T) {
 	if st := s.State(); st.Index.Len() != before.Index.Len()-1 || st.LocalCluster != "east" || st.Serial != before.Serial {
 		t.Errorf("got %+v with %d services after %+v", st, st.Index.Len(), before)
 	}
-	if !s.publisher.owed {
-		t.Error("no move of the serial is owed")
+	if !s.publisher.behind {
+		t.Error("no move of the serial is behind")
 	}
 }
 
@@ -168,9 +170,9 @@ func TestInheritKeepsThePlace(t *testing.T) {
 	cfg := Config{Name: "a", Manifests: []string{dir}, TopologyNode: "n1"}
 	old, err := New(cfg)
 	must(t, err)
-	old.objects.stand("z1", "r1")
-	for _, f := range old.feeds {
-		f.pending, f.synced = false, true
+	old.objects.setTopology("z1", "r1")
+	for _, w := range old.watches {
+		w.pending, w.synced = false, true
 	}
 	old.publisher.round()
 	for node, want := range map[string]string{"n1": "z1", "n2": "", "": ""} {
@@ -188,8 +190,8 @@ func TestInheritKeepsThePlace(t *testing.T) {
 func TestInheritFromASnapshot(t *testing.T) {
 	old, err := New(Config{Name: "a", Manifests: []string{t.TempDir()}})
 	must(t, err)
-	old.seed(testSnapshot())
-	old.publisher.sow(<-old.seeds)
+	old.restore(testSnapshot())
+	old.publisher.restore(<-old.restored)
 	s, err := New(old.cfg)
 	must(t, err)
 	s.Inherit(old)
@@ -197,25 +199,29 @@ func TestInheritFromASnapshot(t *testing.T) {
 	if st := s.State(); !st.Stale || st.Index.Len() == 0 {
 		t.Errorf("got %+v with %d services, want the snapshot", st, st.Index.Len())
 	}
-	if s.seed(testSnapshot()); len(s.seeds) != 0 {
+	if s.restore(testSnapshot()); len(s.restored) != 0 {
 		t.Error("the snapshot is read again")
 	}
 }
 
-// Held is what the operator did not want: a reload may mean the other cluster.
-func TestInheritFromTheHeld(t *testing.T) {
-	for _, held := range []bool{false, true} {
-		old := ready(t, Config{Name: "a"}, 10)
-		old.guard.uid.Store(ptr(types.UID("ours")))
-		if held {
-			old.held.Store(true)
+// A reload of a frozen state may be meant to follow the other cluster.
+func TestInheritFromTheFrozen(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		cfg := Config{Name: "a", REST: &rest.Config{Host: "https://192.0.2.1"}}
+		old, err := New(cfg)
+		must(t, err)
+		old.restore(testSnapshot())
+		old.publisher.restore(<-old.restored)
+		old.set.ExpectUID("ours")
+		if frozen {
+			old.checked(fmt.Errorf("check: %w", apiserver.ErrReplaced))
 			old.publisher.round()
 		}
-		s, err := New(old.cfg)
+		s, err := New(cfg)
 		must(t, err)
 		s.Inherit(old)
-		if got := s.guard.uid.Load() != nil; got == held || s.State().Stale != held || !s.State().Ready {
-			t.Errorf("held %t: knows our cluster %t, state %+v", held, got, s.State())
+		if got := s.set.UID() != ""; got == frozen || !s.State().Stale || !s.State().Ready || old.Stats().Frozen != frozen {
+			t.Errorf("frozen %t: knows our cluster %t, state %+v", frozen, got, s.State())
 		}
 	}
 }

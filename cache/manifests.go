@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // manifests are the objects of some files at one moment.
@@ -29,7 +31,7 @@ type manifests struct {
 	origin  map[string]string // file by kind and key
 }
 
-// A stamp tells whether a file has changed without reading it.
+// A stamp shows whether a file has changed without reading it.
 type stamp struct {
 	info    os.FileInfo
 	settled bool // a later write has another time: the file was old when it was looked at, or is from the future
@@ -38,7 +40,7 @@ type stamp struct {
 // readManifests reads files, and those files in folders (not in folders below them) whose names end in .yaml, .yml or
 // .json. Names with a leading dot are passed over: a mounted ConfigMap has such.
 func readManifests(paths []string) (*manifests, stamps, error) {
-	at, err := lookAt(paths)
+	at, err := statFiles(paths)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,10 +75,10 @@ func (at stamps) read() (*manifests, error) {
 	return m, errors.Join(errs...)
 }
 
-// lookAt finds the files.
-func lookAt(paths []string) (stamps, error) {
+// statFiles finds the files.
+func statFiles(paths []string) (stamps, error) {
 	at := stamps{}
-	look := func(file string) error {
+	add := func(file string) error {
 		info, err := os.Stat(file)
 		if err != nil {
 			return fmt.Errorf("manifests: %w", err)
@@ -91,7 +93,7 @@ func lookAt(paths []string) (stamps, error) {
 		path = filepath.Clean(path)
 		entries, err := os.ReadDir(path)
 		if err != nil { // not a folder
-			if err := look(path); err != nil {
+			if err := add(path); err != nil {
 				return nil, err
 			}
 			continue
@@ -100,7 +102,7 @@ func lookAt(paths []string) (stamps, error) {
 			if !isManifest(e.Name()) {
 				continue
 			}
-			if err := look(filepath.Join(path, e.Name())); err != nil {
+			if err := add(filepath.Join(path, e.Name())); err != nil {
 				return nil, err
 			}
 		}
@@ -169,7 +171,7 @@ func (m *manifests) readObject(file string, doc []byte) error {
 		return nil
 	}
 	for kind, r := range resources {
-		if head.Kind == Kind(kind).String() && gv.Group == r.group && slices.Contains(r.versions, gv.Version) {
+		if head.Kind == Kind(kind).String() && gv.Group == r.Group && slices.Contains(r.Versions, gv.Version) {
 			return m.add(Kind(kind), file, doc)
 		}
 	}
@@ -206,7 +208,7 @@ func (m *manifests) add(kind Kind, file string, doc []byte) error {
 	if obj.GetName() == "" {
 		return fmt.Errorf("want a %s with a name", kind)
 	}
-	if resources[kind].namespaced && obj.GetNamespace() == "" {
+	if resources[kind].Namespaced && obj.GetNamespace() == "" {
 		setNamespace(obj, metav1.NamespaceDefault)
 	}
 	id := kind.String() + " " + keyOf(obj)
@@ -227,7 +229,7 @@ func setNamespace(obj metav1.Object, namespace string) {
 	}
 }
 
-// pollInterval is how often files are looked at. Nothing else works for all that a folder may be mounted from.
+// pollInterval is how often files are checked. Polling alone works for all that a folder may be mounted from.
 const pollInterval = time.Second
 
 // followFiles serves what the files say until ctx ends. Files that are broken change nothing.
@@ -241,7 +243,7 @@ func (s *Store) followFiles(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			w.look()
+			w.check()
 		}
 	}
 }
@@ -249,15 +251,15 @@ func (s *Store) followFiles(ctx context.Context) error {
 // A fileWatch finds out when files change.
 type fileWatch struct {
 	store  *Store
-	seen   stamps // of the files that were read last
-	broken error  // what was wrong with these
-	told   string // what is wrong now
+	seen   stamps                   // of the files that were read last
+	broken error                    // what was wrong with these
+	logged logging.OnChange[string] // what is wrong now
 }
 
-// look reads the files if they have changed, broken or not, since they were read last.
-func (w *fileWatch) look() {
+// check reads the files if they have changed, broken or not, since they were read last.
+func (w *fileWatch) check() {
 	s := w.store
-	now, err := lookAt(s.cfg.Manifests)
+	now, err := statFiles(s.cfg.Manifests)
 	if err == nil && w.seen.changed(now) {
 		var next *manifests
 		next, w.broken = now.read()
@@ -266,47 +268,41 @@ func (w *fileWatch) look() {
 			s.apply(next)
 		}
 	}
-	w.tell(cmp.Or(err, w.broken))
-}
-
-// tell tells what is wrong, or that nothing is, if that is news.
-func (w *fileWatch) tell(err error) {
-	s, text := w.store, ""
-	if err != nil {
-		text = short(err)
-	} else {
-		s.touchAll()
+	err = cmp.Or(err, w.broken)
+	if err == nil {
+		s.markAllContacts()
 	}
-	switch text {
-	case w.told:
-	case "":
-		s.cfg.Log.Infof("%s: sound again", s.cfg.Name)
+	switch changed := w.logged.Changed(logging.Text(err)); {
+	case !changed:
+	case err == nil:
+		s.cfg.Log.Infof("%s: valid again", s.cfg.Name)
 	default:
-		s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, text)
+		s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, short(err))
 	}
-	w.told = text
 }
 
-func (s *Store) touchAll() {
-	for _, f := range s.feeds {
-		f.touch()
+func (s *Store) markAllContacts() {
+	for _, w := range s.watches {
+		w.markContact()
 	}
 }
 
 // apply replaces all that is kept by what m says, at once.
 func (s *Store) apply(m *manifests) {
 	s.mu.Lock()
-	for _, f := range s.feeds {
-		f.pending = true
+	for _, w := range s.watches {
+		w.pending = true
 	}
 	s.mu.Unlock()
-	for _, f := range s.feeds {
+	s.markAllContacts()
+	for _, w := range s.watches {
 		var list []any
-		for _, obj := range m.objects[f.kind] {
-			if (f.scope == "" || strings.EqualFold(obj.GetNamespace(), f.scope)) && f.selector.Matches(labels.Set(obj.GetLabels())) {
+		for _, obj := range m.objects[w.kind] {
+			inside := w.namespace == "" || strings.EqualFold(obj.GetNamespace(), w.namespace)
+			if inside && w.selector.Matches(labels.Set(obj.GetLabels())) {
 				list = append(list, obj)
 			}
 		}
-		_ = f.Replace(list, "") // It never fails.
+		_ = w.Replace(list, "") // It never fails.
 	}
 }

@@ -195,7 +195,7 @@ func TestManifestsRejectedObjectsAreTold(t *testing.T) {
 	write(t, file, strings.Replace(shopDB, "10.1.0.7", "127.0.0.1", 1)+"---\n"+shopWeb)
 	r := start(t, Config{Manifests: []string{file}, Index: index.Options{ClusterNames: true}})
 	r.awaitNames(t, "web.shop")
-	if got := r.Stats().Rejected[Refusal{EndpointSlice, BadAddress}]; got != 1 {
+	if got := r.Stats().Rejected[Rejected{EndpointSlice, BadAddress}]; got != 1 {
 		t.Errorf("counted %d, want 1", got)
 	}
 	if got := r.log.count(`EndpointSlice shop/db-east: address "127.0.0.1"`); got != 1 {
@@ -218,13 +218,13 @@ func TestManifestsThatDoNotChangeAreNotRead(t *testing.T) {
 		age(t, file, by)
 		_, first, err := readManifests([]string{file})
 		must(t, err)
-		second, err := lookAt([]string{file})
+		second, err := statFiles([]string{file})
 		must(t, err)
 		if first.changed(second) {
 			t.Errorf("%s: changed without a write", name)
 		}
 		write(t, file, shopDB)
-		third, err := lookAt([]string{file})
+		third, err := statFiles([]string{file})
 		must(t, err)
 		if !second.changed(third) {
 			t.Errorf("%s: not changed after a write", name)
@@ -242,12 +242,12 @@ func TestManifestsThatAreBrokenAreReadOnce(t *testing.T) {
 	s.apply(s.files)
 	s.publisher.round()
 	w := fileWatch{store: s, seen: s.stamps}
-	w.look()
+	w.check()
 	write(t, file, "x")
 	age(t, file, time.Hour)
-	w.look()
+	w.check()
 	broken := w.broken
-	w.look()
+	w.check()
 	if w.broken == nil || w.broken != broken { //nolint:errorlint // the very error of one reading is what is asked for
 		t.Errorf("read again: %v after %v", w.broken, broken)
 	}
@@ -255,8 +255,8 @@ func TestManifestsThatAreBrokenAreReadOnce(t *testing.T) {
 		t.Errorf("serving %q, log %q", names(s.State()), log.lines)
 	}
 	write(t, file, shopDB)
-	w.look()
-	if s.publisher.round(); names(s.State()) != "db.shop" || log.count("sound again") != 1 {
+	w.check()
+	if s.publisher.round(); names(s.State()) != "db.shop" || log.count("valid again") != 1 {
 		t.Errorf("serving %q, log %q", names(s.State()), log.lines)
 	}
 }

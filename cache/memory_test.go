@@ -26,8 +26,8 @@ func TestMemory(t *testing.T) {
 	before := heap()
 	load(s)
 	stores := heap()
-	for _, f := range s.feeds {
-		f.pending, f.synced = false, true
+	for _, w := range s.watches {
+		w.pending, w.synced = false, true
 	}
 	p := publisher{store: s, index: s.State().Index, now: time.Now}
 	p.round()
@@ -67,12 +67,12 @@ func load(s *Store) {
 	}
 	loadImport(s, "large", headlessSpec)
 	for part := range 100 {
-		add(s.feeds[1], headlessSlice("large", 0, part, 100))
+		add(s.watches[1], headlessSlice("large", 0, part, 100))
 	}
 }
 
-func add(f *feed, obj any) {
-	if err := f.Add(obj); err != nil {
+func add(w *watchStore, obj any) {
+	if err := w.Add(obj); err != nil {
 		panic(err)
 	}
 }
@@ -80,7 +80,7 @@ func add(f *feed, obj any) {
 func loadImport(s *Store, name, spec string) {
 	obj := &customObject{Spec: json.RawMessage(spec)}
 	obj.Namespace, obj.Name = fmt.Sprintf("ns-%d", len(name)), name
-	add(s.feeds[0], obj)
+	add(s.watches[0], obj)
 }
 
 // loadVIP brings in the i-th import with an address.
@@ -95,7 +95,7 @@ const headlessSpec = `{"type":"Headless","ports":[{"name":"http","port":80}]}`
 func loadHeadless(s *Store, name string, clusters, n int) {
 	loadImport(s, name, headlessSpec)
 	for cluster := range clusters {
-		add(s.feeds[1], headlessSlice(name, cluster, 0, n))
+		add(s.watches[1], headlessSlice(name, cluster, 0, n))
 	}
 }
 
@@ -127,8 +127,8 @@ func changing(tb testing.TB, services int) (*Store, *publisher) {
 		loadVIP(s, i)
 	}
 	loadHeadless(s, "changed", 3, 30)
-	for _, f := range s.feeds {
-		f.pending, f.synced = false, true
+	for _, w := range s.watches {
+		w.pending, w.synced = false, true
 	}
 	p := &publisher{store: s, index: s.State().Index, now: time.Now}
 	p.round()
@@ -157,7 +157,7 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		before, slice := s.State(), new(discoveryv1.EndpointSlice)
-		if err := errors.Join(slice.Unmarshal(events[i%2]), s.feeds[1].Update(slice)); err != nil {
+		if err := errors.Join(slice.Unmarshal(events[i%2]), s.watches[1].Update(slice)); err != nil {
 			b.Fatal(err)
 		}
 		if p.round(); s.State() == before {

@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A customObject is a ServiceImport or ClusterProperty of any version, decoded as far as DNS needs it. Its spec waits
-// for the door: were it decoded with the rest, one object of a lax CRD would break the list that it is part of.
+// A customObject is a ServiceImport or ClusterProperty of any version, decoded as far as DNS needs it. Its spec is decoded
+// when it is validated: were it decoded with the rest, one object of a lax CRD would break the list that it is part of.
 type customObject struct {
 	metav1.TypeMeta `json:",inline"`
 	customMeta      `json:"metadata"`
@@ -59,57 +61,32 @@ func (o *customObject) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// A resource says where objects of a kind are found: in the first of its versions that is served.
-type resource struct {
-	group      string
-	versions   []string // the preferred one first
-	plural     string
-	namespaced bool
-	custom     bool // by a CRD, which may be absent; in JSON only
-	example    runtime.Object
+// resources are those of the kinds. ServiceImport and ClusterProperty are followed in the first version that is served
+// (docs/spec/dns.md 1).
+var resources = [kinds]apiserver.Resource{
+	ServiceImport:   customResource("ServiceImport", "multicluster.x-k8s.io", "serviceimports", true),
+	EndpointSlice:   apiserver.ResourceOf(&discoveryv1.EndpointSlice{}),
+	Namespace:       apiserver.ResourceOf(&corev1.Namespace{}),
+	ClusterProperty: customResource("ClusterProperty", "about.k8s.io", "clusterproperties", false),
 }
 
-// IsWatchListSemanticsUnSupported tells the reflector which kinds to list, and which to have streamed.
-func (r resource) IsWatchListSemanticsUnSupported() bool { return r.custom }
-
-var resources = [kinds]resource{
-	ServiceImport: {
-		group: "multicluster.x-k8s.io", versions: []string{"v1beta1", "v1alpha1"}, plural: "serviceimports",
-		namespaced: true, custom: true, example: &customObject{},
-	},
-	EndpointSlice: {
-		group: discoveryv1.GroupName, versions: []string{"v1"}, plural: "endpointslices",
-		namespaced: true, example: &discoveryv1.EndpointSlice{},
-	},
-	Namespace: {versions: []string{"v1"}, plural: "namespaces", example: &corev1.Namespace{}},
-	ClusterProperty: {
-		group: "about.k8s.io", versions: []string{"v1beta1", "v1alpha1"}, plural: "clusterproperties",
-		custom: true, example: &customObject{},
-	},
-}
-
-var codecs = newCodecs()
-
-func newCodecs() serializer.CodecFactory {
+// customResource is the resource of a kind that is decoded to a customObject in each of its versions.
+func customResource(kind, group, plural string, namespaced bool) apiserver.Resource {
+	r := apiserver.Resource{
+		Kind: kind, Group: group, Versions: []string{"v1beta1", "v1alpha1"}, Plural: plural, Namespaced: namespaced, Custom: true,
+		Example: &customObject{},
+	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			panic("cache: a scheme of the built-in kinds: " + err.Error())
-		}
+	for _, version := range r.Versions {
+		gv := schema.GroupVersion{Group: group, Version: version}
+		scheme.AddKnownTypeWithName(gv.WithKind(kind), &customObject{})
+		metav1.AddToGroupVersion(scheme, gv)
 	}
-	for kind, r := range resources {
-		for _, version := range r.versions {
-			gv := schema.GroupVersion{Group: r.group, Version: version}
-			if r.custom {
-				scheme.AddKnownTypeWithName(gv.WithKind(Kind(kind).String()), &customObject{})
-			}
-			metav1.AddToGroupVersion(scheme, gv)
-		}
-	}
-	return serializer.NewCodecFactory(scheme)
+	r.Codecs = serializer.NewCodecFactory(scheme)
+	return r
 }
 
-// read takes one object of a kind through the door.
+// read validates one object of a kind.
 func read(kind Kind, obj any) (item, []Rejection) {
 	switch kind {
 	case ServiceImport:

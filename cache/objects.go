@@ -52,8 +52,8 @@ func newObjects(options index.Options, selected bool) *objects {
 	}
 }
 
-// stir lets the publisher look.
-func (o *objects) stir() {
+// signal lets the publisher run.
+func (o *objects) signal() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -65,7 +65,7 @@ func (o *objects) put(kind Kind, it item, at written) {
 	o.mu.Lock()
 	o.set(kind, it, at)
 	o.mu.Unlock()
-	o.stir()
+	o.signal()
 }
 
 // remove takes out what has the key.
@@ -87,7 +87,7 @@ func (o *objects) replace(kind Kind, scope string, items []item) {
 		o.set(kind, items[i], written{})
 	}
 	o.mu.Unlock()
-	o.stir()
+	o.signal()
 }
 
 // keys lists the item keys of what is there in scope.
@@ -163,7 +163,7 @@ func (o *objects) setImport(it item, at written) {
 		key = it.imp.Key()
 		o.imports[key] = it.imp
 	}
-	o.touch(key, at)
+	o.markDirty(key, at)
 }
 
 func (o *objects) setSlice(it item, at written) {
@@ -176,7 +176,7 @@ func (o *objects) setSlice(it item, at written) {
 			o.count(old.slice, -1)
 			o.count(it.slice, 1)
 			old.slice = it.slice
-			o.touch(old.service, at)
+			o.markDirty(old.service, at)
 		}
 		return
 	}
@@ -184,7 +184,7 @@ func (o *objects) setSlice(it item, at written) {
 		delete(o.slices, it.key)
 		o.unchain(old)
 		o.count(old.slice, -1)
-		o.touch(old.service, at)
+		o.markDirty(old.service, at)
 	}
 	if it.slice != nil {
 		held := &heldSlice{slice: it.slice, service: it.service}
@@ -194,7 +194,7 @@ func (o *objects) setSlice(it item, at written) {
 		o.byService[held.service] = held
 		o.slices[it.key] = held
 		o.count(it.slice, 1)
-		o.touch(held.service, at)
+		o.markDirty(held.service, at)
 	}
 }
 
@@ -225,23 +225,23 @@ func (o *objects) count(s *index.Slice, by int) {
 	o.endpoints[s.Cluster()] = n
 }
 
-// touch marks a service dirty. Of several writes the oldest counts: the metric must not look better than it is.
-func (o *objects) touch(key string, at written) {
+// markDirty marks a service dirty. Of several writes the oldest counts: the metric must not look better than it is.
+func (o *objects) markDirty(key string, at written) {
 	old, ok := o.dirty[key]
 	if !ok || old.IsZero() || !at.IsZero() && at.Before(old) {
 		o.dirty[key] = at
 	}
 }
 
-// stand says where this server stands; with it every service may look different.
-func (o *objects) stand(zone, region string) {
+// setTopology sets the zone and region of this server, which may change every service.
+func (o *objects) setTopology(zone, region string) {
 	o.mu.Lock()
 	o.options.Zone, o.options.Region = zone, region
 	for key := range o.imports {
-		o.touch(key, written{})
+		o.markDirty(key, written{})
 	}
 	o.mu.Unlock()
-	o.stir()
+	o.signal()
 }
 
 // unclean reports whether anything is kept that was not drained yet. The caller holds o.mu.
@@ -296,7 +296,7 @@ func (o *objects) drain() batch {
 	if len(o.dirtyNamespaces) > 0 {
 		for key, imp := range o.imports {
 			if _, ok := o.dirtyNamespaces[imp.Namespace()]; ok {
-				o.touch(key, written{})
+				o.markDirty(key, written{})
 			}
 		}
 		o.dirtyNamespaces = map[string]struct{}{}

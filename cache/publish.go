@@ -8,11 +8,11 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// A seed is a state from a snapshot.
-type seed struct {
+// A restored is a state from a snapshot.
+type restored struct {
 	batch  batch
 	serial uint32
-	owed   bool
+	behind bool
 }
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
@@ -20,9 +20,9 @@ type publisher struct {
 	store *Store
 	now   func() time.Time
 
-	mu    sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
-	index *index.Index
-	owed  bool // something changed that the serial does not show yet
+	mu     sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
+	index  *index.Index
+	behind bool // something changed that the serial does not show yet
 }
 
 // run publishes until ctx ends. Nothing waits here: what arrives during one round is the next one.
@@ -32,7 +32,7 @@ func (p *publisher) run(ctx context.Context) error {
 	timer.Stop()
 	defer timer.Stop()
 	for {
-		if p.owes() {
+		if p.isBehind() {
 			timer.Reset(time.Until(time.Unix(int64(s.State().Serial)+1, 0)))
 		}
 		select {
@@ -40,8 +40,8 @@ func (p *publisher) run(ctx context.Context) error {
 			return nil
 		case <-s.objects.wake:
 			p.do(p.round)
-		case sd := <-s.seeds:
-			p.do(func() { p.sow(sd) })
+		case r := <-s.restored:
+			p.do(func() { p.restore(r) })
 		case <-timer.C:
 			p.do(func() { p.show(*s.State(), nil) })
 		}
@@ -54,33 +54,33 @@ func (p *publisher) do(step func()) {
 	step()
 }
 
-func (p *publisher) owes() bool {
+func (p *publisher) isBehind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.owed
+	return p.behind
 }
 
 // round publishes what changed since the last one, if anything did.
 func (p *publisher) round() {
 	s := p.store
 	next := *s.State()
-	if s.held.Load() {
+	if s.frozen.Load() {
 		next.Stale = true
 		p.show(next, nil)
 		return
 	}
-	if !s.whole() {
+	if !s.consistent() {
 		return
 	}
 	// The lists were compared with a snapshot if one was read before them: it comes first.
 	select {
-	case sd := <-s.seeds:
-		p.sow(sd)
+	case r := <-s.restored:
+		p.restore(r)
 		next = *s.State()
 	default:
 	}
 	if !next.Ready {
-		p.owed = true
+		p.behind = true
 	}
 	next.Ready, next.Stale = true, false
 	writes := p.catchUp(&next)
@@ -95,20 +95,20 @@ func (p *publisher) catchUp(next *State) []written {
 		before := next.LocalCluster
 		next.LocalCluster, next.ClusterSet = b.properties[propertyCluster], b.properties[propertyClusterSet]
 		// The answers that prefer the local cluster are others now.
-		p.owed = p.owed || next.LocalCluster != before
+		p.behind = p.behind || next.LocalCluster != before
 	}
 	return writes
 }
 
-// sow publishes a snapshot. Nothing can have been published before.
-func (p *publisher) sow(sd seed) {
-	p.build(&sd.batch)
-	p.owed = sd.owed
+// restore publishes a snapshot. Nothing can have been published before.
+func (p *publisher) restore(r restored) {
+	p.build(&r.batch)
+	p.behind = r.behind
 	p.show(State{
-		Serial: sd.serial, Ready: true, Stale: true,
-		LocalCluster: sd.batch.properties[propertyCluster], ClusterSet: sd.batch.properties[propertyClusterSet],
+		Serial: r.serial, Ready: true, Stale: true,
+		LocalCluster: r.batch.properties[propertyCluster], ClusterSet: r.batch.properties[propertyClusterSet],
 	}, nil)
-	p.store.objects.stir()
+	p.store.objects.signal()
 }
 
 // build makes the next index, and returns when what is new in it was written. A service that looks the same in DNS
@@ -133,7 +133,7 @@ func (p *publisher) build(b *batch) []written {
 		}
 	}
 	if changed {
-		p.index, p.owed = edit.Index(), true
+		p.index, p.behind = edit.Index(), true
 	}
 	return writes
 }
@@ -142,7 +142,7 @@ func (p *publisher) build(b *batch) []written {
 func (p *publisher) show(next State, writes []written) {
 	s, old := p.store, p.store.State()
 	next.Index = p.index
-	next.Serial, p.owed = advance(next.Serial, p.owed, p.now())
+	next.Serial, p.behind = advance(next.Serial, p.behind, p.now())
 	if next == *old {
 		return
 	}
@@ -156,7 +156,7 @@ func (p *publisher) show(next State, writes []written) {
 		close(s.synced)
 	}
 	if next.Serial != old.Serial {
-		s.tell(next.Serial)
+		s.notify(next.Serial)
 	}
 	for _, at := range writes {
 		if s.cfg.Latency != nil {
@@ -165,12 +165,12 @@ func (p *publisher) show(next State, writes []written) {
 	}
 }
 
-// advance moves serial to the second of now if it owes a move, at most once a second and never back. It stays owed
+// advance moves serial to the second of now if it owes a move, at most once a second and never back. It stays behind
 // while that second is not over, or while the clock is behind.
-func advance(serial uint32, owed bool, now time.Time) (uint32, bool) {
+func advance(serial uint32, behind bool, now time.Time) (uint32, bool) {
 	second := uint32(now.Unix())
-	if !owed || second <= serial {
-		return serial, owed
+	if !behind || second <= serial {
+		return serial, behind
 	}
 	return second, false
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// refusals counts what was refused, and remembers which objects were told of, so that none is told of twice.
-type refusals struct {
+// rejections counts what was refused, and remembers which objects were told of, so that none is told of twice.
+type rejections struct {
 	mu     sync.Mutex
 	counts [kinds][reasons]uint64
 	known  [kinds]map[string]uint16 // set of reasons by item key
@@ -17,7 +17,7 @@ type refusals struct {
 const maxKnown = 10_000
 
 // note takes all that was refused of one object, and returns what is new.
-func (r *refusals) note(kind Kind, key string, rejected []Rejection) (news []Rejection) {
+func (r *rejections) note(kind Kind, key string, rejected []Rejection) (news []Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.known[kind][key]
@@ -51,10 +51,10 @@ func (r *refusals) note(kind Kind, key string, rejected []Rejection) (news []Rej
 }
 
 // forget drops an object that is gone.
-func (r *refusals) forget(kind Kind, key string) { r.note(kind, key, nil) }
+func (r *rejections) forget(kind Kind, key string) { r.note(kind, key, nil) }
 
 // retain forgets all objects in scope that are not in items.
-func (r *refusals) retain(kind Kind, scope string, items []item) {
+func (r *rejections) retain(kind Kind, scope string, items []item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.known[kind]) == 0 {

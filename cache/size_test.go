@@ -77,8 +77,8 @@ func TestStatedParts(t *testing.T) {
 	}
 	before := heap()
 	load(s)
-	for _, f := range s.feeds {
-		f.pending, f.synced = false, true
+	for _, w := range s.watches {
+		w.pending, w.synced = false, true
 	}
 	p := publisher{store: s, index: s.State().Index, now: time.Now}
 	p.round()

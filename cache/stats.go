@@ -9,17 +9,17 @@ import (
 type Stats struct {
 	Objects   map[Kind]int        // kept; only kinds that are watched
 	Endpoints map[string]int      // ready ones by source cluster, "" for those of none
-	Rejected  map[Refusal]uint64  // objects refused in whole or in part
+	Rejected  map[Rejected]uint64 // objects rejected in whole or in part
 	Contact   map[Watch]time.Time // when each watch was last heard of, zero if never
 	Synced    map[Kind]bool       // the first list was complete
 	Publishes uint64
-	Rewinds   uint64 // times the API server went back to an older state
+	Rollbacks uint64 // times the API server went back to an older state
 	Serial    uint32
-	Held      bool // another cluster answers; the last state of ours is served
+	Frozen    bool // another cluster answers; the last state of ours is served
 }
 
-// A Refusal is what refused objects are counted by.
-type Refusal struct {
+// Rejected is what rejected objects are counted by.
+type Rejected struct {
 	Kind   Kind
 	Reason Reason
 }
@@ -33,8 +33,8 @@ type Watch struct {
 // Stats takes all figures of this moment.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		Objects: map[Kind]int{}, Rejected: map[Refusal]uint64{}, Contact: map[Watch]time.Time{}, Synced: map[Kind]bool{},
-		Publishes: s.publishes.Load(), Rewinds: s.rewinds.Load(), Serial: s.State().Serial, Held: s.held.Load(),
+		Objects: map[Kind]int{}, Rejected: map[Rejected]uint64{}, Contact: map[Watch]time.Time{}, Synced: map[Kind]bool{},
+		Publishes: s.publishes.Load(), Rollbacks: s.rollbacks.Load(), Serial: s.State().Serial, Frozen: s.frozen.Load(),
 	}
 	s.objects.mu.Lock()
 	st.Endpoints = maps.Clone(s.objects.endpoints)
@@ -44,23 +44,21 @@ func (s *Store) Stats() Stats {
 	}
 	s.objects.mu.Unlock()
 	s.mu.Lock()
-	for _, f := range s.feeds {
-		synced, known := st.Synced[f.kind]
-		st.Synced[f.kind] = f.synced && (synced || !known)
-		st.Objects[f.kind] = sizes[f.kind]
-		var at time.Time
-		if t := f.contact.Load(); t != 0 {
-			at = time.Unix(0, t)
-		}
-		st.Contact[Watch{f.kind, f.scope}] = at
+	for _, w := range s.watches {
+		synced, known := st.Synced[w.kind]
+		st.Synced[w.kind] = w.synced && (synced || !known)
 	}
 	s.mu.Unlock()
-	s.refused.mu.Lock()
-	defer s.refused.mu.Unlock()
+	for _, w := range s.watches {
+		st.Objects[w.kind] = sizes[w.kind]
+		st.Contact[Watch{w.kind, w.namespace}] = w.lastContact()
+	}
+	s.rejections.mu.Lock()
+	defer s.rejections.mu.Unlock()
 	for kind := range kinds {
-		for reason, n := range s.refused.counts[kind] {
+		for reason, n := range s.rejections.counts[kind] {
 			if n > 0 {
-				st.Rejected[Refusal{kind, Reason(reason)}] = n
+				st.Rejected[Rejected{kind, Reason(reason)}] = n
 			}
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
@@ -50,24 +52,11 @@ type Config struct {
 	// CheckInterval is the time between two looks for an API server that went back in time; 0 means 30 seconds.
 	CheckInterval time.Duration
 
-	// Log hears of changes of state; nil means nobody does.
-	Log Logger
-	// Latency hears how long after a write the change was published; nil means nobody does. It must not block.
+	// Log takes changes of state; nil drops them.
+	Log logging.Logger
+	// Latency is called, if not nil, with the time from a write to the publication of the change. It must not block.
 	Latency func(time.Duration)
 }
-
-// A Logger takes what an operator should know. Package log of CoreDNS has one.
-type Logger interface {
-	Infof(format string, args ...any)
-	Warningf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
-type noLog struct{}
-
-func (noLog) Infof(string, ...any)    {}
-func (noLog) Warningf(string, ...any) {}
-func (noLog) Errorf(string, ...any)   {}
 
 // check fills in defaults.
 func (c *Config) check() error {
@@ -78,7 +67,7 @@ func (c *Config) check() error {
 		return errors.New("cache: want either namespaces or labels of namespaces")
 	}
 	if c.Log == nil {
-		c.Log = noLog{}
+		c.Log = logging.Discard
 	}
 	if c.SnapshotMaxAge == 0 {
 		c.SnapshotMaxAge = 24 * time.Hour
@@ -145,34 +134,32 @@ type State struct {
 
 // A Store follows one source. Its methods may be called from any goroutine.
 type Store struct {
-	cfg     Config
-	objects *objects
-	refused refusals
-	feeds   []*feed
-	guard   guard
-	client  *client       // nil with manifests
-	files   *manifests    // nil with an API server
-	stamps  stamps        // of files
-	seeds   chan seed     // at most one: the snapshot
-	lost    chan struct{} // holds a token once the API was found out of reach
+	cfg        Config
+	objects    *objects
+	rejections rejections
+	watches    []*watchStore
+	client     *apiserver.Client // nil with manifests
+	set        *apiserver.Set    // of all watches; nil with manifests
+	files      *manifests        // nil with an API server
+	stamps     stamps            // of files
+	restored   chan restored     // at most one: the snapshot
+	// unreachable holds a token once the API server was found unreachable.
+	unreachable chan struct{}
 
 	publisher publisher
 
 	state   atomic.Pointer[State]
 	synced  chan struct{}
-	contact atomic.Int64
-	held    atomic.Bool
+	contact atomic.Int64 // of manifests, or inherited; else the set has it
+	frozen  atomic.Bool  // another cluster answers
 
-	publishes, rewinds atomic.Uint64
+	publishes, rollbacks atomic.Uint64
 
-	// restart ends the running watches and starts new ones.
-	restart atomic.Pointer[context.CancelFunc]
-
-	mu          sync.Mutex // guards what follows, and the progress of feeds
+	mu          sync.Mutex // guards what follows, and the progress of watches
 	subscribers map[chan uint32]struct{}
 }
 
-// New makes a Store. With manifests it reads them, and fails if they are not sound.
+// New makes a Store. With manifests it reads them, and fails if they are not consistent.
 func New(cfg Config) (*Store, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -180,17 +167,17 @@ func New(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg:         cfg,
 		objects:     newObjects(cfg.Index, cfg.NamespaceLabels != nil),
-		seeds:       make(chan seed, 1),
-		lost:        make(chan struct{}, 1),
+		restored:    make(chan restored, 1),
+		unreachable: make(chan struct{}, 1),
 		synced:      make(chan struct{}),
 		subscribers: map[chan uint32]struct{}{},
 	}
 	s.state.Store(&State{Index: new(index.Index)})
 	s.publisher = publisher{store: s, index: s.State().Index, now: time.Now}
-	s.feeds = newFeeds(s)
+	s.watches = newWatchStores(s)
 	var err error
 	if cfg.REST != nil {
-		s.client, err = newClient(cfg.REST)
+		err = s.connect()
 	} else {
 		s.files, s.stamps, err = readManifests(cfg.Manifests)
 	}
@@ -198,6 +185,23 @@ func New(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// connect makes the watches, without contacting the API server.
+func (s *Store) connect() error {
+	client, err := apiserver.NewClient(s.cfg.REST)
+	if err != nil {
+		return fmt.Errorf("cache: %w", err)
+	}
+	s.client = client
+	s.set = apiserver.NewSet(apiserver.SetConfig{
+		Client: client, Name: s.cfg.Name, Interval: s.cfg.CheckInterval, Log: s.cfg.Log,
+		Rewound: func() { s.rollbacks.Add(1) }, Checked: s.checked, Adopt: s.adopt,
+	})
+	for _, w := range s.watches {
+		w.follow()
+	}
+	return nil
 }
 
 // Run follows the source until ctx ends; it then returns nil. A Store runs once.
@@ -208,14 +212,14 @@ func (s *Store) Run(ctx context.Context) error {
 		g.Go(func() error { return s.followFiles(ctx) })
 		return g.Wait()
 	}
-	defer s.client.close()
-	g.Go(func() error { return s.followAPI(ctx) }) // API -> objects
+	defer s.client.Close()
+	g.Go(func() error { return s.set.Run(ctx) }) // API -> objects
 	if s.cfg.TopologyNode != "" {
 		g.Go(func() error { return s.findNode(ctx) })
 	}
 	if s.cfg.Snapshot != "" {
 		g.Go(func() error { return s.loadSnapshot(ctx) })
-		g.Go(func() error { return s.keepSnapshot(ctx) })
+		g.Go(func() error { return s.writeSnapshots(ctx) })
 	}
 	return g.Wait()
 }
@@ -234,9 +238,9 @@ func (s *Store) Waiting() string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.feeds {
-		if f.pending {
-			return "waiting for the list of " + f.name() + " from " + s.cfg.Name
+	for _, w := range s.watches {
+		if w.pending {
+			return "waiting for the list of " + w.id().String() + " from " + s.cfg.Name
 		}
 	}
 	return ""
@@ -244,10 +248,16 @@ func (s *Store) Waiting() string {
 
 // LastContact is when the source was last heard of: the zero time if never.
 func (s *Store) LastContact() time.Time {
+	var at time.Time
 	if t := s.contact.Load(); t != 0 {
-		return time.Unix(0, t)
+		at = time.Unix(0, t)
 	}
-	return time.Time{}
+	if s.set != nil {
+		if last := s.set.LastAnswer(); last.After(at) {
+			return last
+		}
+	}
+	return at
 }
 
 // Subscribe returns a channel that gets the serial whenever it moves. A reader that is slow gets the newest one only.
@@ -267,7 +277,7 @@ func (s *Store) Subscribe() (serials <-chan uint32, cancel func()) {
 	}
 }
 
-func (s *Store) tell(serial uint32) {
+func (s *Store) notify(serial uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ch := range s.subscribers {
@@ -279,23 +289,23 @@ func (s *Store) tell(serial uint32) {
 	}
 }
 
-// whole reports whether what is kept may be shown: every list that is needed is complete, and none is under way that
+// consistent reports whether what is kept may be shown: every list that is needed is complete, and none is under way that
 // has to be waited for.
-func (s *Store) whole() bool {
+func (s *Store) consistent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.complete()
+	return s.consistentLocked()
 }
 
-// complete is whole for a caller that holds s.mu.
-func (s *Store) complete() bool {
+// consistentLocked is consistent for a caller that holds s.mu.
+func (s *Store) consistentLocked() bool {
 	ready := s.State().Ready
-	for _, f := range s.feeds {
+	for _, w := range s.watches {
 		switch {
-		case f.needed() && !f.synced:
+		case w.needed() && !w.synced:
 			return false
-		case f.synced || !ready: // What is served does without a list that was never there.
-			if f.pending {
+		case w.synced || !ready: // What is served does without a list that was never there.
+			if w.pending {
 				return false
 			}
 		}
@@ -303,76 +313,46 @@ func (s *Store) complete() bool {
 	return true
 }
 
-// replaced acts upon another cluster at the address of ours, and reports whether it is followed from now on. Only a state
-// that somebody may have seen is worth to be held.
-func (s *Store) replaced() (followed bool) {
+// adopt decides about another cluster at the address of ours, and reports whether it is followed from now on: only if
+// nothing was served, since only a state that a client may have seen is worth freezing (docs/spec/dns.md 6).
+func (s *Store) adopt() bool {
 	s.publisher.mu.Lock() // Nothing becomes ready meanwhile.
 	defer s.publisher.mu.Unlock()
 	if s.State().Ready {
-		s.hold()
 		return false
 	}
 	s.cfg.Log.Warningf("%s: another cluster answers; nothing of the one before was served, listing all kinds anew", s.cfg.Name)
 	s.mu.Lock()
-	for _, f := range s.feeds {
-		f.pending, f.synced = true, false
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		w.pending, w.synced = true, false
 	}
-	s.mu.Unlock()
-	s.relist()
 	return true
 }
 
-// hold keeps the state as it is until the end: the source has become another one.
-func (s *Store) hold() {
-	if s.held.Swap(true) {
-		return
-	}
-	s.cfg.Log.Errorf("%s: another cluster answers; its objects are not served, the last state of ours is, until restart or reload",
-		s.cfg.Name)
-	s.objects.stir()
-	s.relist()
-}
-
-// rewound starts all over: the API server has lost writes that it had told of.
-func (s *Store) rewound(f *feed, seen, now uint64) {
-	s.rewinds.Add(1)
-	s.cfg.Log.Warningf("%s: %s went back from version %d to %d; listing all kinds anew", s.cfg.Name, f.name(), seen, now)
-	s.mu.Lock()
-	for _, f := range s.feeds {
-		f.pending = true
-	}
-	s.mu.Unlock()
-	s.relist()
-}
-
-func (s *Store) relist() {
-	if cancel := s.restart.Load(); cancel != nil {
-		(*cancel)()
-	}
-}
-
-// followAPI runs the watches, and starts them anew when the API server went back in time.
-func (s *Store) followAPI(ctx context.Context) error {
-	for ctx.Err() == nil && !s.held.Load() {
+// checked takes the outcome of a server check that differs from the one before.
+func (s *Store) checked(err error) {
+	class := apiserver.Classify(err)
+	switch class {
+	case apiserver.Unreachable:
+		s.signalUnreachable()
+	case apiserver.Unauthorized: // nothing to wait for
 		s.mu.Lock()
-		for _, f := range s.feeds {
-			f.pending = true
-			f.seen.Store(0)
+		for _, w := range s.watches {
+			w.pending = w.pending && w.synced
 		}
 		s.mu.Unlock()
-		g, life := errgroup.WithContext(ctx)
-		life, cancel := context.WithCancel(life)
-		s.restart.Store(&cancel)
-		for _, f := range s.feeds {
-			g.Go(func() error { return f.run(life) })
-		}
-		g.Go(func() error { return s.watchVersion(life) })
-		err := g.Wait()
-		cancel()
-		if err != nil {
-			return err
-		}
 	}
-	<-ctx.Done()
-	return nil
+	if frozen := class == apiserver.Replaced; class == apiserver.OK || frozen {
+		s.frozen.Store(frozen)
+		s.objects.signal()
+	}
+}
+
+// signalUnreachable lets the snapshot be read.
+func (s *Store) signalUnreachable() {
+	select {
+	case s.unreachable <- struct{}{}:
+	default:
+	}
 }

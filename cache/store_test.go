@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -187,7 +188,19 @@ func (r *running) awaitLogged(t *testing.T, text string, n int) {
 
 // watchedVersion is the version of ServiceImports that is watched, with the group.
 func (r *running) watchedVersion() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.feeds[0].version
+	h := r.set.Health(r.watches[0].id())
+	if h.State != apiserver.Watching {
+		return ""
+	}
+	return h.Version
+}
+
+// watching reports whether all watches are open.
+func (r *running) watching() bool {
+	for _, h := range r.set.Healths() {
+		if h.State != apiserver.Watching || !h.Healthy() {
+			return false
+		}
+	}
+	return true
 }

@@ -3,7 +3,6 @@ package cache
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -18,36 +17,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
 func TestAdvance(t *testing.T) {
 	tests := []struct {
-		name     string
-		serial   uint32
-		owed     bool
-		now      float64
-		want     uint32
-		wantOwed bool
+		name       string
+		serial     uint32
+		behind     bool
+		now        float64
+		want       uint32
+		wantBehind bool
 	}{
 		{name: "nothing changed", serial: 100, now: 105, want: 100},
-		{name: "first change of a second", serial: 100, owed: true, now: 105.9, want: 105},
-		{name: "second change of a second waits", serial: 105, owed: true, now: 105.95, want: 105, wantOwed: true},
-		{name: "until the second is over", serial: 105, owed: true, now: 106, want: 106},
-		{name: "the clock went back", serial: 105, owed: true, now: 90, want: 105, wantOwed: true},
+		{name: "first change of a second", serial: 100, behind: true, now: 105.9, want: 105},
+		{name: "second change of a second waits", serial: 105, behind: true, now: 105.95, want: 105, wantBehind: true},
+		{name: "until the second is over", serial: 105, behind: true, now: 106, want: 106},
+		{name: "the clock went back", serial: 105, behind: true, now: 90, want: 105, wantBehind: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, owed := advance(tt.serial, tt.owed, time.UnixMilli(int64(tt.now*1000)))
-			if got != tt.want || owed != tt.wantOwed {
-				t.Errorf("advance(%d, %t, %v) = %d, %t, want %d, %t", tt.serial, tt.owed, tt.now, got, owed, tt.want, tt.wantOwed)
+			got, behind := advance(tt.serial, tt.behind, time.UnixMilli(int64(tt.now*1000)))
+			if got != tt.want || behind != tt.wantBehind {
+				t.Errorf("advance(%d, %t, %v) = %d, %t, want %d, %t", tt.serial, tt.behind, tt.now, got, behind, tt.want, tt.wantBehind)
 			}
 		})
 	}
 }
 
 func TestRefusals(t *testing.T) {
-	var r refusals
+	var r rejections
 	port, name := Rejection{BadPort, ""}, Rejection{BadPortName, ""}
 	steps := []struct {
 		name     string
@@ -101,8 +101,8 @@ func TestWriteTime(t *testing.T) {
 	}
 }
 
-// world makes n imports, every third Headless, with two slices of ten endpoints each.
-func world(n int) (imports, slices []item) {
+// testObjects makes n imports, every third Headless, with two slices of ten endpoints each.
+func testObjects(n int) (imports, slices []item) {
 	for i := range n {
 		namespace, name := fmt.Sprintf("ns-%d", i%100), fmt.Sprintf("svc-%d", i)
 		spec := index.ImportSpec{Namespace: namespace, Name: name, Type: index.ClusterSetIP, VIP: true,
@@ -130,7 +130,7 @@ func world(n int) (imports, slices []item) {
 
 func testSnapshot() *snapshot {
 	sn := &snapshot{identity: "test", asOf: time.Unix(1_700_000_000, 0), serial: 1_700_000_001}
-	sn.items[ServiceImport], sn.items[EndpointSlice] = world(50)
+	sn.items[ServiceImport], sn.items[EndpointSlice] = testObjects(50)
 	sn.items[ClusterProperty] = []item{{key: propertyCluster, value: "east"}}
 	return sn
 }
@@ -212,7 +212,7 @@ func TestWriteFileLeavesNothingBehind(t *testing.T) {
 // makes nothing dirty.
 func TestObjectsAgreeWithAList(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	imports, list := world(30)
+	imports, list := testObjects(30)
 	o := newObjects(index.Options{}, false)
 	now := map[Kind]map[string]item{ServiceImport: {}, EndpointSlice: {}}
 	for range 5000 {
@@ -262,7 +262,7 @@ func TestObjectsAgreeWithAList(t *testing.T) {
 // built shows all services that come out of o.
 func built(o *objects, imports []item) string {
 	for _, it := range imports {
-		o.touch(it.imp.Key(), written{})
+		o.markDirty(it.imp.Key(), written{})
 	}
 	b := o.drain()
 	edit := new(index.Index).Edit()
@@ -275,7 +275,7 @@ func built(o *objects, imports []item) string {
 }
 
 func TestReplaceKeepsOtherNamespaces(t *testing.T) {
-	imports, list := world(10)
+	imports, list := testObjects(10)
 	o := newObjects(index.Options{}, false)
 	o.replace(ServiceImport, "", imports)
 	o.replace(EndpointSlice, "", list)
@@ -295,7 +295,7 @@ func TestTouchKeepsTheOldestWrite(t *testing.T) {
 	o := newObjects(index.Options{}, false)
 	at := func(n int64) written { return time.Unix(n, 0) }
 	for _, w := range []written{{}, at(5), {}, at(3), at(4)} {
-		o.touch("a.b", w)
+		o.markDirty("a.b", w)
 	}
 	if got := o.dirty["a.b"]; got.Unix() != 3 {
 		t.Errorf("got %v, want 3", got)
@@ -304,7 +304,7 @@ func TestTouchKeepsTheOldestWrite(t *testing.T) {
 
 func TestConfigSame(t *testing.T) {
 	base := func() *Config { return &Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"b", "a"}} }
-	if same := base(); !same.Same(&Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"a", "b"}, Log: noLog{}}) {
+	if same := base(); !same.Same(&Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"a", "b"}, Log: logging.Discard}) {
 		t.Error("order of namespaces and log do not count")
 	}
 	for i, change := range []func(*Config){
@@ -330,14 +330,14 @@ func TestSubscribeGetsTheNewest(t *testing.T) {
 		t.Fatal(err)
 	}
 	serials, cancel := s.Subscribe()
-	s.tell(1)
-	s.tell(2)
+	s.notify(1)
+	s.notify(2)
 	if got := <-serials; got != 2 {
 		t.Errorf("got %d, want 2", got)
 	}
 	cancel()
 	cancel()
-	s.tell(3)
+	s.notify(3)
 	if _, ok := <-serials; ok {
 		t.Error("open after cancel")
 	}
@@ -347,14 +347,6 @@ func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{{}, {Manifests: []string{filepath.Join(t.TempDir(), "none")}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("New(%+v): no error", cfg)
-		}
-	}
-}
-
-func TestParseVersion(t *testing.T) {
-	for s, want := range map[string]uint64{"17": 17, "": 0, "x": 0, fmt.Sprint(uint64(math.MaxUint64)): math.MaxUint64} {
-		if got, _ := parseVersion(s); got != want {
-			t.Errorf("parseVersion(%q) = %d, want %d", s, got, want)
 		}
 	}
 }
@@ -380,13 +372,13 @@ func ready(t *testing.T, cfg Config, n int) *Store {
 	cfg.Index.ClusterNames = true
 	s, err := New(cfg)
 	must(t, err)
-	imports, list := world(n)
+	imports, list := testObjects(n)
 	s.objects.replace(ServiceImport, "", imports)
 	s.objects.replace(EndpointSlice, "", list)
-	for _, f := range s.feeds {
-		f.pending, f.synced = false, true
+	for _, w := range s.watches {
+		w.pending, w.synced = false, true
 	}
-	s.touchAll()
+	s.markAllContacts()
 	s.publisher.round()
 	if !s.State().Ready {
 		t.Fatal("not ready")
@@ -398,14 +390,14 @@ func ready(t *testing.T, cfg Config, n int) *Store {
 func TestSyncedIsClosedOnce(t *testing.T) {
 	s, err := New(Config{Manifests: []string{t.TempDir()}})
 	must(t, err)
-	s.held.Store(true)
+	s.frozen.Store(true)
 	s.publisher.round()
 	select {
 	case <-s.Synced():
 		t.Error("synced before there was a state")
 	default:
 	}
-	s.publisher.sow(seed{serial: 7})
+	s.publisher.restore(restored{serial: 7})
 	<-s.Synced()
 	s.publisher.round()
 	if st := s.State(); !st.Ready || st.Serial != 7 || s.Stats().Publishes != 1 {
@@ -417,26 +409,26 @@ func TestSyncedIsClosedOnce(t *testing.T) {
 func TestSnapshotIsOfWholeLists(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
 	s := ready(t, Config{Name: "a", Snapshot: file}, 20)
-	k := keeper{store: s, file: file}
-	defer k.leave()
-	k.keep()
+	w := snapshotWriter{store: s, file: file}
+	defer w.release()
+	w.write()
 	before := readSnapshot(t, file)
 	if len(before.items[ServiceImport]) != 20 || len(before.items[EndpointSlice]) != 40 {
 		t.Fatalf("got %d imports, %d slices", len(before.items[ServiceImport]), len(before.items[EndpointSlice]))
 	}
-	for _, f := range s.feeds {
-		f.pending = true
+	for _, w := range s.watches {
+		w.pending = true
 	}
 	s.objects.replace(ServiceImport, "", nil)
-	k.state = nil // so that it wants to write
-	k.keep()
+	w.state = nil // so that it wants to write
+	w.write()
 	if after := readSnapshot(t, file); !reflect.DeepEqual(after, before) {
 		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.items[ServiceImport]), len(after.items[EndpointSlice]))
 	}
-	for _, f := range s.feeds {
-		f.pending = false
+	for _, w := range s.watches {
+		w.pending = false
 	}
-	k.keep()
+	w.write()
 	if after := readSnapshot(t, file); len(after.items[ServiceImport]) != 0 {
 		t.Errorf("%d imports after the relist, want 0", len(after.items[ServiceImport]))
 	}
@@ -448,26 +440,26 @@ func TestSnapshotOwesTheSerial(t *testing.T) {
 	p := &s.publisher
 	past := time.Now().Add(-time.Hour)
 	p.now = func() time.Time { return past }
-	owed := func() bool { sn, _ := s.capture(); return sn.owed }
-	if p.owed = false; owed() {
-		t.Error("owed though nothing has changed")
+	behind := func() bool { sn, _ := s.capture(); return sn.behind }
+	if p.behind = false; behind() {
+		t.Error("behind though nothing has changed")
 	}
 	s.objects.remove(ServiceImport, "ns-3/svc-3")
-	if !owed() {
-		t.Error("not owed before the change is published")
+	if !behind() {
+		t.Error("not behind before the change is published")
 	}
-	if p.round(); !owed() {
-		t.Error("not owed before the serial has moved")
+	if p.round(); !behind() {
+		t.Error("not behind before the serial has moved")
 	}
 	sn, _ := s.capture()
-	if got, err := decodeSnapshot(sn.encode()); err != nil || !got.owed {
-		t.Fatalf("got %v, %v, want an owed one", got, err)
+	if got, err := decodeSnapshot(sn.encode()); err != nil || !got.behind {
+		t.Fatalf("got %v, %v, want an behind one", got, err)
 	}
 	sn.serial -= 100
 	other, err := New(Config{Manifests: []string{t.TempDir()}})
 	must(t, err)
-	other.seed(sn)
-	other.publisher.sow(<-other.seeds)
+	other.restore(sn)
+	other.publisher.restore(<-other.restored)
 	if got := other.State().Serial; got <= sn.serial {
 		t.Errorf("serial %d, want above %d", got, sn.serial)
 	}
@@ -477,7 +469,7 @@ func TestSnapshotOwesTheSerial(t *testing.T) {
 func TestSnapshotIsOfTheNewestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
 	a, b := ready(t, Config{Name: "a"}, 20), ready(t, Config{Name: "b"}, 10)
-	old, young := keeper{store: a, file: file}, keeper{store: b, file: file}
+	old, young := snapshotWriter{store: a, file: file}, snapshotWriter{store: b, file: file}
 	change := func(s *Store) {
 		all := s.State().Index.All()
 		key := all[0].Namespace() + "/" + all[0].Name()
@@ -491,30 +483,30 @@ func TestSnapshotIsOfTheNewestStore(t *testing.T) {
 			t.Errorf("%s: %s with %d imports, want %s with %d", when, sn.identity, len(sn.items[ServiceImport]), source, n)
 		}
 	}
-	old.keep()
+	old.write()
 	want("at first", "a", 20)
-	young.keep()
+	young.write()
 	want("after the reload", "b", 10)
 	change(a)
-	old.keep()
+	old.write()
 	want("while both are there", "b", 10)
 	change(b)
-	young.keep()
+	young.write()
 	want("after a change", "b", 9)
-	old.keep()
-	old.leave()
+	old.write()
+	old.release()
 	want("when the old one has ended", "b", 9)
 
 	// The other way round: the reload fails.
-	old = keeper{store: a, file: file}
-	old.keep()
-	young = keeper{store: b, file: file}
-	young.keep()
+	old = snapshotWriter{store: a, file: file}
+	old.write()
+	young = snapshotWriter{store: b, file: file}
+	young.write()
 	want("after a reload that fails", "b", 9)
-	young.leave()
-	old.keep()
+	young.release()
+	old.write()
 	want("when the new one has ended", "a", 19)
-	old.leave()
+	old.release()
 }
 
 func readSnapshot(t *testing.T, file string) *snapshot {

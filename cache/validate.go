@@ -31,19 +31,19 @@ type item struct {
 	value   string // of a ClusterProperty; anything but "" for a Namespace
 }
 
-// A door collects what is refused while one object is read. Only the first rejection for each reason is kept: the
+// A validation collects what is rejected of one object. Only the first rejection for each reason is kept: the
 // metric counts objects, and one example a reason is enough for a log.
-type door struct{ rejected []Rejection }
+type validation struct{ rejected []Rejection }
 
 // refuse notes a rejection. The value is cut, so that no object can flood the log.
-func (d *door) refuse(reason Reason, what, value, want string) {
-	if slices.ContainsFunc(d.rejected, func(r Rejection) bool { return r.Reason == reason }) {
+func (v *validation) reject(reason Reason, what, value, want string) {
+	if slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason }) {
 		return
 	}
 	if len(value) > 80 {
 		value = value[:80] + "..."
 	}
-	d.rejected = append(d.rejected, Rejection{reason, fmt.Sprintf("%s %q: %s", what, value, want)})
+	v.rejected = append(v.rejected, Rejection{reason, fmt.Sprintf("%s %q: %s", what, value, want)})
 }
 
 // importSpec is the part of the spec of a ServiceImport that DNS needs. v1alpha1 and v1beta1 agree on it.
@@ -62,17 +62,17 @@ type importSpec struct {
 // An import whose addresses are all refused still has asked for addresses of its own: answers from its slices would be
 // wrong, so its name exists without any.
 func readImport(obj *customObject) (item, []Rejection) {
-	var d door
+	var v validation
 	it := item{key: keyOf(obj)}
 	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(obj.Name)
 	if !isLabel(name) || !isLabel(namespace) {
-		d.refuse(BadName, "name", it.key, "want one RFC 1123 label each of namespace and name")
-		return it, d.rejected
+		v.reject(BadName, "name", it.key, "want one RFC 1123 label each of namespace and name")
+		return it, v.rejected
 	}
 	var spec importSpec
 	if err := json.Unmarshal(obj.Spec, &spec); err != nil {
-		d.refuse(BadObject, "spec", err.Error(), "want that of a ServiceImport")
-		return it, d.rejected
+		v.reject(BadObject, "spec", err.Error(), "want that of a ServiceImport")
+		return it, v.rejected
 	}
 	var typ index.Type
 	switch spec.Type {
@@ -81,27 +81,27 @@ func readImport(obj *customObject) (item, []Rejection) {
 	case "Headless":
 		typ = index.Headless
 	default:
-		d.refuse(BadType, "type", spec.Type, "want ClusterSetIP or Headless")
-		return it, d.rejected
+		v.reject(BadType, "type", spec.Type, "want ClusterSetIP or Headless")
+		return it, v.rejected
 	}
 	var ips []netip.Addr
 	for _, s := range spec.IPs {
-		ips = d.address(ips, s)
+		ips = v.address(ips, s)
 	}
 	ports := make([]index.Port, 0, len(spec.Ports))
 	for _, p := range spec.Ports {
-		ports = d.port(ports, p.Name, p.Protocol, p.Port)
+		ports = v.port(ports, p.Name, p.Protocol, p.Port)
 	}
 	it.imp = index.NewImport(index.ImportSpec{
 		Namespace: namespace, Name: name, Type: typ, VIP: len(spec.IPs) > 0, IPs: ips, Ports: index.NewPorts(ports),
 	})
-	return it, d.rejected
+	return it, v.rejected
 }
 
 // readSlice turns an EndpointSlice into what is kept of it. One that does not name a service counts for nothing
 // without being refused: the API server is asked for the others only.
 func readSlice(obj *discoveryv1.EndpointSlice) (item, []Rejection) {
-	var d door
+	var v validation
 	it := item{key: keyOf(obj)}
 	label, ok := obj.Labels[labelService]
 	if !ok {
@@ -109,34 +109,34 @@ func readSlice(obj *discoveryv1.EndpointSlice) (item, []Rejection) {
 	}
 	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(label)
 	if !isLabel(name) || !isLabel(namespace) {
-		d.refuse(BadServiceName, "service name", label, "want one RFC 1123 label")
-		return it, d.rejected
+		v.reject(BadServiceName, "service name", label, "want one RFC 1123 label")
+		return it, v.rejected
 	}
-	spec := index.SliceSpec{Cluster: d.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion]}
+	spec := index.SliceSpec{Cluster: v.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion]}
 	switch obj.AddressType {
 	case discoveryv1.AddressTypeIPv4:
 		spec.Family = index.V4
 	case discoveryv1.AddressTypeIPv6:
 		spec.Family = index.V6
 	default:
-		d.refuse(BadAddressType, "address type", string(obj.AddressType), "want IPv4 or IPv6")
-		return it, d.rejected
+		v.reject(BadAddressType, "address type", string(obj.AddressType), "want IPv4 or IPv6")
+		return it, v.rejected
 	}
-	spec.Endpoints = d.endpoints(obj.Endpoints, spec.Family)
-	spec.Ports = d.slicePorts(obj.Ports)
+	spec.Endpoints = v.endpoints(obj.Endpoints, spec.Family)
+	spec.Ports = v.slicePorts(obj.Ports)
 	it.slice, it.service = index.NewSlice(spec), name+"."+namespace
-	return it, d.rejected
+	return it, v.rejected
 }
 
 // clusterID returns the id of the cluster that obj comes from, or "" if it has none that counts.
-func (d *door) clusterID(obj *discoveryv1.EndpointSlice) string {
+func (v *validation) clusterID(obj *discoveryv1.EndpointSlice) string {
 	label, ok := obj.Labels[labelCluster]
 	if !ok {
 		return ""
 	}
 	id := strings.ToLower(label)
 	if !isClusterID(id) {
-		d.refuse(BadClusterID, "source cluster", label, "want one RFC 1123 label, or two joined by one dot")
+		v.reject(BadClusterID, "source cluster", label, "want one RFC 1123 label, or two joined by one dot")
 		return ""
 	}
 	return id
@@ -146,7 +146,7 @@ func (d *door) clusterID(obj *discoveryv1.EndpointSlice) string {
 const maxAddresses = 1<<16 - 1
 
 // endpoints returns the ready ones with the addresses that count.
-func (d *door) endpoints(list []discoveryv1.Endpoint, family index.Family) []index.Endpoint {
+func (v *validation) endpoints(list []discoveryv1.Endpoint, family index.Family) []index.Endpoint {
 	ready := make([]index.Endpoint, 0, len(list))
 	for i := range list {
 		ep := &list[i]
@@ -156,33 +156,33 @@ func (d *door) endpoints(list []discoveryv1.Endpoint, family index.Family) []ind
 		var addrs []netip.Addr
 		for _, s := range ep.Addresses[:min(len(ep.Addresses), maxAddresses)] {
 			before := len(addrs)
-			addrs = d.address(addrs, s)
+			addrs = v.address(addrs, s)
 			if len(addrs) > before && addrs[before].Is4() != (family == index.V4) {
-				d.refuse(BadAddress, "address", s, "want one of the slice's address type")
+				v.reject(BadAddress, "address", s, "want one of the slice's address type")
 				addrs = addrs[:before]
 			}
 		}
 		if len(addrs) > 0 {
-			ready = append(ready, index.Endpoint{Host: d.hostname(ep.Hostname), Addrs: addrs})
+			ready = append(ready, index.Endpoint{Host: v.hostname(ep.Hostname), Addrs: addrs})
 		}
 	}
 	return ready
 }
 
 // hostname returns the host label of an endpoint, or "" if it has none that counts.
-func (d *door) hostname(given *string) string {
+func (v *validation) hostname(given *string) string {
 	if given == nil || *given == "" {
 		return ""
 	}
 	host := strings.ToLower(*given)
 	if !isLabel(host) {
-		d.refuse(BadHostname, "hostname", *given, "want one RFC 1123 label")
+		v.reject(BadHostname, "hostname", *given, "want one RFC 1123 label")
 		return ""
 	}
 	return host
 }
 
-func (d *door) slicePorts(list []discoveryv1.EndpointPort) index.Ports {
+func (v *validation) slicePorts(list []discoveryv1.EndpointPort) index.Ports {
 	ports := make([]index.Port, 0, len(list))
 	for _, p := range list {
 		var name string
@@ -190,31 +190,31 @@ func (d *door) slicePorts(list []discoveryv1.EndpointPort) index.Ports {
 			name = *p.Name
 		}
 		if p.Port == nil {
-			d.refuse(BadPort, "port", name, "want a number")
+			v.reject(BadPort, "port", name, "want a number")
 			continue
 		}
 		var proto corev1.Protocol
 		if p.Protocol != nil {
 			proto = *p.Protocol
 		}
-		ports = d.port(ports, name, proto, int64(*p.Port))
+		ports = v.port(ports, name, proto, int64(*p.Port))
 	}
 	return index.NewPorts(ports)
 }
 
 // address adds what s says to addrs, unless it is there already or must not be served: an answer never points a client
 // at itself, at its link, at a group, or at an IPv4 address in disguise.
-func (d *door) address(addrs []netip.Addr, s string) []netip.Addr {
+func (v *validation) address(addrs []netip.Addr, s string) []netip.Addr {
 	addr, err := netip.ParseAddr(s)
 	switch {
 	case err != nil:
-		d.refuse(BadAddress, "address", s, "want an IP address")
+		v.reject(BadAddress, "address", s, "want an IP address")
 	case addr.Zone() != "":
-		d.refuse(BadAddress, "address", s, "want one without a zone")
+		v.reject(BadAddress, "address", s, "want one without a zone")
 	case addr.Is4In6():
-		d.refuse(BadAddress, "address", s, "want no IPv4-mapped one")
+		v.reject(BadAddress, "address", s, "want no IPv4-mapped one")
 	case addr.IsUnspecified(), addr.IsLoopback(), addr.IsLinkLocalUnicast(), addr.IsMulticast():
-		d.refuse(BadAddress, "address", s, "want a unicast one that is neither loopback nor link-local")
+		v.reject(BadAddress, "address", s, "want a unicast one that is neither loopback nor link-local")
 	case !slices.Contains(addrs, addr):
 		return append(addrs, addr)
 	}
@@ -225,7 +225,7 @@ func (d *door) address(addrs []netip.Addr, s string) []netip.Addr {
 const maxPortName = 62
 
 // port adds a port. One with a bad name stays as one without: it owns no SRV record.
-func (d *door) port(ports []index.Port, name string, protocol corev1.Protocol, number int64) []index.Port {
+func (v *validation) port(ports []index.Port, name string, protocol corev1.Protocol, number int64) []index.Port {
 	var proto index.Proto
 	switch protocol {
 	case corev1.ProtocolTCP, "":
@@ -235,16 +235,16 @@ func (d *door) port(ports []index.Port, name string, protocol corev1.Protocol, n
 	case corev1.ProtocolSCTP:
 		proto = index.SCTP
 	default:
-		d.refuse(BadPort, "protocol", string(protocol), "want TCP, UDP or SCTP")
+		v.reject(BadPort, "protocol", string(protocol), "want TCP, UDP or SCTP")
 		return ports
 	}
 	if number < 1 || number > 65535 {
-		d.refuse(BadPort, "port", fmt.Sprint(number), "want 1 to 65535")
+		v.reject(BadPort, "port", fmt.Sprint(number), "want 1 to 65535")
 		return ports
 	}
 	label := strings.ToLower(name)
 	if label != "" && (!isLabel(label) || len(label) > maxPortName) {
-		d.refuse(BadPortName, "port name", name, "want one RFC 1123 label of at most 62 octets")
+		v.reject(BadPortName, "port name", name, "want one RFC 1123 label of at most 62 octets")
 		label = ""
 	}
 	return append(ports, index.Port{Name: label, Proto: proto, Number: uint16(number)})
@@ -252,7 +252,7 @@ func (d *door) port(ports []index.Port, name string, protocol corev1.Protocol, n
 
 // readProperty keeps the two properties that count. All others are none of our business.
 func readProperty(obj *customObject) (item, []Rejection) {
-	var d door
+	var v validation
 	it := item{key: keyOf(obj)}
 	if obj.Name != propertyCluster && obj.Name != propertyClusterSet {
 		return it, nil
@@ -261,17 +261,17 @@ func readProperty(obj *customObject) (item, []Rejection) {
 		Value string `json:"value"`
 	}
 	if err := json.Unmarshal(obj.Spec, &spec); err != nil {
-		d.refuse(BadObject, "spec", err.Error(), "want that of a ClusterProperty")
-		return it, d.rejected
+		v.reject(BadObject, "spec", err.Error(), "want that of a ClusterProperty")
+		return it, v.rejected
 	}
 	value := strings.ToLower(spec.Value)
 	if obj.Name == propertyCluster && !isClusterID(value) {
-		d.refuse(BadProperty, "cluster id", spec.Value, "want one RFC 1123 label, or two joined by one dot")
-		return it, d.rejected
+		v.reject(BadProperty, "cluster id", spec.Value, "want one RFC 1123 label, or two joined by one dot")
+		return it, v.rejected
 	}
 	if obj.Name == propertyClusterSet && !isSubdomain(value) {
-		d.refuse(BadProperty, "clusterset id", spec.Value, "want an RFC 1123 subdomain")
-		return it, d.rejected
+		v.reject(BadProperty, "clusterset id", spec.Value, "want an RFC 1123 subdomain")
+		return it, v.rejected
 	}
 	it.value = value
 	return it, nil

@@ -98,13 +98,13 @@ func TestAddresses(t *testing.T) {
 		{"ff0e::1", ""},
 	}
 	for _, tt := range tests {
-		var d door
+		var v validation
 		got := ""
-		for _, a := range d.address(nil, tt.given) {
+		for _, a := range v.address(nil, tt.given) {
 			got += a.String()
 		}
-		if got != tt.want || (tt.want == "") != (len(d.rejected) == 1) {
-			t.Errorf("address(%q) = %q, %v, want %q", tt.given, got, d.rejected, tt.want)
+		if got != tt.want || (tt.want == "") != (len(v.rejected) == 1) {
+			t.Errorf("address(%q) = %q, %v, want %q", tt.given, got, v.rejected, tt.want)
 		}
 	}
 }

@@ -1,254 +1,218 @@
 package cache
 
 import (
-	"context"
-	"errors"
-	"math/rand/v2"
+	"io"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
+
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A feed is one kind in one namespace, or in all. It is the store of its reflector.
-type feed struct {
-	store    *Store
-	kind     Kind
-	scope    string // a namespace, or "" for all
-	selector labels.Selector
-
+// A watchStore is what one watch fills: one kind, in one namespace or in all. It validates each object as it comes, and keeps
+// of it the item that DNS needs. The reflector of package apiserver is the only one that calls its methods as a store; with
+// manifests that is Store.apply.
+//
+//	API server ──► reflector ──► watchStore ── validate ──► objects ──► publisher ──► State
+//	                  │  Health       │
+//	                  └───────────────┴──► synced, pending: whether a first state may be shown
+//
+// Before the first complete list a watch is pending: that list is awaited. It is not pending while there is nothing to wait
+// for, since the kind is absent or a right is missing. After a rollback it is pending again until it was listed anew.
+type watchStore struct {
+	store     *Store
+	kind      Kind
+	namespace string // "" for all
+	selector  labels.Selector
+	// contact is that of manifests, or of the Store that this one has inherited from; else the Health has it.
 	contact atomic.Int64
-	seen    atomic.Uint64 // the newest version that the API server told of, 0 if not known
 
 	// Guarded by Store.mu.
-	synced  bool    // the list was complete once
-	pending bool    // the list is under way, or out of reach, and can succeed
-	trouble trouble // of the last attempt
-	version string  // the one that is watched
-	streams bool    // the list comes with the watch, which is open
-	well    bool    // this attempt got to a complete list and an open watch
+	synced  bool // the list was complete once
+	pending bool // the list is under way, or the API server is unreachable
 }
 
-// trouble is why a kind cannot be watched.
-type trouble uint8
-
-const (
-	fine      trouble = iota
-	lost              // out of reach
-	absent            // no CRD
-	forbidden         // rights are missing
-)
-
-func newFeeds(s *Store) []*feed {
+func newWatchStores(s *Store) []*watchStore {
 	all := labels.Everything()
 	exported, err := labels.NewRequirement(labelService, "exists", nil)
 	if err != nil {
-		panic("cache: the label of a service is one")
+		panic("cache: the label of a service name is not a label")
 	}
-	orAll := func(l labels.Selector) labels.Selector {
-		if l == nil {
-			return all
-		}
-		return l
+	imports := all
+	if s.cfg.Labels != nil {
+		imports = s.cfg.Labels
 	}
-	scopes := s.cfg.Namespaces
-	if len(scopes) == 0 {
-		scopes = []string{""}
+	namespaces := s.cfg.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
 	}
-	var feeds []*feed
-	add := func(kind Kind, scope string, selector labels.Selector) {
-		feeds = append(feeds, &feed{store: s, kind: kind, scope: scope, selector: selector, pending: true})
+	var watches []*watchStore
+	add := func(kind Kind, namespace string, selector labels.Selector) {
+		watches = append(watches, &watchStore{store: s, kind: kind, namespace: namespace, selector: selector, pending: true})
 	}
-	for _, scope := range scopes {
-		add(ServiceImport, scope, orAll(s.cfg.Labels))
+	for _, namespace := range namespaces {
+		add(ServiceImport, namespace, imports)
 		if !s.cfg.NoEndpoints {
-			add(EndpointSlice, scope, labels.NewSelector().Add(*exported))
+			add(EndpointSlice, namespace, labels.NewSelector().Add(*exported))
 		}
 	}
 	if s.cfg.NamespaceLabels != nil {
 		add(Namespace, "", s.cfg.NamespaceLabels)
 	}
 	add(ClusterProperty, "", all)
-	return feeds
+	return watches
 }
 
-// needed reports whether there is no state without this list. Without properties a cluster is just not known by name.
-func (f *feed) needed() bool { return f.kind != ClusterProperty }
-
-// name is the kind, and the namespace if it is but one.
-func (f *feed) name() string {
-	if f.scope == "" {
-		return f.kind.String()
-	}
-	return f.kind.String() + " in " + f.scope
-}
-
-// touch notes that the API server was heard of.
-func (f *feed) touch() {
-	now := time.Now().UnixNano()
-	f.contact.Store(now)
-	f.store.contact.Store(now)
-}
-
-// What a feed waits before it tries again, at first and at most.
-const (
-	firstPause = 250 * time.Millisecond
-	lastPause  = 5 * time.Second
-)
-
-// run lists and watches until ctx ends.
-func (f *feed) run(ctx context.Context) error {
-	// The feed tells what matters by itself.
-	ctx = klog.NewContext(ctx, logr.Discard())
-	var fo *follower
-	defer func() { fo.close() }()
-	pause := firstPause
-	for {
-		gv, err := f.bestVersion(ctx)
-		if err == nil && (fo == nil || gv != fo.version) {
-			fo.close()
-			fo, err = f.newFollower(ctx, gv)
-		}
-		if err == nil {
-			err = fo.reflector.ListAndWatchWithContext(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		f.fail(ctx, err)
-		if f.wasWell() {
-			pause = firstPause
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause + rand.N(pause/2)):
-		}
-		pause = min(2*pause, lastPause)
-	}
-}
-
-// bestVersion returns the version to watch.
-func (f *feed) bestVersion(ctx context.Context) (schema.GroupVersion, error) {
-	return f.store.client.version(ctx, f.kind, f.scope)
-}
-
-// newest asks for the version up to which the API server knows what f watches.
-func (f *feed) newest(ctx context.Context) (uint64, error) {
-	gv, err := f.bestVersion(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return f.store.client.newest(ctx, gv, resources[f.kind], f.scope)
-}
-
-// fail notes why an attempt ended, and tells it if that is news.
-func (f *feed) fail(ctx context.Context, err error) {
-	t := troubleOf(err)
-	if t == fine || ctx.Err() != nil {
+// follow adds the watch to the set of the Store.
+func (w *watchStore) follow() {
+	o := apiserver.WatchOptions{Namespace: w.namespace, Labels: w.selector.String(), Changed: w.changed}
+	if resources[w.kind].Custom {
+		w.store.set.AddStore(resources[w.kind], o, listingStore{w})
 		return
 	}
-	s := f.store
-	s.mu.Lock()
-	news := t != f.trouble
-	f.trouble = t
-	// Nothing to wait for: what is there is shown without this list.
-	if t == absent || t == forbidden {
-		f.pending = false
+	w.store.set.AddStore(resources[w.kind], o, w)
+}
+
+// needed reports whether there is no state without this list. Without properties only the name of this cluster is unknown.
+func (w *watchStore) needed() bool { return w.kind != ClusterProperty }
+
+func (w *watchStore) id() apiserver.WatchID {
+	return apiserver.WatchID{Kind: w.kind.String(), Namespace: w.namespace}
+}
+
+func (w *watchStore) markContact() {
+	now := time.Now().UnixNano()
+	w.contact.Store(now)
+	w.store.contact.Store(now)
+}
+
+// lastContact is the time of the last contact, zero if there was none.
+func (w *watchStore) lastContact() time.Time {
+	var at time.Time
+	if t := w.contact.Load(); t != 0 {
+		at = time.Unix(0, t)
 	}
-	forget := !f.needed() && !f.synced && t != lost
+	if w.store.set != nil {
+		if h := w.store.set.Health(w.id()); h.LastContact.After(at) {
+			return h.LastContact
+		}
+	}
+	return at
+}
+
+// changed takes the health of the watch after each change.
+func (w *watchStore) changed(h apiserver.Health) {
+	s := w.store
+	failing := h.State == apiserver.Failing
+	stuck := failing && (h.Class == apiserver.Absent || h.Class == apiserver.Forbidden)
+	s.mu.Lock()
+	switch {
+	case stuck: // nothing to wait for: what is there is shown without this list
+		w.pending = false
+	case failing && h.Class == apiserver.RolledBack:
+		w.pending = true
+	case h.State == apiserver.Listing:
+		w.pending = w.pending || !w.synced
+	}
+	forget := stuck && !w.needed() && !w.synced
 	s.mu.Unlock()
 	if forget {
-		s.objects.replace(f.kind, f.scope, nil) // what a snapshot says
+		s.objects.replace(w.kind, w.namespace, nil) // what a snapshot says
 	}
-	if t == lost {
-		select {
-		case s.lost <- struct{}{}:
-		default:
+	if failing && h.Class == apiserver.Unreachable {
+		s.signalUnreachable()
+	}
+	if stuck {
+		s.objects.signal()
+	}
+}
+
+// accept validates one object, and logs what was rejected of it for the first time.
+func (w *watchStore) accept(obj any) item {
+	it, rejected := read(w.kind, obj)
+	for _, r := range w.store.rejections.note(w.kind, it.key, rejected) {
+		w.store.cfg.Log.Warningf("%s %s: %s", w.kind, it.key, r.Detail)
+	}
+	return it
+}
+
+// Transformer makes the temporary store of the reflector hold items, not objects.
+func (w *watchStore) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if _, ok := obj.(*item); ok {
+			return obj, nil
 		}
-	} else {
-		s.contact.Store(time.Now().UnixNano())
-		s.objects.stir()
-	}
-	if !news {
-		return
-	}
-	switch t {
-	case absent:
-		s.cfg.Log.Warningf("%s: %s: not installed; looking again until it is", s.cfg.Name, f.name())
-	case forbidden:
-		s.cfg.Log.Errorf("%s: %s: rights are missing; trying again until they are there: %s", s.cfg.Name, f.name(), short(err))
-	case lost:
-		s.cfg.Log.Warningf("%s: %s: out of reach: %s", s.cfg.Name, f.name(), short(err))
+		it := w.accept(obj)
+		return &it, nil
 	}
 }
 
-// opened notes that a watch is open: one that streams the list, so that a first list can succeed from now on, or one that
-// goes on from a complete list.
-func (f *feed) opened(version string, streams bool) {
-	f.touch()
-	f.store.mu.Lock()
-	f.version, f.streams = version, streams
-	f.pending = f.pending || !f.synced
-	f.store.mu.Unlock()
-	if !streams {
-		f.recovered()
+// Add takes an object that is new.
+func (w *watchStore) Add(obj any) error { return w.Update(obj) }
+
+// Update takes an object that changed.
+func (w *watchStore) Update(obj any) error {
+	w.store.objects.put(w.kind, w.accept(obj), writeTime(obj.(metav1.Object)))
+	return nil
+}
+
+// Delete takes an object that is gone, or is no longer selected.
+func (w *watchStore) Delete(obj any) error {
+	key := keyOf(obj.(metav1.Object))
+	w.store.rejections.forget(w.kind, key)
+	w.store.objects.remove(w.kind, key)
+	return nil
+}
+
+// Replace takes a complete list. It never fails.
+func (w *watchStore) Replace(list []any, _ string) error {
+	items := make([]item, len(list))
+	for i, obj := range list {
+		if it, ok := obj.(*item); ok {
+			items[i] = *it
+		} else {
+			items[i] = w.accept(obj)
+		}
 	}
-}
-
-// recovered notes that the list is complete and the watch is open. An API server that opens a watch may be no better than
-// it was.
-func (f *feed) recovered() {
-	f.store.mu.Lock()
-	was, version := f.trouble, f.version
-	f.trouble, f.well = fine, true
-	f.store.mu.Unlock()
-	if was != fine {
-		f.store.cfg.Log.Infof("%s: %s: watching %s", f.store.cfg.Name, f.name(), version)
+	s := w.store
+	s.mu.Lock()
+	first := !w.synced
+	w.synced = true
+	s.mu.Unlock()
+	s.objects.replace(w.kind, w.namespace, items)
+	s.rejections.retain(w.kind, w.namespace, items)
+	s.mu.Lock()
+	w.pending = false
+	s.mu.Unlock()
+	if first {
+		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, w.id(), len(items))
 	}
+	s.objects.signal()
+	return nil
 }
 
-// lists notes that a list is under way by itself: it may be complete without a watch.
-func (f *feed) lists() {
-	f.touch()
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
-	f.streams = false
-	f.pending = f.pending || !f.synced
+// Resync has nothing to do: what is kept cannot drift.
+func (w *watchStore) Resync() error { return nil }
+
+// A listingStore is a watchStore that reads lists itself: those of custom resources.
+type listingStore struct{ *watchStore }
+
+// ReadList implements [apiserver.ListReader].
+func (w listingStore) ReadList(body io.Reader) (runtime.Object, error) {
+	return readList(body, w.accept)
 }
 
-// wasWell reports whether the last attempt got to what it wanted, and begins a new one.
-func (f *feed) wasWell() bool {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
-	well := f.well
-	f.well, f.streams = false, false
-	return well
-}
+var (
+	_ cache.TransformingStore = (*watchStore)(nil)
+	_ apiserver.ListReader    = listingStore{}
+)
 
-// troubleOf says what err means for the next attempt.
-func troubleOf(err error) trouble {
-	switch {
-	case err == nil, errors.Is(err, errGuard), errors.Is(err, errMoved):
-		return fine
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err),
-		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
-		return fine // The reflector lists anew.
-	case errors.Is(err, errAbsent), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-		return absent
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return forbidden
-	}
-	return lost
-}
-
+// short returns the text of an error on one line of at most 303 octets.
 func short(err error) string {
 	s := strings.ReplaceAll(err.Error(), "\n", " ")
 	if len(s) > 300 {
@@ -256,101 +220,3 @@ func short(err error) string {
 	}
 	return s
 }
-
-// accept takes one object through the door, and tells of what was refused for the first time.
-func (f *feed) accept(obj any) item {
-	f.touch()
-	it, rejected := read(f.kind, obj)
-	for _, r := range f.store.refused.note(f.kind, it.key, rejected) {
-		f.store.cfg.Log.Warningf("%s %s: %s", f.kind, it.key, r.Detail)
-	}
-	return it
-}
-
-// Transformer makes the temporary store of the reflector hold items, not objects.
-func (f *feed) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if _, ok := obj.(*item); ok {
-			return obj, nil
-		}
-		it := f.accept(obj)
-		return &it, nil
-	}
-}
-
-// Add takes an object that is new.
-func (f *feed) Add(obj any) error { return f.Update(obj) }
-
-// Update takes an object that changed.
-func (f *feed) Update(obj any) error {
-	f.store.objects.put(f.kind, f.accept(obj), writeTime(obj.(metav1.Object)))
-	return nil
-}
-
-// Delete takes an object that is gone, or is no longer selected.
-func (f *feed) Delete(obj any) error {
-	f.touch()
-	key := keyOf(obj.(metav1.Object))
-	f.store.refused.forget(f.kind, key)
-	f.store.objects.remove(f.kind, key)
-	return nil
-}
-
-// Replace takes a whole list.
-func (f *feed) Replace(list []any, version string) error {
-	items := make([]item, len(list))
-	for i, obj := range list {
-		if it, ok := obj.(*item); ok {
-			items[i] = *it
-		} else {
-			items[i] = f.accept(obj)
-		}
-	}
-	f.UpdateResourceVersion(version)
-	f.replace(items)
-	return nil
-}
-
-func (f *feed) replace(items []item) {
-	f.touch()
-	s := f.store
-	s.mu.Lock()
-	first := !f.synced
-	f.synced = true
-	s.mu.Unlock()
-	s.objects.replace(f.kind, f.scope, items)
-	s.refused.retain(f.kind, f.scope, items)
-	s.mu.Lock()
-	f.pending = false
-	streams := f.streams
-	s.mu.Unlock()
-	if first {
-		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, f.name(), len(items))
-	}
-	if streams {
-		f.recovered()
-	}
-	s.objects.stir()
-}
-
-// Resync has nothing to do: nothing that is kept can drift.
-func (f *feed) Resync() error { return nil }
-
-// Bookmark takes the sign that nothing happened.
-func (f *feed) Bookmark(string) error {
-	f.touch()
-	return nil
-}
-
-// UpdateResourceVersion takes the version up to which everything is known.
-func (f *feed) UpdateResourceVersion(version string) {
-	if v, ok := parseVersion(version); ok {
-		f.seen.Store(v)
-	}
-}
-
-var (
-	_ cache.TransformingStore      = (*feed)(nil)
-	_ cache.ReflectorBookmarkStore = (*feed)(nil)
-	_ cache.ResourceVersionUpdater = (*feed)(nil)
-)

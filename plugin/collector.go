@@ -72,9 +72,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(syncedDesc, number(synced), kind.String())
 		}
 		counter(publishesDesc, st.Publishes)
-		counter(rollbacksDesc, st.Rewinds)
+		counter(rollbacksDesc, st.Rollbacks)
 		gauge(serialDesc, float64(st.Serial))
-		gauge(frozenDesc, number(st.Held))
+		gauge(frozenDesc, number(st.Frozen))
 	}
 }
 
