@@ -13,42 +13,48 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// What [Init] makes once on a broker and every member refers to.
+// Names of objects on a broker. Init creates the first four; every member refers to them.
 const (
 	memberRole      = "clusterset-member"           // ClusterRole: read what all members write
 	priorityLevel   = "clusterset-members"          // PriorityLevelConfiguration
-	writesPolicy    = "clusterset-broker-writes"    // ValidatingAdmissionPolicy, of all members
-	addressesPolicy = "clusterset-broker-addresses" // ValidatingAdmissionPolicy, bound to one Member each
-	perMember       = "member"                      // what there is one of in a broker namespace
-	mcsGroup        = "multicluster.x-k8s.io"       // of ServiceImport
-	slicesGroup     = "discovery.k8s.io"            // of EndpointSlice
-	leasesGroup     = "coordination.k8s.io"         // of Lease
-	rbacGroup       = rbacv1.GroupName              // of Role
-	flowPrecedence  = 1000                          // before "service-accounts" (9000), after what the control plane needs
+	writesPolicy    = "clusterset-broker-writes"    // ValidatingAdmissionPolicy, bound once for all members
+	addressesPolicy = "clusterset-broker-addresses" // ValidatingAdmissionPolicy, bound once for each member
+
+	perMember = "member" // Role, RoleBinding and ResourceQuota in each broker namespace
+
+	mcsGroup    = "multicluster.x-k8s.io" // of ServiceImport
+	slicesGroup = "discovery.k8s.io"      // of EndpointSlice
+	leasesGroup = "coordination.k8s.io"   // of Lease
+	rbacGroup   = rbacv1.GroupName        // of Role
+
+	flowPrecedence = 1000 // before "service-accounts" (9000), after the FlowSchemas of the control plane
 )
 
-// Quota bounds how many objects a member may have on the broker.
+// wantClusterID completes the errors about a cluster id that is not valid.
+const wantClusterID = "want one RFC 1123 label, or two joined by a dot, of at most 63 octets"
+
+// Quota limits how many objects a member may have on the broker. Each limit is at least 1.
 type Quota struct {
-	Exports int64 // export records; also merged imports with "aggregate_view on"
+	Exports int64 // ExportedServices, and as many ServiceImports with "aggregate_view on"
 	Slices  int64 // EndpointSlices
 	Leases  int64 // a member needs one
 }
 
-// DefaultQuota is ample for the largest clusterset that is supported.
+// DefaultQuota is enough for the largest supported clusterset.
 func DefaultQuota() Quota { return Quota{Exports: 10_000, Slices: 50_000, Leases: 1} }
 
-// An Admission is what a cluster is admitted to a clusterset with.
+// An Admission describes one member to the broker: its id, its networks and its limits.
 type Admission struct {
 	ClusterID  string
-	ClusterSet string // name of the clusterset; the Member does not say it if empty
+	ClusterSet string // name of the clusterset, for an annotation of the Member; no annotation if empty
 	Spec       v1alpha1.MemberSpec
 	Quota      Quota
 }
 
-// Objects returns what has to be on the broker for a member, in the order in which it has to be written.
+// Objects returns all objects of a member on the broker, in the order in which they have to be written.
 //
-// The Member takes the id and the VIP CIDR. What bounds the member comes before what lets it write; taken away in the
-// opposite order, no right outlives its bound.
+// The Member reserves the cluster id and the VIP CIDR. Limits come before rights. Deleting in the opposite order takes the rights
+// away before the limits.
 func (a Admission) Objects() []runtime.Object {
 	return []runtime.Object{
 		a.member(), a.namespace(), a.policyBinding(), a.quota(), a.flowSchema(),
@@ -58,7 +64,7 @@ func (a Admission) Objects() []runtime.Object {
 	}
 }
 
-// clusterName is that of the cluster-scoped objects of this member.
+// clusterName is the name of the cluster-scoped objects of this member.
 func (a Admission) clusterName() string { return "clusterset-" + a.Spec.Namespace }
 
 func (a Admission) meta(namespace, name string) metav1.ObjectMeta {
@@ -69,13 +75,9 @@ func (a Admission) meta(namespace, name string) metav1.ObjectMeta {
 
 func (a Admission) local() metav1.ObjectMeta { return a.meta(a.Spec.Namespace, perMember) }
 
-func kind(version, kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: version, Kind: kind}
-}
-
 func (a Admission) member() *v1alpha1.Member {
 	m := &v1alpha1.Member{
-		TypeMeta:   kind(v1alpha1.GroupVersion.String(), "Member"),
+		TypeMeta:   typeMeta(v1alpha1.GroupVersion.String(), "Member"),
 		ObjectMeta: metav1.ObjectMeta{Name: a.ClusterID},
 		Spec:       *a.Spec.DeepCopy(),
 	}
@@ -86,14 +88,14 @@ func (a Admission) member() *v1alpha1.Member {
 }
 
 func (a Admission) namespace() *corev1.Namespace {
-	return &corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
+	return &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
 }
 
-// policyBinding holds the addresses that the member writes to the networks that its Member declares.
+// policyBinding restricts the addresses that the member writes to the networks that its Member declares.
 func (a Admission) policyBinding() *admissionv1.ValidatingAdmissionPolicyBinding {
 	deny := admissionv1.DenyAction
 	return &admissionv1.ValidatingAdmissionPolicyBinding{
-		TypeMeta:   kind("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
+		TypeMeta:   typeMeta("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
 		ObjectMeta: a.meta("", a.clusterName()),
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName:        addressesPolicy,
@@ -109,7 +111,7 @@ func (a Admission) policyBinding() *admissionv1.ValidatingAdmissionPolicyBinding
 func (a Admission) quota() *corev1.ResourceQuota {
 	count := func(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
 	return &corev1.ResourceQuota{
-		TypeMeta: kind("v1", "ResourceQuota"), ObjectMeta: a.local(),
+		TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: a.local(),
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
 			"count/exportedservices." + broker.GroupName: count(a.Quota.Exports),
 			"count/serviceimports." + mcsGroup:           count(a.Quota.Exports),
@@ -119,11 +121,11 @@ func (a Admission) quota() *corev1.ResourceQuota {
 	}
 }
 
-// flowSchema gives all that the member asks of the broker a queue of its own.
+// flowSchema gives all requests of the member to the broker a queue of their own.
 func (a Admission) flowSchema() *flowcontrolv1.FlowSchema {
 	all := []string{"*"}
 	return &flowcontrolv1.FlowSchema{
-		TypeMeta:   kind("flowcontrol.apiserver.k8s.io/v1", "FlowSchema"),
+		TypeMeta:   typeMeta("flowcontrol.apiserver.k8s.io/v1", "FlowSchema"),
 		ObjectMeta: a.meta("", a.clusterName()),
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: priorityLevel},
@@ -145,21 +147,21 @@ func (a Admission) flowSchema() *flowcontrolv1.FlowSchema {
 
 func (a Admission) serviceAccount() *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
-		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: a.meta(a.Spec.Namespace, broker.ServiceAccount),
+		TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: a.meta(a.Spec.Namespace, broker.ServiceAccount),
 	}
 }
 
-// role lets the member write in its own namespace, and renew its own credential.
+// role lets the member write in its own namespace and renew its own credential.
 func (a Admission) role() *rbacv1.Role {
 	records := []string{"get", "list", "watch", "create", "patch", "delete"}
 	return &rbacv1.Role{
-		TypeMeta: kind(rbacGroup+"/v1", "Role"), ObjectMeta: a.local(),
+		TypeMeta: typeMeta(rbacGroup+"/v1", "Role"), ObjectMeta: a.local(),
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{broker.GroupName}, Resources: []string{"exportedservices"}, Verbs: records},
 			{APIGroups: []string{slicesGroup}, Resources: []string{"endpointslices"}, Verbs: records},
 			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports"}, Verbs: records},
 			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports/status"}, Verbs: []string{"patch"}},
-			// No rule can bound the name of what is to be created; the quota does.
+			// RBAC cannot restrict the name of an object that is created. The quota allows one Lease.
 			{APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, Verbs: []string{"create"}},
 			{
 				APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, ResourceNames: []string{broker.HeartbeatName},
@@ -173,10 +175,10 @@ func (a Admission) role() *rbacv1.Role {
 	}
 }
 
-// statusRole lets the member say what it is, in its own Member.
+// statusRole lets the member write the status of its own Member.
 func (a Admission) statusRole() *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
-		TypeMeta: kind(rbacGroup+"/v1", "ClusterRole"), ObjectMeta: a.meta("", a.clusterName()),
+		TypeMeta: typeMeta(rbacGroup+"/v1", "ClusterRole"), ObjectMeta: a.meta("", a.clusterName()),
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{broker.GroupName}, Resources: []string{"members/status"},
 			ResourceNames: []string{a.ClusterID}, Verbs: []string{"patch"},
@@ -190,14 +192,14 @@ func (a Admission) subjects() []rbacv1.Subject {
 
 func (a Admission) roleBinding() *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		TypeMeta: kind(rbacGroup+"/v1", "RoleBinding"), ObjectMeta: a.local(),
+		TypeMeta: typeMeta(rbacGroup+"/v1", "RoleBinding"), ObjectMeta: a.local(),
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "Role", Name: perMember}, Subjects: a.subjects(),
 	}
 }
 
 func (a Admission) clusterRoleBinding(name, role string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
-		TypeMeta: kind(rbacGroup+"/v1", "ClusterRoleBinding"), ObjectMeta: a.meta("", name),
+		TypeMeta: typeMeta(rbacGroup+"/v1", "ClusterRoleBinding"), ObjectMeta: a.meta("", name),
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "ClusterRole", Name: role}, Subjects: a.subjects(),
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// parseCIDRs returns the networks that texts say.
+// parseCIDRs returns an error for the first text that is not a network.
 func parseCIDRs(texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, s := range texts {
@@ -22,7 +22,7 @@ func parseCIDRs(texts []string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// aggregate returns the fewest networks that hold exactly the same addresses, sorted, IPv4 first.
+// aggregate returns the smallest set of networks with exactly the same addresses, sorted, IPv4 first.
 func aggregate(all []netip.Prefix) []netip.Prefix {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b netip.Prefix) int {
@@ -31,7 +31,7 @@ func aggregate(all []netip.Prefix) []netip.Prefix {
 	var stack []netip.Prefix
 	for _, p := range all {
 		if n := len(stack); n > 0 && stack[n-1].Overlaps(p) {
-			continue // sorted like this, the one before is the larger
+			continue // in this order the one before is larger and contains p
 		}
 		stack = append(stack, p)
 		for n := len(stack); n > 1; n = len(stack) {
@@ -45,7 +45,7 @@ func aggregate(all []netip.Prefix) []netip.Prefix {
 	return stack
 }
 
-// union returns the network whose halves are a and b.
+// union returns the network whose two halves are a and b, false if there is no such network.
 func union(a, b netip.Prefix) (netip.Prefix, bool) {
 	if a.Bits() != b.Bits() || a.Bits() == 0 || a.Addr().BitLen() != b.Addr().BitLen() {
 		return netip.Prefix{}, false
@@ -54,7 +54,7 @@ func union(a, b netip.Prefix) (netip.Prefix, bool) {
 	return parent, parent == netip.PrefixFrom(b.Addr(), b.Bits()-1).Masked() && a != b
 }
 
-func texts(all []netip.Prefix) []string {
+func prefixStrings(all []netip.Prefix) []string {
 	var s []string
 	for _, p := range all {
 		s = append(s, p.String())
@@ -62,13 +62,13 @@ func texts(all []netip.Prefix) []string {
 	return s
 }
 
-// A claim is a network that somebody has.
+// A claim is a network that is in use.
 type claim struct {
 	network netip.Prefix
-	by      string // who, as "member \"east\""
+	by      string // the user, in the words of messages: member "east"
 }
 
-// overlap returns the first claim that has an address in p.
+// overlap returns the first claim that overlaps with p.
 func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 	i := slices.IndexFunc(claims, func(c claim) bool { return c.network.Overlaps(p) })
 	if i < 0 {
@@ -77,10 +77,10 @@ func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 	return claims[i], true
 }
 
-// within reports whether all of p lies in pool.
+// within reports whether pool contains all of p.
 func within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
 
-// firstFree returns the first network of pool that nobody claims: a /16, for IPv6 a /112, or all of a smaller pool.
+// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool.
 func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 	size := pool.Addr().BitLen() - 16
 	if pool.Addr().Is4() {
@@ -93,13 +93,13 @@ func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 		if !ok {
 			return p, nil
 		}
-		// Networks nest: what claims all of p may claim more, and then p starts it or lies in it.
+		// Two networks that overlap contain one another. Go on after the larger of the two.
 		if taken.network.Bits() > p.Bits() {
 			taken.network = p
 		}
 		next = last(taken.network).Next()
 	}
-	return netip.Prefix{}, fmt.Errorf("vip cidr: no /%d of %s is free: want a larger --vip-cidr-pool, or members that leave", size, pool)
+	return netip.Prefix{}, fmt.Errorf("vip CIDR: no /%d in %s is free: want a larger --vip-cidr-pool", size, pool)
 }
 
 // last returns the highest address of p.
@@ -111,7 +111,30 @@ func last(p netip.Prefix) netip.Addr {
 	}
 	addr, ok := netip.AddrFromSlice(octets)
 	if !ok {
-		panic("membership: as many octets as the address had")
+		panic("admin: the address has as many octets as before")
 	}
 	return addr
+}
+
+// declaredCIDRs returns the networks that a member declares: those given by the user. Without any, those that find returns, and
+// those declared before: the network of a node that is away for a moment must not be lost. what is "pod" or "service".
+func declaredCIDRs(what string, given, declared []string, find func() ([]netip.Prefix, error)) ([]netip.Prefix, error) {
+	all, err := parseCIDRs(given)
+	if err != nil {
+		return nil, err
+	}
+	if len(given) == 0 {
+		found, err := find()
+		if err != nil {
+			return nil, err
+		}
+		if all, err = parseCIDRs(declared); err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	if all = aggregate(all); len(all) > broker.MaxCIDRs {
+		return nil, fmt.Errorf("%d %s CIDRs: want at most %d; give the network that contains them with --%s-cidr", len(all), what, broker.MaxCIDRs, what)
+	}
+	return all, nil
 }

@@ -27,7 +27,7 @@ func TestAggregate(t *testing.T) {
 		{name: "of different size", in: "10.0.0.0/24 10.0.1.0/25", want: "10.0.0.0/24 10.0.1.0/25"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := strings.Join(texts(aggregate(prefixes(t, tt.in))), " "); got != tt.want {
+			if got := strings.Join(prefixStrings(aggregate(prefixes(t, tt.in))), " "); got != tt.want {
 				t.Errorf("aggregate(%s) = %s, want %s", tt.in, got, tt.want)
 			}
 		})
@@ -42,7 +42,7 @@ func TestFirstFree(t *testing.T) {
 		{name: "part of one is taken", pool: "243.0.0.0/8", taken: "243.0.7.7/32", want: "243.1.0.0/16"},
 		{name: "a larger one is taken", pool: "243.0.0.0/8", taken: "243.0.0.0/9", want: "243.128.0.0/16"},
 		{name: "one that is larger than the pool", pool: "243.0.0.0/8", taken: "240.0.0.0/4", want: "want a larger --vip-cidr-pool"},
-		{name: "all taken", pool: "243.0.0.0/15", taken: "243.0.0.0/16 243.1.0.0/16", want: "no /16 of 243.0.0.0/15 is free"},
+		{name: "all taken", pool: "243.0.0.0/15", taken: "243.0.0.0/16 243.1.0.0/16", want: "no /16 in 243.0.0.0/15 is free"},
 		{name: "a small pool", pool: "243.0.0.0/24", want: "243.0.0.0/24"},
 		{name: "the end of all addresses", pool: "255.255.0.0/16", taken: "255.255.255.255/32", want: "no /16"},
 		{name: "IPv6", pool: "fd00::/48", taken: "fd00::/112", want: "fd00::1:0/112"},
@@ -64,7 +64,7 @@ func TestFirstFree(t *testing.T) {
 	}
 }
 
-func TestCIDRs(t *testing.T) {
+func TestDeclaredCIDRs(t *testing.T) {
 	found := func(text string) func() ([]netip.Prefix, error) {
 		return func() ([]netip.Prefix, error) { return prefixes(t, text), nil }
 	}
@@ -83,11 +83,11 @@ func TestCIDRs(t *testing.T) {
 		{name: "given, and nothing else", given: []string{"10.1.0.0/16"}, declared: []string{"10.2.0.0/16"}, found: "10.3.0.0/16", want: "10.1.0.0/16"},
 		{name: "a node is away", declared: []string{"10.0.0.0/24"}, found: "10.0.1.0/24", want: "10.0.0.0/23"},
 		{name: "bits of a host", given: []string{"10.0.0.1/24"}, want: `CIDR "10.0.0.1/24": want a network such as`},
-		{name: "too many", given: many, want: "65 pod CIDRs: want at most 64, give the network they lie in by --pod-cidr"},
+		{name: "too many", given: many, want: "65 pod CIDRs: want at most 64; give the network that contains them with --pod-cidr"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all, err := cidrs("pod", tt.given, tt.declared, found(tt.found))
-			if got := strings.Join(texts(all), " "); err == nil && got != tt.want {
+			all, err := declaredCIDRs("pod", tt.given, tt.declared, found(tt.found))
+			if got := strings.Join(prefixStrings(all), " "); err == nil && got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 			if err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -104,8 +104,8 @@ func TestObjectsInOrder(t *testing.T) {
 	for _, o := range a.Objects() {
 		u := toUnstructured(o)
 		kinds = append(kinds, u.GetKind())
-		if u.GetKind() != "Member" && !marked(u) {
-			t.Errorf("%s has no mark", describe(u))
+		if u.GetKind() != "Member" && !isManaged(u) {
+			t.Errorf("%s lacks the label of managed objects", describe(u))
 		}
 		if _, ok := u.Object["status"]; ok {
 			t.Errorf("%s has a status", describe(u))
@@ -116,6 +116,6 @@ func TestObjectsInOrder(t *testing.T) {
 		"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "ClusterRoleBinding",
 	}
 	if !slices.Equal(kinds, want) {
-		t.Errorf("kinds = %q, want what bounds the member before what lets it write: %q", kinds, want)
+		t.Errorf("kinds = %q, want limits before rights: %q", kinds, want)
 	}
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// fresh reports whether more than half of the life of a token is left.
-func fresh(t apiserver.Token, now time.Time) bool { return t.Expires.Sub(now) > t.Life()/2 }
+// isFresh reports whether more than half of the lifetime of a token is left.
+func isFresh(t apiserver.Token, now time.Time) bool { return t.Expires.Sub(now) > t.Life()/2 }
 
-// userName is that of a member on the broker.
+// userName is the user name of a member on the broker.
 func userName(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + broker.ServiceAccount
 }
 
-// kubeconfig returns the kubeconfig of a member: how the admin reaches the broker, or server if that is not empty, with the
-// token that lies beside it.
-func kubeconfig(config *rest.Config, server, namespace string) ([]byte, error) {
+// memberKubeconfig returns the kubeconfig with which a member reaches the broker: server, or the address in config if that is
+// empty, the certificate authority in config, and the token in the file "token" beside it.
+func memberKubeconfig(config *rest.Config, server, namespace string) ([]byte, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
@@ -47,7 +47,7 @@ func kubeconfig(config *rest.Config, server, namespace string) ([]byte, error) {
 	case err != nil || u.Scheme != "https" || u.Host == "":
 		return nil, fmt.Errorf("broker server %q: want a URL such as https://broker.example:6443 (--broker-server)", server)
 	case config.Insecure:
-		return nil, errors.New("the broker's kubeconfig says insecure-skip-tls-verify: want one with the certificate of its authority")
+		return nil, errors.New("the kubeconfig of the broker has insecure-skip-tls-verify: want one with the certificate authority of the broker")
 	}
 	const name = "broker"
 	c := clientcmdapi.NewConfig()
@@ -64,7 +64,7 @@ func kubeconfig(config *rest.Config, server, namespace string) ([]byte, error) {
 	return content, nil
 }
 
-// isLoopback reports whether a kubeconfig names a server that only programs beside it reach.
+// isLoopback reports whether a kubeconfig names a server at a loopback address.
 func isLoopback(kubeconfig []byte) bool {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
@@ -79,7 +79,7 @@ func isLoopback(kubeconfig []byte) bool {
 	return false
 }
 
-// credentialConfig returns how a member reaches its broker, and its broker namespace, by the Secret of a join.
+// credentialConfig returns the client configuration of a member for the broker, and its broker namespace, from its Secret.
 func credentialConfig(secret *corev1.Secret) (config *rest.Config, namespace string, err error) {
 	raw, err := clientcmd.Load(secret.Data[broker.KeyKubeconfig])
 	if err != nil {
@@ -98,9 +98,10 @@ func credentialConfig(secret *corev1.Secret) (config *rest.Config, namespace str
 	return config, namespace, nil
 }
 
+// newSecret returns the Secret of the broker credential, without data.
 func newSecret(namespace string) *corev1.Secret {
 	return &corev1.Secret{
-		TypeMeta: kind("v1", "Secret"),
+		TypeMeta: typeMeta("v1", "Secret"),
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: broker.SecretName, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
 		},
@@ -108,69 +109,79 @@ func newSecret(namespace string) *corev1.Secret {
 	}
 }
 
-// credential is what a join puts into the member's Secret.
+// secret returns the broker credential of the member, or nil.
+func (c *cluster) secret(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	secret := newSecret(namespace)
+	exists, err := c.read(ctx, secret)
+	if err != nil || !exists {
+		return nil, err
+	}
+	return secret, nil
+}
+
+// credential is the content of the Secret that Join writes to the member.
 type credential struct {
 	kubeconfig []byte
-	account    *corev1.ServiceAccount
-	secret     string        // namespace of the Secret
-	life       time.Duration // that is asked for
+	account    *corev1.ServiceAccount // on the broker
+	namespace  string                 // of the Secret
+	life       time.Duration          // requested lifetime of a new token
 	now        time.Time
 }
 
-// writeCredential gives the member a token of its own account, unless it has a good one, and returns when it expires. A dry
-// run asks for no token.
-func (s *side) writeCredential(ctx context.Context, onBroker *side, c credential) (time.Time, error) {
-	was := newSecret(c.secret)
-	there, err := s.read(ctx, was)
+// writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that belongs to the
+// account and is fresh, and otherwise requests one from the broker.
+func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want credential) (time.Time, error) {
+	old := newSecret(want.namespace)
+	exists, err := c.read(ctx, old)
 	if err != nil {
 		return time.Time{}, err
 	}
-	token, kept := string(was.Data[broker.KeyToken]), false
-	if t, err := apiserver.ParseToken(token); there && err == nil {
-		kept = fresh(t, c.now) && t.Account == c.account.UID && t.User == userName(c.account.Namespace)
+	token, keep := string(old.Data[broker.KeyToken]), false
+	if t, err := apiserver.ParseToken(token); exists && err == nil {
+		keep = isFresh(t, want.now) && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
 	}
-	if kept && string(was.Data[broker.KeyKubeconfig]) == string(c.kubeconfig) && marked(was) {
-		s.report(toUnstructured(was), Unchanged, "the token is good")
+	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) {
+		c.report(toUnstructured(old), Unchanged, "the token is valid")
 		t, err := apiserver.ParseToken(token)
 		return t.Expires, err
 	}
-	if s.writing.DryRun != DryRunNone {
+	if c.options.DryRun != DryRunNone {
 		action := Created
-		if there {
+		if exists {
 			action = Updated
 		}
-		s.report(toUnstructured(was), action, "")
+		c.report(toUnstructured(old), action, "")
 		return time.Time{}, nil
 	}
-	if !kept {
-		if token, err = onBroker.requestToken(ctx, c.account, c.life); err != nil {
+	if !keep {
+		if token, err = onBroker.requestToken(ctx, want.account, want.life); err != nil {
 			return time.Time{}, err
 		}
 	}
-	secret := newSecret(c.secret)
-	secret.Data = map[string][]byte{broker.KeyKubeconfig: c.kubeconfig, broker.KeyToken: []byte(token)}
-	if _, err := s.apply(ctx, toUnstructured(secret), ""); err != nil {
+	secret := newSecret(want.namespace)
+	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
+	if _, err := c.apply(ctx, toUnstructured(secret), ""); err != nil {
 		return time.Time{}, err
 	}
 	t, err := apiserver.ParseToken(token)
 	return t.Expires, err
 }
 
-func (s *side) requestToken(ctx context.Context, account *corev1.ServiceAccount, life time.Duration) (string, error) {
+func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccount, life time.Duration) (string, error) {
 	seconds := int64(life / time.Second)
 	request := toUnstructured(&authv1.TokenRequest{
-		TypeMeta:   kind("authentication.k8s.io/v1", "TokenRequest"),
+		TypeMeta:   typeMeta("authentication.k8s.io/v1", "TokenRequest"),
 		ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name},
 		Spec:       authv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 	})
-	answer, err := s.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(account.Namespace).
+	response, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(account.Namespace).
 		Create(ctx, request, metav1.CreateOptions{FieldManager: FieldManager}, "token")
 	if err != nil {
-		return "", fmt.Errorf("%s: token of service account %s/%s: %w", s.name, account.Namespace, account.Name, err)
+		return "", fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
 	}
 	var r authv1.TokenRequest
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(answer.Object, &r); err != nil {
-		return "", fmt.Errorf("%s: token of service account %s/%s: %w", s.name, account.Namespace, account.Name, err)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(response.Object, &r); err != nil {
+		return "", fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
 	}
 	return r.Status.Token, nil
 }

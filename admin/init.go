@@ -12,21 +12,21 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// InitOptions say how a broker is prepared.
+// InitOptions are the options of [Init].
 type InitOptions struct {
-	Writing
-	AggregateView bool // with the CRD of ServiceImport, which "aggregate_view on" in any member needs
+	WriteOptions
+	AggregateView bool // also install the CRD ServiceImport, which members with "aggregate_view on" need
 }
 
-// Init makes an API server a broker: CRDs, what members may read, and the policies that hold them to what is theirs. An
-// older version of these is updated. No program of ours will run there.
+// Init prepares an API server to be a broker: it installs the CRDs, the role that lets members read, a priority level and the
+// admission policies that restrict each member to its own namespace. It updates older versions of these. Init starts no program.
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
-	s, err := o.open(OnBroker, config)
+	c, err := open(RoleBroker, config, o.WriteOptions)
 	if err == nil {
-		err = s.install(ctx, brokerDefinitions(o.AggregateView), true)
+		err = c.install(ctx, brokerCRDs(o.AggregateView), true)
 	}
 	if err == nil {
-		err = s.applyAll(ctx, parse(deploy.Broker))
+		err = c.applyAll(ctx, parse(deploy.Broker))
 	}
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
@@ -34,19 +34,10 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	return nil
 }
 
-func (s *side) applyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
-	for _, o := range objects {
-		if _, err := s.apply(ctx, o, ""); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// initialised returns the first object that [Init] makes and that a join relies on, but that is not there; nil if all are.
-func (s *side) initialised(ctx context.Context) (missing *unstructured.Unstructured, err error) {
+// missingFromInit returns the first object of [Init] that a join needs and that does not exist, nil if all of them exist.
+func (c *cluster) missingFromInit(ctx context.Context) (*unstructured.Unstructured, error) {
 	admission := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
-	wanted := append(brokerDefinitions(false),
+	wanted := append(brokerCRDs(false),
 		object(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", memberRole),
 		object(schema.GroupVersionKind{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "PriorityLevelConfiguration"}, "", priorityLevel),
 		object(admission.WithKind("ValidatingAdmissionPolicy"), "", writesPolicy),
@@ -54,7 +45,7 @@ func (s *side) initialised(ctx context.Context) (missing *unstructured.Unstructu
 		object(admission.WithKind("ValidatingAdmissionPolicy"), "", addressesPolicy),
 	)
 	for _, o := range wanted {
-		if found, err := s.find(ctx, o); err != nil || found == nil {
+		if found, err := c.find(ctx, o); err != nil || found == nil {
 			return o, err
 		}
 	}

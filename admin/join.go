@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
@@ -19,243 +17,159 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// JoinOptions say how a cluster becomes a member. Start from [JoinDefaults].
-type JoinOptions struct {
-	Writing
-
-	ClusterID  string // "" is that of the cluster; may be [ByKubeSystem]
-	ClusterSet string // name of the clusterset; "" is that of the cluster, of the other members, or [DefaultClusterSet]
-	Prefix     string // of the broker namespace; "" is that of the Member, or [DefaultPrefix]
-	Namespace  string // of the controller in the member
-
-	PodCIDRs, ServiceCIDRs []string // those of the cluster if empty
-	VIPCIDR                string   // a network, [VIPAuto] or [VIPNone]; "" keeps what the member has
-	VIPPool                string
-	Endpoints              string // "service_ip" checks that service CIDRs are distinct
-
-	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the admin
-	CredentialLife   time.Duration // that is asked for, 10 minutes at least; the broker may give less
-	Quota            Quota
-	AllowSameCluster bool // the broker may be the member itself
-	ReplaceBroker    bool // the broker may have another kube-system UID than the one that was joined
-
-	Now func() time.Time
-}
-
-// JoinDefaults returns options that need no thought.
-func JoinDefaults() JoinOptions {
-	return JoinOptions{
-		Namespace: DefaultNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), CredentialLife: 24 * time.Hour, Now: time.Now,
+// Join makes a cluster a member (docs/spec/controller.md 7). The package comment has the order of its writes. All checks come before
+// the first write. After an interruption, a second call does the rest; on a member it applies changed options, or writes nothing.
+func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (JoinResult, error) {
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-}
-
-// Joined is what came of a join.
-type Joined struct {
-	ClusterID         string    `json:"clusterID"`
-	ClusterSet        string    `json:"clusterSet"`
-	Namespace         string    `json:"namespace"` // on the broker
-	PodCIDRs          []string  `json:"podCIDRs,omitempty"`
-	ServiceCIDRs      []string  `json:"serviceCIDRs,omitempty"`
-	VIPCIDR           string    `json:"vipCIDR,omitempty"`
-	CredentialExpires time.Time `json:"credentialExpires,omitzero"` // zero in a dry run
-	Warnings          []string  `json:"warnings,omitempty"`
-}
-
-// Join makes a cluster a member (section 7). It is refused before the first write, or not at all. Run again after a crash it
-// does the rest; run again on a member it writes nothing, or what the options change.
-//
-// The Member on the broker comes first, as creating it takes the id, and ClusterProperty clusterset.k8s.io last: it exists
-// exactly while the cluster is a member.
-func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (Joined, error) {
-	j := &joining{o: o}
+	j := &joiner{brokerConfig: onBroker, input: joinInput{options: o}}
 	var err error
-	if j.broker, err = o.open(OnBroker, onBroker); err != nil {
-		return Joined{}, fmt.Errorf("join: %w", err)
+	if j.broker, err = open(RoleBroker, onBroker, o.WriteOptions); err != nil {
+		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
-	if j.member, err = o.open(OnMember, onMember); err != nil {
-		return Joined{}, fmt.Errorf("join: %w", err)
-	}
-	if j.admin = onBroker; o.Now == nil {
-		j.o.Now = time.Now
+	if j.member, err = open(RoleMember, onMember, o.WriteOptions); err != nil {
+		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.look, j.decide, j.writeMember, j.writeBroker, j.writeLocal, j.writeCredential, j.writeMembership,
+		j.read, j.decide, j.reserve, j.admit, j.prepareMember, j.writeCredential, j.writeMembership,
 	} {
 		if err := step(ctx); err != nil {
-			return Joined{}, fmt.Errorf("join: %w", err)
+			return JoinResult{}, fmt.Errorf("join: %w", err)
 		}
 	}
 	return j.result, nil
 }
 
-// joining is the state of one call of Join.
-type joining struct {
-	o              JoinOptions
-	broker, member *side
-	admin          *rest.Config
+// A joiner is one call of [Join]. Its steps run in the order of their declaration; each fills the fields that later steps use.
+type joiner struct {
+	broker, member *cluster
+	brokerConfig   *rest.Config
 
-	scene      scene
-	nodes      []netip.Prefix // pod CIDRs of the nodes that there are
-	admission  Admission
-	kubeconfig []byte
-	account    corev1.ServiceAccount
-	result     Joined
+	input      joinInput             // by read and decide
+	admission  Admission             // by decide
+	kubeconfig []byte                // by decide
+	account    corev1.ServiceAccount // by admit
+	result     JoinResult
 }
 
-// look reads all that the join depends on.
-func (j *joining) look(ctx context.Context) (err error) {
-	c := &j.scene
-	c.o = j.o
-	if missing, err := j.broker.initialised(ctx); err != nil || missing != nil {
-		if err == nil {
-			err = fmt.Errorf("the broker is not initialised: %s is not there; run \"clusterset broker init\" first", describe(missing))
-		}
+// read reads what all decisions depend on.
+func (j *joiner) read(ctx context.Context) error {
+	missing, err := j.broker.missingFromInit(ctx)
+	if err != nil {
 		return err
 	}
-	if c.broker, err = j.broker.kubeSystem(ctx); err != nil {
+	if missing != nil {
+		return fmt.Errorf("the broker is not initialised: %s does not exist; run \"clusterset broker init\" first", describe(missing))
+	}
+	in := &j.input
+	if in.brokerUID, err = j.broker.kubeSystem(ctx); err != nil {
 		return err
 	}
-	if c.local, err = j.member.local(ctx); err != nil {
+	if in.local, err = j.member.localState(ctx); err != nil {
 		return err
 	}
-	if len(c.local.unsound) > 0 {
-		return fmt.Errorf("member: %w", c.local.unsound[0])
+	if len(in.local.invalidCRDs) > 0 {
+		return fmt.Errorf("member: %w", in.local.invalidCRDs[0])
 	}
-	c.members, err = list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "", "")
+	in.members, err = list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "")
 	return err
 }
 
-// decide finds what the cluster is admitted with, or refuses.
-func (j *joining) decide(ctx context.Context) error {
-	c := &j.scene
-	id, err := c.clusterID()
-	for _, refuse := range []func() error{c.refuseBroker, func() error { return c.refuseID(id) }} {
-		if err == nil {
-			err = refuse()
-		}
-	}
+// decide computes the admission of the cluster, or returns an error if it cannot join.
+func (j *joiner) decide(ctx context.Context) error {
+	in := &j.input
+	id, err := in.clusterID()
 	if err != nil {
 		return err
 	}
-	clusterSet, err := c.clusterSet(id)
-	if err != nil {
+	if err := in.checkBroker(); err != nil {
 		return err
 	}
-	spec := v1alpha1.MemberSpec{KubeSystemUID: string(c.local.uid)}
-	if spec.Namespace, err = c.namespace(id); err != nil {
+	if err := in.checkID(id); err != nil {
 		return err
 	}
-	if err := j.findCIDRs(ctx, id); err != nil {
+	a := Admission{ClusterID: id, Spec: v1alpha1.MemberSpec{KubeSystemUID: string(in.local.uid)}, Quota: in.options.Quota}
+	if a.ClusterSet, err = in.clusterSet(id); err != nil {
 		return err
 	}
-	if err := c.refuseServiceCIDRs(id); err != nil {
+	if a.Spec.Namespace, err = in.namespace(id); err != nil {
 		return err
 	}
-	if spec.VIPCIDR, err = j.findVIPCIDR(ctx, id); err != nil {
+	if err := j.readNetworks(ctx, id); err != nil {
 		return err
 	}
-	spec.PodCIDRs, spec.ServiceCIDRs = texts(c.pods), texts(c.services)
-	if j.kubeconfig, err = kubeconfig(j.admin, j.o.BrokerServer, spec.Namespace); err != nil {
+	if err := in.checkServiceCIDRs(id); err != nil {
 		return err
 	}
-	j.admission = Admission{ClusterID: id, ClusterSet: clusterSet, Spec: spec, Quota: j.o.Quota}
-	j.result = Joined{
-		ClusterID: id, ClusterSet: clusterSet, Namespace: spec.Namespace,
-		PodCIDRs: spec.PodCIDRs, ServiceCIDRs: spec.ServiceCIDRs, VIPCIDR: spec.VIPCIDR,
+	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)
+	if a.Spec.VIPCIDR, err = in.vipCIDR(id); err != nil {
+		return err
 	}
-	j.warn()
+	if j.kubeconfig, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace); err != nil {
+		return err
+	}
+	j.admission = a
+	j.result = JoinResult{
+		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace,
+		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Warnings: in.warnings(a),
+	}
+	if isLoopback(j.kubeconfig) {
+		j.result.Warnings = append(j.result.Warnings,
+			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")
+	}
 	return nil
 }
 
-func (j *joining) findCIDRs(ctx context.Context, id string) (err error) {
+// readNetworks completes the input with the networks of the cluster and, where a VIP CIDR has to be chosen, with all records.
+func (j *joiner) readNetworks(ctx context.Context, id string) (err error) {
+	in := &j.input
 	var declared v1alpha1.MemberSpec
-	if m := j.scene.own(id); m != nil {
+	if m := in.member(id); m != nil {
 		declared = m.Spec
 	}
-	j.scene.pods, err = cidrs("pod", j.o.PodCIDRs, declared.PodCIDRs, func() (_ []netip.Prefix, err error) {
-		j.nodes, err = j.member.podCIDRs(ctx)
-		return j.nodes, err
+	in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, func() (_ []netip.Prefix, err error) {
+		in.nodes, err = j.member.nodeCIDRs(ctx)
+		return in.nodes, err
 	})
 	if err != nil {
 		return err
 	}
-	j.scene.services, err = cidrs("service", j.o.ServiceCIDRs, declared.ServiceCIDRs,
+	in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs,
 		func() ([]netip.Prefix, error) { return j.member.serviceCIDRs(ctx) })
+	if err == nil && in.needsRecords(id) {
+		in.records, err = list[v1alpha1.ExportedService](ctx, j.broker, v1alpha1.ExportedServices, "")
+	}
 	return err
 }
 
-func (j *joining) findVIPCIDR(ctx context.Context, id string) (_ string, err error) {
-	c := &j.scene
-	// There may be tens of thousands of records.
-	if want := c.vipWanted(id); want != "" && (want != VIPAuto || !holdsVIPCIDR(c.members, id)) {
-		if c.records, err = list[v1alpha1.ExportedService](ctx, j.broker, v1alpha1.ExportedServices, "", ""); err != nil {
-			return "", err
-		}
-	}
-	return c.vipCIDR(id)
-}
-
-// warn tells what an admin should know though nothing is refused.
-func (j *joining) warn() {
-	warn := func(format string, args ...any) {
-		j.result.Warnings = append(j.result.Warnings, fmt.Sprintf(format, args...))
-	}
-	spec := &j.admission.Spec
-	switch {
-	case j.o.Endpoints == "service_ip" && len(spec.ServiceCIDRs) == 0:
-		warn("no service CIDRs were found: no address of this cluster will be accepted; join again with --service-cidr")
-	case j.o.Endpoints != "service_ip" && len(spec.PodCIDRs) == 0:
-		warn("no pod CIDRs were found: no address of a pod of this cluster will be accepted; join again with --pod-cidr")
-	case j.o.Endpoints != "service_ip" && slices.Equal(j.scene.pods, j.nodes):
-		warn("pod CIDRs are those of the nodes there are: join again when nodes with others come, or give the whole network by --pod-cidr")
-	}
-	if others, member := j.scene.others(j.admission.ClusterID); others != "" && others != j.result.ClusterSet {
-		warn("this cluster is in clusterset %q, but member %q of this broker in %q: run \"clusterset leave\" and join again to have one name",
-			j.result.ClusterSet, member, others)
-	}
-	for i := range j.scene.members {
-		m := &j.scene.members[i]
-		if m.Name == j.admission.ClusterID || j.o.Endpoints == "service_ip" {
-			continue
-		}
-		for _, p := range j.scene.pods {
-			if other, ok := overlap(p, claimsOf(m.Spec.PodCIDRs, m.Name)); ok {
-				warn("pod CIDR %s overlaps with %s of %s: pods with one address cannot be told apart", p, other.network, other.by)
-				break
-			}
-		}
-	}
-	if isLoopback(j.kubeconfig) {
-		warn("the broker's address is a loopback one, which only programs on its machine reach: give another by --broker-server")
-	}
-}
-
-// writeMember takes the id and the VIP CIDR.
-func (j *joining) writeMember(ctx context.Context) error {
+// reserve writes the Member, which reserves the cluster id and the VIP CIDR. Another cluster can join at the same moment, so the
+// members are read and checked once more.
+func (j *joiner) reserve(ctx context.Context) error {
 	_, err := j.broker.apply(ctx, toUnstructured(j.admission.member()), "")
 	if err != nil && !apierrors.IsInvalid(err) {
 		return err
 	}
-	if err == nil && j.o.DryRun != DryRunNone {
+	if err == nil && j.input.options.DryRun != DryRunNone {
 		return nil
 	}
-	// Somebody may have been faster.
-	members, listErr := list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "", "")
+	members, listErr := list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "")
 	if listErr != nil {
 		return listErr
 	}
-	j.scene.members = members
-	if taken := j.scene.refuseID(j.admission.ClusterID); taken != nil {
+	j.input.members = members
+	// The kube-system UID of a Member cannot change: that the apply was invalid usually means that another cluster has the id.
+	if taken := j.input.checkID(j.admission.ClusterID); taken != nil {
 		return taken
 	}
-	if err == nil && j.admission.Spec.VIPCIDR != "" && !holdsVIPCIDR(members, j.admission.ClusterID) {
-		return fmt.Errorf("vip CIDR %s was taken by another cluster at this moment: run this again", j.admission.Spec.VIPCIDR)
+	if err == nil && j.admission.Spec.VIPCIDR != "" && !ownsVIPCIDR(members, j.admission.ClusterID) {
+		return fmt.Errorf("vip CIDR %s: another cluster has just taken it; run this again", j.admission.Spec.VIPCIDR)
 	}
 	return err
 }
 
-// writeBroker writes the rest of what the broker has to have.
-func (j *joining) writeBroker(ctx context.Context) error {
+// admit writes the other objects of the member to the broker.
+func (j *joiner) admit(ctx context.Context) error {
 	for _, o := range j.admission.Objects()[1:] {
 		after, err := j.broker.apply(ctx, toUnstructured(o), "")
 		if err != nil {
@@ -275,53 +189,47 @@ func (j *joining) writeBroker(ctx context.Context) error {
 	return nil
 }
 
-// writeLocal writes what the member has to have before it can be one.
-func (j *joining) writeLocal(ctx context.Context) error {
-	if err := j.member.install(ctx, memberDefinitions(), false); err != nil {
+// prepareMember writes what the member needs before the controller can start: CRDs, policies, the namespace of the controller, and
+// the cluster id.
+func (j *joiner) prepareMember(ctx context.Context) error {
+	local := j.input.local
+	if err := j.member.install(ctx, memberCRDs(), false); err != nil {
 		return err
 	}
 	policies := deploy.Member
-	if j.scene.local.about == "v1alpha1" {
+	if local.aboutVersion == "v1alpha1" {
 		policies = deploy.MemberV1alpha1()
 	}
 	if err := j.member.applyAll(ctx, parse(policies)); err != nil {
 		return err
 	}
-	if err := j.member.ensure(ctx, j.controllerNamespace()); err != nil {
+	namespace := parse(deploy.Namespace)[0]
+	namespace.SetName(j.input.options.Namespace)
+	if err := j.member.createIfMissing(ctx, namespace); err != nil {
 		return err
 	}
-	id := j.scene.local.property(about.ClusterIDName, j.admission.ClusterID)
-	if j.scene.local.clusterID() == j.admission.ClusterID {
-		j.member.report(id, Unchanged, "") // whoever set it keeps it
+	id := local.property(about.ClusterIDName, j.admission.ClusterID)
+	if local.clusterID() == j.admission.ClusterID {
+		j.member.report(id, Unchanged, "") // whoever set it remains its field manager
 		return nil
 	}
 	_, err := j.member.apply(ctx, id, "")
 	return err
 }
 
-func (j *joining) controllerNamespace() *unstructured.Unstructured {
-	namespace := parse(deploy.Namespace)[0]
-	namespace.SetName(j.o.Namespace)
-	return namespace
-}
-
-func (j *joining) writeCredential(ctx context.Context) (err error) {
+func (j *joiner) writeCredential(ctx context.Context) (err error) {
+	o := j.input.options
 	j.result.CredentialExpires, err = j.member.writeCredential(ctx, j.broker, credential{
-		kubeconfig: j.kubeconfig, account: &j.account, secret: j.o.Namespace, life: j.o.CredentialLife, now: j.o.Now(),
+		kubeconfig: j.kubeconfig, account: &j.account, namespace: o.Namespace, life: o.CredentialLife, now: o.Now(),
 	})
 	return err
 }
 
-// writeMembership is the last step: from here on the cluster is a member. It also ends a leave that was begun.
-func (j *joining) writeMembership(ctx context.Context) error {
-	o := membershipProperty(j.scene.local, j.result.ClusterSet)
-	o.SetAnnotations(map[string]string{broker.AnnotationBrokerUID: string(j.scene.broker)})
-	_, err := j.member.apply(ctx, o, "")
+// writeMembership is the last step: now the cluster is a member. It also ends a leave that was interrupted, because the annotation
+// of the leave is not applied again.
+func (j *joiner) writeMembership(ctx context.Context) error {
+	_, err := j.member.apply(ctx, j.input.local.membershipProperty(j.result.ClusterSet, map[string]string{
+		broker.AnnotationBrokerUID: string(j.input.brokerUID),
+	}), "")
 	return err
-}
-
-func membershipProperty(l local, clusterSet string) *unstructured.Unstructured {
-	o := l.property(about.ClusterSetName, clusterSet)
-	o.SetLabels(map[string]string{broker.LabelManagedBy: broker.ManagedBy})
-	return o
 }

@@ -15,30 +15,31 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// A local is what a cluster says about itself.
-type local struct {
-	uid        types.UID                  // of its namespace kube-system
-	about      string                     // version of ClusterProperty that it serves, v1beta1 if none
-	id         *unstructured.Unstructured // ClusterProperty cluster.clusterset.k8s.io, or nil
-	membership *unstructured.Unstructured // ClusterProperty clusterset.k8s.io, or nil
-	unsound    []error                    // what is wrong with its CRDs
+// localState is what the API server of a member says about the member itself.
+type localState struct {
+	uid          types.UID                  // of Namespace kube-system
+	aboutVersion string                     // version of ClusterProperty to use; v1beta1 if the CRD is missing
+	id           *unstructured.Unstructured // ClusterProperty cluster.clusterset.k8s.io, or nil
+	membership   *unstructured.Unstructured // ClusterProperty clusterset.k8s.io, or nil
+	invalidCRDs  []error                    // one for each CRD that exists and cannot be used
 }
 
-// clusterID is "" if there is none.
-func (l local) clusterID() string { return value(l.id) }
+// clusterID returns "" if the cluster has no id.
+func (l localState) clusterID() string { return propertyValue(l.id) }
 
-// clusterSet is "" unless the cluster is a member.
-func (l local) clusterSet() string { return value(l.membership) }
+// clusterSet returns "" if the cluster is not a member.
+func (l localState) clusterSet() string { return propertyValue(l.membership) }
 
-// brokerUID is that of the broker that the cluster is a member at.
-func (l local) brokerUID() types.UID {
+// brokerUID returns the UID of the broker that the cluster joined, "" if it is not a member.
+func (l localState) brokerUID() types.UID {
 	if l.membership == nil {
 		return ""
 	}
 	return types.UID(l.membership.GetAnnotations()[broker.AnnotationBrokerUID])
 }
 
-func (l local) leaving() bool {
+// leaving reports whether Leave has begun and has not finished.
+func (l localState) leaving() bool {
 	if l.membership == nil {
 		return false
 	}
@@ -46,52 +47,59 @@ func (l local) leaving() bool {
 	return ok
 }
 
-func value(property *unstructured.Unstructured) string {
+func propertyValue(property *unstructured.Unstructured) string {
 	if property == nil {
 		return ""
 	}
-	return text(property, "spec", "value")
+	return stringAt(property, "spec", "value")
 }
 
-// local reads what the cluster says about itself.
-func (s *side) local(ctx context.Context) (local, error) {
-	l := local{about: "v1beta1"}
-	var err error
-	if l.uid, err = s.kubeSystem(ctx); err != nil {
-		return l, err
-	}
-	for _, ours := range memberDefinitions() {
-		there, err := s.find(ctx, ours)
-		if err != nil {
-			return l, err
-		}
-		if there == nil {
-			continue
-		}
-		if err := checkDefinition(ours, there); err != nil {
-			l.unsound = append(l.unsound, err)
-		}
-		if v := aboutVersion(there); v != "" && text(there, "spec", "group") == about.GroupName {
-			l.about = v
-		}
-	}
-	if l.id, err = s.find(ctx, l.property(about.ClusterIDName, "")); err != nil {
-		return l, err
-	}
-	l.membership, err = s.find(ctx, l.property(about.ClusterSetName, ""))
-	return l, err
-}
-
-// property is a ClusterProperty in the version that the cluster serves.
-func (l local) property(name, value string) *unstructured.Unstructured {
-	o := object(schema.GroupVersionKind{Group: about.GroupName, Version: l.about, Kind: "ClusterProperty"}, "", name)
+// property returns a ClusterProperty in the version that the cluster serves.
+func (l localState) property(name, value string) *unstructured.Unstructured {
+	o := object(schema.GroupVersionKind{Group: about.GroupName, Version: l.aboutVersion, Kind: "ClusterProperty"}, "", name)
 	o.Object["spec"] = map[string]any{"value": value}
 	return o
 }
 
-// podCIDRs returns the networks of the Nodes that there are, as few as can be.
-func (s *side) podCIDRs(ctx context.Context) ([]netip.Prefix, error) {
-	nodes, err := list[corev1.Node](ctx, s, corev1.SchemeGroupVersion.WithResource("nodes"), "", "")
+// membershipProperty returns ClusterProperty clusterset.k8s.io with these annotations.
+func (l localState) membershipProperty(clusterSet string, annotations map[string]string) *unstructured.Unstructured {
+	o := l.property(about.ClusterSetName, clusterSet)
+	o.SetLabels(map[string]string{broker.LabelManagedBy: broker.ManagedBy})
+	o.SetAnnotations(annotations)
+	return o
+}
+
+func (c *cluster) localState(ctx context.Context) (localState, error) {
+	l := localState{aboutVersion: "v1beta1"}
+	var err error
+	if l.uid, err = c.kubeSystem(ctx); err != nil {
+		return l, err
+	}
+	for _, ours := range memberCRDs() {
+		existing, err := c.find(ctx, ours)
+		if err != nil {
+			return l, err
+		}
+		if existing == nil {
+			continue
+		}
+		if err := checkCRD(ours, existing); err != nil {
+			l.invalidCRDs = append(l.invalidCRDs, err)
+		}
+		if v := aboutVersion(existing); v != "" && stringAt(existing, "spec", "group") == about.GroupName {
+			l.aboutVersion = v
+		}
+	}
+	if l.id, err = c.find(ctx, l.property(about.ClusterIDName, "")); err != nil {
+		return l, err
+	}
+	l.membership, err = c.find(ctx, l.property(about.ClusterSetName, ""))
+	return l, err
+}
+
+// nodeCIDRs returns the pod CIDRs of the current Nodes, aggregated.
+func (c *cluster) nodeCIDRs(ctx context.Context) ([]netip.Prefix, error) {
+	nodes, err := list[corev1.Node](ctx, c, corev1.SchemeGroupVersion.WithResource("nodes"), "")
 	if err != nil {
 		return nil, err
 	}
@@ -99,16 +107,16 @@ func (s *side) podCIDRs(ctx context.Context) ([]netip.Prefix, error) {
 	for i := range nodes {
 		found, err := parseCIDRs(nodes[i].Spec.PodCIDRs)
 		if err != nil {
-			return nil, fmt.Errorf("%s: node %s: %w", s.name, nodes[i].Name, err)
+			return nil, fmt.Errorf("%s: node %s: %w", c.role, nodes[i].Name, err)
 		}
 		all = append(all, found...)
 	}
 	return aggregate(all), nil
 }
 
-// serviceCIDRs returns the networks of the ServiceCIDR objects; none before Kubernetes 1.33.
-func (s *side) serviceCIDRs(ctx context.Context) ([]netip.Prefix, error) {
-	objects, err := list[networkingv1.ServiceCIDR](ctx, s, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), "", "")
+// serviceCIDRs returns the networks of the ServiceCIDR objects, aggregated; nil before Kubernetes 1.33.
+func (c *cluster) serviceCIDRs(ctx context.Context) ([]netip.Prefix, error) {
+	objects, err := list[networkingv1.ServiceCIDR](ctx, c, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), "")
 	if err != nil {
 		return nil, err
 	}
@@ -116,59 +124,9 @@ func (s *side) serviceCIDRs(ctx context.Context) ([]netip.Prefix, error) {
 	for i := range objects {
 		found, err := parseCIDRs(objects[i].Spec.CIDRs)
 		if err != nil {
-			return nil, fmt.Errorf("%s: ServiceCIDR %s: %w", s.name, objects[i].Name, err)
+			return nil, fmt.Errorf("%s: ServiceCIDR %s: %w", c.role, objects[i].Name, err)
 		}
 		all = append(all, found...)
 	}
 	return aggregate(all), nil
-}
-
-// cidrs returns the networks to declare: those given, or else those found and, lest a network is lost by a node that is
-// away, those declared before.
-func cidrs(what string, given, declared []string, find func() ([]netip.Prefix, error)) ([]netip.Prefix, error) {
-	all, err := parseCIDRs(given)
-	if err != nil {
-		return nil, err
-	}
-	if len(given) == 0 {
-		found, err := find()
-		if err != nil {
-			return nil, err
-		}
-		if all, err = parseCIDRs(declared); err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	if all = aggregate(all); len(all) > broker.MaxCIDRs {
-		return nil, fmt.Errorf("%d %s CIDRs: want at most %d, give the network they lie in by --%s-cidr", len(all), what, broker.MaxCIDRs, what)
-	}
-	return all, nil
-}
-
-// ensure makes an object, unless it is there.
-func (s *side) ensure(ctx context.Context, o *unstructured.Unstructured) error {
-	there, err := s.find(ctx, o)
-	if err != nil {
-		return err
-	}
-	if there == nil {
-		_, err = s.apply(ctx, o, "")
-		return err
-	}
-	if there.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("%s: %s is being deleted: run this again when it is gone", s.name, describe(o))
-	}
-	s.report(o, Unchanged, "")
-	return nil
-}
-
-// secret returns the broker credential of the member, or nil.
-func (s *side) secret(ctx context.Context, namespace string) (*corev1.Secret, error) {
-	secret := newSecret(namespace)
-	there, err := s.read(ctx, secret)
-	if err != nil || !there {
-		return nil, err
-	}
-	return secret, nil
 }

@@ -19,11 +19,11 @@ import (
 
 func credentialOf(t *testing.T, member *controlplane.ControlPlane) (*rest.Config, string) {
 	t.Helper()
-	s, err := Writing{}.open(OnMember, member.Config())
+	c, err := open(RoleMember, member.Config(), WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := s.secret(t.Context(), DefaultNamespace)
+	secret, err := c.secret(t.Context(), DefaultNamespace)
 	if err != nil || secret == nil {
 		t.Fatalf("secret %v, error %v", secret, err)
 	}
@@ -50,7 +50,7 @@ func renew(t *testing.T, c *controlplane.ControlPlane, namespace, name string, a
 }
 
 func TestCredentialAndStatus(t *testing.T) {
-	all := start(t, 3)
+	all := startControlPlanes(t, 3)
 	onBroker, east, west := all[0], all[1], all[2]
 	initBroker(t, onBroker)
 	mustJoin(t, onBroker, east, options("east"))
@@ -65,8 +65,6 @@ func TestCredentialAndStatus(t *testing.T) {
 	t.Run("half of its life", func(t *testing.T) {
 		o := options("east")
 		o.Now = func() time.Time { return time.Now().Add(13 * time.Hour) }
-		var s steps
-		o.Writing = s.writing("")
 		was := mustJoin(t, onBroker, east, options("east")).CredentialExpires
 		if is := mustJoin(t, onBroker, east, o).CredentialExpires; !is.After(was) {
 			t.Errorf("credential expires %s, want later than %s", is, was)
@@ -88,21 +86,21 @@ func TestCredentialAndStatus(t *testing.T) {
 	renew(t, onBroker, own, broker.HeartbeatName, now)
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now)
 	renew(t, east, DefaultNamespace, ControllerLease, now)
-	// The member's own credential is enough.
+	// The credential of the member is enough to read the broker.
 	state := status(t, nil, east.Config(), o)
 	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This || state.Cluster.Leader != "pod-1" {
 		t.Errorf("status = %+v, want two members, east this one, and no problem", state)
 	}
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now.Add(-time.Hour))
-	wantProblem(t, status(t, nil, east.Config(), o), `member "west" renewed its heartbeat 1h0m0s ago: its endpoints do not count`)
+	wantProblem(t, status(t, nil, east.Config(), o), `member "west" last renewed its heartbeat 1h0m0s ago: it has expired`)
 	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))
-	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs, but renews no heartbeat on the broker")
+	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
 	renew(t, east, DefaultNamespace, ControllerLease, now.Add(-time.Hour))
-	wantProblem(t, status(t, nil, east.Config(), o), "no controller acts for this cluster")
+	wantProblem(t, status(t, nil, east.Config(), o), "no leader: Lease clusterset-system/clusterset-controller has expired")
 	o.Now = func() time.Time { return now.Add(25 * time.Hour) }
 	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")
 
-	t.Run("a broker that cannot be read", func(t *testing.T) { unread(t, onBroker, east, o) })
+	t.Run("a broker that cannot be read", func(t *testing.T) { unreadBroker(t, onBroker, east, o) })
 	t.Run("conflicts by the broker alone", func(t *testing.T) {
 		for _, x := range []struct{ cluster, namespace, kind string }{{"east", own, "ClusterSetIP"}, {"west", joined.Namespace, "Headless"}} {
 			record := strings.NewReplacer("NAMESPACE", x.namespace, "cluster: east", "cluster: "+x.cluster, "ClusterSetIP", x.kind).Replace(exported)
@@ -120,7 +118,7 @@ func TestCredentialAndStatus(t *testing.T) {
 		o := leaveOptions()
 		o.Now = func() time.Time { return now.Add(time.Second) }
 		_, err := Remove(t.Context(), onBroker.Config(), "west", o)
-		if want := `member "west" renewed its heartbeat 1s ago: run "clusterset leave" with that cluster, or use --force`; err == nil || !strings.Contains(err.Error(), want) {
+		if want := `member "west" renewed its heartbeat 1s ago: run "clusterset leave" in that cluster, or use --force`; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		o.Force = true
@@ -132,8 +130,8 @@ func TestCredentialAndStatus(t *testing.T) {
 	})
 }
 
-// unread: what the cluster says about itself is told although its broker refuses to be read.
-func unread(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOptions) {
+// unreadBroker: the state of the cluster is reported even if the broker cannot be read.
+func unreadBroker(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOptions) {
 	stranger := onBroker.Config()
 	stranger.TLSClientConfig = rest.TLSClientConfig{CAData: stranger.CAData, CAFile: stranger.CAFile}
 	stranger.BearerToken, stranger.BearerTokenFile = "wrong", ""
@@ -145,17 +143,17 @@ func unread(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOpt
 		}
 		wantProblem(t, state, want)
 		if strings.Contains(strings.Join(state.Problems, "\n"), "no Member") {
-			t.Errorf("problems %q, want none of what the broker says", state.Problems)
+			t.Errorf("problems %q, want no problem of the broker", state.Problems)
 		}
 	}
-	problem("no controller acts for this cluster")
+	problem("no leader: Lease clusterset-system/clusterset-controller has expired")
 	problem("the broker credential expired")
 	var c crash
 	c.left.Store(1)
 	if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
 		t.Fatalf("leave: %v, want a crash", err)
 	}
-	problem(`this cluster is leaving: run "clusterset leave" again, or "clusterset join" to stay`)
+	problem(`this cluster is leaving: run "clusterset leave" again to finish, or "clusterset join" to stay`)
 	mustJoin(t, onBroker, east, options("east"))
 }
 
@@ -175,7 +173,7 @@ func wantProblem(t *testing.T, s State, want string) {
 	}
 }
 
-// rights asks the broker what a member may do.
+// rights asks the broker which requests it allows a member.
 func rights(t *testing.T, config *rest.Config, own, other string) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -218,7 +216,7 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 			t.Errorf("%+v: allowed %t", tt, answer.Status.Allowed)
 		}
 	}
-	// And it is good for a real request.
+	// A real request succeeds with the same credential.
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

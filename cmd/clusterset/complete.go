@@ -18,71 +18,71 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// completionPatience is how long a shell may hang on a key.
-const completionPatience = 2 * time.Second
+// completionTimeout limits how long a shell waits for completions.
+const completionTimeout = 2 * time.Second
 
-// A completion offers words for the next argument.
-type completion = func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
+// A completion returns the words that can complete prefix, the word at the cursor; args are the arguments before it.
+type completion = func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective)
 
-// offer completes the values of a flag with these.
-func offer(c *cobra.Command, flag string, values ...string) {
-	offerBy(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+// completeWords completes the value of a flag with fixed words.
+func completeWords(c *cobra.Command, flag string, values ...string) {
+	completeBy(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func offerBy(c *cobra.Command, flag string, by completion) {
+func completeBy(c *cobra.Command, flag string, by completion) {
 	if err := c.RegisterFlagCompletionFunc(flag, by); err != nil {
-		panic("clusterset: every flag that is completed exists, and is once: " + err.Error())
+		panic("clusterset: each completed flag exists and is registered once: " + err.Error())
 	}
 }
 
-// contexts offers those of a kubeconfig.
-func contexts(load func() (clientcmdapi.Config, error)) completion {
-	return func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+// completeContexts completes the names of contexts in a kubeconfig.
+func completeContexts(load func() (clientcmdapi.Config, error)) completion {
+	return func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		raw, err := load()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return beginning(slices.Sorted(maps.Keys(raw.Contexts)), begun), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(slices.Sorted(maps.Keys(raw.Contexts)), prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeNamespaces offers the namespaces of the member.
-func (s *session) completeNamespaces(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-	client, _, err := s.namespaced()
+// completeNamespaces completes namespaces of the member.
+func (f *factory) completeNamespaces(c *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	client, _, err := f.namespaced()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return names(c.Context(), client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), "", nil, begun)
+	return completeNames(c.Context(), client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), "", nil, prefix)
 }
 
-// unquote takes the marks out of what flags say of themselves: pflag finds the name of a value by them, a shell would show them.
-func unquote(c *cobra.Command) {
+// unquoteUsage removes the backquotes from the usage of all flags. pflag finds the name of the value by them; a shell would show them.
+func unquoteUsage(c *cobra.Command) {
 	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
 	c.PersistentFlags().VisitAll(plain)
 	c.Flags().VisitAll(plain)
-	for _, below := range c.Commands() {
-		unquote(below)
+	for _, sub := range c.Commands() {
+		unquoteUsage(sub)
 	}
 }
 
-// completeResources offers the names of objects in the namespace whose labels are as selected.
-func (s *session) completeResources(version, resource, selector string) completion {
-	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+// completeResources completes names of objects in the selected namespace, filtered by a label selector.
+func (f *factory) completeResources(version, resource, selector string) completion {
+	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		gv, err := schema.ParseGroupVersion(version)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		client, namespace, err := s.namespaced()
+		client, namespace, err := f.namespaced()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return names(c.Context(), client.Resource(gv.WithResource(resource)).Namespace(namespace), selector, args, begun)
+		return completeNames(c.Context(), client.Resource(gv.WithResource(resource)).Namespace(namespace), selector, args, prefix)
 	}
 }
 
-// completeMembers offers the ids of all members.
-func (s *session) completeMembers(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	config, err := s.mustBroker()
+// completeMembers completes cluster ids of members.
+func (f *factory) completeMembers(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	config, err := f.requireBroker()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -90,12 +90,12 @@ func (s *session) completeMembers(c *cobra.Command, args []string, begun string)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return names(c.Context(), client.Resource(v1alpha1.Members), "", args, begun)
+	return completeNames(c.Context(), client.Resource(v1alpha1.Members), "", args, prefix)
 }
 
-// names offers those of all objects that are not among the arguments yet.
-func names(ctx context.Context, r dynamic.ResourceInterface, selector string, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(ctx, completionPatience)
+// completeNames completes names of objects that are not among the arguments yet.
+func completeNames(ctx context.Context, r dynamic.ResourceInterface, selector string, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	all, err := r.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -107,9 +107,9 @@ func names(ctx context.Context, r dynamic.ResourceInterface, selector string, ar
 			found = append(found, name)
 		}
 	}
-	return beginning(found, begun), cobra.ShellCompDirectiveNoFileComp
+	return withPrefix(found, prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
-func beginning(words []string, begun string) []string {
-	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, begun) })
+func withPrefix(words []string, prefix string) []string {
+	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }

@@ -22,13 +22,15 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 )
 
-func newController(s *session) *cobra.Command {
+func newController(f *factory) *cobra.Command {
 	config := controller.Defaults()
 	var metricsAddress, healthAddress string
 	c := &cobra.Command{
-		Use: "controller", Short: "Run the export and merge controller of a cluster, without CoreDNS", Args: cobra.NoArgs,
-		Long: `Run the export and merge controller of a cluster, without CoreDNS. The options are the directives of the Corefile with
-"-" for "_"; one that takes several words takes them in quotes, with blanks between.`,
+		Use: "controller", Short: "Run the controller of a cluster, without CoreDNS", Args: cobra.NoArgs,
+		Long: `Run the controller of a cluster, which exports and imports services, without CoreDNS, until SIGINT or SIGTERM.
+
+Each directive of the controller in the Corefile is a flag here, with "-" instead of "_". If a directive takes several arguments, give
+them as one quoted value. docs/controller.md describes them all.`,
 		Example: `  clusterset controller --broker /etc/clusterset/kubeconfig
   clusterset controller --broker /etc/clusterset/kubeconfig --lease "5s 30s" --vip none`,
 	}
@@ -39,11 +41,11 @@ func newController(s *session) *cobra.Command {
 		flag := strings.ReplaceAll(o.Name, "_", "-")
 		c.Flags().Var(v, flag, o.Help+": "+o.Args)
 		if words := choices(o.Args); len(words) > 1 {
-			offer(c, flag, words...)
+			completeWords(c, flag, words...)
 		}
 	}
-	c.Flags().StringVar(&metricsAddress, "metrics-address", ":9153", "`ADDRESS` to serve /metrics at; none if empty")
-	c.Flags().StringVar(&healthAddress, "health-address", ":8080", "`ADDRESS` to serve /healthz at; none if empty")
+	c.Flags().StringVar(&metricsAddress, "metrics-address", ":9153", "`ADDRESS` at which to serve /metrics; empty disables it")
+	c.Flags().StringVar(&healthAddress, "health-address", ":8080", "`ADDRESS` at which to serve /healthz and /readyz; empty disables them")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		for _, v := range values {
 			if err := v.apply(); err != nil {
@@ -51,23 +53,23 @@ func newController(s *session) *cobra.Command {
 			}
 		}
 		if config.Broker == "" {
-			return errors.New("--broker: want the kubeconfig of this member on the broker")
+			return errors.New("no --broker: want the kubeconfig FILE with which this member reaches the broker")
 		}
-		local, err := s.member()
+		local, err := f.member()
 		if err != nil {
 			return err
 		}
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		config.Local, config.Version = local, ownVersion()
-		config.Metrics, config.Log = controller.NewMetrics(registry), newLogger(s.ErrOut)
+		config.Local, config.Version = local, programVersion()
+		config.Metrics, config.Log = controller.NewMetrics(registry), newLogger(f.ErrOut)
 		return runController(c.Context(), config, metricsAddress, healthAddress, registry)
 	}
 	return c
 }
 
-// choices returns the words that arguments may begin with: of "derived|cidr [CIDR]|none" derived, cidr and none. What stands for
-// others is in capitals.
+// choices returns the words with which the arguments of an option can begin: for "derived|cidr [CIDR]|none" derived, cidr and none.
+// Words in capitals are placeholders.
 func choices(arguments string) []string {
 	var words []string
 	for choice := range strings.SplitSeq(arguments, "|") {
@@ -78,7 +80,7 @@ func choices(arguments string) []string {
 	return words
 }
 
-// An optionValue is a flag that holds the arguments of one option.
+// An optionValue is the flag of one option of the controller. It implements pflag.Value.
 type optionValue struct {
 	option controller.Option
 	config *controller.Config
@@ -92,10 +94,10 @@ func (v *optionValue) String() string {
 	return strings.Join(v.args, " ")
 }
 
-// Type is nothing: the help of an option ends in its arguments.
+// Type is empty: the usage of the flag ends with the arguments of the option.
 func (v *optionValue) Type() string { return "" }
 
-// Set takes all words of one flag; those of an option that takes any number add up.
+// Set takes the words of one flag. If an option takes any number of arguments, the words of repeated flags add up.
 func (v *optionValue) Set(text string) error {
 	words := strings.Fields(text)
 	if v.option.Max == 1 {
@@ -108,7 +110,7 @@ func (v *optionValue) Set(text string) error {
 	return v.apply()
 }
 
-// apply hands the words that were given to the option, which may refuse them.
+// apply sets the option in config.
 func (v *optionValue) apply() error {
 	n := len(v.args)
 	switch {
@@ -120,10 +122,10 @@ func (v *optionValue) apply() error {
 	return v.option.Set(v.config, v.args)
 }
 
-// runController runs until ctx ends, and returns when all of it is over.
+// runController runs the controller and its HTTP servers until ctx ends, and returns when all of them have ended.
 func runController(ctx context.Context, config controller.Config, metrics, health string, registry *prometheus.Registry) error {
 	g, ctx := errgroup.WithContext(klog.NewContext(ctx, logr.Discard()))
-	for address, mux := range pages(metrics, health, registry) {
+	for address, mux := range httpPages(metrics, health, registry) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
 			return fmt.Errorf("serve %s: %w", address, err)
@@ -135,9 +137,9 @@ func runController(ctx context.Context, config controller.Config, metrics, healt
 	return g.Wait()
 }
 
-// pages returns what is served, by address; the two may be the same. Waiting for the Lease is being ready, too: another instance
-// acts meanwhile.
-func pages(metrics, health string, registry *prometheus.Registry) map[string]*http.ServeMux {
+// httpPages returns the HTTP handlers by address; metrics and health may be the same address. An instance that waits for the Lease is
+// ready, too: another instance is the leader.
+func httpPages(metrics, health string, registry *prometheus.Registry) map[string]*http.ServeMux {
 	served := map[string]*http.ServeMux{}
 	handle := func(address, page string, handler http.Handler) {
 		if address == "" {

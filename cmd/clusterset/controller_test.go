@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestProbes asks for the pages that the probes of the shipped Deployment ask for.
+// TestProbes requests the pages that the probes of the shipped Deployment request.
 func TestProbes(t *testing.T) {
 	manifest, err := os.ReadFile("../../deploy/controller/controller.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := pages("metrics", "health", prometheus.NewRegistry())
+	served := httpPages("metrics", "health", prometheus.NewRegistry())
 	asked := 0
 	for document := range strings.SplitSeq(string(manifest), "\n---") {
 		var d appsv1.Deployment
@@ -29,7 +29,7 @@ func TestProbes(t *testing.T) {
 		for _, c := range d.Spec.Template.Spec.Containers {
 			for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
 				if probe == nil || probe.HTTPGet == nil {
-					t.Fatalf("container %s: want a probe for its life and one for whether it is ready, over HTTP", c.Name)
+					t.Fatalf("container %s: want a liveness probe and a readiness probe, both over HTTP", c.Name)
 				}
 				asked++
 				answer := httptest.NewRecorder()

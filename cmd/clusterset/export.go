@@ -29,8 +29,8 @@ var (
 	serviceImports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")
 )
 
-// exporting is one call of "export" or "unexport".
-type exporting struct {
+// An exportCommand is one call of "export" or "unexport".
+type exportCommand struct {
 	*output
 	client    dynamic.Interface
 	namespace string
@@ -42,41 +42,43 @@ type exporting struct {
 	timeout             time.Duration
 }
 
-func (e *exporting) flags(c *cobra.Command) {
+func (e *exportCommand) flags(c *cobra.Command) {
 	e.output = e.outputFlags(c)
-	c.Flags().BoolVar(&e.wait, "wait", true, "until it has taken effect")
-	c.Flags().DurationVar(&e.timeout, "timeout", 30*time.Second, "`DURATION` to wait at most, for all of them")
+	c.Flags().BoolVar(&e.wait, "wait", true, "wait until the command has taken effect")
+	c.Flags().DurationVar(&e.timeout, "timeout", 30*time.Second, "maximum `DURATION` to wait, for all services together")
 }
 
-// open reads the flags that both verbs have.
-func (e *exporting) open() error {
-	w, err := e.writing()
+// open checks the flags that both commands have, and makes the client.
+func (e *exportCommand) open() error {
+	w, err := e.writeOptions()
 	if err != nil {
 		return err
 	}
 	if e.timeout <= 0 {
-		return fmt.Errorf("--timeout=%s: want a duration above 0s", e.timeout)
+		return fmt.Errorf("--timeout=%s: want more than 0s", e.timeout)
 	}
 	e.dry = w.DryRun
 	e.client, e.namespace, err = e.namespaced()
 	return err
 }
 
-func newExport(s *session) *cobra.Command {
-	e := &exporting{output: &output{session: s}}
+func newExport(f *factory) *cobra.Command {
+	e := &exportCommand{output: &output{factory: f}}
 	c := &cobra.Command{
-		Use: "export SERVICE...", Short: "Export services to all clusters of the clusterset", Args: services,
-		Long: `Export services: make a ServiceExport for each, and wait until its controller has taken it to the broker. Labels and
-annotations are all that travels; run it again with others to change them.`,
+		Use: "export SERVICE...", Short: "Export services to all members of the clusterset", Args: services,
+		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has written it to
+the broker. Labels and annotations that are given here appear at the ServiceImports; run the command again to change or remove them.
+
+The command fails if an export has not taken effect after --timeout. The ServiceExports exist even then, and take effect later.`,
 		Example: `  clusterset export db cache -n shop
   clusterset export db -n shop --label tier=data --annotation example.com/owner=team-a`,
-		ValidArgsFunction: s.completeResources("v1", "services", broker.LabelManagedBy+"!="+broker.ManagedBy),
+		ValidArgsFunction: f.completeResources("v1", "services", broker.LabelManagedBy+"!="+broker.ManagedBy),
 	}
 	e.flags(c)
-	c.Flags().StringToStringVar(&e.labels, "label", nil, "`KEY=VALUE` of an exported label, repeatable")
-	c.Flags().StringToStringVar(&e.annotations, "annotation", nil, "`KEY=VALUE` of an exported annotation, repeatable")
-	c.Flags().StringVar(&e.useVIP, "use-clusterset-ip", "", "`true|false`: with a clusterset IP or without, where the controller has \"vip cidr\"; its default if empty")
-	offer(c, "use-clusterset-ip", "true", "false")
+	c.Flags().StringToStringVar(&e.labels, "label", nil, "`KEY=VALUE` of a label of the imports, repeatable")
+	c.Flags().StringToStringVar(&e.annotations, "annotation", nil, "`KEY=VALUE` of an annotation of the imports, repeatable")
+	c.Flags().StringVar(&e.useVIP, "use-clusterset-ip", "", "whether the service gets a clusterset IP, `true|false`, where controllers have \"vip cidr\"; default: as the controller is configured")
+	completeWords(c, "use-clusterset-ip", "true", "false")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := e.check(); err != nil {
 			return err
@@ -89,15 +91,15 @@ annotations are all that travels; run it again with others to change them.`,
 	return c
 }
 
-// services wants the names of Services as arguments.
+// services accepts names of Services as arguments.
 func services(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("%s: want SERVICE, the name of a Service, once or more often", c.Name())
+		return fmt.Errorf("%s: no arguments: want SERVICE, the name of one or more Services", c.Name())
 	}
 	return nil
 }
 
-func (e *exporting) exportAll(ctx context.Context, names []string) error {
+func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	isMember, err := e.isMember(ctx)
@@ -107,11 +109,11 @@ func (e *exporting) exportAll(ctx context.Context, names []string) error {
 	var next string
 	switch {
 	case !isMember:
-		e.wait = false // for what takes effect later
+		e.wait = false // exports take effect when the cluster joins
 	case e.wait:
-		next = fmt.Sprintf("Every cluster with a namespace %[1]s resolves SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
+		next = fmt.Sprintf("Each member with a namespace %[1]s now resolves SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
 	default:
-		next = "This was asked for. Whether it has taken effect: clusterset status, or the conditions of the ServiceExports."
+		next = "The ServiceExports are written. To see whether they have taken effect: clusterset status, or the conditions of the ServiceExports."
 	}
 	var result error
 	for _, name := range names {
@@ -122,21 +124,21 @@ func (e *exporting) exportAll(ctx context.Context, names []string) error {
 	if result != nil {
 		next = ""
 	} else if !isMember {
-		fmt.Fprintln(e.ErrOut, "warning: this cluster is no member of a clusterset: exports take effect when it has joined (clusterset join)")
+		fmt.Fprintln(e.ErrOut, "warning: this cluster is not a member of a clusterset: exports take effect when it has joined (clusterset join)")
 	}
-	return errors.Join(result, e.done(nil, nil, next))
+	return errors.Join(result, e.finish(nil, nil, next))
 }
 
-// check refuses what would not travel, rather than leaving it behind in silence.
-func (e *exporting) check() error {
+// check returns an error for labels and annotations that the controller would not export.
+func (e *exportCommand) check() error {
 	for _, key := range slices.Sorted(maps.Keys(e.labels)) {
 		if !broker.IsLabelKey(key) || broker.IsReservedKey(key) || !broker.IsLabelValue(e.labels[key]) {
-			return fmt.Errorf("--label %s=%s: want key and value of a label, without a reserved prefix", key, e.labels[key])
+			return fmt.Errorf("--label %s=%s: want a valid label without a reserved prefix", key, e.labels[key])
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.annotations)) {
 		if !broker.IsLabelKey(key) || broker.IsReservedKey(key) || len(e.annotations[key]) > broker.MaxValue {
-			return fmt.Errorf("--annotation %s: want the key of an annotation without a reserved prefix, and at most %d octets", key, broker.MaxValue)
+			return fmt.Errorf("--annotation %s: want a valid key without a reserved prefix, and a value of at most %d octets", key, broker.MaxValue)
 		}
 	}
 	if e.useVIP != "" && e.useVIP != "true" && e.useVIP != "false" {
@@ -145,14 +147,14 @@ func (e *exporting) check() error {
 	return nil
 }
 
-// exported returns what can be given of an export, by its field in spec.
-func (e *exporting) exported() map[string]map[string]string {
+// exported returns the values of the flags by their fields in the spec of a ServiceExport.
+func (e *exportCommand) exported() map[string]map[string]string {
 	return map[string]map[string]string{"exportedLabels": e.labels, "exportedAnnotations": e.annotations}
 }
 
-// desired is the ServiceExport of a service. It has no spec if there is nothing to say in it: where an earlier one of ours had
-// something, the API server makes null of an empty spec, and refuses it.
-func (e *exporting) desired(name string) *unstructured.Unstructured {
+// desired returns the ServiceExport of a service. It has no spec if the spec would be empty: if an earlier call applied fields in the
+// spec, the API server would turn an empty spec into null and reject it.
+func (e *exportCommand) desired(name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetGroupVersionKind(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"))
 	o.SetNamespace(e.namespace)
@@ -162,31 +164,31 @@ func (e *exporting) desired(name string) *unstructured.Unstructured {
 	}
 	for field, values := range e.exported() {
 		if len(values) > 0 {
-			_ = unstructured.SetNestedStringMap(o.Object, values, "spec", field) // spec is a map, or not there
+			_ = unstructured.SetNestedStringMap(o.Object, values, "spec", field) // spec is a map or missing
 		}
 	}
 	return o
 }
 
-func (e *exporting) step(action admin.Action, name, note string) {
+func (e *exportCommand) step(action admin.Action, name, note string) {
 	e.report(admin.Step{
-		Side: admin.OnMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
+		Cluster: admin.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
 		Note: note,
 	})
 }
 
-func (e *exporting) dryRun() []string {
+func (e *exportCommand) dryRun() []string {
 	if e.dry == admin.DryRunServer {
 		return []string{metav1.DryRunAll}
 	}
 	return nil
 }
 
-func (e *exporting) export(ctx context.Context, name string) error {
+func (e *exportCommand) export(ctx context.Context, name string) error {
 	r := e.client.Resource(serviceExports).Namespace(e.namespace)
 	before, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		before, err = nil, e.lacking(ctx, err)
+		before, err = nil, e.missing(ctx, err)
 	}
 	if err != nil {
 		return err
@@ -211,19 +213,19 @@ func (e *exporting) export(ctx context.Context, name string) error {
 	if !e.wait || e.dry != admin.DryRunNone {
 		return nil
 	}
-	return e.awaitExported(ctx, name)
+	return e.waitExported(ctx, name)
 }
 
-// lacking says what the cluster has not that a ServiceExport needs, where one was not found; nil if it lacks nothing else.
-func (e *exporting) lacking(ctx context.Context, notFound error) error {
+// missing returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and otherwise nil.
+func (e *exportCommand) missing(ctx context.Context, notFound error) error {
 	if status := apierrors.APIStatus(nil); errors.As(notFound, &status) && (status.Status().Details == nil || status.Status().Details.Name == "") {
-		return errors.New("this cluster has no CRD of ServiceExport: run \"clusterset join\" first, which installs it")
+		return errors.New("this cluster has no CRD ServiceExport: run \"clusterset join\" first, which installs it")
 	}
 	_, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, e.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no namespace %q: want that of the Service (-n)", e.namespace)
+		return fmt.Errorf("namespace %q does not exist: want the namespace of the Service (-n)", e.namespace)
 	}
-	return nil // who may export need not be allowed to read namespaces
+	return nil // a user who may export may lack the right to read namespaces
 }
 
 func sameExport(a, b *unstructured.Unstructured) bool {
@@ -234,17 +236,17 @@ func sameExport(a, b *unstructured.Unstructured) bool {
 	return text(a) == text(b)
 }
 
-// covered guesses whether an export would stay as it is: it says all that is asked for, and nothing that was asked for earlier
-// and is not now.
-func (e *exporting) covered(there *unstructured.Unstructured) bool {
-	ours := fieldsOf(there, exportManager)
-	useVIP := there.GetAnnotations()[broker.AnnotationUseVIP]
+// covered predicts, for a client-side dry run, whether an export stays unchanged: it has everything that the flags ask for, and nothing
+// that an earlier call asked for and this one does not.
+func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
+	ours := appliedFields(existing, exportManager)
+	useVIP := existing.GetAnnotations()[broker.AnnotationUseVIP]
 	_, owned, _ := unstructured.NestedFieldNoCopy(ours, "f:metadata", "f:annotations", "f:"+broker.AnnotationUseVIP)
 	if e.useVIP != useVIP && (e.useVIP != "" || owned) {
 		return false
 	}
 	for field, want := range e.exported() {
-		have, _, _ := unstructured.NestedStringMap(there.Object, "spec", field)
+		have, _, _ := unstructured.NestedStringMap(existing.Object, "spec", field)
 		for key, value := range want {
 			if got, ok := have[key]; !ok || got != value {
 				return false
@@ -252,7 +254,7 @@ func (e *exporting) covered(there *unstructured.Unstructured) bool {
 		}
 		for key := range have {
 			_, owned, _ := unstructured.NestedFieldNoCopy(ours, "f:spec", "f:"+field, "f:"+key)
-			if _, asked := want[key]; owned && !asked {
+			if _, wanted := want[key]; owned && !wanted {
 				return false
 			}
 		}
@@ -260,8 +262,9 @@ func (e *exporting) covered(there *unstructured.Unstructured) bool {
 	return true
 }
 
-// fieldsOf returns the fields that a manager has applied, as a tree of "f:name"; nil if there are none.
-func fieldsOf(o *unstructured.Unstructured, manager string) map[string]any {
+// appliedFields returns the fields that a field manager has applied, as a tree of "f:name" keys (FieldsV1); nil if there are none.
+// structured-merge-diff has a parser for this format, with types that answer the questions of covered less directly than a map.
+func appliedFields(o *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range o.GetManagedFields() {
 		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "" || m.FieldsV1 == nil {
 			continue
@@ -272,60 +275,4 @@ func fieldsOf(o *unstructured.Unstructured, manager string) map[string]any {
 		}
 	}
 	return nil
-}
-
-func newUnexport(s *session) *cobra.Command {
-	e := &exporting{output: &output{session: s}}
-	c := &cobra.Command{
-		Use: "unexport SERVICE...", Short: "Withdraw services from the clusterset", Args: services,
-		Example:           "  clusterset unexport db -n shop",
-		ValidArgsFunction: s.completeResources(mcsv1beta1.SchemeGroupVersion.String(), "serviceexports", ""),
-	}
-	e.flags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := e.open(); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(c.Context(), e.timeout)
-		defer cancel()
-		var result error
-		for _, name := range args {
-			if err := e.unexport(ctx, name); err != nil {
-				result = errors.Join(result, fmt.Errorf("unexport %s: %w", name, err))
-			}
-		}
-		return errors.Join(result, e.done(nil, nil, ""))
-	}
-	return c
-}
-
-func (e *exporting) unexport(ctx context.Context, name string) error {
-	r := e.client.Resource(serviceExports).Namespace(e.namespace)
-	there, err := r.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		if err := e.lacking(ctx, err); err != nil {
-			return err
-		}
-		e.step(admin.Unchanged, name, "not there")
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	uid := there.GetUID()
-	if e.dry != admin.DryRunClient {
-		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.dryRun()}
-		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	e.step(admin.Deleted, name, "")
-	if !e.wait || e.dry != admin.DryRunNone {
-		return nil
-	}
-	err = poll(ctx, func() (bool, error) { return e.withdrawn(ctx, name, string(uid)) })
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("this cluster still counts as exporting it after %s: want a controller that runs (clusterset status)", e.timeout)
-	}
-	return err
 }

@@ -1,7 +1,9 @@
-// Command clusterset makes clusters members of a clusterset, exports services and shows how all of it fares. Under the name
-// kubectl-clusterset it is the plugin "kubectl clusterset".
+// Command clusterset is the command line of an administrator: it prepares a broker, joins clusters to a clusterset, exports services
+// and shows the state of the clusterset. It can also run the controller. Installed as kubectl-clusterset, it is the plugin
+// "kubectl clusterset" of kubectl.
 //
-// Exit codes: 0, all is well; 1, it could not be done or found out; 2, "status" found something wrong.
+// docs/cli.md has all commands, flags and exit codes. It is generated from the commands in this package; after a change, run
+// "go generate" here.
 package main
 
 import (
@@ -21,7 +23,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// version is set by -ldflags "-X main.version=v1.2.3"; else the toolchain's stamp stands in.
+//go:generate go test -run ^TestReference$ . -update
+
+// version is set by -ldflags "-X main.version=v1.2.3". Without it, the version that the Go toolchain recorded is used.
 var version string
 
 func main() {
@@ -33,56 +37,49 @@ func main() {
 
 // The exit codes.
 const (
-	exitFine  = 0
-	exitError = 1
-	exitWrong = 2
+	exitOK       = 0 // the command succeeded
+	exitError    = 1 // the command failed
+	exitProblems = 2 // "status" succeeded and found problems
 )
 
-// errWrong means that everything has been said, and that it is not well.
-var errWrong = errors.New("something is wrong")
+const exitCodes = `Exit codes: 0, success; 1, the command failed; 2, "status" found problems.`
 
-// run is the program, args[0] its name. It ends when ctx does.
+// errProblems makes run return exitProblems. The problems are printed already.
+var errProblems = errors.New("the clusterset has problems")
+
+// run executes the command line args, of which args[0] is the name of the program, and returns the exit code. It returns soon after ctx
+// ends.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newRoot(filepath.Base(args[0]), streams)
 	if len(args) > 1 && strings.HasPrefix(args[1], cobra.ShellCompRequestCmd) {
-		unquote(root)
-	}
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if !c.Runnable() {
-			c.RunE = help // cobra's own "completion", which else takes any word
-		}
+		unquoteUsage(root)
 	}
 	root.SetArgs(args[1:])
 	switch err := root.ExecuteContext(ctx); {
-	case errors.Is(err, errWrong):
-		return exitWrong
+	case errors.Is(err, errProblems):
+		return exitProblems
+	case err != nil && ctx.Err() != nil:
+		fmt.Fprintf(streams.ErrOut, "error: interrupted: %v\n", err)
+		return exitError
 	case err != nil:
 		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
 		return exitError
 	}
-	return exitFine
+	return exitOK
 }
 
-// A session is what all verbs share.
-type session struct {
-	genericiooptions.IOStreams
-	kube *genericclioptions.ConfigFlags // of the member
-	// kubeconfig and context of the broker's admin
-	brokerKubeconfig, brokerContext string
-}
-
+// newRoot returns the whole tree of commands. name is the name of the program file.
 func newRoot(name string, streams genericiooptions.IOStreams) *cobra.Command {
-	s := &session{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true)}
+	f := &factory{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{
 		Use:   "clusterset",
-		Short: "Make clusters one clusterset, and export services in it",
-		Long: `Make clusters one clusterset (Multi-Cluster Services API, KEP-1645), and export services in it.
+		Short: "Join clusters to a clusterset and export services in it",
+		Long: `Join clusters to a clusterset and export services in it (Multi-Cluster Services API, KEP-1645).
 
-The usual flags of kubectl name the cluster that joins, leaves or exports; --broker-kubeconfig and --broker-context name
-the broker, as its admin reaches it.
+Most commands work on one cluster, the member, which the usual flags of kubectl select. Commands that also need the broker take
+--broker-kubeconfig and --broker-context.
 
-Exit codes: 0, all is well; 1, it could not be done or found out; 2, "status" found something wrong.`,
+` + exitCodes,
 		Example: `  clusterset broker init --broker-context hub
   clusterset join --context east --broker-context hub --cluster-id east
   clusterset export db -n shop --context east
@@ -96,27 +93,33 @@ Exit codes: 0, all is well; 1, it could not be done or found out; 2, "status" fo
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	s.kube.AddFlags(root.PersistentFlags())
+	f.kube.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newBroker(s), newJoin(s), newLeave(s), newExport(s), newUnexport(s), newStatus(s), newController(s), newVersion(s),
+		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newStatus(f), newController(f), newVersion(f),
 	)
-	offerBy(root, "context", contexts(func() (clientcmdapi.Config, error) { return s.kube.ToRawKubeConfigLoader().RawConfig() }))
-	offerBy(root, "namespace", s.completeNamespaces)
+	completeBy(root, "context", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
+	completeBy(root, "namespace", f.completeNamespaces)
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if !c.Runnable() {
+			c.RunE = help // the "completion" command of cobra, which otherwise accepts any argument
+		}
+	}
 	return root
 }
 
-// help is what a command does that is only a group of others. With a word that is none of them it is not called.
+// help runs a command that only groups other commands. Cobra rejects an unknown subcommand before that.
 func help(c *cobra.Command, _ []string) error { return c.Help() }
 
-func newVersion(s *session) *cobra.Command {
+func newVersion(f *factory) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(s.Out, ownVersion()) },
+		Run: func(*cobra.Command, []string) { fmt.Fprintln(f.Out, programVersion()) },
 	}
 }
 
-// ownVersion is what was configured at build time, else what the toolchain knows.
-func ownVersion() string {
+// programVersion returns the version set at build time, or else the one that the Go toolchain recorded, or else "devel".
+func programVersion() string {
 	build, ok := debug.ReadBuildInfo()
 	switch {
 	case version != "":

@@ -33,7 +33,7 @@ func command(t *testing.T, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// want fails unless the program ended with code and printed all of the texts, wherever.
+// want fails unless the program ends with code and prints all of the texts, to either stream.
 func want(t *testing.T, code int, texts []string, args ...string) string {
 	t.Helper()
 	got, out, errOut := command(t, args...)
@@ -48,7 +48,7 @@ func want(t *testing.T, code int, texts []string, args ...string) string {
 	return out
 }
 
-// TestUsage needs no API server: what is wrong is said before one is asked.
+// TestUsage needs no API server: wrong arguments are an error before the first request.
 func TestUsage(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for _, tt := range []struct {
@@ -56,42 +56,42 @@ func TestUsage(t *testing.T) {
 	}{
 		{"no such verb", "frobnicate", `error: unknown command "frobnicate"`},
 		{"no broker", "broker init", "error: no broker: want --broker-kubeconfig, --broker-context or both"},
-		{"no broker to leave", "leave", "error: no broker: want --broker-kubeconfig, --broker-context or both, or --force if it is gone"},
+		{"no broker to leave", "leave", "error: no broker: want --broker-kubeconfig, --broker-context or both, or --force if the broker no longer exists"},
 		{"dry run", "join --dry-run=maybe", "error: --dry-run=maybe: want none, client or server"},
 		{"output", "join -o xml", "error: --output=xml: want one of name, json, yaml"},
 		{"status output", "status -o name", "error: --output=name: want one of wide, json, yaml"},
 		{"vip", "join --vip=some", "error: --vip=some: want derived, cidr or none"},
-		{"vip without a CIDR", "join --vip cidr --vip-cidr none", "error: --vip=cidr beside --vip-cidr=none: want one of them"},
+		{"vip without a CIDR", "join --vip cidr --vip-cidr none", "error: --vip=cidr and --vip-cidr=none: want only one of them"},
 		{"endpoints", "join --endpoints=node_ip", "error: --endpoints=node_ip: want pod_ip or service_ip"},
-		{"life", "join --credential-life=1m", "error: --credential-life=1m0s: want 10m at least"},
-		{"quota", "join --quota-leases=0", "0 leases: want 1 of each at least"},
-		{"nothing to export", "export", "error: export: want SERVICE, the name of a Service, once or more often"},
-		{"nobody to remove", "broker remove", "error: remove: 0 arguments: want ID, that of one member"},
-		{"two to remove", "broker remove east west", "error: remove: 2 arguments: want ID, that of one member"},
-		{"no time", "export db --timeout 0", "error: --timeout=0s: want a duration above 0s"},
-		{"negative time", "unexport db --timeout=-1s", "error: --timeout=-1s: want a duration above 0s"},
-		{"no kubeconfig", "export db", "none: want --kubeconfig FILE, or KUBECONFIG set to one"},
-		{"no kubeconfig for a status", "status", "error: member: no kubeconfig, looked for /"},
+		{"life", "join --credential-life=1m", "error: --credential-life=1m0s: want at least 10m"},
+		{"quota", "join --quota-leases=0", "0 leases: want at least 1 of each"},
+		{"nothing to export", "export", "error: export: no arguments: want SERVICE, the name of one or more Services"},
+		{"no member to remove", "broker remove", "error: remove: 0 arguments: want ID, the cluster id of one member"},
+		{"two to remove", "broker remove east west", "error: remove: 2 arguments: want ID, the cluster id of one member"},
+		{"no time", "export db --timeout 0", "error: --timeout=0s: want more than 0s"},
+		{"negative time", "unexport db --timeout=-1s", "error: --timeout=-1s: want more than 0s"},
+		{"no kubeconfig", "export db", "none: want --kubeconfig FILE, or the environment variable KUBECONFIG"},
+		{"no kubeconfig for a status", "status", "error: member: no kubeconfig at /"},
 		{"no such shell", "completion foo", `error: unknown command "foo" for "clusterset completion"`},
-		{"reserved label", "export db --label kubernetes.io/x=y", "error: --label kubernetes.io/x=y: want key and value of a label, without a reserved prefix"},
-		{"annotation", "export db --annotation a/b/c=y", "error: --annotation a/b/c: want the key of an annotation"},
+		{"reserved label", "export db --label kubernetes.io/x=y", "error: --label kubernetes.io/x=y: want a valid label without a reserved prefix"},
+		{"annotation", "export db --annotation a/b/c=y", "error: --annotation a/b/c: want a valid key"},
 		{"use-clusterset-ip", "export db --use-clusterset-ip=perhaps", "error: --use-clusterset-ip=perhaps: want true or false"},
-		{"controller without broker", "controller", "error: --broker: want the kubeconfig of this member on the broker"},
+		{"controller without broker", "controller", "error: no --broker: want the kubeconfig FILE with which this member reaches the broker"},
 		{"option", "controller --vip some", `"some": want one of derived, cidr, none`},
 		{"too few words", "controller --lease 10s", `"10s": want 0, or two durations`},
 		{"broker file", "broker init --broker-kubeconfig /does/not/exist", "error: broker: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) { want(t, exitError, []string{tt.want}, strings.Fields(tt.args)...) })
 	}
-	want(t, exitFine, []string{ownVersion()}, "version")
+	want(t, exitOK, []string{programVersion()}, "version")
 	config := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(config, []byte(contextsOnly), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(t, exitError, []string{"error: member: no context is the current one of " + config + ": want --context, one of east, hub"},
+	want(t, exitError, []string{"error: member: " + config + " has no current context: want --context, one of east, hub"},
 		"status", "--kubeconfig", config)
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"/usr/bin/kubectl-clusterset", "--help"}, genericiooptions.IOStreams{Out: &out, ErrOut: &out}); code != exitFine ||
+	if code := run(t.Context(), []string{"/usr/bin/kubectl-clusterset", "--help"}, genericiooptions.IOStreams{Out: &out, ErrOut: &out}); code != exitOK ||
 		!strings.Contains(out.String(), "kubectl clusterset [command]") {
 		t.Errorf("as a plugin: exit code %d\n%s", code, &out)
 	}
@@ -103,7 +103,7 @@ kind: Config
 contexts: [{name: hub, context: {cluster: hub, user: hub}}, {name: east, context: {cluster: east, user: east}}]
 `
 
-// TestCompletion asks for what a shell offers. No API server is needed.
+// TestCompletion needs no API server.
 func TestCompletion(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(config, []byte(contextsOnly), 0o600); err != nil {
@@ -111,7 +111,7 @@ func TestCompletion(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", config)
 	for _, tt := range []struct {
-		args, want string // with the line that ends all of them left out
+		args, want string // without the line that ends every output
 	}{
 		{"join --vip=", "derived\ncidr\nnone\n"},
 		{"join --dry-run=", "none\nclient\nserver\n"},
@@ -122,19 +122,19 @@ func TestCompletion(t *testing.T) {
 		{"join --broker-context h", "hub\n"},
 		{"controller --vip ", "derived\ncidr\nnone\n"},
 		{"controller --port-merge ", "union\nintersection\n"},
-		{"export --lab", "--label\tKEY=VALUE of an exported label, repeatable\n"},
+		{"export --lab", "--label\tKEY=VALUE of a label of the imports, repeatable\n"},
 	} {
 		code, out, errOut := command(t, append([]string{"__complete"}, strings.Split(tt.args, " ")...)...)
-		if offered, _, _ := strings.Cut(out, ":4\n"); code != exitFine || offered != tt.want {
-			t.Errorf("%q: exit code %d, %s%soffers %q, want %q", tt.args, code, out, errOut, offered, tt.want)
+		if offered, _, _ := strings.Cut(out, ":4\n"); code != exitOK || offered != tt.want {
+			t.Errorf("%q: exit code %d, %s%scompletions %q, want %q", tt.args, code, out, errOut, offered, tt.want)
 		}
 	}
-	want(t, exitFine, []string{"--label KEY=VALUE  "}, "export", "--help")
+	want(t, exitOK, []string{"--label KEY=VALUE  "}, "export", "--help")
 }
 
-// TestControllerFlags: every directive is a flag, and takes its words.
+// TestControllerFlags: each option of the controller is a flag and takes its arguments.
 func TestControllerFlags(t *testing.T) {
-	c := newController(&session{})
+	c := newController(&factory{})
 	for _, o := range controller.Options() {
 		if c.Flags().Lookup(strings.ReplaceAll(o.Name, "_", "-")) == nil {
 			t.Errorf("directive %s has no flag", o.Name)
@@ -147,7 +147,7 @@ func TestControllerFlags(t *testing.T) {
 		set(t, &config, x.option, x.value)
 	}
 	if config.Renew != 5*time.Second || config.TTL != 30*time.Second || config.ClusterID != "east" || len(config.ServiceCIDRs) != 2 {
-		t.Errorf("config = %+v, want what the flags say", config)
+		t.Errorf("config = %+v, want the values of the flags", config)
 	}
 	v := &optionValue{option: controller.Options()[5], config: &config}
 	for _, value := range []string{"10.0.0.0/16", "10.1.0.0/16"} {
@@ -156,7 +156,7 @@ func TestControllerFlags(t *testing.T) {
 		}
 	}
 	if len(config.ServiceCIDRs) != 2 {
-		t.Errorf("service CIDRs = %v, want those of two flags", config.ServiceCIDRs)
+		t.Errorf("service CIDRs = %v, want those of both flags", config.ServiceCIDRs)
 	}
 }
 
@@ -172,7 +172,7 @@ func set(t *testing.T, config *controller.Config, option, value string) {
 	}
 }
 
-// TestPrintState compares what a person or program gets to see with testdata.
+// TestPrintState compares each output format with a golden file.
 func TestPrintState(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }
@@ -199,8 +199,8 @@ func TestPrintState(t *testing.T) {
 		Conflicts: []admin.ConflictState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
-		Problems: []string{"member \"west\" renewed its heartbeat 5m0s ago: its endpoints do not count"},
-		Warnings: []string{"services whose exports disagree: 1"},
+		Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members no longer use its endpoints"},
+		Warnings: []string{"1 service has conflicting exports: see the condition Conflict of its ServiceExports"},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {
 		t.Run(format, func(t *testing.T) {
@@ -252,8 +252,8 @@ metadata: {name: derived-0123456789abcdef, namespace: shop, labels: {app.kuberne
 spec: {ports: [{port: 5432}]}
 `
 
-// looked is an export that a controller has looked at.
-const looked = `
+// reconciled is an export whose conditions a controller has set.
+const reconciled = `
 apiVersion: multicluster.x-k8s.io/v1beta1
 kind: ServiceExport
 metadata: {name: NAME, namespace: shop}
@@ -263,54 +263,54 @@ status:
   - {type: Ready, status: "READY", reason: WHY, message: "MESSAGE", lastTransitionTime: "2026-01-01T00:00:00Z", observedGeneration: 1}
 `
 
-// TestVerbs goes through the life of a member on real API servers. No controller runs.
-func TestVerbs(t *testing.T) {
+// TestCommands joins, exports and leaves with real API servers. No controller runs.
+func TestCommands(t *testing.T) {
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}, ServiceCIDR: "10.97.0.0/16"})
 	broker, member := "--broker-kubeconfig="+hub.Kubeconfig(), "--kubeconfig="+east.Kubeconfig()
 
-	want(t, exitFine, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io created (dry run by client)"},
+	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io created (client dry run)"},
 		"broker", "init", broker, "--dry-run")
 	for _, verb := range []string{"export", "unexport"} {
-		want(t, exitError, []string{`error: ` + verb + ` db: this cluster has no CRD of ServiceExport: run "clusterset join" first, which installs it`},
+		want(t, exitError, []string{`error: ` + verb + ` db: this cluster has no CRD ServiceExport: run "clusterset join" first, which installs it`},
 			verb, "db", member, "-n", "default")
 	}
 	want(t, exitError, []string{`run "clusterset broker init" first`}, "join", broker, member, "--cluster-id=east")
-	want(t, exitFine, []string{"The broker is ready.", "clusterrole.rbac.authorization.k8s.io/clusterset-member created"}, "broker", "init", broker)
-	want(t, exitFine, []string{"broker: member.broker.clusterset-dns.io/east created (dry run by server)"},
+	want(t, exitOK, []string{"The broker is ready.", "clusterrole.rbac.authorization.k8s.io/clusterset-member created"}, "broker", "init", broker)
+	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east created (server dry run)"},
 		"join", broker, member, "--cluster-id=east", "--dry-run=server")
-	want(t, exitFine, []string{"warning: no pod CIDRs were found", "warning: the broker's address is a loopback one", "east is a member of clusterset fleet"},
+	want(t, exitOK, []string{"warning: no pod CIDRs found", "warning: the broker has a loopback address", "east is a member of clusterset fleet"},
 		"join", broker, member, "--cluster-id=east", "--clusterset=fleet")
 
 	var done struct {
 		Steps  []admin.Step
-		Result admin.Joined
+		Result admin.JoinResult
 	}
-	out := want(t, exitFine, nil, "join", broker, member, "-o", "json")
+	out := want(t, exitOK, nil, "join", broker, member, "-o", "json")
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" || done.Steps[0].Action != admin.Unchanged {
 		t.Errorf("join -o json: %+v, error %v, want nothing changed", done, err)
 	}
-	want(t, exitFine, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member, "-o", "name")
-	want(t, exitWrong, []string{"Clusterset:   fleet", "east *", "problem: no controller acts for this cluster"}, "status", member)
-	want(t, exitFine, []string{"__start_clusterset"}, "completion", "bash")
-	want(t, exitFine, []string{"east"}, "__complete", "broker", "remove", broker, "")
+	want(t, exitOK, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member, "-o", "name")
+	want(t, exitProblems, []string{"Clusterset:   fleet", "east (this)", "problem: no leader: no controller holds Lease clusterset-system/clusterset-controller"}, "status", member)
+	want(t, exitOK, []string{"__start_clusterset"}, "completion", "bash")
+	want(t, exitOK, []string{"east"}, "__complete", "broker", "remove", broker, "")
 
 	if err := east.ApplyYAML(t.Context(), []byte(shop)); err != nil {
 		t.Fatal(err)
 	}
 	exports(t, east, member)
-	dryRunsForetell(t, member)
-	leavingRefused(t, east, member)
+	dryRunsPredict(t, member)
+	noExportWhileLeaving(t, east, member)
 
-	want(t, exitFine, []string{"broker: member.broker.clusterset-dns.io/east deleted (dry run by client)"}, "leave", broker, member, "--dry-run=client")
-	// Nobody empties namespaces on this broker but the test.
+	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker, member, "--dry-run=client")
+	// This broker has no kube-controller-manager, so the test empties its namespace.
 	gone := make(chan struct{})
 	go func() { defer close(gone); empty(t, hub, done.Result.Namespace) }()
-	want(t, exitFine, []string{"broker: member.broker.clusterset-dns.io/east deleted", "This cluster is no member any more."}, "leave", broker, member)
+	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted", "This cluster is no longer a member."}, "leave", broker, member)
 	<-gone
-	want(t, exitFine, []string{"Clusterset:   no member of any"}, "status", member)
-	want(t, exitError, []string{`error: remove: there is no member "east", nor any other`}, "broker", "remove", "east", broker)
-	want(t, exitFine, []string{"db -n shop created", "warning: this cluster is no member of a clusterset: exports take effect when it has joined"},
+	want(t, exitOK, []string{"Clusterset:   not a member", "No problems found."}, "status", member)
+	want(t, exitError, []string{`error: remove: member "east" does not exist, and the broker has no other members`}, "broker", "remove", "east", broker)
+	want(t, exitOK, []string{"db -n shop created", "warning: this cluster is not a member of a clusterset: exports take effect when it has joined"},
 		"export", "db", member, "-n", "shop")
 }
 
@@ -324,7 +324,7 @@ func empty(t *testing.T, c *controlplane.ControlPlane, namespace string) {
 		case err != nil:
 			return
 		case o.GetDeletionTimestamp() != nil:
-			_ = c.Delete(t.Context(), o) // the next turn tries again
+			_ = c.Delete(t.Context(), o) // the next tick tries again
 		}
 		select {
 		case <-t.Context().Done():
@@ -335,44 +335,44 @@ func empty(t *testing.T, c *controlplane.ControlPlane, namespace string) {
 }
 
 func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
-	if out := want(t, exitFine, []string{"db"}, "__complete", "export", member, "-n", "shop", ""); strings.Contains(out, "derived") {
-		t.Errorf("export offers %q, want no Service of ours", out)
+	if out := want(t, exitOK, []string{"db"}, "__complete", "export", member, "-n", "shop", ""); strings.Contains(out, "derived") {
+		t.Errorf("export offers %q, want no derived Service", out)
 	}
-	want(t, exitFine, []string{"shop"}, "__complete", "export", member, "-n", "s")
-	want(t, exitFine, []string{"created (dry run by client)"}, "export", "db", member, "-n", "shop", "--dry-run=client")
-	want(t, exitFine, []string{"created (dry run by server)"}, "export", "db", member, "-n", "shop", "--dry-run=server")
+	want(t, exitOK, []string{"shop"}, "__complete", "export", member, "-n", "s")
+	want(t, exitOK, []string{"created (client dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=client")
+	want(t, exitOK, []string{"created (server dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=server")
 	want(t, exitError, []string{"serviceexport.multicluster.x-k8s.io/db -n shop created",
-		"error: export db: nobody has looked at it yet: want a controller that runs (clusterset status)"},
+		"error: export db: no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"},
 		"export", "db", member, "-n", "shop", "--timeout=300ms")
-	look := func(name, valid, reason, ready, why, message string) {
+	reconcile := func(name, valid, reason, ready, why, message string) {
 		t.Helper()
-		text := strings.NewReplacer("NAME", name, "VALID", valid, "REASON", reason, "READY", ready, "WHY", why, "MESSAGE", message).Replace(looked)
+		text := strings.NewReplacer("NAME", name, "VALID", valid, "REASON", reason, "READY", ready, "WHY", why, "MESSAGE", message).Replace(reconciled)
 		if err := east.ApplyYAML(t.Context(), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look("db", "True", "Valid", "True", "Exported", "")
-	want(t, exitFine, []string{"db -n shop unchanged", "resolves SERVICE.shop.svc.clusterset.local."}, "export", "db", member, "-n", "shop")
-	look("ghost", "False", "NoService", "False", "Pending", "There is no Service ghost.")
+	reconcile("db", "True", "Valid", "True", "Exported", "")
+	want(t, exitOK, []string{"db -n shop unchanged", "resolves SERVICE.shop.svc.clusterset.local."}, "export", "db", member, "-n", "shop")
+	reconcile("ghost", "False", "NoService", "False", "Pending", "There is no Service ghost.")
 	want(t, exitError, []string{"error: export ghost: Valid is False, NoService: There is no Service ghost\n"},
 		"export", "ghost", member, "-n", "shop")
-	look("late", "True", "Valid", "False", "Failed", "The broker refuses the export: no.")
-	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker refuses the export: no; see clusterset status\n"},
+	reconcile("late", "True", "Valid", "False", "Failed", "The broker refuses the export: no.")
+	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker refuses the export: no; run \"clusterset status\"\n"},
 		"export", "late", member, "-n", "shop", "--timeout=300ms")
-	want(t, exitFine, []string{"db -n shop updated", "This was asked for. Whether it has taken effect: clusterset status"},
+	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written. To see whether they have taken effect: clusterset status"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
-	want(t, exitFine, []string{"db"}, "__complete", "unexport", member, "-n", "shop", "")
-	want(t, exitWrong, []string{"Exports:      3, 0 ready", "3 of 3 exports are not ready (1 Failed, 1 NoService, 1 not looked at): see their conditions",
+	want(t, exitOK, []string{"db"}, "__complete", "unexport", member, "-n", "shop", "")
+	want(t, exitProblems, []string{"Exports:      0 of 3 ready", "3 of 3 exports are not ready (1 Failed, 1 NoService, 1 NotReconciled): see the conditions",
 		"declares no pod CIDRs"}, "status", member)
-	want(t, exitFine, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member, "-n", "shop")
-	want(t, exitFine, []string{"db -n shop unchanged (not there)"}, "unexport", "db", member, "-n", "shop")
+	want(t, exitOK, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member, "-n", "shop")
+	want(t, exitOK, []string{"db -n shop unchanged (not found)"}, "unexport", "db", member, "-n", "shop")
 	for _, verb := range []string{"export", "unexport"} {
-		want(t, exitError, []string{"error: " + verb + ` db: there is no namespace "nope": want that of the Service (-n)`}, verb, "db", member, "-n", "nope")
+		want(t, exitError, []string{"error: " + verb + ` db: namespace "nope" does not exist: want the namespace of the Service (-n)`}, verb, "db", member, "-n", "nope")
 	}
 }
 
-// dryRunsForetell goes from every set of flags to every other, and each dry run foretells what is done.
-func dryRunsForetell(t *testing.T, member string) {
+// dryRunsPredict goes from each set of flags to each other set; both dry runs predict what the real run does.
+func dryRunsPredict(t *testing.T, member string) {
 	given := []string{"", "--label=tier=data", "--label=tier=web", "--annotation=note=x", "--use-clusterset-ip=true", "--use-clusterset-ip=false"}
 	var path []string
 	for i, from := range given {
@@ -394,15 +394,15 @@ func dryRunsForetell(t *testing.T, member string) {
 			if flag != "" {
 				args = append(args, flag)
 			}
-			want(t, exitFine, []string{"db -n shop " + action}, args...)
+			want(t, exitOK, []string{"db -n shop " + action}, args...)
 		}
 		last = flag
 	}
-	want(t, exitFine, nil, "unexport", "db", member, "-n", "shop")
+	want(t, exitOK, nil, "unexport", "db", member, "-n", "shop")
 }
 
-// leavingRefused: while the cluster leaves, nothing is exported.
-func leavingRefused(t *testing.T, east *controlplane.ControlPlane, member string) {
+// noExportWhileLeaving: while the cluster leaves, export is an error and writes nothing.
+func noExportWhileLeaving(t *testing.T, east *controlplane.ControlPlane, member string) {
 	mark := func(value string) {
 		t.Helper()
 		patch := []byte(`{"metadata":{"annotations":{"clusterset-dns.io/leaving":` + value + `}}}`)

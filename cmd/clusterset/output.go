@@ -13,27 +13,27 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// An output prints what a writing verb did, line by line, or all of it at the end.
+// An output prints the steps and the result of a command that writes: line by line, or with -o json and yaml all at the end.
 type output struct {
-	*session
+	*factory
 	dry, format string
 	steps       []admin.Step
 }
 
-// outputFlags adds the flags of a writing verb.
-func (s *session) outputFlags(c *cobra.Command) *output {
-	o := &output{session: s, steps: []admin.Step{}}
-	c.Flags().StringVar(&o.dry, "dry-run", "none", "`HOW` to only try it: none, client (guess from what is there) or server (the API servers check)")
+// outputFlags adds the flags of a command that writes.
+func (f *factory) outputFlags(c *cobra.Command) *output {
+	o := &output{factory: f, steps: []admin.Step{}}
+	c.Flags().StringVar(&o.dry, "dry-run", "none", "report what would change, and change nothing: `MODE` client predicts it, server lets the API servers validate it")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
-	c.Flags().StringVarP(&o.format, "output", "o", "", "`FORMAT` of what was done: name, json or yaml; lines to read if empty")
-	offer(c, "dry-run", "none", "client", "server")
-	offer(c, "output", "name", "json", "yaml")
+	c.Flags().StringVarP(&o.format, "output", "o", "", "`FORMAT` of the output: name, json or yaml; default: text")
+	completeWords(c, "dry-run", "none", "client", "server")
+	completeWords(c, "output", "name", "json", "yaml")
 	return o
 }
 
-// writing reads the flags.
-func (o *output) writing() (admin.Writing, error) {
-	w := admin.Writing{Report: o.report}
+// writeOptions checks the flags.
+func (o *output) writeOptions() (admin.WriteOptions, error) {
+	w := admin.WriteOptions{Report: o.report, Progress: o.progress}
 	switch o.dry {
 	case "none":
 	case "client", "server":
@@ -65,11 +65,14 @@ func (o *output) suffix() string {
 	if o.dry == "none" {
 		return ""
 	}
-	return " (dry run by " + o.dry + ")"
+	return " (" + o.dry + " dry run)"
 }
 
-// done prints the result, and for a person what deserves attention and what to do next.
-func (o *output) done(result any, warnings []string, next string) error {
+// progress shows that a command waits for something.
+func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
+
+// finish prints the result. In text format it prints warnings and, after a real run, what to do next.
+func (o *output) finish(result any, warnings []string, next string) error {
 	switch o.format {
 	case "json", "yaml":
 		return printAs(o.Out, o.format, struct {

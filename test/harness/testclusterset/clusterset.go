@@ -162,7 +162,7 @@ func (m *Member) BrokerNamespace() string {
 }
 
 // Join makes the cluster a member. change alters the options.
-func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (admin.Joined, error) {
+func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (admin.JoinResult, error) {
 	o := admin.JoinDefaults()
 	o.ClusterID, o.PodCIDRs = m.ID, m.PodCIDRs()
 	for _, c := range change {

@@ -234,7 +234,7 @@ func (d *demo) disagreed(ctx context.Context) error {
 // expired shows that an operator can see who is dead.
 func (d *demo) expired(ctx context.Context) error {
 	d.printf("   An operator sees the dead member. Something is wrong, so the exit status is 2.\n")
-	return d.command(ctx, 2, `member "west" renewed its heartbeat`, "status", "--context", "south", "--lease-ttl", leaseTTL)
+	return d.command(ctx, 2, `member "west" last renewed its heartbeat`, "status", "--context", "south", "--lease-ttl", leaseTTL)
 }
 
 // conflict fails unless the member's export of the cache tells of the conflict.

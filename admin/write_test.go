@@ -2,27 +2,29 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// TestAgain runs everything twice: what is there already is not written again.
-func TestAgain(t *testing.T) {
-	all := start(t, 2)
+// TestRepeat runs everything twice: the second run writes nothing.
+func TestRepeat(t *testing.T) {
+	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	var first, again steps
-	if err := Init(t.Context(), onBroker.Config(), InitOptions{Writing: first.writing("")}); err != nil {
+	if err := Init(t.Context(), onBroker.Config(), InitOptions{WriteOptions: first.options("")}); err != nil {
 		t.Fatal(err)
 	}
 	first.only(t, Created)
 	before := snapshot(t, versions, onBroker)
-	if err := Init(t.Context(), onBroker.Config(), InitOptions{Writing: again.writing("")}); err != nil {
+	if err := Init(t.Context(), onBroker.Config(), InitOptions{WriteOptions: again.options("")}); err != nil {
 		t.Fatal(err)
 	}
 	again.only(t, Unchanged)
@@ -31,11 +33,11 @@ func TestAgain(t *testing.T) {
 	clean := snapshot(t, contents, onBroker)
 	first, again = nil, nil
 	o := options("east")
-	o.Writing = first.writing("")
+	o.WriteOptions = first.options("")
 	joined := mustJoin(t, onBroker, east, o)
 	first.only(t, Created)
 	before = snapshot(t, versions, all...)
-	o.Writing = again.writing("")
+	o.WriteOptions = again.options("")
 	if rejoined := mustJoin(t, onBroker, east, o); rejoined.CredentialExpires != joined.CredentialExpires {
 		t.Errorf("credential expires %s, want that of the first, %s", rejoined.CredentialExpires, joined.CredentialExpires)
 	}
@@ -47,14 +49,14 @@ func TestAgain(t *testing.T) {
 
 	first, again = nil, nil
 	l := leaveOptions()
-	l.Writing = first.writing("")
+	l.WriteOptions = first.options("")
 	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), l); err != nil {
 		t.Fatal(err)
 	}
 	first.only(t, Deleted, Updated)
 	sameObjects(t, "left", snapshot(t, contents, onBroker), clean)
 	before = snapshot(t, versions, all...)
-	l.Writing = again.writing("")
+	l.WriteOptions = again.options("")
 	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), l); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,7 @@ metadata: {name: heartbeat, namespace: NAMESPACE}
 spec: {renewTime: "2026-01-01T00:00:00.000000Z"}
 `
 
-// imported is what a controller has made of it, and what only looks like it.
+// imported has objects that a controller imported, and objects that only have the same labels.
 const imported = `
 apiVersion: v1
 kind: Namespace
@@ -132,8 +134,8 @@ addressType: IPv4
 endpoints: []
 `
 
-// furnish gives a member something to withdraw.
-func furnish(t *testing.T, onBroker, member *controlplane.ControlPlane, namespace string) {
+// addServices gives a member exports and imports.
+func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, namespace string) {
 	t.Helper()
 	err := errors.Join(
 		onBroker.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(exported, "NAMESPACE", namespace))),
@@ -141,7 +143,7 @@ func furnish(t *testing.T, onBroker, member *controlplane.ControlPlane, namespac
 	if err != nil {
 		t.Fatal(err)
 	}
-	imp, err := member.Dynamic().Resource(watched[19]).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
+	imp, err := member.Dynamic().Resource(serviceImportResource).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,20 +152,20 @@ func furnish(t *testing.T, onBroker, member *controlplane.ControlPlane, namespac
 	}
 }
 
-// TestCrash ends a join, and then a leave, after every single write. Run again, each comes to the same end as one that was
-// not disturbed.
+// TestCrash interrupts a join, and then a leave, after each of its writes. A second run has the same result as one that was not
+// interrupted.
 func TestCrash(t *testing.T) {
-	all := start(t, 2)
+	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
 
-	// A member before the first join has no CRDs either. Without them there are no imports.
+	// A cluster has no CRDs and no policies before its first join.
 	fresh := func() {
 		t.Helper()
 		if err := east.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...); err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range watched[11:13] {
+		for _, r := range []schema.GroupVersionResource{policyResource, policyBindingResource} {
 			if err := east.Dynamic().Resource(r).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -186,15 +188,15 @@ func TestCrash(t *testing.T) {
 	}
 
 	joined := mustJoin(t, onBroker, east, options("east"))
-	furnish(t, onBroker, east, joined.Namespace)
+	addServices(t, onBroker, east, joined.Namespace)
 	mustLeave(t, onBroker, east)
 	if find(t, east, "serviceimports", "shop", "db") != nil || find(t, east, "serviceimports", "hub", "view") == nil {
-		t.Error("want the import removed, and what is in a broker namespace left alone")
+		t.Error("want the import deleted, and the one in a broker namespace kept")
 	}
 	want = snapshot(t, contents, all...)
 	points = crashUntilDone(t, "leave", func(c *crash) error {
 		joined := mustJoin(t, onBroker, east, options("east"))
-		furnish(t, onBroker, east, joined.Namespace)
+		addServices(t, onBroker, east, joined.Namespace)
 		_, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions())
 		return err
 	}, func(when string) {
@@ -206,8 +208,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crashUntilDone lets attempt crash after 0, 1, 2, ... writes until it no longer does, and counts the crashes.
-func crashUntilDone(t *testing.T, what string, attempt func(*crash) error, mend func(when string)) int {
+// crashUntilDone interrupts attempt after 0, 1, 2, ... writes until it succeeds, and returns the number of interruptions.
+func crashUntilDone(t *testing.T, what string, attempt func(*crash) error, repair func(when string)) int {
 	t.Helper()
 	for n := 0; ; n++ {
 		var c crash
@@ -216,7 +218,7 @@ func crashUntilDone(t *testing.T, what string, attempt func(*crash) error, mend 
 		if err != nil && !errors.Is(err, errCrash) {
 			t.Fatalf("%s, crashed after %d writes: %v", what, n, err)
 		}
-		mend(what + ", crashed after " + string(rune('0'+n/10)) + string(rune('0'+n%10)) + " writes")
+		repair(fmt.Sprintf("%s, crashed after %d writes", what, n))
 		if err == nil {
 			return n
 		}
@@ -226,9 +228,9 @@ func crashUntilDone(t *testing.T, what string, attempt func(*crash) error, mend 
 	}
 }
 
-// TestLeaveThenJoin: whoever changes their mind in the middle is a member again.
+// TestLeaveThenJoin: after an interrupted leave, a join makes the cluster a member again.
 func TestLeaveThenJoin(t *testing.T) {
-	all := start(t, 2)
+	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
 	mustJoin(t, onBroker, east, options("east"))
@@ -249,7 +251,7 @@ func TestLeaveThenJoin(t *testing.T) {
 		if want := broker.NamespaceName(DefaultPrefix, "sunrise"); joined.ClusterID != "sunrise" || joined.Namespace != want {
 			t.Errorf("joined as %s in %s, want sunrise in %s", joined.ClusterID, joined.Namespace, want)
 		}
-		members, err := onBroker.Dynamic().Resource(watched[17]).List(t.Context(), metav1.ListOptions{})
+		members, err := onBroker.Dynamic().Resource(memberResource).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,12 +262,12 @@ func TestLeaveThenJoin(t *testing.T) {
 }
 
 func TestDryRuns(t *testing.T) {
-	all := start(t, 2)
+	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
 		before := snapshot(t, versions, onBroker)
 		var s steps
-		if err := Init(t.Context(), onBroker.Config(), InitOptions{Writing: s.writing(dry)}); err != nil {
+		if err := Init(t.Context(), onBroker.Config(), InitOptions{WriteOptions: s.options(dry)}); err != nil {
 			t.Fatal(err)
 		}
 		s.only(t, Created)
@@ -276,28 +278,28 @@ func TestDryRuns(t *testing.T) {
 		before := snapshot(t, versions, all...)
 		var s steps
 		o := options("east")
-		o.Writing = s.writing(dry)
+		o.WriteOptions = s.options(dry)
 		mustJoin(t, onBroker, east, o)
 		s.only(t, Created)
 		sameObjects(t, "join, dry run by "+string(dry), snapshot(t, versions, all...), before)
 	}
 	joined := mustJoin(t, onBroker, east, options("east"))
-	furnish(t, onBroker, east, joined.Namespace)
+	addServices(t, onBroker, east, joined.Namespace)
 	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
 		before := snapshot(t, versions, all...)
 		var same, changed, left steps
 		o := options("east")
-		o.Writing = same.writing(dry)
+		o.WriteOptions = same.options(dry)
 		mustJoin(t, onBroker, east, o)
 		same.only(t, Unchanged)
 
-		o.PodCIDRs, o.Writing = []string{"10.245.0.0/16"}, changed.writing(dry)
+		o.PodCIDRs, o.WriteOptions = []string{"10.245.0.0/16"}, changed.options(dry)
 		mustJoin(t, onBroker, east, o)
 		if changed[0].Action != Updated || changed[0].Kind != "Member" {
 			t.Errorf("step %q, want the Member updated", changed[0])
 		}
 		l := leaveOptions()
-		l.Writing = left.writing(dry)
+		l.WriteOptions = left.options(dry)
 		if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), l); err != nil {
 			t.Fatal(err)
 		}
@@ -306,32 +308,32 @@ func TestDryRuns(t *testing.T) {
 	}
 }
 
-// TestRemove: an id of which the broker has nothing is refused, and a removal that was broken off can be done again.
+// TestRemove: an id that the broker does not know is an error, and an interrupted removal can be repeated.
 func TestRemove(t *testing.T) {
-	all := start(t, 2)
+	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
-	refused := func(id, want string) {
+	wantError := func(id, want string) {
 		t.Helper()
 		var s steps
 		o := leaveOptions()
-		o.Writing = s.writing("")
+		o.WriteOptions = s.options("")
 		if _, err := Remove(t.Context(), onBroker.Config(), id, o); err == nil || err.Error() != "remove: "+want || len(s) > 0 {
 			t.Errorf("remove %s: error %v, want %s, and no step of %s", id, err, want, &s)
 		}
 	}
 	clean := snapshot(t, contents, onBroker)
-	refused("east", `there is no member "east", nor any other`)
+	wantError("east", `member "east" does not exist, and the broker has no other members`)
 	for _, n := range []int64{0, 1, 3, 8} {
 		mustJoin(t, onBroker, east, options("east"))
-		refused("nope", `there is no member "nope": want one of east`)
+		wantError("nope", `member "nope" does not exist: want one of east`)
 		var c crash
 		c.left.Store(n)
 		if _, err := Remove(t.Context(), c.wrap(onBroker.Config()), "east", leaveOptions()); !errors.Is(err, errCrash) {
 			t.Fatalf("remove: %v, want a crash", err)
 		}
-		if n == 3 { // what is left without its Member is found by itself
-			if err := onBroker.Dynamic().Resource(watched[17]).Delete(t.Context(), "east", metav1.DeleteOptions{}); err != nil {
+		if n == 3 { // what is left without a Member is found by its names
+			if err := onBroker.Dynamic().Resource(memberResource).Delete(t.Context(), "east", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -339,23 +341,23 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 		sameObjects(t, "removed", snapshot(t, contents, onBroker), clean)
-		refused("east", `there is no member "east", nor any other`)
+		wantError("east", `member "east" does not exist, and the broker has no other members`)
 	}
 }
 
-func TestLeaveByForce(t *testing.T) {
-	all := start(t, 2)
+func TestForcedLeave(t *testing.T) {
+	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
 	mustJoin(t, onBroker, east, options("east"))
 	o := leaveOptions()
-	if _, err := Leave(t.Context(), nil, east.Config(), o); err == nil || !strings.Contains(err.Error(), "--force if it is gone") {
+	if _, err := Leave(t.Context(), nil, east.Config(), o); err == nil || !strings.Contains(err.Error(), "--force if the broker no longer exists") {
 		t.Errorf("leave without a broker: %v, want advice", err)
 	}
 	if err := onBroker.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), o); err == nil || !strings.Contains(err.Error(), "with --force only the member") {
+	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), o); err == nil || !strings.Contains(err.Error(), "--force cleans up only the member") {
 		t.Errorf("leave with a broker that is down: %v, want advice", err)
 	}
 	o.Force = true
@@ -367,7 +369,7 @@ func TestLeaveByForce(t *testing.T) {
 		t.Errorf("warnings %q, want what is left on the broker", text)
 	}
 	if got := find(t, east, "clusterproperties", "", "clusterset.k8s.io"); got != nil {
-		t.Errorf("%v is there, want no member", got)
+		t.Errorf("%v exists, want no membership", got)
 	}
 	if err := onBroker.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -376,13 +378,13 @@ func TestLeaveByForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := find(t, onBroker, "members", "", "east"); got != nil {
-		t.Errorf("%v is there, want it removed", got)
+		t.Errorf("%v exists, want it removed", got)
 	}
 }
 
 func find(t *testing.T, c *controlplane.ControlPlane, resource, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
-	for _, r := range watched {
+	for _, r := range snapshotResources {
 		if r.Resource != resource {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin"
@@ -23,7 +24,7 @@ import (
 )
 
 // property returns a ClusterProperty in the newest version that the cluster serves, or nil.
-func (e *exporting) property(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+func (e *exportCommand) property(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	for _, version := range []schema.GroupVersionResource{v1beta1.Resource, v1alpha1.Resource} {
 		o, err := e.client.Resource(version).Get(ctx, name, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
@@ -33,9 +34,9 @@ func (e *exporting) property(ctx context.Context, name string) (*unstructured.Un
 	return nil, nil
 }
 
-// isMember reports whether the cluster is a member, and refuses one that is leaving: its controller exports nothing any more, while
-// conditions may still say that it does. Who may not read it is told by the conditions alone.
-func (e *exporting) isMember(ctx context.Context) (bool, error) {
+// isMember reports whether the cluster is a member. It returns an error for a cluster that is leaving: its controller no longer exports,
+// although conditions may still say so. For a user who may not read ClusterProperties it returns true; the conditions show the rest.
+func (e *exportCommand) isMember(ctx context.Context) (bool, error) {
 	o, err := e.property(ctx, about.ClusterSetName)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -44,16 +45,16 @@ func (e *exporting) isMember(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if _, leaving := o.GetAnnotations()[broker.AnnotationLeaving]; leaving {
-		return false, errors.New("this cluster is leaving the clusterset: run \"clusterset join\" to stay, and then export, " +
+		return false, errors.New("this cluster is leaving the clusterset: run \"clusterset join\" to stay and then export again, " +
 			"or \"clusterset leave\" to finish")
 	}
 	return true, nil
 }
 
-// awaitExported waits until the export is on the broker, or until it is clear that it cannot be.
-func (e *exporting) awaitExported(ctx context.Context, name string) error {
+// waitExported waits until the controller has written the export to the broker, or has rejected it.
+func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 	var last mcsv1beta1.ServiceExport
-	err := poll(ctx, func() (bool, error) {
+	err := e.poll(ctx, "the controller exports "+name, func(ctx context.Context) (bool, error) {
 		o, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
@@ -62,66 +63,63 @@ func (e *exporting) awaitExported(ctx context.Context, name string) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &last); err != nil {
 			return false, err
 		}
-		valid, ready := admin.Current(&last, mcsv1beta1.ServiceExportConditionValid), admin.Current(&last, mcsv1beta1.ServiceExportConditionReady)
+		valid, ready := admin.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionValid), admin.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionReady)
 		if valid != nil && valid.Status == metav1.ConditionFalse {
-			return false, errRefused
+			return false, errRejected
 		}
 		return valid != nil && ready != nil && valid.Status == metav1.ConditionTrue && ready.Status == metav1.ConditionTrue, nil
 	})
 	switch {
-	case errors.Is(err, errRefused), errors.Is(err, context.DeadlineExceeded):
-		return errors.New(whyNot(&last))
+	case errors.Is(err, errRejected), errors.Is(err, context.DeadlineExceeded):
+		return errors.New(notExported(&last))
 	case err != nil:
 		return err
 	}
-	if c := admin.Current(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
-		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but its exports disagree: %s\n", name, c.Message)
+	if c := admin.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
+		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but conflicts with other exports: %s\n", name, c.Message)
 	}
 	return nil
 }
 
-var errRefused = errors.New("refused")
+var errRejected = errors.New("rejected")
 
-// whyNot says in one line why an export has not taken effect, and what to do.
-func whyNot(e *mcsv1beta1.ServiceExport) string {
+// notExported says in one line why an export has not taken effect, and what to do.
+func notExported(e *mcsv1beta1.ServiceExport) string {
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{
 		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
 	} {
-		c := admin.Current(e, of)
+		c := admin.CurrentCondition(e, of)
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}
 		text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, strings.TrimSuffix(c.Message, "."))
 		if of == mcsv1beta1.ServiceExportConditionReady {
-			text += "; see clusterset status" // of Valid the message itself says what to do
+			text += "; run \"clusterset status\"" // the message of Valid itself says what to do
 		}
 		return text
 	}
-	return "nobody has looked at it yet: want a controller that runs (clusterset status)"
+	return "no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"
 }
 
-// poll calls done until it is, fails or ctx ends.
-func poll(ctx context.Context, done func() (bool, error)) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := done()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case ok, err != nil:
-			return err
+// poll calls done until it returns true or an error, or ctx ends. After two seconds it tells the user what it waits for.
+func (e *exportCommand) poll(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
+	began, told := time.Now(), false
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		ok, err := done(ctx)
+		if !ok && err == nil && !told && time.Since(began) > 2*time.Second {
+			told = true
+			e.progress(fmt.Sprintf("waiting until %s, for at most %s", what, e.timeout))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+		return ok, err
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	return err
 }
 
-// withdrawn reports whether this cluster serves the import no more.
-func (e *exporting) withdrawn(ctx context.Context, name, uid string) (bool, error) {
+// withdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this cluster.
+func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, error) {
 	exp, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
 		return string(exp.GetUID()) != uid, nil
@@ -131,10 +129,10 @@ func (e *exporting) withdrawn(ctx context.Context, name, uid string) (bool, erro
 	}
 	id, err := e.property(ctx, about.ClusterIDName)
 	if apierrors.IsForbidden(err) {
-		return true, nil // more is not to be seen
+		return true, nil // the user may not see more
 	}
 	if err != nil || id == nil {
-		return id == nil && err == nil, err // no member exports nothing
+		return id == nil && err == nil, err // a cluster without an id exports nothing
 	}
 	o, err := e.client.Resource(serviceImports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

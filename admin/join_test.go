@@ -17,7 +17,7 @@ import (
 
 const strangerUID = "11111111-2222-3333-4444-555555555555"
 
-// stranger is a member of which no more is there than its Member.
+// stranger is a member with nothing but its Member.
 const stranger = `
 apiVersion: broker.clusterset-dns.io/v1alpha1
 kind: Member
@@ -30,7 +30,7 @@ spec:
   vipCIDR: 243.0.0.0/16
 `
 
-// relic is the record of a cluster that copied the VIP of one that left.
+// relic is a record whose VIP was allocated by a member that left.
 const relic = `
 apiVersion: v1
 kind: Namespace
@@ -48,14 +48,14 @@ spec:
   vip: {wanted: true, ips: [243.1.2.3], allocatedBy: gone, at: "2026-01-01T00:00:00Z"}
 `
 
-// A refusal is a join that cannot be.
-type refusal struct {
+// A badJoin is a join that returns an error.
+type badJoin struct {
 	name   string
 	change func(*JoinOptions)
 	want   string
 }
 
-func (r refusal) test(t *testing.T, onBroker, member *controlplane.ControlPlane) {
+func (r badJoin) test(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 	t.Run(r.name, func(t *testing.T) {
 		o := options("east")
 		if r.change != nil {
@@ -70,12 +70,12 @@ func (r refusal) test(t *testing.T, onBroker, member *controlplane.ControlPlane)
 	})
 }
 
-// TestRefusals: whoever cannot join hears why and what to do, and nothing is written.
-func TestRefusals(t *testing.T) {
-	all := start(t, 3)
+// TestBadJoins: if a cluster cannot join, the error says why and what to do, and nothing is written.
+func TestBadJoins(t *testing.T) {
+	all := startControlPlanes(t, 3)
 	onBroker, other, east := all[0], all[1], all[2]
 
-	refusal{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io is not there; run "clusterset broker init" first`}.
+	badJoin{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io does not exist; run "clusterset broker init" first`}.
 		test(t, onBroker, east)
 	initBroker(t, onBroker)
 	initBroker(t, other)
@@ -85,23 +85,23 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, r := range []refusal{
-		{"no id", func(o *JoinOptions) { o.ClusterID = "" }, "no cluster id: want --cluster-id, such as --cluster-id=kube-system-uid for the UID"},
+	for _, r := range []badJoin{
+		{"no id", func(o *JoinOptions) { o.ClusterID = "" }, "no cluster id: want --cluster-id; --cluster-id=kube-system-uid uses the UID"},
 		{"id of no form", func(o *JoinOptions) { o.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`},
 		{
 			"id is taken", func(o *JoinOptions) { o.ClusterID = "stranger" },
 			`cluster id "stranger" is taken by the cluster with kube-system UID ` + strangerUID +
-				`: leave with that cluster first ("clusterset broker remove stranger" if it is gone), or choose another id`,
+				`: run "clusterset leave" in that cluster first ("clusterset broker remove stranger" if it no longer exists), or choose another id`,
 		},
 		{
 			"clusterset of no other member", func(o *JoinOptions) { o.ClusterSet = "x" },
-			`clusterset "x": want "demo", which member "stranger" of this broker is in, or no --clusterset`,
+			`clusterset "x": member "stranger" of this broker is in clusterset "demo"; want that name, or no --clusterset`,
 		},
 		{"prefix", func(o *JoinOptions) { o.Prefix = "a.b" }, `namespace prefix "a.b": want an RFC 1123 label of at most 40 octets`},
 		{"pod CIDR", func(o *JoinOptions) { o.PodCIDRs = []string{"10.0.0.7/8"} }, `CIDR "10.0.0.7/8": want a network`},
 		{
 			"service CIDRs overlap", func(o *JoinOptions) { o.Endpoints = "service_ip" },
-			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": with --endpoints=service_ip every member needs its own`,
+			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": with --endpoints=service_ip each member needs service CIDRs of its own`,
 		},
 		{
 			"VIP CIDR outside of the pool", func(o *JoinOptions) { o.VIPCIDR = "10.7.0.0/16" },
@@ -113,17 +113,17 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"VIP CIDR in use", func(o *JoinOptions) { o.VIPCIDR = "243.1.0.0/16" },
-			`vip CIDR 243.1.0.0/16 overlaps with 243.1.2.3/32 of "gone", which left and whose addresses are in use`,
+			`vip CIDR 243.1.0.0/16 overlaps with 243.1.2.3/32 of former member "gone", whose address is still in use`,
 		},
 		{
 			"no VIP CIDR is free", func(o *JoinOptions) { o.VIPCIDR, o.VIPPool = VIPAuto, "243.0.0.0/15" },
-			"no /16 of 243.0.0.0/15 is free: want a larger --vip-cidr-pool",
+			"no /16 in 243.0.0.0/15 is free: want a larger --vip-cidr-pool",
 		},
 		{"broker server", func(o *JoinOptions) { o.BrokerServer = "http://broker" }, `broker server "http://broker": want a URL such as https://`},
 	} {
 		r.test(t, onBroker, east)
 	}
-	refusal{name: "the broker itself", want: "the broker is this cluster itself: want a control plane of its own"}.test(t, onBroker, onBroker)
+	badJoin{name: "the broker itself", want: "broker and member are the same cluster"}.test(t, onBroker, onBroker)
 	t.Run("insecure", func(t *testing.T) {
 		config := onBroker.Config()
 		config.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
@@ -132,34 +132,34 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
-	refuseDefinitions(t, onBroker, east)
+	badCRDs(t, onBroker, east)
 
-	// A crash right after the Member was written: the cluster has that id, though it does not know it.
+	// After a crash right after the write of the Member, the cluster has that id on the broker and no ClusterProperty.
 	var c crash
 	c.left.Store(1)
 	if _, err := Join(t.Context(), c.wrap(onBroker.Config()), east.Config(), options("east")); err == nil {
 		t.Fatal("want a crash")
 	}
-	refusal{"another id after a crash", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster has the id "east" on the broker`}.
+	badJoin{"another id after a crash", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster has the id "east" on the broker`}.
 		test(t, onBroker, east)
 	o := options("east")
 	o.VIPCIDR = VIPAuto
 	if joined := mustJoin(t, onBroker, east, o); joined.VIPCIDR != "243.2.0.0/16" || joined.ClusterSet != "demo" {
 		t.Errorf("VIP CIDR = %s of clusterset %s, want the first that is free, 243.2.0.0/16, of that of the other member, demo", joined.VIPCIDR, joined.ClusterSet)
 	}
-	for _, r := range []refusal{
-		{"another id", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster is a member as "east"; run "clusterset leave" first`},
+	for _, r := range []badJoin{
+		{"another id", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster is a member with the id "east"; run "clusterset leave" first`},
 		{"another prefix", func(o *JoinOptions) { o.Prefix = "x" }, `namespace prefix "x": the broker namespace of this member is clusterset-`},
 		{"another clusterset", func(o *JoinOptions) { o.ClusterSet = "x" }, `clusterset "x": this cluster is a member of "demo"`},
 	} {
 		r.test(t, onBroker, east)
 	}
-	refusal{name: "member elsewhere", want: `run "clusterset leave" there first, with --force if it is gone, or join with --replace-broker`}.
+	badJoin{name: "member elsewhere", want: `run "clusterset leave" with the old broker first (--force if it no longer exists), or join with --replace-broker`}.
 		test(t, other, east)
 	if err := onBroker.ApplyYAML(t.Context(), []byte(strings.NewReplacer("NAMESPACE", ns, ": demo", ": other").Replace(stranger))); err != nil {
 		t.Fatal(err)
 	}
-	wantWarning(t, mustJoin(t, onBroker, east, options("east")), `this cluster is in clusterset "demo", but member "stranger" of this broker in "other"`)
+	wantWarning(t, mustJoin(t, onBroker, east, options("east")), `this cluster is in clusterset "demo", but member "stranger" of this broker is in "other"`)
 	o = options("east")
 	o.ReplaceBroker = true
 	if joined := mustJoin(t, other, east, o); joined.ClusterID != "east" {
@@ -167,14 +167,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func wantWarning(t *testing.T, j Joined, want string) {
+func wantWarning(t *testing.T, j JoinResult, want string) {
 	t.Helper()
 	if !strings.Contains(strings.Join(j.Warnings, "\n"), want) {
 		t.Errorf("warnings %q, want %s", j.Warnings, want)
 	}
 }
 
-// TestPodCIDRsOfNodes: a network that was given is kept, and need not be given again.
+// TestPodCIDRsOfNodes: only pod CIDRs that were read from Nodes cause a warning.
 func TestPodCIDRsOfNodes(t *testing.T) {
 	prefixes := func(cidrs ...string) []netip.Prefix {
 		all, err := parseCIDRs(cidrs)
@@ -183,7 +183,7 @@ func TestPodCIDRsOfNodes(t *testing.T) {
 		}
 		return all
 	}
-	const none, few = "no pod CIDRs were found", "pod CIDRs are those of the nodes there are"
+	const none, few = "no pod CIDRs found", "pod CIDRs are those of the current nodes"
 	for _, tt := range []struct {
 		name        string
 		pods, nodes []netip.Prefix
@@ -195,25 +195,23 @@ func TestPodCIDRsOfNodes(t *testing.T) {
 		{"given, and nodes in it", prefixes("10.1.0.0/16"), prefixes("10.1.0.0/24"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			j := joining{scene: scene{pods: tt.pods}, nodes: tt.nodes}
-			j.admission.Spec.PodCIDRs = texts(tt.pods)
-			j.warn()
-			if got := strings.Join(j.result.Warnings, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			in := joinInput{pods: tt.pods, nodes: tt.nodes}
+			if got := strings.Join(in.warnings(Admission{}), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("warnings %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// refuseDefinitions: CRDs that are too old are named, not replaced.
-func refuseDefinitions(t *testing.T, onBroker, member *controlplane.ControlPlane) {
+// badCRDs: the error names a CRD that is too old; join does not replace it.
+func badCRDs(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 	for _, r := range []struct {
-		refusal
+		badJoin
 		spoil func(crd *unstructured.Unstructured)
 	}{
-		{refusal{name: "no v1beta1", want: "CRD serviceimports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5"},
+		{badJoin{name: "no v1beta1", want: "CRD serviceimports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5"},
 			func(crd *unstructured.Unstructured) { dropVersion(crd, "v1beta1") }},
-		{refusal{name: "no field", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ipFamilies at v1beta1: update it"},
+		{badJoin{name: "no field", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ipFamilies at v1beta1: update it"},
 			func(crd *unstructured.Unstructured) { dropField(crd, "ipFamilies") }},
 	} {
 		crd := parse(mcscrd.ServiceImportCRD)[0]
@@ -252,9 +250,9 @@ func dropField(crd *unstructured.Unstructured, name string) {
 	_ = unstructured.SetNestedSlice(crd.Object, all, "spec", "versions")
 }
 
-// One broker is one clusterset; a member keeps the name it has, also that of a join that was broken off.
+// TestClusterSetName: all members of a broker have one name; a member keeps the name that it has, also after an interrupted join.
 func TestClusterSetName(t *testing.T) {
-	in := func(id, name string) v1alpha1.Member {
+	member := func(id, name string) v1alpha1.Member {
 		m := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}}
 		if name != "" {
 			m.Annotations = map[string]string{broker.AnnotationClusterSet: name}
@@ -264,23 +262,23 @@ func TestClusterSetName(t *testing.T) {
 	for _, tt := range []struct {
 		name, given, has string
 		members          []v1alpha1.Member
-		want, refused    string
+		want, wantErr    string
 	}{
 		{name: "the first", want: DefaultClusterSet},
 		{name: "the first, named", given: "prod", want: "prod"},
-		{name: "beside others", members: []v1alpha1.Member{in("west", "prod")}, want: "prod"},
-		{name: "beside older ones", members: []v1alpha1.Member{in("west", "")}, given: "prod", want: "prod"},
-		{name: "another than others", members: []v1alpha1.Member{in("west", "prod")}, given: "test", refused: `want "prod"`},
-		{name: "the one it has, beside another", members: []v1alpha1.Member{in("west", "prod")}, given: "test", has: "test", want: "test"},
-		{name: "after a join broken off", members: []v1alpha1.Member{in("east", "prod")}, want: "prod"},
+		{name: "beside others", members: []v1alpha1.Member{member("west", "prod")}, want: "prod"},
+		{name: "beside older ones", members: []v1alpha1.Member{member("west", "")}, given: "prod", want: "prod"},
+		{name: "another than others", members: []v1alpha1.Member{member("west", "prod")}, given: "test", wantErr: `is in clusterset "prod"; want that name`},
+		{name: "the one it has, beside another", members: []v1alpha1.Member{member("west", "prod")}, given: "test", has: "test", want: "test"},
+		{name: "after an interrupted join", members: []v1alpha1.Member{member("east", "prod")}, want: "prod"},
 	} {
-		c := &scene{o: JoinOptions{ClusterSet: tt.given}, members: tt.members}
+		in := &joinInput{options: JoinOptions{ClusterSet: tt.given}, members: tt.members}
 		if tt.has != "" {
-			c.local.membership = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": tt.has}}}
+			in.local.membership = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": tt.has}}}
 		}
-		got, err := c.clusterSet("east")
-		if got != tt.want || (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
-			t.Errorf("%s: %q, %v, want %q, error %q", tt.name, got, err, tt.want, tt.refused)
+		got, err := in.clusterSet("east")
+		if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+			t.Errorf("%s: %q, %v, want %q, error %q", tt.name, got, err, tt.want, tt.wantErr)
 		}
 	}
 }

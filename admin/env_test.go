@@ -20,9 +20,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// start starts control planes without CRDs and with service networks of their own, and for the first, the broker, plays the
-// part of kube-controller-manager that empties namespaces.
-func start(t *testing.T, n int) []*controlplane.ControlPlane {
+// startControlPlanes starts n control planes without CRDs and with service CIDRs of their own. The first is the broker: the test
+// does there what kube-controller-manager does, and empties namespaces that are being deleted.
+func startControlPlanes(t *testing.T, n int) []*controlplane.ControlPlane {
 	t.Helper()
 	var all []*controlplane.ControlPlane
 	for i := range n {
@@ -60,11 +60,11 @@ func emptyNamespaces(t *testing.T, c *controlplane.ControlPlane) {
 	}()
 }
 
-// steps collects what is reported.
+// steps collects the reported steps.
 type steps []Step
 
-func (s *steps) writing(dry DryRun) Writing {
-	return Writing{DryRun: dry, Report: func(step Step) { *s = append(*s, step) }}
+func (s *steps) options(dry DryRun) WriteOptions {
+	return WriteOptions{DryRun: dry, Report: func(step Step) { *s = append(*s, step) }}
 }
 
 func (s *steps) String() string {
@@ -75,7 +75,7 @@ func (s *steps) String() string {
 	return b.String()
 }
 
-// only fails unless all steps are one of the actions.
+// only fails unless each step has one of the actions.
 func (s *steps) only(t *testing.T, actions ...Action) {
 	t.Helper()
 	for _, step := range *s {
@@ -98,7 +98,7 @@ func options(id string) JoinOptions {
 	return o
 }
 
-func mustJoin(t *testing.T, onBroker, member *controlplane.ControlPlane, o JoinOptions) Joined {
+func mustJoin(t *testing.T, onBroker, member *controlplane.ControlPlane, o JoinOptions) JoinResult {
 	t.Helper()
 	joined, err := Join(t.Context(), onBroker.Config(), member.Config(), o)
 	if err != nil {
@@ -109,7 +109,7 @@ func mustJoin(t *testing.T, onBroker, member *controlplane.ControlPlane, o JoinO
 
 func leaveOptions() LeaveOptions { return LeaveOptions{Namespace: DefaultNamespace, Now: time.Now} }
 
-func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) Left {
+func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) LeaveResult {
 	t.Helper()
 	left, err := Leave(t.Context(), onBroker.Config(), member.Config(), leaveOptions())
 	if err != nil {
@@ -118,8 +118,20 @@ func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) Left {
 	return left
 }
 
-// watched are the resources whose objects a snapshot holds.
-var watched = []schema.GroupVersionResource{
+var (
+	memberResource        = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}
+	serviceImportResource = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	policyResource        = schema.GroupVersionResource{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
+	}
+	policyBindingResource = schema.GroupVersionResource{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
+	}
+)
+
+// snapshotResources are the resources of the objects in a snapshot.
+var snapshotResources = []schema.GroupVersionResource{
+	memberResource, serviceImportResource, policyResource, policyBindingResource,
 	{Version: "v1", Resource: "namespaces"},
 	{Version: "v1", Resource: "secrets"},
 	{Version: "v1", Resource: "services"},
@@ -131,24 +143,20 @@ var watched = []schema.GroupVersionResource{
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"},
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"},
-	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
-	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
 	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"},
-	{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"},
 	{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"},
-	{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"},
 	{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"},
 }
 
-// snapshot shows every object that a join or leave could have touched: what it says, or its resource version.
+// snapshot returns, for each object that a join or leave could have changed, what show returns: its content or its resource version.
 func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ...*controlplane.ControlPlane) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
 	for i, c := range all {
-		for _, r := range watched {
+		for _, r := range snapshotResources {
 			objects, err := c.Dynamic().Resource(r).List(t.Context(), metav1.ListOptions{})
 			if err != nil && strings.Contains(err.Error(), "could not find the requested resource") {
 				continue
@@ -158,7 +166,7 @@ func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ..
 			}
 			for j := range objects.Items {
 				o := &objects.Items[j]
-				// The API server makes its own at its leisure.
+				// The API server creates objects of its own there, at any time.
 				if o.GetNamespace() != metav1.NamespaceSystem && o.GetNamespace() != metav1.NamespaceDefault {
 					found[fmt.Sprintf("%d %s %s/%s", i, r.Resource, o.GetNamespace(), o.GetName())] = show(o)
 				}
@@ -170,7 +178,7 @@ func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ..
 
 func versions(o *unstructured.Unstructured) string { return o.GetResourceVersion() }
 
-// contents leaves out what differs between two objects of the same making.
+// contents omits the fields that differ between two objects of the same content.
 func contents(o *unstructured.Unstructured) string {
 	o = o.DeepCopy()
 	o.SetManagedFields(nil)
@@ -204,7 +212,7 @@ func sameObjects(t *testing.T, when string, got, want map[string]string) {
 	}
 }
 
-// A crash lets a number of writes through, to either side; then nothing more happens.
+// A crash lets a number of writes through, to broker and member together; every later request fails.
 type crash struct{ left atomic.Int64 }
 
 func (c *crash) wrap(config *rest.Config) *rest.Config {

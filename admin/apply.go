@@ -1,0 +1,220 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// apply makes an object equal to desired and returns it. An object that clusterset manages never takes over an existing object
+// without the label of managed objects: apply then returns an error.
+func (c *cluster) apply(ctx context.Context, desired *unstructured.Unstructured, note string) (*unstructured.Unstructured, error) {
+	before, err := c.find(ctx, desired)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil && isManaged(desired) && !isManaged(before) {
+		return nil, fmt.Errorf("%s: %s exists and is not managed by clusterset (it lacks the label %s=%s): want it deleted or renamed",
+			c.role, describe(desired), broker.LabelManagedBy, broker.ManagedBy)
+	}
+	after, err := c.send(ctx, desired, before)
+	if err != nil {
+		return nil, fmt.Errorf("%s: apply %s: %w", c.role, describe(desired), err)
+	}
+	switch {
+	case before == nil:
+		c.report(desired, Created, note)
+	case equal(before, after):
+		c.report(desired, Unchanged, note)
+	default:
+		c.report(desired, Updated, note)
+	}
+	return after, nil
+}
+
+func (c *cluster) applyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if _, err := c.apply(ctx, o, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send applies desired and returns the resulting object; in a dry run the object that would result, as far as that is known.
+func (c *cluster) send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+	switch c.options.DryRun {
+	case DryRunClient:
+		if before != nil && covers(before.Object, desired.Object) && keepsMemberSpec(before, desired) {
+			return before, nil
+		}
+		return desired, nil
+	case DryRunServer:
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	var after *unstructured.Unstructured
+	err := c.retryPolicies(ctx, func() (err error) {
+		after, err = c.resource(desired).Apply(ctx, desired.GetName(), desired, options)
+		return err
+	})
+	if c.options.DryRun == DryRunServer && before == nil && apierrors.IsNotFound(err) {
+		// The namespace or the CRD of the object exists only in this dry run.
+		return desired, nil
+	}
+	return after, err
+}
+
+// createIfMissing applies an object only if it does not exist.
+func (c *cluster) createIfMissing(ctx context.Context, o *unstructured.Unstructured) error {
+	existing, err := c.find(ctx, o)
+	if err != nil {
+		return err
+	}
+	if existing == nil {
+		_, err = c.apply(ctx, o, "")
+		return err
+	}
+	if existing.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("%s: %s is being deleted: run this again when it is gone", c.role, describe(o))
+	}
+	c.report(o, Unchanged, "")
+	return nil
+}
+
+// remove deletes an object if it exists and, where o is a managed object, is managed too. It reports whether it deleted one.
+func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
+	found, err := c.find(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	if found == nil {
+		c.report(o, Unchanged, "not found")
+		return false, nil
+	}
+	if isManaged(o) && !isManaged(found) {
+		c.report(o, Unchanged, "not managed by clusterset")
+		return false, nil
+	}
+	return true, c.delete(ctx, found)
+}
+
+// delete deletes exactly this object, by its UID.
+func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) error {
+	uid := o.GetUID()
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	switch c.options.DryRun {
+	case DryRunClient:
+		c.report(o, Deleted, "")
+		return nil
+	case DryRunServer:
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	err := c.retryPolicies(ctx, func() error { return c.resource(o).Delete(ctx, o.GetName(), options) })
+	// A conflict means that the object is gone and another one with its name exists.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("%s: delete %s: %w", c.role, describe(o), err)
+	}
+	c.report(o, Deleted, "")
+	return nil
+}
+
+// deleteAll deletes all objects of a kind in a namespace, with one request.
+func (c *cluster) deleteAll(ctx context.Context, of *unstructured.Unstructured) error {
+	all, err := c.resource(of).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) || err == nil && len(all.Items) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: list %s: %w", c.role, describe(of), err)
+	}
+	var options metav1.DeleteOptions
+	if c.options.DryRun == DryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	if c.options.DryRun != DryRunClient {
+		if err := c.resource(of).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("%s: delete all %s: %w", c.role, describe(of), err)
+		}
+	}
+	c.report(of, Deleted, strconv.Itoa(len(all.Items)))
+	return nil
+}
+
+// retryPolicies repeats a write that is denied only because the API server cannot read the parameters of an admission policy yet.
+// The API server notices a new parameter kind within half a minute; after its own start it has to notice all of them.
+func (c *cluster) retryPolicies(ctx context.Context, write func() error) error {
+	var last error
+	err := c.options.waitUntil(ctx, "the API server evaluates its admission policies", func(context.Context) (bool, error) {
+		last = write()
+		return last == nil || !strings.Contains(last.Error(), "failed to configure "), nil
+	})
+	if last != nil {
+		return last
+	}
+	return err
+}
+
+// equal compares two states of one object without the fields that the server sets on every write.
+func equal(a, b *unstructured.Unstructured) bool {
+	strip := func(o *unstructured.Unstructured) map[string]any {
+		o = o.DeepCopy()
+		o.SetManagedFields(nil)
+		o.SetResourceVersion("")
+		delete(o.Object, "status")
+		return o.Object
+	}
+	return reflect.DeepEqual(strip(a), strip(b))
+}
+
+// covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side dry run,
+// that applying desired changes nothing; defaults that the server has added do not matter.
+func covers(existing, desired any) bool {
+	switch desired := desired.(type) {
+	case map[string]any:
+		existing, ok := existing.(map[string]any)
+		for key, want := range desired {
+			got, has := existing[key]
+			ok = ok && (has || isEmpty(want)) && (!has || covers(got, want))
+		}
+		return ok
+	case []any:
+		existing, ok := existing.([]any)
+		if !ok || len(existing) != len(desired) {
+			return false
+		}
+		for i := range desired {
+			if !covers(existing[i], desired[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(existing, desired)
+}
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// keepsMemberSpec reports whether a Member keeps its whole spec. A Member loses fields when its VIP CIDR or networks are taken
+// away, which covers does not see.
+func keepsMemberSpec(before, desired *unstructured.Unstructured) bool {
+	return before.GetKind() != "Member" || reflect.DeepEqual(before.Object["spec"], desired.Object["spec"])
+}

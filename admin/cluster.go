@@ -1,0 +1,146 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// A cluster is one of the API servers of an operation: the broker or the member. This file reads; apply.go writes.
+type cluster struct {
+	role    Role
+	client  dynamic.Interface
+	options WriteOptions
+}
+
+// open does not contact the API server.
+func open(role Role, config *rest.Config, o WriteOptions) (*cluster, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", role, err)
+	}
+	return &cluster{role: role, client: client, options: o}, nil
+}
+
+func (c *cluster) report(o *unstructured.Unstructured, action Action, note string) {
+	if c.options.Report == nil {
+		return
+	}
+	kind := o.GroupVersionKind()
+	c.options.Report(Step{
+		Cluster: c.role, Action: action, Group: kind.Group, Kind: kind.Kind,
+		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note,
+	})
+}
+
+func (c *cluster) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	// The guess follows the rules of English and is right for every kind here. Discovery would not know new CRDs yet.
+	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	if o.GetNamespace() == "" {
+		return c.client.Resource(plural)
+	}
+	return c.client.Resource(plural).Namespace(o.GetNamespace())
+}
+
+// find returns the object with the kind and name of o, or nil if it, its namespace or its kind does not exist.
+func (c *cluster) find(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	found, err := c.resource(o).Get(ctx, o.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: read %s: %w", c.role, describe(o), err)
+	}
+	return found, nil
+}
+
+// read is find for a Go type: it fills o, which holds kind and name, and reports whether the object exists.
+func (c *cluster) read(ctx context.Context, o typedObject) (bool, error) {
+	found, err := c.find(ctx, toUnstructured(o))
+	if err != nil || found == nil {
+		return false, err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, o); err != nil {
+		return false, fmt.Errorf("%s: read %s: %w", c.role, describe(found), err)
+	}
+	return true, nil
+}
+
+// listObjects returns the objects of a resource in all namespaces, nil if the server does not have the resource.
+func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource, selector string) ([]*unstructured.Unstructured, error) {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.client.Resource(from).List(ctx, o)
+	})
+	var all []*unstructured.Unstructured
+	found, _, err := pages.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err == nil {
+		err = meta.EachListItem(found, func(o runtime.Object) error {
+			u, ok := o.(*unstructured.Unstructured)
+			if !ok {
+				panic(fmt.Sprintf("admin: the dynamic client returned a %T", o))
+			}
+			all = append(all, u)
+			return nil
+		})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: list %s: %w", c.role, from.Resource, err)
+	}
+	return all, nil
+}
+
+// list is listObjects for a Go type.
+func list[T any](ctx context.Context, c *cluster, from schema.GroupVersionResource, selector string) ([]T, error) {
+	objects, err := c.listObjects(ctx, from, selector)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(objects))
+	for i, o := range objects {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &all[i]); err != nil {
+			return nil, fmt.Errorf("%s: list %s: %w", c.role, from.Resource, err)
+		}
+	}
+	return all, nil
+}
+
+// kubeSystem returns the UID of the Namespace kube-system, which identifies a cluster (KEP-2149).
+func (c *cluster) kubeSystem(ctx context.Context) (types.UID, error) {
+	found, err := c.find(ctx, object(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "", metav1.NamespaceSystem))
+	if err != nil {
+		return "", err
+	}
+	if found == nil {
+		return "", fmt.Errorf("%s: namespace %s does not exist: want the API server of a cluster", c.role, metav1.NamespaceSystem)
+	}
+	return found.GetUID(), nil
+}
+
+// heartbeat returns the time at which a member last renewed its heartbeat, by the clock of the member; nil if it never did.
+func (c *cluster) heartbeat(ctx context.Context, namespace string) (*time.Time, error) {
+	lease := &coordinationv1.Lease{
+		TypeMeta: typeMeta("coordination.k8s.io/v1", "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: broker.HeartbeatName},
+	}
+	if exists, err := c.read(ctx, lease); err != nil || !exists || lease.Spec.RenewTime == nil {
+		return nil, err
+	}
+	return &lease.Spec.RenewTime.Time, nil
+}

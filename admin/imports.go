@@ -1,0 +1,72 @@
+package admin
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// removeImports deletes what the controller imported into this cluster, in the order in which the controller would: EndpointSlices,
+// derived Services, ServiceImports. It returns the objects that have the label of imported objects and that no ServiceImport owns;
+// it does not delete them.
+func (c *cluster) removeImports(ctx context.Context) (foreign []*unstructured.Unstructured, err error) {
+	skip, err := c.brokerNamespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	managed := broker.LabelManagedBy + "=" + broker.ManagedBy
+	for _, x := range []struct {
+		resource schema.GroupVersionResource
+		selector string
+		owned    func(*unstructured.Unstructured) bool
+	}{
+		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy + "=" + broker.ManagedBy, isImported},
+		{corev1.SchemeGroupVersion.WithResource("services"), managed, isImported},
+		{mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), managed, func(*unstructured.Unstructured) bool { return true }},
+	} {
+		all, err := c.listObjects(ctx, x.resource, x.selector)
+		if err != nil {
+			return foreign, err
+		}
+		for _, o := range all {
+			if skip[o.GetNamespace()] {
+				continue
+			}
+			if !x.owned(o) {
+				foreign = append(foreign, o)
+				continue
+			}
+			if err := c.delete(ctx, o); err != nil {
+				return foreign, err
+			}
+		}
+	}
+	return foreign, nil
+}
+
+// brokerNamespaces returns the broker namespaces in this cluster. There are some only if the cluster is a broker, too; the objects
+// of members in them have the same label as imported objects.
+func (c *cluster) brokerNamespaces(ctx context.Context) (map[string]bool, error) {
+	all, err := c.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
+	names := make(map[string]bool, len(all))
+	for _, o := range all {
+		names[o.GetName()] = true
+	}
+	return names, err
+}
+
+// isImported reports whether a ServiceImport owns the object, as it owns every imported EndpointSlice and derived Service.
+func isImported(o *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.Kind == mcsv1beta1.ServiceImportKindName && strings.HasPrefix(r.APIVersion, mcsGroup+"/")
+	})
+}

@@ -1,0 +1,158 @@
+package admin
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// checkServiceCIDRs returns an error if cluster IPs of this cluster could be cluster IPs of another member. It matters only where
+// cluster IPs are exported (docs/spec/controller.md 9).
+func (in *joinInput) checkServiceCIDRs(id string) error {
+	if in.options.Endpoints != "service_ip" {
+		return nil
+	}
+	var claims []claim
+	for i := range in.members {
+		if m := &in.members[i]; m.Name != id {
+			claims = append(claims, claimsOf(m.Spec.ServiceCIDRs, m.Name)...)
+		}
+	}
+	for _, p := range in.services {
+		if other, ok := overlap(p, claims); ok {
+			return fmt.Errorf("service CIDR %s overlaps with %s of %s: with --endpoints=service_ip each member needs service CIDRs of its own",
+				p, other.network, other.by)
+		}
+	}
+	return nil
+}
+
+// claimsOf skips texts that are not networks: an administrator edited that Member by hand.
+func claimsOf(cidrs []string, member string) []claim {
+	var all []claim
+	for _, text := range cidrs {
+		if p, err := broker.ParsePrefix(text); err == nil {
+			all = append(all, claim{p, fmt.Sprintf("member %q", member)})
+		}
+	}
+	return all
+}
+
+// requestedVIP returns the VIP CIDR that is asked for: a network, [VIPAuto], or "" for none. Without the option, a member keeps its
+// VIP CIDR.
+func (in *joinInput) requestedVIP(id string) string {
+	own := in.member(id)
+	switch {
+	case in.options.VIPCIDR == VIPNone:
+		return ""
+	case in.options.VIPCIDR == "" && own != nil && own.Spec.VIPCIDR != "":
+		return VIPAuto
+	}
+	return in.options.VIPCIDR
+}
+
+// needsRecords reports whether vipCIDR needs the records of all members, of which there may be tens of thousands.
+func (in *joinInput) needsRecords(id string) bool {
+	requested := in.requestedVIP(id)
+	return requested != "" && (requested != VIPAuto || !ownsVIPCIDR(in.members, id))
+}
+
+// vipCIDR returns the network from which the cluster will allocate clusterset IPs, "" for none.
+func (in *joinInput) vipCIDR(id string) (string, error) {
+	claims, requested := in.vipClaims(id), in.requestedVIP(id)
+	switch {
+	case requested == "":
+		return "", nil
+	case requested == VIPAuto && ownsVIPCIDR(in.members, id):
+		return in.member(id).Spec.VIPCIDR, nil
+	}
+	pool, err := broker.ParsePrefix(in.options.VIPPool)
+	if err != nil {
+		return "", fmt.Errorf("vip CIDR pool: %w", err)
+	}
+	if requested == VIPAuto {
+		p, err := firstFree(pool, claims)
+		return p.String(), err
+	}
+	p, err := broker.ParsePrefix(requested)
+	if err != nil {
+		return "", fmt.Errorf("vip CIDR: %w", err)
+	}
+	if !within(p, pool) {
+		return "", fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
+	}
+	if other, ok := overlap(p, claims); ok {
+		return "", fmt.Errorf("vip CIDR %s overlaps with %s of %s: want a free network; --vip-cidr=%s chooses one", p, other.network, other.by, VIPAuto)
+	}
+	return p.String(), nil
+}
+
+// vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of all members, and addresses that a
+// former member allocated and that a record still uses (docs/spec/controller.md 5).
+func (in *joinInput) vipClaims(id string) []claim {
+	all := claimsOf(slices.Concat(prefixStrings(in.pods), prefixStrings(in.services)), id)
+	current := map[string]bool{id: true}
+	for i := range in.members {
+		m := &in.members[i]
+		current[m.Name] = true
+		if m.Name != id {
+			all = append(all, claimsOf(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, []string{m.Spec.VIPCIDR}), m.Name)...)
+		}
+	}
+	for i := range in.records {
+		vip := in.records[i].Spec.VIP
+		if vip == nil || vip.AllocatedBy == "" || current[vip.AllocatedBy] {
+			continue
+		}
+		for _, ip := range vip.IPs {
+			if addr, err := broker.ParseAddress(ip); err == nil {
+				by := fmt.Sprintf("former member %q, whose address is still in use", vip.AllocatedBy)
+				all = append(all, claim{netip.PrefixFrom(addr, addr.BitLen()), by})
+			}
+		}
+	}
+	return all
+}
+
+// ownsVIPCIDR reports whether a member has a VIP CIDR that no older Member claims.
+func ownsVIPCIDR(members []v1alpha1.Member, id string) bool {
+	return slices.ContainsFunc(merge.Pools(members, netip.Prefix{}), func(p merge.Pool) bool {
+		return p.Cluster == id && p.Prefix.IsValid()
+	})
+}
+
+// warnings lists what an administrator should know although the cluster can join with this admission.
+func (in *joinInput) warnings(a Admission) []string {
+	var all []string
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	serviceIPs := in.options.Endpoints == "service_ip"
+	switch {
+	case serviceIPs && len(in.services) == 0:
+		warn("no service CIDRs found: other members will accept no address of this cluster; join again with --service-cidr")
+	case !serviceIPs && len(in.pods) == 0:
+		warn("no pod CIDRs found: other members will accept no pod address of this cluster; join again with --pod-cidr")
+	case !serviceIPs && slices.Equal(in.pods, in.nodes):
+		warn("pod CIDRs are those of the current nodes: join again when nodes with other pod CIDRs are added, or give the whole network with --pod-cidr")
+	}
+	if others, member := in.otherClusterSet(a.ClusterID); others != "" && others != a.ClusterSet {
+		warn("this cluster is in clusterset %q, but member %q of this broker is in %q: run \"clusterset leave\" and join again to have one name",
+			a.ClusterSet, member, others)
+	}
+	for i := range in.members {
+		m := &in.members[i]
+		if m.Name == a.ClusterID || serviceIPs {
+			continue
+		}
+		for _, p := range in.pods {
+			if other, ok := overlap(p, claimsOf(m.Spec.PodCIDRs, m.Name)); ok {
+				warn("pod CIDR %s overlaps with %s of %s: two pods can have the same address", p, other.network, other.by)
+				break
+			}
+		}
+	}
+	return all
+}

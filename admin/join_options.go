@@ -1,0 +1,62 @@
+package admin
+
+import "time"
+
+// Defaults of the options.
+const (
+	DefaultNamespace  = "clusterset-system" // of the controller in a member
+	DefaultPrefix     = "clusterset"        // of broker namespaces
+	DefaultClusterSet = "clusterset"        // name of the clusterset
+	DefaultVIPPool    = "243.0.0.0/8"       // second Lighthouse document, "VIP CIDR and allocation"
+)
+
+// ByKubeSystem as a cluster id stands for the UID of the Namespace kube-system, the value that KEP-2149 recommends.
+const ByKubeSystem = "kube-system-uid"
+
+// Special values of [JoinOptions].VIPCIDR.
+const (
+	VIPAuto = "auto" // keep the VIP CIDR of the member, or take the first free one
+	VIPNone = "none" // give up the VIP CIDR
+)
+
+// JoinOptions are the options of [Join]. Start from [JoinDefaults].
+type JoinOptions struct {
+	WriteOptions
+
+	ClusterID  string // [ByKubeSystem] or an id; "" is the id in the ClusterProperty of the cluster
+	ClusterSet string // name of the clusterset; "" is that of the cluster, of the other members, or [DefaultClusterSet]
+	Prefix     string // of the broker namespace, at most 40 octets; "" is that of the Member, or [DefaultPrefix]
+	Namespace  string // of the controller in the member
+
+	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
+	VIPCIDR                string   // a network, [VIPAuto] or [VIPNone]; "" keeps the VIP CIDR of the member
+	VIPPool                string   // the network that contains the VIP CIDRs of all members
+	Endpoints              string   // "pod_ip" or "service_ip"; with the latter, service CIDRs of members must not overlap
+
+	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the broker configuration
+	CredentialLife   time.Duration // requested lifetime of the token, at least 10 minutes; the broker may grant less
+	Quota            Quota
+	AllowSameCluster bool // broker and member may be the same cluster
+	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
+
+	Now func() time.Time // [time.Now] if nil
+}
+
+// JoinDefaults returns the default options.
+func JoinDefaults() JoinOptions {
+	return JoinOptions{
+		Namespace: DefaultNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), CredentialLife: 24 * time.Hour, Now: time.Now,
+	}
+}
+
+// JoinResult is the result of [Join].
+type JoinResult struct {
+	ClusterID         string    `json:"clusterID"`
+	ClusterSet        string    `json:"clusterSet"`
+	Namespace         string    `json:"namespace"` // on the broker
+	PodCIDRs          []string  `json:"podCIDRs,omitempty"`
+	ServiceCIDRs      []string  `json:"serviceCIDRs,omitempty"`
+	VIPCIDR           string    `json:"vipCIDR,omitempty"`
+	CredentialExpires time.Time `json:"credentialExpires,omitzero"` // zero in a dry run
+	Warnings          []string  `json:"warnings,omitempty"`
+}

@@ -1,0 +1,113 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A removal deletes all objects of one member on the broker: first its exports, so that other members stop using it, and later the
+// objects of its [Admission].
+type removal struct {
+	broker    *cluster
+	member    *v1alpha1.Member // nil if somebody has deleted it
+	admission Admission
+}
+
+// withdrawExports deletes what the other members read of this one.
+func (r *removal) withdrawExports(ctx context.Context) error {
+	if owned, err := r.ownsNamespace(ctx); err != nil || !owned {
+		return err
+	}
+	for _, kind := range []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind("ExportedService"),
+		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
+		mcsv1beta1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceImportKindName),
+		coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+	} {
+		if err := r.broker.deleteAll(ctx, object(kind, r.admission.Spec.Namespace, "")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownsNamespace reports whether the broker namespace exists and belongs to the member.
+func (r *removal) ownsNamespace(ctx context.Context) (bool, error) {
+	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
+	return namespace != nil && namespace.GetLabels()[broker.LabelClusterID] == r.admission.ClusterID && isManaged(namespace), err
+}
+
+// removeAdmission deletes the objects of the admission in reverse order: rights before limits, and the Member last, so that the id is
+// free only when everything else is gone.
+func (r *removal) removeAdmission(ctx context.Context) error {
+	for _, o := range slices.Backward(r.admission.Objects()) {
+		o := toUnstructured(o)
+		if o.GetKind() == "Member" {
+			return r.removeMember(ctx, o)
+		}
+		removed, err := r.broker.remove(ctx, o)
+		if err != nil {
+			return err
+		}
+		if removed && o.GetKind() == "Namespace" && r.broker.options.DryRun == DryRunNone {
+			if err := r.waitForNamespace(ctx, o); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *removal) waitForNamespace(ctx context.Context, namespace *unstructured.Unstructured) error {
+	what := "the broker has emptied and deleted " + describe(namespace)
+	err := r.broker.options.waitUntil(ctx, what, func(ctx context.Context) (bool, error) {
+		left, err := r.broker.find(ctx, namespace)
+		return err == nil && left == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("broker: %w; check that its kube-controller-manager runs", err)
+	}
+	return nil
+}
+
+// removeMember deletes the Member that was read, by its UID: meanwhile another cluster may have taken the id.
+func (r *removal) removeMember(ctx context.Context, o *unstructured.Unstructured) error {
+	if r.member == nil {
+		r.broker.report(o, Unchanged, "not found")
+		return nil
+	}
+	o.SetUID(r.member.UID)
+	return r.broker.delete(ctx, o)
+}
+
+// checkExists returns an error if the broker has no object of this member, whose Member does not exist.
+func (r *removal) checkExists(ctx context.Context) error {
+	for _, o := range r.admission.Objects()[1:] {
+		if left, err := r.broker.find(ctx, toUnstructured(o)); err != nil || left != nil && isManaged(left) {
+			return err
+		}
+	}
+	members, err := list[v1alpha1.Member](ctx, r.broker, v1alpha1.Members, "")
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(members))
+	for i := range members {
+		names[i] = members[i].Name
+	}
+	if slices.Sort(names); len(names) == 0 {
+		return fmt.Errorf("member %q does not exist, and the broker has no other members", r.admission.ClusterID)
+	}
+	return fmt.Errorf("member %q does not exist: want one of %s", r.admission.ClusterID, strings.Join(names, ", "))
+}

@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// ControllerLease is the name of the Lease with which the controllers of one member elect their leader.
+const ControllerLease = "clusterset-controller"
+
+// An evaluation lists the problems and warnings of a state. It contacts no API server.
+type evaluation struct {
+	state     *State
+	namespace string // of the controller in the member
+	now       time.Time
+
+	// Whether all of the member, and all of the broker, could be read. What could not be read is not a problem of the clusterset.
+	memberRead, brokerRead bool
+}
+
+func (e evaluation) problem(format string, args ...any) {
+	e.state.Problems = append(e.state.Problems, fmt.Sprintf(format, args...))
+}
+
+func (e evaluation) warn(format string, args ...any) {
+	e.state.Warnings = append(e.state.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (e evaluation) evaluate() {
+	e.state.markDifferent()
+	var own *MemberState
+	for i := range e.state.Members {
+		m := &e.state.Members[i]
+		if m.OptionsDiffer {
+			e.warn("member %q has other merge options than most members: it may import services differently", m.ClusterID)
+		}
+		switch {
+		case m.This:
+			own = m
+		case m.Heartbeat == nil:
+			e.problem("member %q has no heartbeat: its controller has never run, or runs with \"lease 0\"", m.ClusterID)
+		case m.Expired:
+			e.problem("member %q last renewed its heartbeat %s ago: it has expired, and other members no longer use its endpoints",
+				m.ClusterID, m.HeartbeatAge)
+		}
+	}
+	if c := e.state.Cluster; c != nil {
+		switch {
+		case c.Leaving:
+			// Anything else about the cluster is as expected during a leave.
+			e.problem("this cluster is leaving: run \"clusterset leave\" again to finish, or \"clusterset join\" to stay")
+		case c.ClusterSet == "":
+			e.warn("this cluster is not a member of a clusterset: run \"clusterset join\"")
+		case e.memberRead:
+			e.evaluateMember(c, own)
+		}
+	}
+	switch n := len(e.state.Conflicts); {
+	case n == 1:
+		e.warn("1 service has conflicting exports: see the condition Conflict of its ServiceExports")
+	case n > 1:
+		e.warn("%d services have conflicting exports: see the condition Conflict of their ServiceExports", n)
+	}
+}
+
+// evaluateMember evaluates a cluster that is a member. own is its Member, nil if there is none or if the broker could not be read.
+func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
+	switch {
+	case e.brokerRead && e.state.Broker != nil && e.state.Broker.UID != c.BrokerUID:
+		e.problem("the broker has kube-system UID %s, but this cluster joined a broker with UID %s: the controller is frozen; "+
+			"run \"clusterset join --replace-broker\" if this broker replaces the old one", e.state.Broker.UID, c.BrokerUID)
+	case e.brokerRead && own == nil:
+		e.problem("the broker has no Member for this cluster: run \"clusterset join\" again")
+	case c.Leader == "" || c.LeaderRenewed == nil:
+		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace, ControllerLease)
+	case c.LeaderExpired:
+		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, ControllerLease)
+	case e.brokerRead && own.Expired:
+		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker, or runs with \"lease 0\"")
+	}
+	e.evaluateCredential(c.CredentialExpires)
+	if c.Exports.NotReady == 0 {
+		return
+	}
+	e.warn("%d of %d exports are not ready (%s): see the conditions of the ServiceExports", c.Exports.NotReady, c.Exports.Total, c.Exports.summary())
+	if own != nil && len(own.PodCIDRs) == 0 {
+		e.warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
+	}
+}
+
+func (e evaluation) evaluateCredential(expires *time.Time) {
+	switch {
+	case expires == nil:
+		e.problem("the broker credential, Secret %s/%s, does not exist: run \"clusterset join\" again", e.namespace, broker.SecretName)
+	case !expires.After(e.now):
+		e.problem("the broker credential expired at %s: run \"clusterset join\" again", expires.UTC().Format(time.RFC3339))
+	}
+}

@@ -1,0 +1,148 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// A State is the state of a clusterset as one cluster, the broker, or both show it. The JSON form is stable: fields are only added.
+// Lists are sorted.
+type State struct {
+	Cluster   *ClusterState   `json:"cluster,omitempty"` // nil if only the broker was read
+	Broker    *BrokerState    `json:"broker,omitempty"`  // nil if there is no access to the broker
+	Members   []MemberState   `json:"members"`
+	Conflicts []ConflictState `json:"conflicts"`
+	Problems  []string        `json:"problems"` // something does not work
+	Warnings  []string        `json:"warnings"` // everything works, and an administrator should know this
+}
+
+// ClusterState is what the API server of a cluster shows about the cluster itself.
+type ClusterState struct {
+	ClusterID         string      `json:"clusterID,omitempty"`
+	ClusterSet        string      `json:"clusterSet,omitempty"` // empty if the cluster is not a member
+	Leaving           bool        `json:"leaving,omitempty"`
+	BrokerUID         types.UID   `json:"brokerUID,omitempty"` // kube-system UID of the broker that the cluster joined
+	CredentialExpires *time.Time  `json:"credentialExpires,omitempty"`
+	Leader            string      `json:"leader,omitempty"` // identity of the controller that last held the Lease
+	LeaderRenewed     *time.Time  `json:"leaderRenewed,omitempty"`
+	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
+	Exports           ExportState `json:"exports"`
+}
+
+// ExportState counts the ServiceExports of a cluster.
+type ExportState struct {
+	Total    int `json:"total"`
+	Ready    int `json:"ready"`
+	NotReady int `json:"notReady"`
+
+	// Reasons counts the exports that are not ready by the reason of their condition Valid or, if that is True, Ready. The reason is
+	// NotReconciled if the controller has not set these conditions for the current generation.
+	Reasons map[string]int `json:"reasons,omitempty"`
+}
+
+// BrokerState identifies the broker.
+type BrokerState struct {
+	Server string    `json:"server"`
+	UID    types.UID `json:"uid"` // of its Namespace kube-system
+}
+
+// MemberState is what the broker shows about one member.
+type MemberState struct {
+	ClusterID     string     `json:"clusterID"`
+	Namespace     string     `json:"namespace"`
+	Version       string     `json:"version,omitempty"`
+	MergeOptions  string     `json:"mergeOptions,omitempty"`
+	OptionsDiffer bool       `json:"optionsDiffer,omitempty"` // from those of most members
+	Heartbeat     *time.Time `json:"heartbeat,omitempty"`
+	HeartbeatAge  string     `json:"heartbeatAge,omitempty"` // our clock minus the member's clock
+	Expired       bool       `json:"expired"`                // the heartbeat is older than the TTL, or there is no heartbeat
+	Services      int        `json:"services"`
+	PodCIDRs      []string   `json:"podCIDRs,omitempty"`
+	ServiceCIDRs  []string   `json:"serviceCIDRs,omitempty"`
+	VIPCIDR       string     `json:"vipCIDR,omitempty"`
+	KubeSystemUID string     `json:"kubeSystemUID"`
+	This          bool       `json:"this,omitempty"` // the cluster that was read
+}
+
+// ConflictState is a service whose exports conflict.
+type ConflictState struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
+	Message   string `json:"message"`
+}
+
+func compareConflicts(a, b ConflictState) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// CurrentCondition returns a condition of a ServiceExport if it is about the current generation, else nil.
+func CurrentCondition(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
+	c := meta.FindStatusCondition(e.Status.Conditions, string(of))
+	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < e.Generation {
+		return nil
+	}
+	return c
+}
+
+// add counts one export.
+func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
+	s.Total++
+	if c := CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
+		s.Ready++
+		return
+	}
+	s.NotReady++
+	reason := "NotReconciled"
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+		if c := CurrentCondition(e, of); c != nil && c.Status != metav1.ConditionTrue {
+			reason = c.Reason
+			break
+		}
+	}
+	if s.Reasons == nil {
+		s.Reasons = make(map[string]int)
+	}
+	s.Reasons[reason]++
+}
+
+// summary lists the reasons, the most frequent first: "3 NoService, 1 Failed".
+func (s *ExportState) summary() string {
+	reasons := slices.SortedFunc(maps.Keys(s.Reasons), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Reasons[b], s.Reasons[a]), cmp.Compare(a, b))
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s", s.Reasons[r], r)
+	}
+	return strings.Join(reasons, ", ")
+}
+
+// markDifferent marks the members whose merge options differ from those of most members. Of options that are equally frequent, those
+// of the first member count as those of most.
+func (s *State) markDifferent() {
+	count := make(map[string]int)
+	var most string
+	for _, m := range s.Members {
+		if m.MergeOptions != "" {
+			count[m.MergeOptions]++
+		}
+	}
+	for _, m := range s.Members {
+		if count[m.MergeOptions] > count[most] {
+			most = m.MergeOptions
+		}
+	}
+	for i := range s.Members {
+		m := &s.Members[i]
+		m.OptionsDiffer = m.MergeOptions != "" && m.MergeOptions != most
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+func newBroker(f *factory) *cobra.Command {
+	c := &cobra.Command{
+		Use: "broker", Short: "Prepare a broker, or remove a member from it", Args: cobra.NoArgs, RunE: help,
+	}
+	c.AddCommand(newBrokerInit(f), newBrokerRemove(f))
+	return c
+}
+
+func newBrokerInit(f *factory) *cobra.Command {
+	var aggregateView bool
+	c := &cobra.Command{
+		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: cobra.NoArgs,
+		Long: `Prepare an API server to be the broker of a clusterset: install CRDs, roles, a priority level and admission policies. No program
+of clusterset runs on the broker. The broker needs kube-controller-manager, which counts quotas and deletes namespaces.
+
+You can run the command again at any time; it then updates what an older version has installed.`,
+		Example: `  clusterset broker init --broker-context hub
+  clusterset broker init --broker-kubeconfig hub.yaml --dry-run=server`,
+	}
+	f.brokerFlags(c)
+	out := f.outputFlags(c)
+	c.Flags().BoolVar(&aggregateView, "aggregate-view", false, "also install the CRD ServiceImport, for members whose controller has aggregate_view on")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		w, err := out.writeOptions()
+		if err != nil {
+			return err
+		}
+		config, err := f.requireBroker()
+		if err != nil {
+			return err
+		}
+		if err := admin.Init(c.Context(), config, admin.InitOptions{WriteOptions: w, AggregateView: aggregateView}); err != nil {
+			return err
+		}
+		return out.finish(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --cluster-id ID")
+	}
+	return c
+}
+
+func newBrokerRemove(f *factory) *cobra.Command {
+	var o admin.LeaveOptions
+	c := &cobra.Command{
+		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
+		Long: `Remove from the broker a member whose cluster no longer exists. Its exports disappear from all other members, and its cluster id
+becomes free. For a cluster that still exists, use "clusterset leave".
+
+The command fails if the member renewed its heartbeat less than a minute ago, unless --force is given. It waits up to 2 minutes until
+the broker has deleted the namespace of the member. After an interruption, run it again.`,
+		Example:           `  clusterset broker remove east --broker-context hub`,
+		ValidArgsFunction: f.completeMembers,
+	}
+	f.brokerFlags(c)
+	out := f.outputFlags(c)
+	c.Flags().BoolVar(&o.Force, "force", false, "remove the member even if it still renews its heartbeat")
+	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if o.WriteOptions, err = out.writeOptions(); err != nil {
+			return err
+		}
+		config, err := f.requireBroker()
+		if err != nil {
+			return err
+		}
+		result, err := admin.Remove(c.Context(), config, args[0], o)
+		if err != nil {
+			return err
+		}
+		return out.finish(result, result.Warnings, fmt.Sprintf("%s is no longer a member, and its cluster id is free.\n"+
+			"If the cluster comes back, run this with it: clusterset leave --force", args[0]))
+	}
+	return c
+}
+
+// oneID accepts one cluster id as the only argument.
+func oneID(c *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s: %d arguments: want ID, the cluster id of one member", c.Name(), len(args))
+	}
+	return nil
+}

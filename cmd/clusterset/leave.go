@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+func newLeave(f *factory) *cobra.Command {
+	var o admin.LeaveOptions
+	c := &cobra.Command{
+		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
+		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, delete its objects on the broker, its credential, and
+last ClusterProperty clusterset.k8s.io. The cluster keeps its cluster id and its ServiceExports.
+
+The command waits up to 2 minutes until the broker has deleted the namespace of the member. After an interruption, run it again.
+To rename a cluster, leave and join with the new id.`,
+		Example: `  clusterset leave --context east --broker-context hub
+  clusterset leave --context east --force    # the broker no longer exists`,
+	}
+	f.brokerFlags(c)
+	out := f.outputFlags(c)
+	c.Flags().BoolVar(&o.Force, "force", false, "clean up only the cluster if the broker does not answer, is another one, or is not given")
+	c.Flags().StringVar(&o.Namespace, "controller-namespace", admin.DefaultNamespace, "`NAMESPACE` of the controller in the cluster")
+	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if o.WriteOptions, err = out.writeOptions(); err != nil {
+			return err
+		}
+		onBroker, err := f.broker()
+		if err == nil && onBroker == nil && !o.Force {
+			err = fmt.Errorf("%w, or --force if the broker no longer exists", errNoBroker)
+		}
+		if err != nil {
+			return err
+		}
+		onMember, err := f.member()
+		if err != nil {
+			return err
+		}
+		result, err := admin.Leave(c.Context(), onBroker, onMember, o)
+		if err != nil {
+			return err
+		}
+		return out.finish(result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+
+			"You can stop its controller.\nTo join again: clusterset join")
+	}
+	return c
+}

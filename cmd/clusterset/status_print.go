@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+// printState prints a state for people: the cluster, the members, the conflicts, and last, next to the prompt, what is wrong.
+func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
+	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	if s.Cluster != nil {
+		printCluster(table, s.Cluster, now)
+	}
+	if s.Broker != nil {
+		fmt.Fprintf(table, "Broker:\t%s\n", s.Broker.Server)
+	}
+	// Flush ends a table, so that each of them has column widths of its own.
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(s.Members) > 0 {
+		fmt.Fprintln(w)
+		printMembers(table, s.Members, wide)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(s.Conflicts) > 0 {
+		fmt.Fprintln(w)
+		printConflicts(table, s.Conflicts, wide)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, p := range s.Problems {
+		fmt.Fprintln(w, "problem: "+p)
+	}
+	for _, p := range s.Warnings {
+		fmt.Fprintln(w, "warning: "+p)
+	}
+	if len(s.Problems) == 0 {
+		fmt.Fprintln(w, "No problems found.")
+	}
+	return nil
+}
+
+func printCluster(w io.Writer, c *admin.ClusterState, now time.Time) {
+	fmt.Fprintf(w, "Cluster:\t%s\n", cmp.Or(c.ClusterID, "no cluster id"))
+	if c.ClusterSet == "" {
+		fmt.Fprintln(w, "Clusterset:\tnot a member")
+		return
+	}
+	leaving := ""
+	if c.Leaving {
+		leaving = " (leaving)"
+	}
+	fmt.Fprintf(w, "Clusterset:\t%s%s\n", c.ClusterSet, leaving)
+	fmt.Fprintf(w, "Controller:\t%s\n", controllerText(c, now))
+	credential := "none"
+	switch {
+	case c.CredentialExpires == nil:
+	case c.CredentialExpires.After(now):
+		credential = "expires in " + roughly(c.CredentialExpires.Sub(now))
+	default:
+		credential = "expired " + roughly(now.Sub(*c.CredentialExpires)) + " ago"
+	}
+	fmt.Fprintf(w, "Credential:\t%s\n", credential)
+	fmt.Fprintf(w, "Exports:\t%d of %d ready\n", c.Exports.Ready, c.Exports.Total)
+}
+
+// controllerText names the leader. A controller that ends gives its Lease up, which leaves no holder.
+func controllerText(c *admin.ClusterState, now time.Time) string {
+	switch {
+	case c.LeaderRenewed == nil || c.Leader == "":
+		return "no leader"
+	case c.LeaderExpired:
+		return fmt.Sprintf("no leader; the last one, %s, renewed its lease %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
+	}
+	return fmt.Sprintf("leader %s, lease renewed %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
+}
+
+func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
+	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION\tMERGE OPTIONS")
+	if wide {
+		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tVIP CIDR")
+	}
+	fmt.Fprintln(w)
+	for i := range members {
+		m := &members[i]
+		name, heartbeat, options := m.ClusterID, "none", cmp.Or(m.MergeOptions, "-")
+		if m.This {
+			name += " (this)"
+		}
+		if m.Heartbeat != nil {
+			heartbeat = m.HeartbeatAge + " ago"
+			if m.Expired {
+				heartbeat += " (expired)"
+			}
+		}
+		if m.OptionsDiffer {
+			options += " (differ)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"), options)
+		if wide {
+			list := func(s []string) string { return cmp.Or(strings.Join(s, ","), "-") }
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, list(m.PodCIDRs), list(m.ServiceCIDRs), cmp.Or(m.VIPCIDR, "-"))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func printConflicts(w io.Writer, conflicts []admin.ConflictState, wide bool) {
+	fmt.Fprint(w, "CONFLICT\tREASON")
+	if wide {
+		fmt.Fprint(w, "\tMESSAGE")
+	}
+	fmt.Fprintln(w)
+	for _, c := range conflicts {
+		fmt.Fprintf(w, "%s/%s\t%s", c.Namespace, c.Name, c.Reason)
+		if wide {
+			fmt.Fprintf(w, "\t%s", c.Message)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// roughly prints a duration with two units at most: "23h30m", "5m0s", "3s".
+func roughly(d time.Duration) string {
+	if d >= time.Hour {
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return max(d, 0).Round(time.Second).String()
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+func newUnexport(f *factory) *cobra.Command {
+	e := &exportCommand{output: &output{factory: f}}
+	c := &cobra.Command{
+		Use: "unexport SERVICE...", Short: "Stop exporting services", Args: services,
+		Long: `Stop exporting services: delete their ServiceExports, and wait until this cluster is no longer listed as an exporting cluster. The
+Services themselves stay.`,
+		Example:           `  clusterset unexport db -n shop --context east`,
+		ValidArgsFunction: f.completeResources(mcsv1beta1.SchemeGroupVersion.String(), "serviceexports", ""),
+	}
+	e.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := e.open(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), e.timeout)
+		defer cancel()
+		var result error
+		for _, name := range args {
+			if err := e.unexport(ctx, name); err != nil {
+				result = errors.Join(result, fmt.Errorf("unexport %s: %w", name, err))
+			}
+		}
+		return errors.Join(result, e.finish(nil, nil, ""))
+	}
+	return c
+}
+
+func (e *exportCommand) unexport(ctx context.Context, name string) error {
+	r := e.client.Resource(serviceExports).Namespace(e.namespace)
+	existing, err := r.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if err := e.missing(ctx, err); err != nil {
+			return err
+		}
+		e.step(admin.Unchanged, name, "not found")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	uid := existing.GetUID()
+	if e.dry != admin.DryRunClient {
+		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.dryRun()}
+		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	e.step(admin.Deleted, name, "")
+	if !e.wait || e.dry != admin.DryRunNone {
+		return nil
+	}
+	err = e.poll(ctx, "the controller withdraws "+name, func(ctx context.Context) (bool, error) {
+		return e.withdrawn(ctx, name, string(uid))
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("this cluster is still listed as exporting it after %s: check that the controller of this cluster runs (clusterset status)", e.timeout)
+	}
+	return err
+}
