@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -25,27 +24,12 @@ import (
 
 //go:generate go test -run ^TestReference$ . -update
 
-// version is set by -ldflags "-X main.version=v1.2.3". Without it, the version that the Go toolchain recorded is used.
-var version string
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	stop()
 	os.Exit(code)
 }
-
-// The exit codes.
-const (
-	exitOK       = 0 // the command succeeded
-	exitError    = 1 // the command failed
-	exitProblems = 2 // "status" succeeded and found problems
-)
-
-const exitCodes = `Exit codes: 0, success; 1, the command failed; 2, "status" found problems.`
-
-// errProblems makes run return exitProblems. The problems are printed already.
-var errProblems = errors.New("the clusterset has problems")
 
 // run executes the command line args, of which args[0] is the name of the program, and returns the exit code. It returns soon after ctx
 // ends.
@@ -106,26 +90,4 @@ Most commands work on one cluster, the member, which the usual flags of kubectl 
 		}
 	}
 	return root
-}
-
-// help runs a command that only groups other commands. Cobra rejects an unknown subcommand before that.
-func help(c *cobra.Command, _ []string) error { return c.Help() }
-
-func newVersion(f *factory) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(f.Out, programVersion()) },
-	}
-}
-
-// programVersion returns the version set at build time, or else the one that the Go toolchain recorded, or else "devel".
-func programVersion() string {
-	build, ok := debug.ReadBuildInfo()
-	switch {
-	case version != "":
-		return version
-	case ok && build.Main.Version != "" && build.Main.Version != "(devel)":
-		return build.Main.Version
-	}
-	return "devel"
 }

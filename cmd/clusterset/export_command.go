@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+// exportManager is the field manager of "clusterset export".
+const exportManager = "clusterset-export"
+
+var (
+	serviceExports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")
+	serviceImports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")
+)
+
+// An exportCommand is one call of "export" or "unexport".
+type exportCommand struct {
+	*output
+	client    dynamic.Interface
+	namespace string
+	dry       admin.DryRun
+
+	labels, annotations map[string]string
+	useVIP              string // "true", "false" or empty
+	wait                bool
+	timeout             time.Duration
+}
+
+func (e *exportCommand) flags(c *cobra.Command) {
+	e.output = e.outputFlags(c)
+	c.Flags().BoolVar(&e.wait, "wait", true, "wait until the command has taken effect")
+	c.Flags().DurationVar(&e.timeout, "timeout", 30*time.Second, "maximum `DURATION` to wait, for all services together")
+}
+
+// open checks the flags that both commands have, and makes the client.
+func (e *exportCommand) open() error {
+	w, err := e.writeOptions()
+	if err != nil {
+		return err
+	}
+	if e.timeout <= 0 {
+		return fmt.Errorf("--timeout=%s: want more than 0s", e.timeout)
+	}
+	e.dry = w.DryRun
+	e.client, e.namespace, err = e.namespaced()
+	return err
+}
+
+// services accepts names of Services as arguments.
+func services(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("%s: no arguments: want SERVICE, the name of one or more Services", c.Name())
+	}
+	return nil
+}
+
+func (e *exportCommand) step(action admin.Action, name, note string) {
+	e.report(admin.Step{
+		Cluster: admin.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
+		Note: note,
+	})
+}
+
+func (e *exportCommand) dryRun() []string {
+	if e.dry == admin.DryRunServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// missing returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and otherwise nil.
+func (e *exportCommand) missing(ctx context.Context, notFound error) error {
+	if status := apierrors.APIStatus(nil); errors.As(notFound, &status) && (status.Status().Details == nil || status.Status().Details.Name == "") {
+		return errors.New("this cluster has no CRD ServiceExport: run \"clusterset join\" first, which installs it")
+	}
+	_, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, e.namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("namespace %q does not exist: want the namespace of the Service (-n)", e.namespace)
+	}
+	return nil // a user who may export may lack the right to read namespaces
+}
