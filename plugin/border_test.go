@@ -71,7 +71,7 @@ func TestReverseNamesAreOthers(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 4 and 5: glue of NS is cut without TC; the addresses of ns.dns are cut with TC, and rotate.
+// docs/spec/dns.md 4.7, docs/spec/dns.md 5.5: glue of NS is cut without TC; the addresses of ns.dns are cut with TC, and rotate.
 func TestManyAddressesOfThisServer(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}})
 	for i := range 200 {

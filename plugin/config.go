@@ -31,11 +31,11 @@ type Config struct {
 	// NoEndpoints means that EndpointSlices are not watched: only addresses in spec.ips are served.
 	NoEndpoints bool
 
-	// ClusterNames means that <clusterid>.<svc>.<ns>.svc.<zone> owns addresses (docs/spec/dns.md 2).
+	// ClusterNames means that <clusterid>.<svc>.<ns>.svc.<zone> owns addresses (docs/spec/dns.md 2.3).
 	ClusterNames bool
-	// Policy is which clusters answer for a ClusterSetIP import without spec.ips (docs/spec/dns.md 3).
+	// Policy is which clusters answer for a ClusterSetIP import without spec.ips (docs/spec/dns.md 3.2).
 	Policy resolver.Policy
-	// Topology is where this server runs (docs/spec/dns.md 3).
+	// Topology is where this server runs (docs/spec/dns.md 3.5).
 	Topology Topology
 
 	// TTL is the TTL of all records except the TXT of dns-version: whole seconds, 0 to 1h.

@@ -201,7 +201,8 @@ func (c client) query(name string, qtype uint16) *dns.Msg {
 	return m
 }
 
-// docs/spec/dns.md 4, 5 and 8: a reply fits its client; TC is set exactly if records of the answer were left out over UDP, never
+// docs/spec/dns.md 4.7, docs/spec/dns.md 5.5, docs/spec/dns.md 8.3:
+// a reply fits its client; TC is set exactly if records of the answer were left out over UDP, never
 // because of glue; no record that was left out would fit; queries and a transfer have the same records.
 func TestEveryReplyFits(t *testing.T) {
 	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
@@ -367,7 +368,8 @@ func hosts(n int) []string {
 	return []string{"ServiceImport  shop/db  Headless  ports: pg/TCP/5432", line}
 }
 
-// docs/spec/dns.md 4 and 5: a reply is filled to the last octet, first with records and then with glue; TC is set as soon as
+// docs/spec/dns.md 4.7, docs/spec/dns.md 5.5:
+// a reply is filled to the last octet, first with records and then with glue; TC is set as soon as
 // one octet is missing for a record.
 func TestRepliesAreFilled(t *testing.T) {
 	const name = "db.shop.svc.clusterset.local."

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// The times of the SOA record in seconds (docs/spec/dns.md 5), and the version of the DNS schema.
+// The times of the SOA record in seconds (docs/spec/dns.md 5.2), and the version of the DNS schema.
 const (
 	refresh = 7200
 	retry   = 1800
@@ -309,7 +309,7 @@ func (q *query) appendName(b []byte, n *resolver.Name) []byte {
 }
 
 // addGlue adds the addresses of the targets of records while there is room. Glue that does not fit is left out without TC
-// (docs/spec/dns.md 4).
+// (docs/spec/dns.md 4.7).
 func (q *query) addGlue(m *reply, records []dns.SRV, room int) {
 	list := &q.answer.Services
 	m.Extra = slices.Grow(m.Extra, min(2*len(records), room/(pointerLen+recordLen+net.IPv4len))+1)

@@ -73,7 +73,7 @@ func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []str
 }
 
 // ListenAddresses returns the addresses of a server that listens on hosts; for a wildcard, those of the machine. Link-local
-// addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2).
+// addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2.2).
 func ListenAddresses(hosts []string) []netip.Addr {
 	var all []netip.Addr
 	for _, host := range hosts {

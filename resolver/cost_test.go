@@ -10,7 +10,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A question of each kind, for a zone that newZone made. Allocs is the ceiling, which does not depend on the size.
+// kinds has a question of each kind for the zone of newZone. allocs is the most allocations, whatever the size of the zone.
 var kinds = []struct {
 	kind   string
 	name   string
@@ -33,11 +33,11 @@ var kinds = []struct {
 	{"host-nxdomain", "db-x.east.large.shop.svc", dns.TypeA, resolver.NXDomain, 0},
 	{"cluster-a", "west.large.shop.svc", dns.TypeA, resolver.Found, 0},
 	{"cluster-srv", "_pg._tcp.west.large.shop.svc", dns.TypeSRV, resolver.Found, 0},
-	{"turn-a", "turn.shop.svc", dns.TypeA, resolver.Found, 2}, // the clusters that can answer, grown to two
+	{"rotate-a", "rotate.shop.svc", dns.TypeA, resolver.Found, 2}, // the clusters that can answer, grown to two
 }
 
-// newZone holds services with a VIP, a Headless service of 2 clusters with so many endpoints, and a ClusterSetIP service
-// without a VIP.
+// newZone has so many services with a VIP, and with so many endpoints in 2 clusters a Headless service and a ClusterSetIP
+// service without a VIP.
 func newZone(services, endpoints int) *index.Index {
 	e := new(index.Index).Edit()
 	ports := index.NewPorts([]index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Name: "dns", Proto: index.UDP, Number: 53}})
@@ -49,8 +49,8 @@ func newZone(services, endpoints int) *index.Index {
 	}
 	large, list := dualStackPacked("large", index.Headless, endpoints)
 	e.Put(index.Build(large, list, index.Options{ClusterNames: true}))
-	turn, list := dualStackPacked("turn", index.ClusterSetIP, endpoints)
-	e.Put(index.Build(turn, list, index.Options{ClusterNames: true}))
+	rotate, list := dualStackPacked("rotate", index.ClusterSetIP, endpoints)
+	e.Put(index.Build(rotate, list, index.Options{ClusterNames: true}))
 	return e.Index()
 }
 
@@ -72,18 +72,18 @@ func dualStackPacked(name string, typ index.Type, endpoints int) (*index.Import,
 	return index.NewImport(index.ImportSpec{Namespace: "shop", Name: name, Type: typ, Ports: ports}), list
 }
 
-// docs/spec/dns.md 5: an answer costs in proportion to what is sent. What is sent here is 20 records, read as a message builder
-// reads them; the count of allocations is the same at 10 and at 10,000 endpoints.
+// docs/spec/dns.md 5: the cost of an answer is in proportion to what is sent. Here 20 records are read, as the plugin reads
+// them; the number of allocations is the same with 10 and with 10,000 endpoints.
 func TestAllocations(t *testing.T) {
 	buf := make([]byte, 0, 256)
 	for _, endpoints := range []int{10, 10_000} {
 		x := newZone(100, endpoints)
 		o := resolver.Options{ClusterNames: true, MaxName: 235}
 		for _, k := range kinds {
-			turn := uint64(0)
+			rotation := uint64(0)
 			got := testing.AllocsPerRun(200, func() {
-				turn++
-				q := resolver.Question{Name: k.name, Type: k.qtype, Rotation: turn, ClusterRotation: turn, Second: turn}
+				rotation++
+				q := resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, ClusterRotation: rotation, Second: rotation}
 				a := resolver.Resolve(x, q, &o)
 				if a.Outcome != k.want {
 					t.Fatalf("%s: outcome %d, want %d", k.kind, a.Outcome, k.want)
@@ -129,8 +129,8 @@ func BenchmarkResolve(b *testing.B) {
 	for _, k := range kinds {
 		b.Run(k.kind, func(b *testing.B) {
 			b.ReportAllocs()
-			for turn := uint64(0); b.Loop(); turn++ {
-				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Rotation: turn, ClusterRotation: turn}, &o)
+			for rotation := uint64(0); b.Loop(); rotation++ {
+				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, ClusterRotation: rotation}, &o)
 				if a.Outcome != k.want {
 					b.Fatalf("outcome %d, want %d", a.Outcome, k.want)
 				}

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// equalShows are the laws of Equal: services that are Equal answer alike to the last record, and Headless services whose
-// hosts all have names, and services that only have a VIP, are Equal whenever they do (docs/spec/dns.md 5: an equal update does
+// equalShows are the laws of Equal. Services that are Equal have the same answers to the last record. The reverse holds for
+// Headless services whose hosts all have names, and for services with a VIP alone (docs/spec/dns.md 5: an equal update does
 // not move the serial).
 func equalShows(t *testing.T, before, after objects) {
 	before.imports, after.imports = before.imports[:1], after.imports[:1]
@@ -19,7 +19,7 @@ func equalShows(t *testing.T, before, after objects) {
 	equal, refA, refB := index.Equal(a, b), newReference(before), newReference(after)
 	alike := reflect.DeepEqual(refA, refB)
 	if index.Equal(b, a) != equal || !index.Equal(a, a) || !index.Equal(b, service(after)) {
-		t.Error("Equal is no equivalence")
+		t.Error("Equal is not an equivalence relation")
 	}
 	exact := isExact(before) && isExact(after) && reflect.DeepEqual(portNamesOf(before), portNamesOf(after))
 	if equal && !alike || !equal && alike && exact {
@@ -27,9 +27,9 @@ func equalShows(t *testing.T, before, after objects) {
 	}
 	x, y := newIndex(before), newIndex(after)
 	for name := range refA {
-		for turn := range uint64(4) {
+		for rotation := range uint64(4) {
 			for _, qtype := range qtypes[:3] {
-				q := resolver.Question{Name: name, Type: qtype, Rotation: turn, ClusterRotation: turn, Second: turn}
+				q := resolver.Question{Name: name, Type: qtype, Rotation: rotation, ClusterRotation: rotation, Second: rotation}
 				one, other := resolver.Resolve(x, q, &before.serve), resolver.Resolve(y, q, &before.serve)
 				if equal && !reflect.DeepEqual(text(one), text(other)) {
 					t.Errorf("%s: %v and %v, but Equal\n%s%s", name, text(one), text(other), before, after)
@@ -44,7 +44,7 @@ func service(objs objects) *index.Service {
 	return index.Build(imp, list, objs.build)
 }
 
-// isExact tells whether no two services that differ are alike to DNS.
+// isExact reports whether services like these always have different answers if they differ.
 func isExact(objs objects) bool {
 	imp := objs.imports[0]
 	if objs.serve.MaxName > 0 {
@@ -56,7 +56,7 @@ func isExact(objs objects) bool {
 	return len(imp.ips) > 0 && !objs.build.ClusterNames
 }
 
-// portNamesOf are the named ports of the import: one that its slices have too makes no difference.
+// portNamesOf are the named ports of the import, which may make no difference if its slices have them too.
 func portNamesOf(objs objects) map[string]bool {
 	names := map[string]bool{}
 	for _, p := range namedPorts(objs.imports[0].ports) {
@@ -65,7 +65,7 @@ func portNamesOf(objs objects) map[string]bool {
 	return names
 }
 
-// sibling changes one octet behind the name of the first import.
+// sibling changes one octet after those of the name of the first import.
 func sibling(octets []byte, at, by uint64) []byte {
 	octets = slices.Clone(octets)
 	if len(octets) > 10 {

@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// An entropy is a string of octets that decides what objects look like: every string makes some, the empty one too, so
-// a fuzzer can shrink and mutate them. It is read once, from the front; behind its end all choices are the first.
+// An entropy is a string of octets that objects are generated from. Any string is valid, also the empty one, so a fuzzer can
+// shrink and mutate it. It is read once, from the front; after its end each choice is the first.
 type entropy []byte
 
 func (e *entropy) below(n int) int {
@@ -36,7 +36,7 @@ func randomEntropy(seed uint64, n int) []byte {
 	return b
 }
 
-// The pools are small, so that things meet: a host, a port, a cluster and a service with the same label, a host and a
+// The pools are small, so that names and addresses collide: a host, a port, a cluster and a service with the same label, a host and a
 // dotted cluster id with the same name, an address in two places, a hostname that looks like an address.
 var (
 	long        = strings.Repeat("l", 63)
@@ -60,7 +60,7 @@ func addrs(text ...string) (list []netip.Addr) {
 	return list
 }
 
-// String shows objects as a failure needs them.
+// String renders objects for the message of a failure.
 func (objs objects) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "index %+v resolver %+v\n", objs.build, objs.serve)
@@ -73,7 +73,7 @@ func (objs objects) String() string {
 	return b.String()
 }
 
-// newObjects makes objects and settings from octets.
+// newObjects generates objects and settings from octets.
 func newObjects(octets []byte) objects {
 	e := entropy(octets)
 	objs := objects{}
@@ -143,7 +143,7 @@ func newSlice(e *entropy) sliceObject {
 	return sl
 }
 
-// pack makes the input of the index of an import.
+// pack returns the import and its slices as input for the index.
 func (imp importObject) pack() (*index.Import, []*index.Slice) {
 	packed := index.NewImport(index.ImportSpec{
 		Namespace: imp.namespace, Name: imp.name, Type: imp.typ, VIP: imp.vip, IPs: imp.ips, Ports: index.NewPorts(imp.ports),

@@ -15,10 +15,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// cases is how many random sets of objects a law is checked on.
+// cases is the number of random sets of objects that a law is checked on.
 const cases = 300
 
-// eachCase runs a law on random objects. A failure names the seed.
+// eachCase checks a law on random objects. A failure has the seed.
 func eachCase(t *testing.T, law func(t *testing.T, objs objects)) {
 	for seed := range uint64(cases) {
 		objs := newObjects(randomEntropy(seed, 40+int(seed%300)))
@@ -29,7 +29,7 @@ func eachCase(t *testing.T, law func(t *testing.T, objs objects)) {
 	}
 }
 
-// fuzz runs a law on objects that the fuzzer makes.
+// fuzz checks a law on objects that the fuzzer generates.
 func fuzz(f *testing.F, law func(t *testing.T, objs objects)) {
 	f.Add([]byte{})
 	for seed := range uint64(20) {
@@ -51,7 +51,7 @@ var qtypes = []uint16{
 	dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeMX, dns.TypeANY, dns.TypeDS, dns.TypeHTTPS, dns.TypeSOA, dns.TypeNS,
 }
 
-// text renders the records of an answer in the order they are sent.
+// text renders the records of an answer in the order in which they are sent.
 func text(a resolver.Answer) (records []string) {
 	for i := range a.Addresses.Len() {
 		addr, ok := netip.AddrFromSlice([]byte(a.Addresses.At(i)))
@@ -67,7 +67,7 @@ func text(a resolver.Answer) (records []string) {
 	return records
 }
 
-// set is an answer without its order; it fails t if a record stands there twice (RFC 2181 section 5).
+// set is an answer without its order; it fails t if a record is there twice (RFC 2181 section 5).
 func set(t *testing.T, a resolver.Answer) rrset {
 	t.Helper()
 	all := rrset{}
@@ -84,7 +84,7 @@ func isOneOf(got rrset, forms []rrset) bool {
 	return slices.ContainsFunc(forms, func(form rrset) bool { return maps.Equal(got, form) })
 }
 
-// matchesReference is the law that every question gets what the reference permits, and over the turns all of it.
+// matchesReference is the law that each question gets an answer that the reference permits, and over the rotation all of them.
 func matchesReference(t *testing.T, objs objects) {
 	ref, x := newReference(objs), newIndex(objs)
 	asked := map[string]bool{}
@@ -104,7 +104,7 @@ func matchesReference(t *testing.T, objs objects) {
 	}
 }
 
-// nearMisses are names like one that exists: some exist too, most do not.
+// nearMisses are names similar to one that exists: some exist, most do not.
 func nearMisses(name string) []string {
 	near := []string{"x", "pod", "_tcp", "_http._tcp", "1.0.0.svc"}
 	for _, prefix := range []string{
@@ -137,8 +137,8 @@ func checkQuestion(t *testing.T, objs objects, ref reference, x *index.Index, na
 	own, exists := ref[name]
 	forms := own[qtype]
 	seen := 0
-	for turn := range uint64(2*len(forms) + 1) {
-		q := resolver.Question{Name: name, Type: qtype, Rotation: turn * 7, ClusterRotation: turn, Second: turn * 3}
+	for rotation := range uint64(2*len(forms) + 1) {
+		q := resolver.Question{Name: name, Type: qtype, Rotation: rotation * 7, ClusterRotation: rotation, Second: rotation * 3}
 		a := resolver.Resolve(x, q, &objs.serve)
 		got := set(t, a)
 		want := resolver.NXDomain
@@ -153,31 +153,31 @@ func checkQuestion(t *testing.T, objs objects, ref reference, x *index.Index, na
 			permitted = own[a.Type] // RFC 8482 section 4.1: one RRset of the name
 		}
 		if a.Outcome != want || len(permitted) > 0 && !isOneOf(got, permitted) || want != resolver.Found && len(got) > 0 {
-			t.Errorf("Resolve(%q %s turn %d) = %d %v, want %d, one of %v",
-				name, dns.TypeToString[qtype], turn, a.Outcome, got, want, permitted)
+			t.Errorf("Resolve(%q %s rotation %d) = %d %v, want %d, one of %v",
+				name, dns.TypeToString[qtype], rotation, a.Outcome, got, want, permitted)
 			return
 		}
-		if turn < uint64(len(forms)) && slices.IndexFunc(forms, func(f rrset) bool { return maps.Equal(f, got) }) >= 0 {
+		if rotation < uint64(len(forms)) && slices.IndexFunc(forms, func(f rrset) bool { return maps.Equal(f, got) }) >= 0 {
 			seen++
 		}
 		checkName(t, a, name)
 	}
 	if seen != len(forms) {
-		t.Errorf("Resolve(%q %s): %d permitted answers in %d turns", name, dns.TypeToString[qtype], seen, len(forms))
+		t.Errorf("Resolve(%q %s): %d permitted answers in %d rotations", name, dns.TypeToString[qtype], seen, len(forms))
 	}
-	for _, form := range forms { // docs/spec/dns.md 3: one cluster a query, in turn
+	for _, form := range forms { // docs/spec/dns.md 3: one cluster for each query, in rotation
 		shown := false
-		for turn := range uint64(len(forms)) {
-			q := resolver.Question{Name: name, Type: qtype, ClusterRotation: 1<<40 + turn}
+		for rotation := range uint64(len(forms)) {
+			q := resolver.Question{Name: name, Type: qtype, ClusterRotation: 1<<40 + rotation}
 			shown = shown || maps.Equal(set(t, resolver.Resolve(x, q, &objs.serve)), form)
 		}
 		if !shown {
-			t.Errorf("Resolve(%q %s) does not show %v in %d turns", name, dns.TypeToString[qtype], form, len(forms))
+			t.Errorf("Resolve(%q %s) does not show %v in %d rotations", name, dns.TypeToString[qtype], form, len(forms))
 		}
 	}
 }
 
-// checkName is the law that the name of an answer is the name asked for.
+// checkName is the law that the name of an answer is that of the question.
 func checkName(t *testing.T, a resolver.Answer, name string) {
 	t.Helper()
 	parts := []string{}
@@ -204,12 +204,12 @@ func checkName(t *testing.T, a resolver.Answer, name string) {
 	}
 }
 
-// docs/spec/dns.md 2 to 4: which names exist, and what they own.
+// docs/spec/dns.md 2, docs/spec/dns.md 3, docs/spec/dns.md 4: which names exist, and what they own.
 func TestResolveMatchesReference(t *testing.T) { eachCase(t, matchesReference) }
 
 func FuzzResolveMatchesReference(f *testing.F) { fuzz(f, matchesReference) }
 
-// FuzzFind asks for any name at all: it exists if the reference has it, and nothing panics.
+// FuzzFind finds any name: it exists if the reference has it, and Find does not panic.
 func FuzzFind(f *testing.F) {
 	for seed := range uint64(10) {
 		octets := randomEntropy(seed, 120)
@@ -233,8 +233,8 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// transferIsUnion is the law of docs/spec/dns.md 8: every transferred record is answerable and the reverse; where clusters take
-// turns, the union.
+// transferIsUnion is the law of docs/spec/dns.md 8: a transfer and the answers have the same records; where clusters answer
+// in rotation, the union.
 func transferIsUnion(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	objs.serve.MaxAnswers = 1 // never caps a transfer (docs/spec/dns.md 5)
@@ -269,17 +269,17 @@ func TestTransferIsUnion(t *testing.T) { eachCase(t, transferIsUnion) }
 
 func FuzzTransferIsUnion(f *testing.F) { fuzz(f, transferIsUnion) }
 
-// targetsResolve is the law of docs/spec/dns.md 4: every target that is handed out resolves, and to its glue.
+// targetsResolve is the law of docs/spec/dns.md 4: each target resolves, to the addresses of its glue.
 func targetsResolve(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name := range newReference(objs) {
-		for turn := range uint64(6) {
-			a := resolver.Resolve(x, resolver.Question{Name: name, Type: dns.TypeSRV, ClusterRotation: turn}, &objs.serve)
+		for rotation := range uint64(6) {
+			a := resolver.Resolve(x, resolver.Question{Name: name, Type: dns.TypeSRV, ClusterRotation: rotation}, &objs.serve)
 			for i := range a.Services.Len() {
 				_, to := a.Services.At(i)
 				found := false
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Rotation: turn, ClusterRotation: turn}
+					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Rotation: rotation, ClusterRotation: rotation}
 					glue, asked := resolver.Answer{Name: to}, resolver.Resolve(x, q, &objs.serve)
 					glue.Ask(&q, &objs.serve)
 					found = found || asked.Outcome == resolver.Found
@@ -298,13 +298,13 @@ func targetsResolve(t *testing.T, objs objects) {
 func TestTargetsResolve(t *testing.T) { eachCase(t, targetsResolve) }
 
 // capShowsAll are the laws of max_answers (docs/spec/dns.md 5): a capped answer is a part of a permitted one, as large as the
-// cap allows, and over the seconds all of it is shown.
+// cap allows, and over the seconds it shows each record.
 func capShowsAll(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name, own := range newReference(objs) {
 		for qtype, forms := range own {
 			if len(forms) != 1 || len(forms[0]) < 2 {
-				continue // where clusters take turns, what is shown depends on the turn
+				continue // where clusters answer in rotation, what is shown depends on it
 			}
 			for limit := 1; limit <= len(forms[0]) && limit < 4; limit++ {
 				o := objs.serve
@@ -331,9 +331,9 @@ func capShowsAll(t *testing.T, objs objects) {
 
 func TestCapShowsAll(t *testing.T) { eachCase(t, capShowsAll) }
 
-// turnsShowAll is the law of docs/spec/dns.md 5 that the order turns: a truncated answer is not always the same prefix, and over
-// enough turns any prefix shows every record. A window does not move with the turn.
-func turnsShowAll(t *testing.T, objs objects) {
+// rotationShowsAll is the law of docs/spec/dns.md 5 that the order rotates: a truncated answer is not always the same prefix,
+// and over enough queries any prefix shows each record. A window does not move with the rotation.
+func rotationShowsAll(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name, own := range newReference(objs) {
 		for qtype, forms := range own {
@@ -342,43 +342,43 @@ func turnsShowAll(t *testing.T, objs objects) {
 			}
 			for _, stride := range []uint64{1, 2, 3, 1000} {
 				first := rrset{}
-				for turn := range uint64(1000) {
-					q := resolver.Question{Name: name, Type: qtype, Rotation: turn * stride}
+				for rotation := range uint64(1000) {
+					q := resolver.Question{Name: name, Type: qtype, Rotation: rotation * stride}
 					first[text(resolver.Resolve(x, q, &objs.serve))[0]] = true
 					if len(first) == len(forms[0]) {
 						break
 					}
 				}
 				if !maps.Equal(first, forms[0]) {
-					t.Errorf("%s %d in steps of %d begins with %v over 1000 turns, want %v", name, qtype, stride, first, forms[0])
+					t.Errorf("%s %d in steps of %d begins with %v over 1000 queries, want %v", name, qtype, stride, first, forms[0])
 				}
 			}
 			o := objs.serve
 			o.MaxAnswers = 2
 			window := set(t, resolver.Resolve(x, resolver.Question{Name: name, Type: qtype}, &o))
-			for turn := range uint64(20) {
-				got := set(t, resolver.Resolve(x, resolver.Question{Name: name, Type: qtype, Rotation: turn}, &o))
+			for rotation := range uint64(20) {
+				got := set(t, resolver.Resolve(x, resolver.Question{Name: name, Type: qtype, Rotation: rotation}, &o))
 				if !maps.Equal(got, window) {
-					t.Errorf("%s %d at one second: turn %d shows %v, turn 0 %v", name, qtype, turn, got, window)
+					t.Errorf("%s %d at one second: rotation %d shows %v, rotation 0 %v", name, qtype, rotation, got, window)
 				}
 			}
 		}
 	}
 }
 
-func TestTurnsShowAll(t *testing.T) { eachCase(t, turnsShowAll) }
+func TestTurnsShowAll(t *testing.T) { eachCase(t, rotationShowsAll) }
 
-// buildIsPure are the laws of Build: the order of slices, endpoints, addresses and ports does not matter, and no
-// query changes anything.
+// buildIsPure are the laws of Build: the order of slices, endpoints, addresses and ports does not matter, and a query
+// does not change the result.
 func buildIsPure(t *testing.T, objs objects) {
 	queried, untouched, shuffled := newIndex(objs), newIndex(objs), newIndex(shuffle(objs))
 	for name := range newReference(objs) {
 		for _, qtype := range qtypes {
-			for turn := range uint64(3) {
-				q := resolver.Question{Name: name, Type: qtype, Rotation: turn, ClusterRotation: turn, Second: turn}
+			for rotation := range uint64(3) {
+				q := resolver.Question{Name: name, Type: qtype, Rotation: rotation, ClusterRotation: rotation, Second: rotation}
 				a := resolver.Resolve(queried, q, &objs.serve)
 				if other := resolver.Resolve(shuffled, q, &objs.serve); !reflect.DeepEqual(text(a), text(other)) {
-					t.Errorf("%s %d turn %d: %v, in another order %v", name, qtype, turn, text(a), text(other))
+					t.Errorf("%s %d rotation %d: %v, in another order %v", name, qtype, rotation, text(a), text(other))
 				}
 			}
 		}
@@ -399,7 +399,7 @@ func buildIsPure(t *testing.T, objs objects) {
 	}
 }
 
-// shuffle gives everything whose order means nothing another order, always the same for the same objs.
+// shuffle changes each order that has no meaning, in the same way for the same objs.
 func shuffle(objs objects) objects {
 	objs.imports = reversed(objs.imports)
 	for i := range objs.imports {

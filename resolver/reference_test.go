@@ -12,10 +12,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The reference says what the specification demands of some objects, as naively as can be: a map of all names, records
-// in text, nothing packed, nothing shared with the code under test. It is the answer sheet of every law in this package.
+// The reference computes what the specification demands of some objects in the simplest way: a map of all names with records
+// as text, without any code of the packages under test. All laws in this package compare with it.
 
-// An objects value is what the resolver is to answer from, and how.
+// objects are the input of a law: imports with their slices, and the settings.
 type objects struct {
 	imports []importObject
 	build   index.Options
@@ -38,15 +38,15 @@ type sliceObject struct {
 	endpoints             []index.Endpoint
 }
 
-// reference holds every name of the zone, relative to it, that exists.
+// reference has each name of the zone that exists, relative to the zone.
 type reference map[string]owner
 
-// An owner is the RRsets of a name by type. There is more than one RRset of a type where clusters take turns: each is
-// an answer that the specification permits, and none is empty. The RRsets of the apex, ns.dns and dns-version have no
-// record here, as they are the server's own.
+// An owner is the RRsets of a name by type. Where clusters answer in rotation there are several RRsets of a type: each is
+// an answer that the specification permits. No RRset is empty, except those of the apex, ns.dns and dns-version, which
+// package plugin makes.
 type owner map[uint16][]rrset
 
-// An rrset is the records, in text.
+// An rrset is a set of records as text.
 type rrset map[string]bool
 
 func newReference(objs objects) reference {
@@ -80,7 +80,7 @@ func newReference(objs objects) reference {
 	return ref
 }
 
-// referenceService is one import with the slices that count for it.
+// referenceService is one import with its slices in use.
 type referenceService struct {
 	importObject
 	objs objects
@@ -103,8 +103,8 @@ func newReferenceService(objs objects, imp importObject) *referenceService {
 	return s
 }
 
-// own gives a name an RRset of one or more permitted forms; without any it only exists. A name that is too long is
-// missing (docs/spec/dns.md 1).
+// own adds a name with an RRset of one or more permitted forms; without a form the name only exists. A name too long
+// is left out (docs/spec/dns.md 1).
 func (s *referenceService) own(ref reference, name string, byType map[uint16][]rrset) {
 	if limit := s.objs.serve.MaxName; limit > 0 && len(name) > limit {
 		return
@@ -122,7 +122,7 @@ func (s *referenceService) own(ref reference, name string, byType map[uint16][]r
 	}
 }
 
-// addresses are those of all ready endpoints in use, of the named clusters only if any are given.
+// addresses are those of all ready endpoints in use; with names of clusters, of these clusters.
 func (s *referenceService) addresses(clusters ...string) (addrs []netip.Addr) {
 	for _, sl := range s.used {
 		if len(clusters) > 0 && !slices.Contains(clusters, sl.cluster) {
@@ -146,7 +146,7 @@ func records(addrs []netip.Addr, qtype uint16) rrset {
 	return set
 }
 
-// clusters are those with ready addresses, also the one without a name.
+// clusters are those with ready addresses, including the one without an id.
 func (s *referenceService) clusters() (ids []string) {
 	for _, sl := range s.used {
 		if len(s.addresses(sl.cluster)) > 0 && !slices.Contains(ids, sl.cluster) {
@@ -174,7 +174,7 @@ func (s *referenceService) byVIP() bool {
 	return s.typ == index.ClusterSetIP && (s.vip || len(s.ips) > 0)
 }
 
-// ownService gives the service name its A, AAAA and SRV RRsets, and the port names below it theirs.
+// ownService adds the RRsets of the service name and of the port names below it.
 func (s *referenceService) ownService(ref reference) {
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		var forms []rrset
@@ -217,7 +217,7 @@ func portName(p index.Port) string {
 	return "_" + p.Name + "._" + map[index.Proto]string{index.TCP: "tcp", index.UDP: "udp", index.SCTP: "sctp"}[p.Proto]
 }
 
-// slicePorts are the named ports of slices with a ready endpoint, of the named clusters only if any are given.
+// slicePorts are the named ports of slices with a ready endpoint; with names of clusters, of these clusters.
 func (s *referenceService) slicePorts(clusters ...string) (ports []index.Port) {
 	for _, sl := range s.used {
 		if len(clusters) > 0 && !slices.Contains(clusters, sl.cluster) {
@@ -233,7 +233,7 @@ func (s *referenceService) slicePorts(clusters ...string) (ports []index.Port) {
 	return ports
 }
 
-// A target is a port number and the name that serves it.
+// A target is the port number and the target of an SRV record.
 type target struct {
 	number uint16
 	name   string
@@ -274,7 +274,7 @@ func (s *referenceService) serviceSRV(ports []index.Port) []rrset {
 	return srv(s.sliceTargets(ports)...)
 }
 
-// sliceTargets are the permitted SRV answers of a ClusterSetIP service without addresses of its own.
+// sliceTargets are the permitted SRV answers of a ClusterSetIP service without spec.ips.
 func (s *referenceService) sliceTargets(ports []index.Port) (forms []map[target]bool) {
 	able := s.answering(dns.TypeA)
 	for _, id := range s.answering(dns.TypeAAAA) {
@@ -326,7 +326,7 @@ func (s *referenceService) numbers(cluster string, p index.Port) (numbers []uint
 	return slices.Compact(numbers)
 }
 
-// ownClusters gives the cluster ids and the port names below them their RRsets (docs/spec/dns.md 2, cluster_names).
+// ownClusters adds the RRsets of the cluster ids and of the port names below them (docs/spec/dns.md 2, cluster_names).
 func (s *referenceService) ownClusters(ref reference) {
 	for _, id := range s.clusters() {
 		if id == "" || !s.objs.serve.ClusterNames {
@@ -355,7 +355,7 @@ func (s *referenceService) ownClusters(ref reference) {
 	}
 }
 
-// hosts are the addresses of every host name of a Headless service (docs/spec/dns.md 1 and 2).
+// hosts are the addresses of each host name of a Headless service (docs/spec/dns.md 1.5, docs/spec/dns.md 2.2).
 func (s *referenceService) hosts() map[string][]netip.Addr {
 	hosts := map[string][]netip.Addr{}
 	if s.typ != index.Headless {
@@ -373,7 +373,7 @@ func (s *referenceService) hosts() map[string][]netip.Addr {
 	return hosts
 }
 
-// hostName is the name of an endpoint's host, or "" if it has none.
+// hostName is the name of the host of an endpoint, or "" without one.
 func (s *referenceService) hostName(sl sliceObject, ep index.Endpoint, addr netip.Addr) string {
 	label := ep.Host
 	if label == "" {
@@ -392,7 +392,7 @@ func (s *referenceService) hostName(sl sliceObject, ep index.Endpoint, addr neti
 	return name
 }
 
-// hostTargets are the hosts of some clusters that serve one of some ports.
+// hostTargets are the hosts of some clusters that have one of some ports.
 func (s *referenceService) hostTargets(ports []index.Port, clusters ...string) map[target]bool {
 	form := map[target]bool{}
 	for _, sl := range s.used {
@@ -413,7 +413,7 @@ func (s *referenceService) hostTargets(ports []index.Port, clusters ...string) m
 	return form
 }
 
-// ownHosts gives the host names their addresses. Where a cluster id has the same name, the host's are the answer.
+// ownHosts adds the addresses of the host names. A host wins over a cluster id of the same name.
 func (s *referenceService) ownHosts(ref reference) {
 	for name, addrs := range s.hosts() {
 		delete(ref, name)

@@ -10,7 +10,7 @@
 //
 // Names are relative to the zone, in lower case and without a final dot: "db-0.east.db.shop.svc", "" for the apex. Find
 // takes a name apart from the right and looks each part up in what exists. It never counts labels, as a cluster id has
-// one label or two (docs/spec/dns.md 1):
+// one label or two (docs/spec/dns.md 1.4):
 //
 //	db-0.east.registry1 . db.shop . svc
 //	        │                │       └── fixed
@@ -27,7 +27,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Policy is which clusters answer for a ClusterSetIP service without addresses in spec.ips (docs/spec/dns.md 3).
+// Policy is which clusters answer for a ClusterSetIP service without addresses in spec.ips (docs/spec/dns.md 3.2).
 type Policy uint8
 
 // The policies; the zero value is the default.

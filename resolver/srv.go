@@ -24,7 +24,7 @@ type target struct {
 // Len is the number of records.
 func (s *Services) Len() int { return int(s.n) }
 
-// Weight is the weight of each record: 100 divided by the size of the whole RRset, at least 1 (docs/spec/dns.md 4).
+// Weight is the weight of each record: 100 divided by the size of the whole RRset, at least 1 (docs/spec/dns.md 4.1).
 func (s *Services) Weight() uint16 { return s.weight }
 
 // At is the port number and the target of record i.
@@ -125,7 +125,7 @@ func (n *Name) asks(name string, proto index.Proto) bool {
 }
 
 // sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same number for a
-// port, its target is the service name; else there is one target for each cluster (docs/spec/dns.md 4).
+// port, its target is the service name; else there is one target for each cluster (docs/spec/dns.md 4.3).
 func (n *Name) sliceTargets(o *Options) (list []target) {
 	able := answeringAny(n.Service, o)
 	if len(able) == 0 {

@@ -42,7 +42,7 @@ func address(base string, cluster, host, i int) netip.Addr {
 	return addr
 }
 
-// hostsOf tells which hosts the addresses of an answer belong to.
+// hostsOf returns the hosts that the addresses of an answer belong to.
 func hostsOf(a resolver.Answer) map[string]bool {
 	hosts := map[string]bool{}
 	for i := range a.Addresses.Len() {
@@ -53,7 +53,7 @@ func hostsOf(a resolver.Answer) map[string]bool {
 }
 
 // docs/spec/dns.md 5: the window moves once a second, so that A and AAAA asked together come from the same endpoints, whatever
-// their turns are.
+// their rotation is.
 func TestWindowsOfBothFamiliesAgree(t *testing.T) {
 	for _, typ := range []index.Type{index.Headless, index.ClusterSetIP} {
 		for _, hosts := range []int{3, 17, 100} {
@@ -112,7 +112,7 @@ func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: a window moves once a second and not with the query, and soon shows all of a large answer.
+// docs/spec/dns.md 5: a window moves with the second, not with the query, and soon has shown all of a large answer.
 func TestWindowCoversLargeAnswers(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1)
 	x, o := newIndex(objs), objs.serve
@@ -129,19 +129,19 @@ func TestWindowCoversLargeAnswers(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: a client that takes what fits its 512 octets, about 25 addresses, sees all 400 within some queries.
+// docs/spec/dns.md 5: a client that takes 512 octets, about 25 addresses, gets all 400 within some queries.
 func TestTurnsCoverLargeAnswers(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1)
 	x := newIndex(objs)
 	shown := rrset{}
-	for turn := range uint64(100) {
-		a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Rotation: turn}, &objs.serve)
+	for rotation := range uint64(100) {
+		a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Rotation: rotation}, &objs.serve)
 		for _, record := range text(a)[:25] {
 			shown[record] = true
 		}
 	}
 	if len(shown) != 400 {
-		t.Errorf("prefixes of 25 show %d of 400 records in 100 turns", len(shown))
+		t.Errorf("prefixes of 25 show %d of 400 records in 100 queries", len(shown))
 	}
 }
 
@@ -172,7 +172,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 2 and the sources it cites, each with the question that would tell.
+// docs/spec/dns.md 2 and the sources it cites, each with a question that shows it.
 func TestFind(t *testing.T) {
 	ports := []index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Proto: index.UDP, Number: 53}}
 	objs := objects{build: index.Options{ClusterNames: true}, serve: resolver.Options{ClusterNames: true}}

@@ -35,7 +35,7 @@ func Build(imp *Import, list []*Slice, o Options) *Service {
 }
 
 // inUse returns the slices to use here: those without a zone and region and those for our zone or region; all slices if
-// these have no ready endpoint (KEP-2030, docs/spec/dns.md 3).
+// these have no ready endpoint (KEP-2030, docs/spec/dns.md 3.5).
 func inUse(list []*Slice, o Options) []*Slice {
 	if o.Zone == "" && o.Region == "" {
 		return list
@@ -204,7 +204,7 @@ func (b *builder) label(a address) []byte { return b.text[a.label.from:a.label.t
 
 // AddressLabel is the label of an endpoint without a hostname: its address in canonical text, with "-" for "." and ":",
 // and with a "0" before a leading and after a trailing "-", since a label must not begin or end with a hyphen
-// (docs/spec/dns.md 1).
+// (docs/spec/dns.md 1.5).
 func AddressLabel(packed string) string { return string(appendAddressLabel(nil, packed)) }
 
 func appendAddressLabel(b []byte, packed string) []byte {

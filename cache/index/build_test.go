@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// KEP-2030: the slices for nobody in particular and those for our zone or region count, or all if that leaves no ready
-// endpoint.
+// KEP-2030: the slices without zone and region and those for our zone or region are in use; all slices if these have no
+// ready endpoint.
 func TestInUse(t *testing.T) {
 	slice := func(zone, region string, ready int) *Slice {
 		spec := SliceSpec{Zone: zone, Region: region}
@@ -48,7 +48,7 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// What owns no name is not in the index (docs/spec/dns.md 3; docs/spec/dns.md 1 for the owner name that is too long).
+// A service without a name is not in the index (docs/spec/dns.md 3.3; for names that are too long, docs/spec/dns.md 1.2).
 func TestBuildOfNothing(t *testing.T) {
 	ready := NewSlice(SliceSpec{Cluster: "east", Endpoints: []Endpoint{{Addrs: addrs("10.0.0.1")}}})
 	for _, tt := range []struct {
@@ -74,8 +74,8 @@ func TestBuildOfNothing(t *testing.T) {
 	}
 }
 
-// synthetic are the slices of so many clusters with so many IPv4 endpoints each, a hundred in a slice. What is odd
-// about the order is that of a real list: none.
+// synthetic are the slices of so many clusters with so many IPv4 endpoints each, a hundred in a slice. They are
+// in no particular order, as in a real list.
 func synthetic(clusters, endpoints int, hostnames bool) (*Import, []*Slice) {
 	ports := NewPorts([]Port{{"http", TCP, 80}, {"metrics", TCP, 9090}})
 	var list []*Slice
@@ -96,19 +96,19 @@ func synthetic(clusters, endpoints int, hostnames bool) (*Import, []*Slice) {
 	return NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless, Ports: ports}), list
 }
 
-// Build allocates for tables, not for endpoints: a hundred times the endpoints take only the growth of some buffers more.
+// Build allocates for each table, not for each endpoint: a hundred times the endpoints only cost the growth of some buffers.
 func TestBuildAllocations(t *testing.T) {
 	for _, endpoints := range []int{100, 10_000} {
 		imp, list := synthetic(1, endpoints, true)
 		got := testing.AllocsPerRun(5, func() { Build(imp, list, Options{}) })
-		// The service, its endpoints, the builder's and the result's tables, and the doubling of those not sized before.
+		// The service, its endpoints, the tables of the builder and of the result, and the growth of those without a known size.
 		if got > 80 {
 			t.Errorf("Build of %d endpoints: %v allocations, want at most 80", endpoints, got)
 		}
 	}
 }
 
-// A look-up does not allocate, whether it finds or not.
+// A lookup does not allocate, whether the name exists or not.
 func TestIndexAllocations(t *testing.T) {
 	x := syntheticIndex(1000)
 	for _, key := range []string{"svc-7.ns-7", "svc-x.ns-7"} {
@@ -134,7 +134,7 @@ func syntheticService(i int) *Service {
 	}), nil, Options{})
 }
 
-// What Build returns does not refer to the slices' order or to memory of the builder: two builds are equal to the octet.
+// The result of Build depends neither on the order of the slices nor on the memory of the builder: two builds are equal.
 func TestBuildTwice(t *testing.T) {
 	imp, list := synthetic(3, 250, false)
 	a, b := Build(imp, list, Options{}), Build(imp, reversed(list), Options{})
@@ -155,7 +155,7 @@ func one(cluster, host string, ports Ports, addr ...string) SliceSpec {
 	return SliceSpec{Cluster: cluster, Family: family, Ports: ports, Endpoints: []Endpoint{{host, addrs(addr...)}}}
 }
 
-// Any change that an answer can show makes services differ (docs/spec/dns.md 5: it moves the serial).
+// Equal is false for any change that an answer can show (docs/spec/dns.md 5.3: it moves the serial).
 func TestEqual(t *testing.T) {
 	type change struct {
 		name string
@@ -211,11 +211,11 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// What building one service takes is used again for the next: nothing of it may stay in either.
+// The memory of one build is used again for the next: neither result may change the other.
 func TestBuildsShareNothing(t *testing.T) {
 	http, dns := NewPorts([]Port{{"http", TCP, 80}}), NewPorts([]Port{{"dns", UDP, 53}, {"http", TCP, 80}})
 	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
-	// Many hosts and few, several addresses to a host and to none, one address at two hosts, both families, no cluster.
+	// many and few hosts; several addresses of a host, and none; one address at two hosts; both families; no cluster
 	shapes := [][]SliceSpec{
 		{one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.2"), one("", "db-2", http, "10.0.0.3")},
 		{one("west", "db-0", dns, "fd00::1"), one("west", "db-0", http, "10.0.0.1")},
@@ -279,7 +279,7 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkPut publishes one change of a service among 100,000.
+// BenchmarkPut makes an index with one changed service of 100,000.
 func BenchmarkPut(b *testing.B) {
 	x, s := syntheticIndex(100_000), syntheticService(777)
 	b.ReportAllocs()
@@ -290,8 +290,8 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory tells what a service with a VIP and what an endpoint keep on the heap, of 100,000 each, the input not
-// counted.
+// BenchmarkMemory measures the heap that a service with a VIP and an endpoint take, with 100,000 of each, without the
+// input.
 func BenchmarkMemory(b *testing.B) {
 	b.Run("service", func(b *testing.B) {
 		for b.Loop() {

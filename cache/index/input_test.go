@@ -40,8 +40,8 @@ func TestAddressLabel(t *testing.T) {
 	}
 }
 
-// Any address makes a label: letters, digits and hyphens, no hyphen at an end, at most 63 octets (RFC 1123), and no two
-// addresses the same one.
+// Each address has a valid label (RFC 1123): letters, digits and hyphens, no hyphen at an end, at most 63 octets. No two
+// addresses have the same label.
 func FuzzAddressLabel(f *testing.F) {
 	for _, addr := range addrs("10.1.0.7", "::2:3", "fd00::", "::", "::ffff:0:1") {
 		f.Add(addr.AsSlice())
@@ -125,7 +125,8 @@ func TestProtoLabel(t *testing.T) {
 	}
 }
 
-// What NewImport keeps: spec.ips by family and value (docs/spec/dns.md 3), no number that nobody sees (docs/spec/dns.md 4).
+// NewImport keeps spec.ips in the order of family and value (docs/spec/dns.md 3.1), and no port number that no SRV record
+// shows (docs/spec/dns.md 4.3).
 func TestNewImport(t *testing.T) {
 	ports := NewPorts([]Port{{"http", TCP, 80}})
 	unnumbered := NewPorts([]Port{{"http", TCP, 0}})
@@ -186,7 +187,7 @@ func TestNewImport(t *testing.T) {
 	}
 }
 
-// A slice gives back what it was made of; endpoints without an address are none.
+// Spec returns the input of NewSlice, without endpoints that have no address.
 func TestNewSlice(t *testing.T) {
 	many := make([]netip.Addr, 1000)
 	for i := range many {
@@ -219,7 +220,7 @@ func TestNewSlice(t *testing.T) {
 	}
 }
 
-// What is equal takes memory once, however long ago the first of them was made.
+// Equal values have the same memory, however long ago the first of them was made.
 func TestEqualOnesShareTheirMemory(t *testing.T) {
 	ports := func() Ports { return NewPorts([]Port{{"http", TCP, 80}}) }
 	slice := func() *Slice { return NewSlice(SliceSpec{Cluster: "east", Zone: "z1", Ports: ports()}) }

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// performance is the document whose figures the tests here hold against the code.
+// performance is the document whose figures are tested here.
 const performance = "../../docs/benchmarks/memory.md"
 
 // statedSizes reads the rows of the document that begin with "| `index.NAME` | OCTETS | BLOCK |", by name.
@@ -31,10 +31,10 @@ func statedSizes(t *testing.T) map[string][2]uintptr {
 	return stated
 }
 
-// block is what the allocator takes for so many octets.
+// block is the size of the block that the allocator uses for so many octets.
 func block(size uintptr) uintptr { return uintptr(cap(append([]byte(nil), make([]byte, size)...))) }
 
-// The document states the size of each structure, and of the heap's block for one that stands by itself.
+// The document has the size of each structure, and the size of its block on the heap.
 func TestStatedSizes(t *testing.T) {
 	sizes := map[string]uintptr{
 		"Import": unsafe.Sizeof(Import{}), "Service": unsafe.Sizeof(Service{}), "Slice": unsafe.Sizeof(Slice{}),
@@ -55,10 +55,10 @@ func TestStatedSizes(t *testing.T) {
 	}
 }
 
-// heapAfter returns how many octets of the heap are taken by what build returns.
+// heapAfter returns the octets of the heap that the result of build takes.
 func heapAfter(build func() any) float64 {
 	read := func() uint64 {
-		// What pools and finalizers hold survives the first collections.
+		// Memory of pools and finalizers survives the first collections.
 		for range 3 {
 			runtime.GC()
 		}
@@ -102,8 +102,8 @@ func synthesize(services, endpoints int, withSlices bool) any {
 	return []any{edit.Index(), all}
 }
 
-// A service with a VIP takes what the document lists: the import, its name and its address, the service and its place in
-// the trie. The trie hashes with a random seed, so that its room differs from run to run.
+// A service with a VIP takes the memory that the document lists: the import, its name and its address, the service and its
+// place in the trie. The hash of the trie has a random seed, so its size differs from run to run.
 func TestHeapPerService(t *testing.T) {
 	const services = 50_000
 	each := heapAfter(func() any { return synthesize(services, 0, false) }) / services
@@ -114,7 +114,7 @@ func TestHeapPerService(t *testing.T) {
 	}
 }
 
-// statedTrie is what an entry of a trie with 50,000 takes in the mean.
+// statedTrie is the mean number of octets of an entry in a trie of 50,000.
 const statedTrie = 36
 
 func TestStatedTrie(t *testing.T) {
@@ -127,12 +127,12 @@ func TestStatedTrie(t *testing.T) {
 	}
 }
 
-// An endpoint takes what the document lists and nothing else: 8 octets and its label in the index, 7 octets and its label in
-// the slice. The blocks of the heap are larger than what lies in them by up to an eighth.
+// An endpoint takes the memory that the document lists: 8 octets and its label in the index, 7 octets and its label in the
+// slice. A block on the heap is larger than its content by up to an eighth.
 func TestHeapPerEndpoint(t *testing.T) {
 	const services, few, many = 500, 30, 90
 	const label, addr, end, lengths = uintptr(len("pod-00")), 4, 4, 3
-	// Octets of a service with so many endpoints in each of three clusters.
+	// octets of a service with so many endpoints in each of three clusters
 	inIndex := func(n uintptr) uintptr { return block(3*n*label) + block(3*n*end) + block(3*n*addr) }
 	inSlices := func(n uintptr) uintptr { return 3 * block(n*(lengths+label+addr)) }
 	for _, tt := range []struct {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// An entry is a value of a trie under test.
+// An entry is a value in the trie under test.
 type entry struct {
 	key   string
 	value int
@@ -30,8 +30,8 @@ func contents(t *testing.T, x *trie[*entry]) map[string]int {
 	return all
 }
 
-// trieMatchesMap is the law that a trie under any puts, removes and ends of edits is the plain map, and that what an
-// edit ended with never changes. Every octet is one step.
+// trieMatchesMap is the law that after any sequence of put, remove and end of an edit the trie has the entries of a plain
+// map, and that the result of an edit never changes. Each octet is one step.
 func trieMatchesMap(t *testing.T, steps []byte, keys int) {
 	x, want, e := trie[*entry]{}, map[string]int{}, new(edit)
 	var old []trie[*entry]
@@ -65,8 +65,8 @@ func trieMatchesMap(t *testing.T, steps []byte, keys int) {
 	}
 }
 
-// checkNodes checks what keeps look-ups short and nodes small: a slot is an entry or a child, and no child node holds
-// less than two entries.
+// checkNodes checks that lookups are short and nodes small: a slot is an entry or a child, and a child node has at least two
+// entries.
 func checkNodes(t *testing.T, n *node[*entry], depth int) {
 	t.Helper()
 	if n == nil {
@@ -107,8 +107,8 @@ func FuzzTrieMatchesMap(f *testing.F) {
 	})
 }
 
-// Nobody can choose keys of one hash, so collisions are tested where they would be: in a subtree that has one chunk of
-// the hash left, where any keys of one slot share all of it.
+// A test cannot choose keys of the same hash. So collisions are tested in a subtree with one chunk of the hash left, where
+// all keys of one slot collide.
 func TestTrieCollisions(t *testing.T) {
 	const depth = maxDepth - 1
 	r := rand.New(rand.NewPCG(1, 2))
@@ -158,7 +158,7 @@ func TestTrieCollisions(t *testing.T) {
 	}
 }
 
-// with is m with "new" in it and without key.
+// with returns m with "new" and without key.
 func with(m map[string]int, key string, value int) map[string]int {
 	m = maps.Clone(m)
 	m["new"] = value
@@ -166,7 +166,7 @@ func with(m map[string]int, key string, value int) map[string]int {
 	return m
 }
 
-// A change costs the path to one entry, whatever the size of the trie.
+// A change makes only the nodes on the path to one entry, whatever the size of the trie.
 func TestTrieSharesNodes(t *testing.T) {
 	x, e := trie[*entry]{}, new(edit)
 	for i := range 100_000 {
@@ -208,7 +208,7 @@ func newNodes(n *node[*entry], old map[*node[*entry]]bool) int {
 	return made
 }
 
-// The old index is the same to the last octet after edits, and namespaces exist while a service is in them.
+// Edits do not change the old index, and a namespace exists while it has a service.
 func TestEditorKeepsOldIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	want := map[string]*Service{}
@@ -244,7 +244,7 @@ func TestEditorKeepsOldIndex(t *testing.T) {
 	}
 }
 
-// rebuilt is an index of the same services with nodes of its own.
+// rebuilt is an index of the same services that shares no nodes with x.
 func rebuilt(x *Index) *Index {
 	e := new(Index).Edit()
 	for _, s := range x.All() {
@@ -286,7 +286,7 @@ func checkCounts(t *testing.T, x *Index) {
 	})
 }
 
-// All is in order of namespace, then name: "a-b" is behind "a" although '-' is before '.'.
+// All is in the order of namespace, then name: "a-b" is after "a" although '-' sorts before '.'.
 func TestAllIsOrdered(t *testing.T) {
 	e := new(Index).Edit()
 	for _, name := range []string{"web", "a-b", "a", "db"} {
