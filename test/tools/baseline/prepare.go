@@ -9,12 +9,12 @@ import (
 )
 
 // prepare reads a master file. name is for error texts.
-func prepare(r io.Reader, name string) (*floor, error) {
+func prepare(r io.Reader, name string) (*handler, error) {
 	rrsets, err := read(r, name)
 	if err != nil {
 		return nil, err
 	}
-	f := &floor{answers: make(map[question]*pair, len(rrsets))}
+	f := &handler{answers: make(map[question]*pair, len(rrsets))}
 	for q, records := range rrsets {
 		if q.qtype == dns.TypeSOA {
 			f.soa = append(f.soa, records...)

@@ -8,18 +8,18 @@ import (
 	"github.com/coredns/coredns/plugin"
 )
 
-func init() { plugin.Register("floor", setup) }
+func init() { plugin.Register("baseline", setup) }
 
 func setup(c *caddy.Controller) error {
 	f, err := parse(c)
 	if err != nil {
-		return plugin.Error("floor", err)
+		return plugin.Error("baseline", err)
 	}
 	dnsserver.GetConfig(c).AddPlugin(func(plugin.Handler) plugin.Handler { return f })
 	return nil
 }
 
-func parse(c *caddy.Controller) (*floor, error) {
+func parse(c *caddy.Controller) (*handler, error) {
 	c.Next()
 	args := c.RemainingArgs()
 	if len(args) != 1 {

@@ -70,7 +70,7 @@ func (c *cluster) connect() error {
 	return nil
 }
 
-// writeMaster writes the master file that the floor reads.
+// writeMaster writes the master file that the baseline reads.
 func (c *cluster) writeMaster() (err error) {
 	f, err := os.Create(c.source.master)
 	if err != nil {

@@ -1,12 +1,32 @@
-// Command bench measures our plugin beside the in-tree plugin kubernetes with its option multicluster and beside the floor
-// (package test/tools/baseline), over real API servers, on Linux. It writes one report, as Markdown to the standard output and as
-// Markdown and JSON to a folder; progress goes to the standard error.
+// Command bench measures our plugin beside its peers, on Linux: CoreDNS's plugin kubernetes with its option multicluster ("in-tree"), the
+// baseline (package test/tools/baseline), which serves prepared answers, and NSD for some questions.
 //
-// Without a section it runs those that take a few minutes together; with -full all of them, and more of each. -help lists
-// them.
+//	                        writes objects
+//	bench ------------------------------------------> kube-apiserver
+//	  |  starts one CoreDNS per peer                        | watch
+//	  |  CPU time, memory: /proc; live heap: pprof          v
+//	  +-------------------------------------------> CoreDNS with one peer
+//	  |  starts                          UDP, TCP           ^
+//	  +-------------> dnsperf ------------------------------+
 //
-// The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the
-// report and leaves the exit status 0: on a busy machine figures are rough.
+// Each section measures one subject (rows, memory, fresh, ...; see sections). All peers serve the same objects: those that can watch get
+// them from the same API server, the others as a master file. The server of each peer is a process of its own, so that its CPU time and
+// its memory are what the kernel accounts to that process, without the load generator.
+//
+// Other load on the machine changes every figure. So a measurement is repeated in rounds, and each round measures all peers one after the
+// other, in another order each time. A ratio is taken within its round, where both sides had the same load. The report has the
+// median over the rounds and, in parentheses, the range of the rounds as a part of the median. Before a measurement bench checks the
+// answers of each peer: a wrong answer is an error.
+//
+// The report is Markdown on the standard output, and Markdown, JSON and plots in the folder of -out; progress goes to the standard error.
+// Without a section bench runs those that take a few minutes together; -full runs all of them, and more of each. -help lists them.
+//
+// The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the report and leaves the
+// exit status 0: figures of a busy machine are rough.
+//
+// The files: main.go (sections, flags), cluster.go and zone.go (objects), server.go (peers), question.go, modes.go and dnsperf.go (load),
+// trial.go and summary.go (rounds), proc.go and scrape.go (readings), rows*.go, memory.go, fresh*.go, cross.go, scale*.go, growth.go,
+// profile.go and tune.go (one section each), report.go, table.go and plot.go (output).
 package main
 
 import (
@@ -30,10 +50,10 @@ import (
 // coreDNS is the package of the server that is measured.
 const coreDNS = "github.com/clusterset-dns/clusterset/test/tools/bench/coredns"
 
-// A section is one thing to measure.
+// A section is one subject that is measured.
 type section struct {
 	name, usage string
-	quick       bool // runs without being asked for
+	quick       bool // runs by default
 	run         func(*bench, context.Context) (part, error)
 }
 
@@ -66,12 +86,12 @@ type bench struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// Whoever asks a second time does not want to wait for the end of what runs.
+	// A second Ctrl-C ends the program at once.
 	context.AfterFunc(ctx, stop)
 	b := &bench{progress: &progress{w: os.Stderr, began: time.Now()}}
 	b.flags(flag.CommandLine)
 	flag.Parse()
-	// What fails is returned too; at Ctrl-C there would be a line for each request that is under way.
+	// Failures are returned as errors; at Ctrl-C klog would write a line for each open request.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	if err := b.main(ctx); err != nil {
@@ -124,7 +144,7 @@ func (b *bench) main(ctx context.Context) (err error) {
 	r := b.newReport()
 	err = b.measureAll(ctx, r)
 	if len(r.Sections) > 0 {
-		// What was measured before a failure has cost minutes.
+		// The results before a failure have taken minutes.
 		err = errors.Join(err, r.write(os.Stdout, b.out))
 	}
 	return err
@@ -145,7 +165,7 @@ func startProfile(name string) (stop func() error, err error) {
 	}, nil
 }
 
-// choose switches sections on, if none is.
+// choose selects the default sections if no section is selected.
 func (b *bench) choose() {
 	for _, on := range b.sections {
 		if *on {
@@ -171,7 +191,7 @@ func goBuild(ctx context.Context, args ...string) error {
 	return c.Wait(ctx)
 }
 
-// measureAll goes on behind a section that fails: the next ones take long as well.
+// measureAll continues after a section that fails: the results of the others take long, too.
 func (b *bench) measureAll(ctx context.Context, r *report) (failed error) {
 	for _, s := range sections {
 		if !*b.sections[s.name] {

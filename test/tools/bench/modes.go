@@ -44,8 +44,8 @@ func (b *bench) modes(ctx context.Context, z rowZone) ([]mode, error) {
 // Why a peer has no figure in a row.
 const (
 	noPart   = "NSD sends nothing of an RRset that is too large for the client"
-	noTCP    = "the floor has prepared only what fits UDP"
-	noNoData = "the floor answers NXDOMAIN where others answer NODATA"
+	noTCP    = "the baseline has prepared only what fits UDP"
+	noNoData = "the baseline answers NXDOMAIN where others answer NODATA"
 )
 
 // moreRows are asked over UDP too, with -full.
@@ -75,13 +75,13 @@ func tcpRows(z rowZone) []row {
 		{name: "SRV of a VIP", questions: overTCP(z.virtual, askSRV(z.virtual))},
 		{name: "NXDOMAIN", questions: overTCP(z.virtual, askUnknown(z.virtual))},
 		{name: "headless A, 30 endpoints", questions: overTCP(z.small, askHeadless(z.small))},
-		{name: "headless A, 90 endpoints", questions: overTCP(z.wide, askHeadless(z.wide)), without: lacks(floorPeer, noTCP)},
-		{name: "headless SRV, 30 endpoints", questions: overTCP(z.small, askTargets(z.small)), without: lacks(floorPeer, noTCP)},
-		{name: "headless SRV, 90 endpoints", questions: overTCP(z.wide, askTargets(z.wide)), without: lacks(floorPeer, noTCP)},
+		{name: "headless A, 90 endpoints", questions: overTCP(z.wide, askHeadless(z.wide)), without: lacks(baselinePeer, noTCP)},
+		{name: "headless SRV, 30 endpoints", questions: overTCP(z.small, askTargets(z.small)), without: lacks(baselinePeer, noTCP)},
+		{name: "headless SRV, 90 endpoints", questions: overTCP(z.wide, askTargets(z.wide)), without: lacks(baselinePeer, noTCP)},
 		{name: "one host of 10,000 endpoints", questions: overTCP(nil, askHosts([]service{z.large}, 1))},
 		{
 			name: "A of 300 endpoints, the whole answer", questions: overTCP(whole, askHeadless(whole)),
-			without: lacks(floorPeer, noTCP), notes: []string{dnsperfMost},
+			without: lacks(baselinePeer, noTCP), notes: []string{dnsperfMost},
 		},
 		{name: "mix", questions: overTCP(nil, z.mix()), notes: []string{mixNote, noNoData}},
 	}
@@ -117,7 +117,7 @@ func (p peer) expect(questions []question) []question {
 	for i := range all {
 		q := &all[i]
 		switch {
-		case p.name == floorPeer.name && q.want == noData:
+		case p.name == baselinePeer.name && q.want == noData:
 			q.want.rcode = dns.RcodeNameError
 		case p.name == nsdPeer.name && q.qtype == dns.TypeSRV:
 			q.want.extra = 0

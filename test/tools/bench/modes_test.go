@@ -69,10 +69,10 @@ func TestExpect(t *testing.T) {
 		questions []question
 		want      answer
 	}{
-		{name: "the floor has no NODATA", peer: floorPeer, questions: none, want: answer{rcode: dns.RcodeNameError, ns: 1}},
+		{name: "the baseline has no NODATA", peer: baselinePeer, questions: none, want: answer{rcode: dns.RcodeNameError, ns: 1}},
 		{name: "ours has", peer: ourPeer, questions: none, want: answer{ns: 1}},
 		{name: "NSD sends no glue", peer: nsdPeer, questions: srv, want: answer{records: 1}},
-		{name: "the floor does", peer: floorPeer, questions: srv, want: answer{records: 1, extra: 1}},
+		{name: "the baseline does", peer: baselinePeer, questions: srv, want: answer{records: 1, extra: 1}},
 		{name: "all have addresses", peer: nsdPeer, questions: vip, want: vip[0].want},
 	}
 	for _, tt := range tests {
@@ -108,9 +108,9 @@ func TestMix(t *testing.T) {
 
 func TestFewFor(t *testing.T) {
 	rows := tcpRows(testZone())
-	all, asked := len(fewFor(rows, ourPeer)), len(fewFor(rows, floorPeer))
+	all, asked := len(fewFor(rows, ourPeer)), len(fewFor(rows, baselinePeer))
 	if all != len(fewOf(rows)) || asked >= all {
-		t.Errorf("few questions: %d for ours, %d for the floor, want %d and fewer", all, asked, len(fewOf(rows)))
+		t.Errorf("few questions: %d for ours, %d for the baseline, want %d and fewer", all, asked, len(fewOf(rows)))
 	}
 }
 

@@ -25,8 +25,8 @@ func testReport() *report {
 	flat := func(v float64) summary { return summary{v, v, v} }
 	peers := func(over float64) map[string]peerResult {
 		return map[string]peerResult{
-			"floor": {CPU: flat(10), OverFloor: flat(1)}, "in-tree": {CPU: flat(20), OverFloor: flat(2)},
-			"ours": {CPU: flat(10 * over), OverFloor: flat(over)},
+			"baseline": {CPU: flat(10), OverBaseline: flat(1)}, "in-tree": {CPU: flat(20), OverBaseline: flat(2)},
+			"ours": {CPU: flat(10 * over), OverBaseline: flat(over)},
 		}
 	}
 	r := &report{}
@@ -54,7 +54,7 @@ func TestGoals(t *testing.T) {
 			missed = append(missed, g.What)
 		}
 	}
-	want := "over it: CPU over floor; resident over empty, octets; p99 from change to answer over in-tree, 200 changes/s; " +
+	want := "over it: CPU over baseline; resident over empty, octets; p99 from change to answer over in-tree, 200 changes/s; " +
 		"VIP A: CPU with 1,000,000 endpoints over 1,000; CPU of a slice change with 100,000 services, µs"
 	if got := strings.Join(missed, "; "); got != want || len(all) != 13 {
 		t.Errorf("of %d goals missed %q, want of 13 %q", len(all), got, want)

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A row is one kind of question and how much more than the floor our server may spend on it.
+// A row is one kind of question and how much more than the baseline our server may spend on it.
 type row struct {
 	name      string
 	questions []question
@@ -17,7 +17,7 @@ type row struct {
 }
 
 // rowPeers are compared on each kind of question. The first is what the others are measured by.
-var rowPeers = []peer{floorPeer, inTreePeer, ourPeer}
+var rowPeers = []peer{baselinePeer, inTreePeer, ourPeer}
 
 // A rowResult is a line of the table of questions.
 type rowResult struct {
@@ -33,13 +33,13 @@ type rowResult struct {
 type rowsPart []rowResult
 
 type peerResult struct {
-	CPU       summary `json:"cpuMicrosecondsPerQuery"`
-	OverFloor summary `json:"cpuOverFloor,omitzero"` // zero where the floor is left out
-	QPS       summary `json:"queriesPerSecond"`
-	Latency   summary `json:"meanLatencyMicroseconds"`
-	P50       summary `json:"p50AtHalfLoadMicroseconds,omitzero"`
-	P99       summary `json:"p99AtHalfLoadMicroseconds,omitzero"`
-	Octets    float64 `json:"answerOctets"`
+	CPU          summary `json:"cpuMicrosecondsPerQuery"`
+	OverBaseline summary `json:"cpuOverBaseline,omitzero"` // zero where the baseline is left out
+	QPS          summary `json:"queriesPerSecond"`
+	Latency      summary `json:"meanLatencyMicroseconds"`
+	P50          summary `json:"p50AtHalfLoadMicroseconds,omitzero"`
+	P99          summary `json:"p99AtHalfLoadMicroseconds,omitzero"`
+	Octets       float64 `json:"answerOctets"`
 }
 
 // Sizes of the zone that the rows ask.
@@ -146,14 +146,14 @@ func (r row) result(m mode, h heat) rowResult {
 		Mode: m.name, Question: r.name, Rounds: m.rounds, Target: r.target,
 		Peers: map[string]peerResult{}, Notes: slices.Clone(r.notes),
 	}
-	floor := h.of(floorPeer)
+	baseline := h.of(baselinePeer)
 	for _, t := range h {
 		got := peerResult{
 			CPU: summarize(t.cpu), QPS: summarize(t.qps), Latency: summarize(t.latency),
 			P50: summarize(t.p50), P99: summarize(t.p99), Octets: summarize(t.octets).Median,
 		}
-		if floor != nil {
-			got.OverFloor = summarize(ratios(t.cpu, floor.cpu))
+		if baseline != nil {
+			got.OverBaseline = summarize(ratios(t.cpu, baseline.cpu))
 		}
 		result.Peers[t.server.peer.name] = got
 	}

@@ -44,7 +44,7 @@ func (rows rowsPart) goals() []goal {
 }
 
 func (r rowResult) goal() goal {
-	return newGoal(r.Question+": CPU over floor", r.Peers[ourPeer.name].OverFloor.Median, r.Target)
+	return newGoal(r.Question+": CPU over baseline", r.Peers[ourPeer.name].OverBaseline.Median, r.Target)
 }
 
 // measured are the peers that have a figure in one of the rows.
@@ -68,7 +68,7 @@ func rowsTable(rows []rowResult) string {
 		head = append(head, p.name+", µs")
 	}
 	for _, p := range peers[1:] {
-		head = append(head, p.name+" / "+floorPeer.name)
+		head = append(head, p.name+" / "+baselinePeer.name)
 	}
 	lines := [][]string{append(head, "target")}
 	for _, r := range rows {
@@ -77,7 +77,7 @@ func rowsTable(rows []rowResult) string {
 			line = append(line, figureOf("%.1f", r.Peers[p.name].CPU))
 		}
 		for _, p := range peers[1:] {
-			line = append(line, figureOf("%.2f", r.Peers[p.name].OverFloor))
+			line = append(line, figureOf("%.2f", r.Peers[p.name].OverBaseline))
 		}
 		target := ""
 		if r.Target > 0 {

@@ -32,8 +32,8 @@ type source struct{ kubeconfig, master string }
 
 // The empty peer serves nothing: what CoreDNS itself takes.
 var (
-	emptyPeer = peer{name: "empty", lines: func(source) []string { return nil }}
-	floorPeer = peer{name: "floor", lines: func(s source) []string { return []string{"floor " + s.master} }}
+	emptyPeer    = peer{name: "empty", lines: func(source) []string { return nil }}
+	baselinePeer = peer{name: "baseline", lines: func(s source) []string { return []string{"baseline " + s.master} }}
 
 	inTreePeer = peer{name: "in-tree", lines: func(s source) []string {
 		return []string{"kubernetes " + zone + " {", "kubeconfig " + s.kubeconfig, "multicluster " + zone, "}"}

@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	directives := []string{"bind", "multisocket", "pprof", "cache", "transfer", "floor", "clusterset", "kubernetes"}
+	directives := []string{"bind", "multisocket", "pprof", "cache", "transfer", "baseline", "clusterset", "kubernetes"}
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		panic(fmt.Sprintf("directives: %v", err))
 	}

@@ -94,9 +94,9 @@ func TestServeDNSKeepsAnswers(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	tests := []struct{ name, corefile, want string }{
-		{name: "no file", corefile: "floor", want: "0 arguments: want the name of a master file"},
-		{name: "two files", corefile: "floor a b", want: "2 arguments: want the name of a master file"},
-		{name: "absent file", corefile: "floor absent", want: "no such file"},
+		{name: "no file", corefile: "baseline", want: "0 arguments: want the name of a master file"},
+		{name: "two files", corefile: "baseline a b", want: "2 arguments: want the name of a master file"},
+		{name: "absent file", corefile: "baseline absent", want: "no such file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
