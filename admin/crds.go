@@ -50,7 +50,7 @@ func memberCRDs() []*unstructured.Unstructured {
 }
 
 // checkCRD returns an error if a CRD that exists in a cluster cannot be used. It has to serve the version that ours stores, with
-// all fields of ours (docs/spec/controller.md 5).
+// all fields of ours (docs/spec/controller.md 5.3).
 func checkCRD(ours, existing *unstructured.Unstructured) error {
 	if ours.GetName() == "clusterproperties.about.k8s.io" {
 		if aboutVersion(existing) == "" {

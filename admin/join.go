@@ -210,7 +210,7 @@ func (j *joiner) prepareMember(ctx context.Context) error {
 	}
 	id := local.property(about.ClusterIDName, j.admission.ClusterID)
 	if local.clusterID() == j.admission.ClusterID {
-		j.member.report(id, Unchanged, "") // whoever set it remains its field manager
+		j.member.report(id, Unchanged, "") // its field manager stays as it is
 		return nil
 	}
 	_, err := j.member.apply(ctx, id, "")

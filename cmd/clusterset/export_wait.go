@@ -101,13 +101,13 @@ func notExported(e *mcsv1beta1.ServiceExport) string {
 	return "no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"
 }
 
-// poll calls done until it returns true or an error, or ctx ends. After two seconds it tells the user what it waits for.
+// poll calls done until it returns true or an error, or ctx ends. After two seconds it reports once what it waits for.
 func (e *exportCommand) poll(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
-	began, told := time.Now(), false
+	began, reported := time.Now(), false
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
-		if !ok && err == nil && !told && time.Since(began) > 2*time.Second {
-			told = true
+		if !ok && err == nil && !reported && time.Since(began) > 2*time.Second {
+			reported = true
 			e.progress(fmt.Sprintf("waiting until %s, for at most %s", what, e.timeout))
 		}
 		return ok, err

@@ -356,8 +356,8 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 	reconcile("ghost", "False", "NoService", "False", "Pending", "There is no Service ghost.")
 	want(t, exitError, []string{"error: export ghost: Valid is False, NoService: There is no Service ghost\n"},
 		"export", "ghost", member, "-n", "shop")
-	reconcile("late", "True", "Valid", "False", "Failed", "The broker refuses the export: no.")
-	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker refuses the export: no; run \"clusterset status\"\n"},
+	reconcile("late", "True", "Valid", "False", "Failed", "The broker rejects the export: no.")
+	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker rejects the export: no; run \"clusterset status\"\n"},
 		"export", "late", member, "-n", "shop", "--timeout=300ms")
 	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written. To see whether they have taken effect: clusterset status"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")

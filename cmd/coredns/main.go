@@ -10,7 +10,8 @@ import (
 	"github.com/coredns/coredns/coremain"
 )
 
-// version is ours. A release sets it by -ldflags "-X main.version=v1.2.3"; else the toolchain's stamp stands in.
+// version is the version of clusterset. A release sets it with -ldflags "-X main.version=v1.2.3". Without it, the version that the Go
+// toolchain recorded is used.
 var version string
 
 func init() {
@@ -31,7 +32,7 @@ func main() {
 	coremain.Run()
 }
 
-// appVersion returns CoreDNS's version with ours: the configured one, else what the toolchain knows.
+// appVersion returns the version of CoreDNS, followed by ours or, if that is empty, by the one that the Go toolchain recorded.
 func appVersion(ours string, build *debug.BuildInfo) string {
 	if ours == "" {
 		ours = build.Main.Version
@@ -42,7 +43,7 @@ func appVersion(ours string, build *debug.BuildInfo) string {
 	return coremain.CoreVersion + "+clusterset-" + ours
 }
 
-// commit returns the revision that was built, or "" if the toolchain did not see one.
+// commit returns the revision that was built, "" if the Go toolchain did not record one.
 func commit(build *debug.BuildInfo) string {
 	for _, s := range build.Settings {
 		if s.Key == "vcs.revision" {

@@ -14,17 +14,17 @@ import (
 	"github.com/coredns/coredns/coremain"
 )
 
-// upstream is the chain of CoreDNS itself: this runs before any init function of package main.
+// upstream is the plugin chain of CoreDNS itself: this variable is set before any init function of package main runs.
 var upstream = dnsserver.Directives
 
-// left are the plugins that are not compiled in: they talk to one vendor's service, need a data file of their own, or
-// translate addresses or take updates, which no server of a clusterset does.
-var left = []string{"azure", "clouddns", "dynupdate", "etcd", "geoip", "nomad", "route53", "siit"}
+// omitted are the plugins that are not compiled in: they need one vendor's service or a data file of their own, translate addresses,
+// or accept updates, which a DNS server of a clusterset does not do.
+var omitted = []string{"azure", "clouddns", "dynupdate", "etcd", "geoip", "nomad", "route53", "siit"}
 
 func TestDirectivesKeepTheOrderOfCoreDNS(t *testing.T) {
 	var want []string
 	for _, d := range upstream {
-		if slices.Contains(left, d) {
+		if slices.Contains(omitted, d) {
 			continue
 		}
 		if d == "kubernetes" {
@@ -80,7 +80,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestBinary builds the program that is shipped, with a version as a release has one, and asks it what it is.
+// TestBinary builds the program as a release does, and checks its version and its list of plugins.
 func TestBinary(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "coredns")
 	build := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-trimpath", "-ldflags=-s -w -X main.version=v1.2.3", "-o", bin, ".")
