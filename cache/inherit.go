@@ -12,7 +12,7 @@ type objectSet struct {
 	items      [kinds][]item
 	options    index.Options
 	dirty      bool // some of it is not published yet
-	consistent bool // all of it may be shown: the lists are whole, or it is what is published
+	consistent bool // all of it may be shown: the lists are complete, or it is what is published
 }
 
 // collect takes what is kept. The caller holds s.publisher.mu, so that no state is being made of it.
@@ -28,7 +28,7 @@ func (s *Store) collect() objectSet {
 }
 
 // Inherit makes s serve at once what from serves, built as s builds it: at a reload that changes how the same objects are
-// followed or shown, nobody waits for lists, not even while the API server is out of reach. The lists of s then change what
+// followed or shown, no query waits for lists, not even while the API server is unreachable. The lists of s then change what
 // differs. The serial goes on: it moves if DNS shows anything else.
 //
 // While from lists anew after its API server went back in time, what it keeps is of two times: then what it serves is
@@ -94,7 +94,7 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// markAllDirty marks all services of x dirty, so that those of which nothing is kept are taken out.
+// markAllDirty marks all services of x dirty, so that those without an object are taken out.
 func (o *objects) markAllDirty(x *index.Index) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

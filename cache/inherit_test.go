@@ -67,7 +67,7 @@ func TestInherit(t *testing.T) {
 		if got := third.first; !got.Ready || got.Stale || !hasFar(got) {
 			t.Errorf("got %s, %+v, want what is for all zones again", show(got), got)
 		}
-		eventually(t, "told of it", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
+		eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
 		if st := r.State(); !st.Ready || st.Stale || r.Waiting() != "" || r.LastContact().IsZero() {
 			t.Errorf("got %+v, waiting %q, contact %v", st, r.Waiting(), r.LastContact())
 		}

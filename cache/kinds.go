@@ -25,7 +25,7 @@ const (
 	propertyClusterSet = "clusterset.k8s.io"
 )
 
-// A Reason says why (a part of) an object was refused. It is the label of a metric.
+// A Reason says why an object, or a part of it, was rejected. It is the label of a metric.
 type Reason uint8
 
 // The reasons.
@@ -33,8 +33,8 @@ const (
 	BadObject      Reason = iota // spec cannot be decoded
 	BadName                      // name or namespace is no label
 	BadType                      // unknown spec.type of an import
-	BadAddress                   // an address that is none, or one that a name here must not point at
-	BadAddressType               // an EndpointSlice that holds neither IPv4 nor IPv6
+	BadAddress                   // not an address, or one that a name here must not point at
+	BadAddressType               // an EndpointSlice of neither IPv4 nor IPv6
 	BadHostname                  // hostname is no label
 	BadClusterID                 // source-cluster is no cluster id
 	BadServiceName               // the label service-name is no label
@@ -58,5 +58,5 @@ type Rejection struct {
 	Detail string // the bad value and what is wanted; for the log
 }
 
-// written is when an object was last written, as far as it tells: the zero time if it does not.
+// written is the time of the last write of an object; zero if unknown.
 type written = time.Time

@@ -213,7 +213,7 @@ func TestLifeAbsentAtStart(t *testing.T) {
 	apply(t, cp, twoNamespaces, shopWeb)
 	must(t, cp.StopAPIServer())
 	r := start(t, Config{REST: cp.Config()})
-	eventually(t, "told of it", func() bool { return r.log.count("out of reach") > 0 })
+	eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
 	if r.State().Ready || r.Waiting() == "" || !r.LastContact().IsZero() {
 		t.Errorf("state %+v, waiting %q, contact %v", r.State(), r.Waiting(), r.LastContact())
 	}
@@ -241,7 +241,7 @@ func TestLifeWithoutStreamedLists(t *testing.T) {
 	}
 }
 
-// Nobody may have to wait for Run while the API server does not answer.
+// Run ends even while the API server does not answer.
 func TestLifeStopsWhileTheServerHangs(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	apply(t, cp, twoNamespaces, shopWeb)
@@ -257,7 +257,7 @@ func TestLifeStopsWhileTheServerHangs(t *testing.T) {
 	must(t, cp.Thaw())
 }
 
-// A list that never ends holds nobody up, and half of it is not shown.
+// A list that never ends does not delay the end of Run, and half of it is not shown.
 func TestLifeStopsDuringAList(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	apply(t, cp, twoNamespaces, shopWeb)
@@ -356,7 +356,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 	// The API server deletes all objects with the definition. Then others come with a new one.
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
 	r.awaitNames(t, "")
-	eventually(t, "told of it", func() bool { return r.log.count("ServiceImport: not installed") >= 2 })
+	eventually(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") >= 2 })
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank")
@@ -429,6 +429,7 @@ func TestLifeAnotherCluster(t *testing.T) {
 	}
 
 	// The right one is back, without a restart.
+	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), ours))
 	eventually(t, "no longer frozen", func() bool { return !r.State().Stale && !r.Stats().Frozen })
 	r.awaitNames(t, "web.shop")
@@ -470,15 +471,15 @@ func TestLifeSnapshot(t *testing.T) {
 	r.stop()
 
 	must(t, cp.StopAPIServer())
-	refused(t, cfg, func(c *Config) { c.SnapshotMaxAge = time.Nanosecond }, "want at most 1ns")
-	refused(t, cfg, func(c *Config) { c.Namespaces = []string{"shop"} }, "of another source")
-	refused(t, cfg, func(c *Config) { c.Snapshot = t.TempDir() }, "is not used: read ")
-	refused(t, cfg, func(*Config) { write(t, file, "x") }, "not a snapshot")
-	refused(t, cfg, func(*Config) { must(t, os.Remove(file)) }, "no snapshot")
+	rejected(t, cfg, func(c *Config) { c.SnapshotMaxAge = time.Nanosecond }, "want at most 1ns")
+	rejected(t, cfg, func(c *Config) { c.Namespaces = []string{"shop"} }, "of another source")
+	rejected(t, cfg, func(c *Config) { c.Snapshot = t.TempDir() }, "is not used: read ")
+	rejected(t, cfg, func(*Config) { write(t, file, "x") }, "not a snapshot")
+	rejected(t, cfg, func(*Config) { must(t, os.Remove(file)) }, "no snapshot")
 }
 
-// refused starts without the API, and wants the log to tell why there is no snapshot.
-func refused(t *testing.T, cfg Config, change func(*Config), why string) {
+// rejected starts without the API, and wants the reason in the log why there is no snapshot.
+func rejected(t *testing.T, cfg Config, change func(*Config), why string) {
 	t.Helper()
 	change(&cfg)
 	r := start(t, cfg)
@@ -553,7 +554,7 @@ func withoutVersion(t *testing.T, version string) []byte {
 	return []byte(whole[:at] + strings.Replace(whole[at:], "served: true", "served: false", 1))
 }
 
-// Before anything was served there is nothing to hold: the zone must not stay shut for it.
+// Before anything was served there is nothing to freeze: the zone must not stay without answers for it.
 func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 	other := controlplane.StartT(t, controlplane.Options{})
 	apply(t, other, twoNamespaces, bankPay)
@@ -565,14 +566,14 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	if st := r.awaitNames(t, "pay.bank"); st.Stale || r.Stats().Frozen {
-		t.Errorf("got %+v, held %t", st, r.Stats().Frozen)
+		t.Errorf("got %+v, frozen %t", st, r.Stats().Frozen)
 	}
 	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
 	r.awaitNames(t, "pay.bank db.shop")
 }
 
-// A list of properties that opens and then fails is not waited for once there is a state, and is told of once.
+// A list of properties that opens and then fails is not waited for once there is a state, and is logged once.
 func TestLifePropertiesThatFail(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: controlplane.MCSCRDs()})
 	apply(t, cp, twoNamespaces, shopWeb)
@@ -600,7 +601,7 @@ func TestLifePropertiesThatFail(t *testing.T) {
 	r.awaitLogged(t, "ClusterProperty: watching", 0)
 	broken.Store(false)
 	eventually(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
-	eventually(t, "told of it", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
+	eventually(t, "logged", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
 }
 
 // behind is the access to a proxy in front of the API server that lets instead answer what it wants to.
@@ -622,7 +623,7 @@ func behind(t *testing.T, cp *controlplane.ControlPlane, instead func(http.Respo
 	return &rest.Config{Host: server.URL, QPS: -1}
 }
 
-// Where nobody may ask which versions there are, the objects tell.
+// Where discovery is closed, a list of the objects shows which version is served.
 func TestLifeClosedDiscovery(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
 	apply(t, cp, twoNamespaces, shopWeb)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// An itemList is a list of custom resources that went through the door.
+// An itemList is a list of custom resources, validated.
 type itemList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -35,7 +35,7 @@ func (it *item) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// readList reads a list in JSON and takes each object through the door as it comes. Half a list is an error.
+// readList reads a list in JSON and validates each object as it comes. Half a list is an error.
 func readList(r io.Reader, accept func(any) item) (*itemList, error) {
 	var list itemList
 	if err := list.read(json.NewDecoder(r), accept); err != nil {
@@ -48,7 +48,7 @@ func readList(r io.Reader, accept func(any) item) (*itemList, error) {
 }
 
 func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
-	whole := false
+	found := false
 	if err := expect(dec, '{'); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 			err = dec.Decode(&l.ListMeta)
 		case "items":
 			err = l.readItems(dec, accept)
-			whole = true
+			found = true
 		default:
 			err = dec.Decode(new(json.RawMessage))
 		}
@@ -74,7 +74,7 @@ func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 		return err
 	}
 	// Not all that comes with the status 200 is a list, and an empty one would take all names away.
-	if !whole || l.ResourceVersion == "" {
+	if !found || l.ResourceVersion == "" {
 		return errors.New("want a list with items and a resource version")
 	}
 	switch got, err := dec.Token(); {

@@ -34,7 +34,7 @@ type manifests struct {
 // A stamp shows whether a file has changed without reading it.
 type stamp struct {
 	info    os.FileInfo
-	settled bool // a later write has another time: the file was old when it was looked at, or is from the future
+	settled bool // a later write has another time: the file was old when it was read, or is from the future
 }
 
 // readManifests reads files, and those files in folders (not in folders below them) whose names end in .yaml, .yml or
@@ -115,7 +115,7 @@ func isManifest(name string) bool {
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
 }
 
-// changed reports whether the files may hold something else now.
+// changed reports whether the content of the files may differ now.
 func (at stamps) changed(now stamps) bool {
 	return !maps.EqualFunc(at, now, func(a, b stamp) bool {
 		return a.settled && os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() &&
@@ -287,7 +287,7 @@ func (s *Store) markAllContacts() {
 	}
 }
 
-// apply replaces all that is kept by what m says, at once.
+// apply replaces all items by those of m, at once.
 func (s *Store) apply(m *manifests) {
 	s.mu.Lock()
 	for _, w := range s.watches {

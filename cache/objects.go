@@ -8,8 +8,11 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// objects is what is kept of all API objects, and which services are to be built anew because of a change. The feeds
-// write to it, the publisher drains it.
+// objects holds the items of all API objects, and which services have to be built anew because of a change. The watches
+// write to it, the publisher drains it: what is dirty at one moment is one consistent view.
+//
+//	watchStore ── put, remove, replace ──► objects ── wake ──► publisher
+//	                                          └────── drain ──► batch ──► index
 type objects struct {
 	// wake holds one token while there is something to drain.
 	wake chan struct{}
@@ -244,10 +247,10 @@ func (o *objects) setTopology(zone, region string) {
 	o.signal()
 }
 
-// unclean reports whether anything is kept that was not drained yet. The caller holds o.mu.
+// unclean reports whether there is a change that was not drained yet. The caller holds o.mu.
 func (o *objects) unclean() bool { return len(o.dirty) > 0 || len(o.dirtyNamespaces) > 0 || o.changed }
 
-// items lists all that is kept. The caller holds o.mu.
+// items lists all items. The caller holds o.mu.
 func (o *objects) items() (items [kinds][]item) {
 	items[ServiceImport] = make([]item, 0, len(o.imports))
 	for _, imp := range o.imports {
@@ -277,7 +280,7 @@ type batch struct {
 // A job is one service to build.
 type job struct {
 	key      string
-	imp      *index.Import // nil if there is none, or none that counts
+	imp      *index.Import // nil if there is no valid one
 	from, to int           // its part of batch.slices
 	at       written
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// rejections counts what was refused, and remembers which objects were told of, so that none is told of twice.
+// rejections counts what was rejected, and remembers which objects were logged, so that each is logged once.
 type rejections struct {
 	mu     sync.Mutex
 	counts [kinds][reasons]uint64
@@ -13,11 +13,11 @@ type rejections struct {
 	n      int                      // of all known
 }
 
-// maxKnown bounds the memory for bad objects. What is beyond is counted at every sight and never told of.
+// maxKnown bounds the memory for bad objects. Objects beyond it are counted each time they come and never logged.
 const maxKnown = 10_000
 
-// note takes all that was refused of one object, and returns what is new.
-func (r *rejections) note(kind Kind, key string, rejected []Rejection) (news []Rejection) {
+// note takes all that was rejected of one object, and returns what is new.
+func (r *rejections) note(kind Kind, key string, rejected []Rejection) (changed []Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.known[kind][key]
@@ -34,7 +34,7 @@ func (r *rejections) note(kind Kind, key string, rejected []Rejection) (news []R
 		now |= 1 << rejection.Reason
 		if before&(1<<rejection.Reason) == 0 {
 			r.counts[kind][rejection.Reason]++
-			news = append(news, rejection)
+			changed = append(changed, rejection)
 		}
 	}
 	if full {
@@ -47,7 +47,7 @@ func (r *rejections) note(kind Kind, key string, rejected []Rejection) (news []R
 		r.known[kind] = map[string]uint16{}
 	}
 	r.known[kind][key] = now
-	return news
+	return changed
 }
 
 // forget drops an object that is gone.

@@ -21,9 +21,9 @@ import (
 
 // A snapshot is what a file keeps of a state: the compact values, not the index, so that it takes the same way as any list.
 //
-// The format is our own. encoding/gob and protobuf both need a second, exported form of Import and Slice, which are packed
-// octets behind accessors, with a copy of each: for 280,000 endpoints that copy is larger than the file. gob also rejects
-// an unknown version only after it has decoded the head, and neither has a checksum. The code below is 120 lines, and fuzzed.
+// The format is our own: encoding/gob needs a second form of each item with exported fields, and so takes 2.1 s instead of
+// 0.9 s to read 280,000 endpoints and 2.2 s instead of 0.5 s to write them, with twice the allocations, for a file of 5.2 MB
+// instead of 4.2 MB. Protobuf needs the same second form, and a generator. None of them brings the checksum and the version.
 type snapshot struct {
 	identity string    // of the configuration it was written with
 	asOf     time.Time // when the source was last heard of

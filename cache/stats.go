@@ -7,7 +7,7 @@ import (
 
 // Stats is what metrics show of a Store.
 type Stats struct {
-	Objects   map[Kind]int        // kept; only kinds that are watched
+	Objects   map[Kind]int        // items; only kinds that are watched
 	Endpoints map[string]int      // ready ones by source cluster, "" for those of none
 	Rejected  map[Rejected]uint64 // objects rejected in whole or in part
 	Contact   map[Watch]time.Time // when each watch was last heard of, zero if never

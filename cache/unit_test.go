@@ -46,7 +46,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRejections(t *testing.T) {
 	var r rejections
 	port, name := Rejection{BadPort, ""}, Rejection{BadPortName, ""}
 	steps := []struct {
@@ -54,7 +54,7 @@ func TestRefusals(t *testing.T) {
 		rejected []Rejection
 		news     int
 	}{
-		{"told once", []Rejection{port}, 1},
+		{"logged once", []Rejection{port}, 1},
 		{"not again", []Rejection{port}, 0},
 		{"a new reason", []Rejection{port, name}, 1},
 		{"mended", nil, 0},

@@ -21,7 +21,7 @@ const (
 	labelRegion  = "endpointslice.kubernetes.io/for-region"
 )
 
-// An item is what is kept of one API object. With none of imp, slice and value set, the object counts for nothing, but
+// An item is what DNS needs of one API object. With none of imp, slice and value set, the object counts for nothing, but
 // its key still says that it is there.
 type item struct {
 	key     string // lower-case "<namespace>/<name>" of the object, or "<name>" where the kind has no namespace
@@ -31,11 +31,11 @@ type item struct {
 	value   string // of a ClusterProperty; anything but "" for a Namespace
 }
 
-// A validation collects what is rejected of one object. Only the first rejection for each reason is kept: the
+// A validation collects what is rejected of one object. Only the first rejection for each reason counts: the
 // metric counts objects, and one example a reason is enough for a log.
 type validation struct{ rejected []Rejection }
 
-// refuse notes a rejection. The value is cut, so that no object can flood the log.
+// reject notes a rejection. The value is cut, so that no object can flood the log.
 func (v *validation) reject(reason Reason, what, value, want string) {
 	if slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason }) {
 		return
@@ -57,9 +57,9 @@ type importSpec struct {
 	} `json:"ports"`
 }
 
-// readImport turns a ServiceImport into what is kept of it.
+// readImport turns a ServiceImport into an item.
 //
-// An import whose addresses are all refused still has asked for addresses of its own: answers from its slices would be
+// An import whose addresses are all rejected still has asked for addresses of its own: answers from its slices would be
 // wrong, so its name exists without any.
 func readImport(obj *customObject) (item, []Rejection) {
 	var v validation
@@ -98,8 +98,8 @@ func readImport(obj *customObject) (item, []Rejection) {
 	return it, v.rejected
 }
 
-// readSlice turns an EndpointSlice into what is kept of it. One that does not name a service counts for nothing
-// without being refused: the API server is asked for the others only.
+// readSlice turns an EndpointSlice into an item. One that does not name a service counts for nothing
+// without being rejected: the API server is asked for the others only.
 func readSlice(obj *discoveryv1.EndpointSlice) (item, []Rejection) {
 	var v validation
 	it := item{key: keyOf(obj)}

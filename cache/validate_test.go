@@ -133,7 +133,7 @@ func TestReadSlice(t *testing.T) {
 	tests := []struct {
 		name     string
 		slice    *discoveryv1.EndpointSlice
-		want     *index.SliceSpec // nil: refused as a whole
+		want     *index.SliceSpec // nil: rejected as a whole
 		rejected []Reason
 	}{
 		{name: "as it should be", slice: v4(func(*discoveryv1.EndpointSlice) {}), want: same},
@@ -260,7 +260,7 @@ func TestReadProperty(t *testing.T) {
 	}
 }
 
-// No object that an API server or a manifest can hold may break the door, or what is built from it.
+// No object that an API server or a manifest can hold may break the validation, or what is built from it.
 func FuzzReadImport(f *testing.F) {
 	f.Add("shop", "web", []byte(`{"type":"ClusterSetIP","ips":["10.0.0.1","::1"],"ports":[{"name":"a","port":1}]}`))
 	f.Add("", "", []byte(`null`))
@@ -270,7 +270,7 @@ func FuzzReadImport(f *testing.F) {
 		it, rejected := readImport(obj)
 		if it.imp == nil {
 			if len(rejected) == 0 {
-				t.Fatal("refused without a reason")
+				t.Fatal("rejected without a reason")
 			}
 			return
 		}
@@ -294,7 +294,7 @@ func FuzzReadSlice(f *testing.F) {
 		it, rejected := readSlice(obj)
 		if it.slice == nil {
 			if len(rejected) == 0 {
-				t.Fatal("refused without a reason")
+				t.Fatal("rejected without a reason")
 			}
 			return
 		}
