@@ -27,7 +27,7 @@ func (k kind) owned(obj Object, subresource string) ([]byte, error) {
 		}
 		value, _ := content[subresource].(map[string]any)
 		content = map[string]any{"metadata": meta}
-		if len(value) > 0 { // else all that was owned goes away; the API server makes null of an empty one, and refuses that
+		if len(value) > 0 { // else all that was owned goes away; the API server makes null of an empty one, and rejects that
 			content[subresource] = value
 		}
 	}

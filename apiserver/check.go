@@ -279,7 +279,7 @@ func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 		s.rollBack(ahead, func(w *listWatch) error {
 			return fmt.Errorf("%w: version %d, was %d", errRolledBack, newest[w], w.version())
 		})
-		s.cfg.Rewound()
+		s.cfg.RolledBack()
 	}
 	return complete, nil
 }

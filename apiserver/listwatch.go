@@ -533,8 +533,8 @@ func (w *listWatch) synced() bool {
 	return w.current().Listed
 }
 
-// settled reports whether the informer shows the last list.
-func (w *listWatch) settled() bool {
+// consistent reports whether the informer shows the last list.
+func (w *listWatch) consistent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	shown := w.shown()

@@ -13,8 +13,8 @@ import (
 // forgotten then.
 const overlayAge = time.Minute
 
-// An Overlay shows what an informer has, as it will be once the informer has seen this process's own writes. Nobody may
-// write to what it returns. T is the type of the informer's objects.
+// An Overlay shows what an informer has, as it will be once the informer has seen this process's own writes. Objects that it
+// returns must not be written to. T is the type of the informer's objects.
 type Overlay[T Object] struct {
 	informer cache.SharedIndexInformer
 
@@ -29,14 +29,14 @@ type write[T Object] struct {
 	at   time.Time
 }
 
-// NewOverlay makes an overlay over an informer of a set, before the set runs.
+// NewOverlay makes an overlay over an informer of a set, before the set runs or while it runs.
 func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 	o := &Overlay[T]{informer: informer, writes: make(map[string]write[T])}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) { o.deleted(obj) },
 	})
 	if err != nil {
-		panic("apiserver: an informer that did not run refused a handler: " + err.Error())
+		panic("apiserver: an informer rejected a handler: " + err.Error())
 	}
 	return o
 }
@@ -69,7 +69,7 @@ func (o *Overlay[T]) Deleted(obj T) {
 	o.writes[keyOf(obj)] = write[T]{obj: obj, gone: true, at: time.Now()}
 }
 
-// Reset forgets all writes, as the server has: after it went back in time ([SetConfig].Rewound).
+// Reset forgets all writes, as the server has: after a rollback ([SetConfig].RolledBack).
 func (o *Overlay[T]) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,8 +106,8 @@ func (o *Overlay[T]) ByIndex(index, value string) []T {
 	})
 }
 
-// collect returns the stored objects as they will be, and those that will be there, as far as they match. Between the look
-// into the store and this one no write may be forgotten: the caller holds o.mu.
+// collect returns the stored objects as they will be, and those that will be there, as far as they match. The caller holds o.mu
+// since before it read the store: no write may be forgotten in between.
 func (o *Overlay[T]) collect(stored []any, match func(T) bool) []T {
 	objects := make([]T, 0, len(stored))
 	for _, item := range stored {

@@ -52,8 +52,8 @@ type SetConfig struct {
 	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
 	Interval time.Duration
 	Log      logging.Logger // nil drops every line
-	// Rewound is called after the server went back to an older state, when its watches begin to follow it there.
-	Rewound func()
+	// RolledBack is called after the server went back to an older state, when its watches begin to follow it there.
+	RolledBack func()
 	// Checked is called, nil or not, with the error of a server check whose outcome is another one than that of the check
 	// before: nil if it passed.
 	Checked func(err error)
@@ -85,8 +85,8 @@ func NewSet(cfg SetConfig) *Set {
 	if cfg.Log == nil {
 		cfg.Log = logging.Discard
 	}
-	if cfg.Rewound == nil {
-		cfg.Rewound = func() {}
+	if cfg.RolledBack == nil {
+		cfg.RolledBack = func() {}
 	}
 	return &Set{cfg: cfg, check: newServerCheck(cfg.UID), wake: make(chan struct{}, 1)}
 }
@@ -230,9 +230,9 @@ func (s *Set) Synced(of ...WatchID) bool {
 	return true
 }
 
-// Settled reports whether every kind with a callback Listed was listed once, and its informer shows the last list.
-func (s *Set) Settled() bool {
-	return !slices.ContainsFunc(s.watches, func(w *listWatch) bool { return w.options.Listed != nil && !w.settled() })
+// Consistent reports whether every kind with a callback Listed was listed once, and its informer shows the last list.
+func (s *Set) Consistent() bool {
+	return !slices.ContainsFunc(s.watches, func(w *listWatch) bool { return w.options.Listed != nil && !w.consistent() })
 }
 
 // Waiting says which watch was not listed yet and why, "" if all were.

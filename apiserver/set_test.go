@@ -30,13 +30,13 @@ import (
 // A follower is a running set that follows the services of namespace shop.
 type follower struct {
 	*testing.T
-	set      *apiserver.Set
-	client   *apiserver.Client
-	services cache.SharedIndexInformer
-	overlay  *apiserver.Overlay[*corev1.Service]
-	rewound  atomic.Int32
-	before   atomic.Pointer[[]string] // what was known when the last list came
-	stop     func()
+	set        *apiserver.Set
+	client     *apiserver.Client
+	services   cache.SharedIndexInformer
+	overlay    *apiserver.Overlay[*corev1.Service]
+	rolledBack atomic.Int32
+	before     atomic.Pointer[[]string] // what was known when the last list came
+	stop       func()
 }
 
 // follow starts a set, with Services and ClusterProperties. When the test or stop ends it, no goroutine is left.
@@ -47,7 +47,7 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 	must(t, err)
 	f := &follower{T: t, client: client}
 	o.Client, o.Name, o.Log = client, "test", logger{t}
-	o.Rewound = func() { f.overlay.Reset(); f.rewound.Add(1) }
+	o.RolledBack = func() { f.overlay.Reset(); f.rolledBack.Add(1) }
 	o.Interval = cmp.Or(o.Interval, 200*time.Millisecond)
 	f.set = apiserver.NewSet(o)
 	f.services = f.set.Add(&corev1.Service{}, apiserver.WatchOptions{Namespace: "shop", Indexers: cache.Indexers{
@@ -55,8 +55,8 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 	}, Listed: func() {
 		names := f.names()
 		f.before.Store(&names)
-		if f.set.Settled() && !slices.Equal(names, []string{"a", "gone"}) { // a list may come twice
-			f.Error("settled before the list is known")
+		if f.set.Consistent() && !slices.Equal(names, []string{"a", "gone"}) { // a list may come twice
+			f.Error("consistent before the list is known")
 		}
 	}})
 	f.set.Add(&aboutv1beta1.ClusterProperty{}, apiserver.WatchOptions{})
@@ -142,6 +142,15 @@ func TestLife(t *testing.T) {
 		if f.set.Synced() || !f.set.LastContact().IsZero() {
 			t.Errorf("synced %t, contact %s, want neither before ClusterProperty is known", f.set.Synced(), f.set.LastContact())
 		}
+		// Trouble is that of one watch: a decision that needs the other one is not held up.
+		shop, property := apiserver.WatchID{Kind: "Service", Namespace: "shop"}, apiserver.WatchID{Kind: "ClusterProperty"}
+		eventually(t, "a healthy watch", func() bool { return f.set.Health(shop).Healthy() })
+		if !f.set.Synced(shop) || f.set.Err(shop) != nil || f.set.LastContact(shop).IsZero() {
+			t.Errorf("%s: %+v, want it to be healthy", shop, f.set.Health(shop))
+		}
+		if h := f.set.Healths(shop, property)[property]; h.State != apiserver.Failing || h.Class != apiserver.Absent || h.Listed || h.Healthy() {
+			t.Errorf("%s: %+v, want that it fails as absent", property, h)
+		}
 		must(t, cp.InstallCRDs(t.Context(), crd.ClusterProperties))
 		eventually(t, "synced, with contact to a known cluster", func() bool {
 			return f.set.Synced() && f.set.Err() == nil && f.set.Waiting() == "" && len(f.set.Absent()) == 0 &&
@@ -160,13 +169,18 @@ func TestLife(t *testing.T) {
 			t.Errorf("services %v, waiting for %q, want nothing read of another cluster", f.names(), f.set.Waiting())
 		}
 	})
-	t.Run("rewound", func(t *testing.T) { testRewound(t, cp) })
+	t.Run("rolled back", func(t *testing.T) { testRolledBack(t, cp) })
 	t.Run("replaced", func(t *testing.T) { testReplaced(t, cp) })
 }
 
 func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")
+	eventually(t, "a list", f.services.HasSynced)
+	var late atomic.Int32 // a handler may come after the list
+	_, err := f.services.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { late.Add(1) }})
+	must(t, err)
+	eventually(t, "what was listed before", func() bool { return late.Load() == 1 })
 	kept := f.services.GetStore().List()[0].(*corev1.Service)
 	copied := kept.DeepCopy()
 
@@ -190,16 +204,16 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	eventually(t, "their write", func() bool { return len(silver()) == 0 })
 	eventually(t, "two services", func() bool { return len(f.overlay.List()) == 2 })
 	// Answers may come in the wrong order: the later version stays.
-	late := theirs.DeepCopy()
+	before := theirs.DeepCopy()
 	theirs.Labels["tier"] = "silver"
 	must(t, f.client.Update(t.Context(), theirs))
 	f.overlay.Wrote(theirs)
-	if f.overlay.Wrote(late); !slices.Equal(silver(), []string{"own"}) {
+	if f.overlay.Wrote(before); !slices.Equal(silver(), []string{"own"}) {
 		t.Error("an answer of before the last write counts")
 	}
 	must(t, f.client.Delete(t.Context(), theirs))
 	f.overlay.Deleted(theirs)
-	f.overlay.Wrote(late)
+	f.overlay.Wrote(before)
 	if _, ok := f.overlay.Get("shop/own"); ok {
 		t.Error("the service is there right after it was deleted")
 	}
@@ -253,8 +267,17 @@ func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
 func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")
+	eventually(t, "synced", func() bool { return f.set.Synced() })
 	cp.KillAPIServer()
 	eventually(t, "an error", func() bool { return f.set.Err() != nil })
+	eventually(t, "every watch fails as unreachable", func() bool {
+		for _, h := range f.set.Healths() {
+			if h.State != apiserver.Failing || h.Class != apiserver.Unreachable || !h.Listed {
+				return false
+			}
+		}
+		return true
+	})
 	last := f.set.LastContact()
 	if !f.set.Synced() || !slices.Equal(f.names(), []string{"a"}) {
 		t.Error("what was known is gone with the server")
@@ -265,8 +288,8 @@ func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	eventually(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(last) })
 	remove(t, cp, "b")
 	f.await("a")
-	if n := f.rewound.Load(); n != 0 {
-		t.Errorf("%d rewinds, want none", n)
+	if n := f.rolledBack.Load(); n != 0 {
+		t.Errorf("%d rollbacks, want 0", n)
 	}
 }
 
@@ -299,8 +322,8 @@ func testCredential(t *testing.T, cp *controlplane.ControlPlane) {
 	eventually(t, "a wait for the credential", func() bool { return f.set.Waiting() != "" })
 }
 
-// Section 8: a broker that was restored is followed to where it is.
-func testRewound(t *testing.T, cp *controlplane.ControlPlane) {
+// A broker that was restored is followed to where it is (docs/spec/controller.md 8).
+func testRolledBack(t *testing.T, cp *controlplane.ControlPlane) {
 	create(t, cp, "gone")
 	saved, err := cp.SaveEtcd(t.Context())
 	must(t, err)
@@ -314,8 +337,8 @@ func testRewound(t *testing.T, cp *controlplane.ControlPlane) {
 	eventually(t, "all", func() bool { return len(f.names()) == 22 })
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	f.await("a", "gone")
-	eventually(t, "a call of Rewound", func() bool { return f.rewound.Load() > 0 })
-	eventually(t, "the list is known", f.set.Settled)
+	eventually(t, "a call of RolledBack", func() bool { return f.rolledBack.Load() > 0 })
+	eventually(t, "the list is known", f.set.Consistent)
 	if before := *f.before.Load(); len(before) != 22 {
 		t.Errorf("%q was known when the list came, want all that was there before", before)
 	}

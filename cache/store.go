@@ -1,5 +1,5 @@
 // Package cache is everything between an API server, or manifests, and a published immutable state: it lists and
-// watches, checks objects once at the door, keeps what DNS needs of them, builds services and publishes an index.
+// watches, validates each object once, keeps the items that DNS needs, builds services and publishes an index.
 package cache
 
 import (
@@ -42,14 +42,14 @@ type Config struct {
 
 	// Index says how services are built.
 	Index index.Options
-	// TopologyNode is the Node whose labels say zone and region, in place of those in Index; "" means that there is none.
+	// TopologyNode is the Node whose labels say zone and region, in place of those in Index; "" means no Node.
 	TopologyNode string
 
 	// Snapshot is the file that keeps the state for a start without the API; "" means none. SnapshotMaxAge is how old
 	// it may be when it is read; 0 means 24 hours. It has no part in anything with Manifests.
 	Snapshot       string
 	SnapshotMaxAge time.Duration
-	// CheckInterval is the time between two looks for an API server that went back in time; 0 means 30 seconds.
+	// CheckInterval is the time between two server checks; 0 means 30 seconds.
 	CheckInterval time.Duration
 
 	// Log takes changes of state; nil drops them.
@@ -78,7 +78,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// identity tells configurations apart that see different objects.
+// identity differs between configurations that see different objects.
 func (c *Config) identity() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "source=%q namespaces=%q noendpoints=%t", c.Name, slices.Sorted(slices.Values(c.Namespaces)), c.NoEndpoints)
@@ -94,13 +94,13 @@ func (c *Config) identity() string {
 	return b.String()
 }
 
-// SameObjects tells whether a Store of other sees the same objects as one of c, with the same rights: then one may
+// SameObjects reports whether a Store of other sees the same objects as one of c, with the same rights: then one may
 // inherit from the other. How services are built and how objects are followed does not count.
 func (c *Config) SameObjects(other *Config) bool {
 	return c.identity() == other.identity() && slices.Equal(c.Manifests, other.Manifests) && sameAccess(c.REST, other.REST)
 }
 
-// Same tells whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not count.
+// Same reports whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not count.
 func (c *Config) Same(other *Config) bool {
 	a, b := *c, *other
 	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index == b.Index &&
@@ -126,7 +126,7 @@ type State struct {
 	Serial uint32
 	// Ready says that answers may be given: every list was complete once, or a snapshot is loaded.
 	Ready bool
-	// Stale says that the state is from a snapshot, or held since another cluster answers at the address of ours.
+	// Stale says that the state is from a snapshot, or frozen since another cluster answers at the address of ours.
 	Stale bool
 	// LocalCluster and ClusterSet are what this cluster says of itself (KEP-2149), "" if it says nothing.
 	LocalCluster, ClusterSet string
@@ -196,7 +196,7 @@ func (s *Store) connect() error {
 	s.client = client
 	s.set = apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: s.cfg.Name, Interval: s.cfg.CheckInterval, Log: s.cfg.Log,
-		Rewound: func() { s.rollbacks.Add(1) }, Checked: s.checked, Adopt: s.adopt,
+		RolledBack: func() { s.rollbacks.Add(1) }, Checked: s.checked, Adopt: s.adopt,
 	})
 	for _, w := range s.watches {
 		w.follow()
@@ -289,7 +289,7 @@ func (s *Store) notify(serial uint32) {
 	}
 }
 
-// consistent reports whether what is kept may be shown: every list that is needed is complete, and none is under way that
+// consistent reports whether the items may be shown: every list that is needed is complete, and none is under way that
 // has to be waited for.
 func (s *Store) consistent() bool {
 	s.mu.Lock()

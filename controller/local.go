@@ -72,7 +72,7 @@ func newLocal(client *apiserver.Client, cfg *Config, has kinds, changed func(cha
 	l := &local{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: has.aboutAlpha, overlays: make(map[reflect.Type]overlay),
 	}
-	l.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, Rewound: l.rewound})
+	l.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, RolledBack: l.rewound})
 	l.namespaces = follow(l, &corev1.Namespace{}, nil, changed)
 	l.services = follow(l, &corev1.Service{}, nil, changed)
 	l.exports = follow(l, &mcsv1beta1.ServiceExport{}, nil, changed)

@@ -85,7 +85,7 @@ func New(cfg Config) (*Broker, error) {
 	b.heartbeats.seen = make(map[string]beat)
 	b.refusals.told = make(map[string]string)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
-		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log, Rewound: b.rewound,
+		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log, RolledBack: b.rewound,
 	})
 	b.follow()
 	b.listen()
@@ -158,7 +158,7 @@ func (b *Broker) Close() { b.client.Close() }
 func (b *Broker) Synced() bool { return b.set.Synced() }
 
 // Settled reports whether what was listed last of members, their namespaces and their records is what can be read.
-func (b *Broker) Settled() bool { return b.set.Settled() }
+func (b *Broker) Settled() bool { return b.set.Consistent() }
 
 // Waiting says what was not read yet and why, "" if there is nothing.
 func (b *Broker) Waiting() string { return b.set.Waiting() }
