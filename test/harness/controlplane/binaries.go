@@ -8,17 +8,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
-	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/gobuild"
 )
 
-// BinEnv names the environment variable with a folder that holds ready-made binaries: etcd and kube-apiserver and, for who
-// needs them, kube-controller-manager and kube-proxy. If it is set, nothing is built.
+// BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
+// kube-proxy for the tests that need them. If it is set, nothing is built.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
 // Paths are the absolute file names of the two programs of a control plane.
@@ -42,15 +41,15 @@ const (
 // A program is one main package that is built here.
 type program struct{ file, pkg, ldflags string }
 
-// A set is programs that are built together, into a folder of their own: only who needs them pays for them.
+// A set is programs that are built together, into a folder of their own: a test waits only for the sets that it needs.
 type set struct {
 	programs []program
 	takes    string // how long a first build takes, in words
 }
 
 // Binaries returns the kube-apiserver and etcd that test/harness/kubernetes pins, and builds them from Go modules if the user's
-// cache folder does not have them yet; that takes a few minutes on a small machine. What it does, and every ten seconds
-// for how long, goes to progress.
+// cache folder does not have them yet; that takes a few minutes on a small machine. It writes to progress what is built, every ten seconds
+// how far it is, and what comes next.
 //
 // Any number of processes may call it at once: one builds, the others wait. The working directory must be inside the
 // repository.
@@ -101,7 +100,7 @@ func folder(ctx context.Context, of func(recipe) set, progress io.Writer) (strin
 	return dir, ensure(ctx, src, dir, s, progress)
 }
 
-// ensure builds the programs into dir, unless they are there or another process is at it.
+// ensure builds the programs into dir, unless they are there. If another process builds them, it waits for that.
 func ensure(ctx context.Context, src, dir string, s set, progress io.Writer) error {
 	if s.missing(dir) == nil {
 		return nil
@@ -109,7 +108,7 @@ func ensure(ctx context.Context, src, dir string, s set, progress io.Writer) err
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("control plane binaries: %w", err)
 	}
-	unlock, err := lock(ctx, dir+".lock", progress)
+	unlock, err := gobuild.Lock(ctx, dir+".lock", progress)
 	if err != nil {
 		return fmt.Errorf("control plane binaries: %w", err)
 	}
@@ -240,9 +239,13 @@ func build(ctx context.Context, src, dir string, s set, progress io.Writer) erro
 	if err := errors.Join(os.RemoveAll(tmp), os.RemoveAll(dir), os.Mkdir(tmp, 0o755)); err != nil {
 		return fmt.Errorf("control plane binaries: %w", err)
 	}
-	fmt.Fprintf(progress, "building %s into %s (once; %s)\n", s, dir, s.takes)
-	for _, p := range s.programs {
-		if err := buildOne(ctx, src, tmp, p, progress); err != nil {
+	fmt.Fprintf(progress, "%s: compiled once, into %s; %s\n", s, dir, s.takes)
+	for i, p := range s.programs {
+		c := gobuild.Command{
+			Dir: src, Output: filepath.Join(tmp, p.file), Ldflags: p.ldflags, Packages: []string{p.pkg}, What: p.file,
+			Next: set{programs: s.programs[i+1:]}.String(),
+		}
+		if err := gobuild.Build(ctx, c, progress); err != nil {
 			return err
 		}
 	}
@@ -250,80 +253,4 @@ func build(ctx context.Context, src, dir string, s set, progress io.Writer) erro
 		return fmt.Errorf("control plane binaries: %w", err)
 	}
 	return nil
-}
-
-func buildOne(ctx context.Context, src, tmp string, p program, progress io.Writer) error {
-	done := report(progress, "building "+p.file)
-	defer done()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", p.ldflags,
-		"-o", filepath.Join(tmp, p.file), p.pkg)
-	cmd.Dir = src
-	// A workspace or a flag such as -race, meant for the product, must not reach this module.
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", p.pkg, err, out)
-	}
-	return nil
-}
-
-// report writes at once, and then every ten seconds until the returned function is called, what goes on and for how
-// long.
-func report(w io.Writer, what string) func() {
-	start, stop, stopped := time.Now(), make(chan struct{}), make(chan struct{})
-	line := func(end string) {
-		fmt.Fprintf(w, "%s: %d s%s\n", what, int(time.Since(start).Seconds()), end)
-	}
-	go func() {
-		defer close(stopped)
-		line("")
-		tick := time.NewTicker(10 * time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				line("")
-			case <-stop:
-				line(", done")
-				return
-			}
-		}
-	}()
-	return func() { close(stop); <-stopped }
-}
-
-// lock takes the lock on file, which the kernel frees when its holder dies.
-func lock(ctx context.Context, file string, progress io.Writer) (func(), error) {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	waiting := func() {}
-	for first := true; ; first = false {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			waiting()
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			break
-		}
-		if first {
-			waiting = report(progress, "waiting for another process that builds the same programs")
-		}
-		if err = pause(ctx, 100*time.Millisecond); err != nil {
-			break
-		}
-	}
-	waiting()
-	f.Close()
-	return nil, fmt.Errorf("lock %s: %w", file, err)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

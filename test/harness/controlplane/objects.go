@@ -382,3 +382,12 @@ func eventually(ctx context.Context, f func() error) error {
 		}
 	}
 }
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -7,15 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/test/harness/gobuild"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
@@ -39,35 +40,15 @@ func Build(ctx context.Context, root, bin string) error {
 
 // BuildProgram is [Build] for another package of this module. Processes that build the same path do so one after the other.
 func BuildProgram(ctx context.Context, root, pkg, bin string) error {
-	unlock, err := lock(bin + ".lock")
+	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
+		return fmt.Errorf("build %s: %w", pkg, err)
+	}
+	unlock, err := gobuild.Lock(ctx, bin+".lock", io.Discard)
 	if err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
 	defer unlock()
-	// Without the profile of cmd/coredns, which takes minutes to build with and changes nothing but speed.
-	cmd := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, pkg)
-	cmd.Dir = root
-	// Flags such as -race are meant for tests.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-	}
-	return nil
-}
-
-// lock locks a file. The lock ends with the process at the latest.
-func lock(path string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() { _ = f.Close() }, nil // Closing unlocks.
+	return gobuild.Build(ctx, gobuild.Command{Dir: root, Output: bin, Packages: []string{pkg}, What: pkg}, io.Discard)
 }
 
 // A Server is a running CoreDNS.
