@@ -29,11 +29,12 @@ help: ## list the targets
 build: ## build the static programs into bin/; with the profile of cmd/coredns, which takes some minutes
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(STAMP)' -o bin/ ./cmd/...
 
+# The flags are those of test/harness/gobuild, so that the programs of the demo share what is compiled.
 .PHONY: demo
-demo: ## start a broker and three clusters, export services and ask for them with dig; Ctrl-C ends it
-	@echo "building the demo (the first time takes some minutes)"
-	@go build -o bin/demo ./test/tools/demo
-	@exec bin/demo
+demo: ## resolve services from files, then start a broker and three clusters and resolve theirs; Ctrl-C ends it
+	@CGO_ENABLED=0 go run -trimpath -buildvcs=false ./test/tools/build -what 'the first part of the demo' \
+		-next 'first answers, then the other programs' ./test/tools/demo/demo-files ./test/tools/query
+	@exec bin/demo-files
 
 # The race detector needs a C compiler. The tests of programs that are missing are skipped and listed at the end.
 .PHONY: test

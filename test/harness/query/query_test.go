@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Real responses are compared with the output of dig in test/tools/demo/files; this one has what those do not.
+// Real responses are compared with the output of dig in test/tools/demo/demo-files; this one has what those do not.
 func TestFormat(t *testing.T) {
 	m := new(dns.Msg)
 	m.SetQuestion("a.example.", dns.TypeA)

@@ -18,13 +18,13 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// Far shorter than the default of 10s 60s: nobody wants to wait for a minute to see what becomes of a dead cluster.
+// Shorter than the default of 10s 60s, so that the demo need not wait a minute for the heartbeat of a dead cluster to expire.
 const leaseRenew, leaseTTL = "2s", "8s"
 
 func (d *demo) startClusters(ctx context.Context) (err error) {
-	d.heading("Four control planes", `hub will be the broker; east, west and south will be its members. Each is an etcd and a kube-apiserver.
-No nodes, no Pods; of ours there is nothing but the rights of our programs in the members (deploy/).`)
-	done := d.step("start them")
+	d.heading("Four control planes", `The cluster hub will be the broker; east, west and south will be its members. Each is an etcd and a kube-apiserver,
+without nodes and Pods. The members hold the RBAC objects of our programs (folder deploy) and nothing else of ours.`)
+	done := d.step("starting four times etcd and kube-apiserver")
 	bare := controlplane.Options{Progress: d.out, CRDs: [][]byte{}}
 	d.fleet, err = testclusterset.Start(ctx, testclusterset.Options{
 		IDs: []string{"east", "west", "south"}, Broker: bare, Member: bare, Bare: true,
@@ -37,10 +37,10 @@ No nodes, no Pods; of ours there is nothing but the rights of our programs in th
 	return d.writeKubeconfig(ctx)
 }
 
-// writeKubeconfig makes a file with a context for the admin of each cluster, and for who does our work in it. It lies beside
-// another kubeconfig, in a folder that is removed also if this process is killed.
+// writeKubeconfig writes a file with two contexts for each cluster: the administrator's, and that of our program in it. The file is in the
+// folder of another kubeconfig, which is removed even if this process is killed.
 func (d *demo) writeKubeconfig(ctx context.Context) error {
-	// It holds the rights of CoreDNS with a controller in it.
+	// These are the rights of CoreDNS with a controller in it.
 	if err := d.south.ApplyYAML(ctx, deploy.AllInOneRBAC); err != nil {
 		return err
 	}
@@ -56,8 +56,7 @@ func (d *demo) writeKubeconfig(ctx context.Context) error {
 		if m == d.south {
 			account = "clusterset"
 		}
-		// A certificate with the name of the service account: it has the same rights as a token, which would be over after
-		// an hour.
+		// A certificate in the name of the ServiceAccount has the same rights as a token, and a token expires after an hour.
 		path, err := m.UserKubeconfig("system:serviceaccount:" + admin.DefaultNamespace + ":" + account)
 		if err != nil {
 			return err
@@ -70,7 +69,7 @@ func (d *demo) writeKubeconfig(ctx context.Context) error {
 	if err := clientcmd.WriteToFile(*all, d.kubeconfig); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	d.printf("\n   This file has a context for each; all commands below use it.\n\n   $ export KUBECONFIG=%s\n\n", d.kubeconfig)
+	d.printf("\n   One kubeconfig has a context for each cluster; all commands below use it.\n\n   $ export KUBECONFIG=%s\n\n", d.kubeconfig)
 	return nil
 }
 
@@ -87,15 +86,15 @@ func add(all *clientcmdapi.Config, name, path string) error {
 }
 
 func (d *demo) initBroker(ctx context.Context) error {
-	d.heading("The broker", `Members meet at the broker: each writes what it exports, and reads what the others do. It needs definitions,
-rights and policies, and runs none of our programs.`)
+	d.heading("The broker", `The broker is an API server where members exchange their exports: each member writes its own and reads those of the
+others. It needs our CRDs, RBAC and admission policies. None of our programs runs there.`)
 	return d.command(ctx, 0, "The broker is ready.", "broker", "init", "--broker-context", "hub")
 }
 
 func (d *demo) join(ctx context.Context) error {
-	d.heading("Three members", `Each gets a namespace of its own on the broker, a credential for that and nothing else, and its cluster id.
-The networks of its Pods are given, as there are no nodes that tell them; addresses outside are refused by others.
-The warnings are true: this broker is for this machine only.`)
+	d.heading("Three members", `Each member gets a cluster ID, a namespace on the broker and a credential for that namespace alone. The command names
+the Pod networks of the member, because there are no nodes to read them from; other members reject endpoints outside of
+these networks. The warnings are right: this broker is reachable from this machine only.`)
 	for _, m := range d.fleet.Members {
 		args := []string{"join", "--context", m.ID, "--broker-context", "hub", "--cluster-id", m.ID, "--clusterset", "demo"}
 		for _, cidr := range m.PodCIDRs() {
@@ -112,9 +111,9 @@ The warnings are true: this broker is for this machine only.`)
 }
 
 func (d *demo) startControllers(ctx context.Context) (err error) {
-	d.heading("A controller in east and in west", fmt.Sprintf(`A controller exports services of its cluster and imports those of the others. Usually it is a Deployment
-(deploy/controller) that mounts the credential; here it is a process with the same rights. Its heartbeat is renewed
-every %s; after %s without one a member counts as dead. By default that is 10 s and a minute.`, leaseRenew, leaseTTL))
+	d.heading("A controller in east and in west", fmt.Sprintf(`A controller exports the Services of its cluster and imports those of the others. Usually it is a Deployment
+(deploy/controller) that mounts the credential; here it is a process with the same rights. It renews its heartbeat on
+the broker every %s, and the other members expire a member after %s without a heartbeat. The defaults are 10 s and 60 s.`, leaseRenew, leaseTTL))
 	if d.eastControl, err = d.startController(d.east); err != nil {
 		return err
 	}
@@ -131,7 +130,7 @@ func (d *demo) startController(m *testclusterset.Member) (*subprocess.Process, e
 	return subprocess.Start(subprocess.Command{Bin: d.bin("clusterset"), Args: args, Env: d.environment()})
 }
 
-// startDNS returns when the server answers. Its Corefile lies beside the kubeconfig.
+// startDNS returns when the server answers. Its Corefile is in the folder of the kubeconfig.
 func (d *demo) startDNS(ctx context.Context) (err error) {
 	if d.port, err = controlplane.ReservePort(); err != nil {
 		return err
@@ -147,8 +146,8 @@ func (d *demo) startDNS(ctx context.Context) (err error) {
     }
 }
 `)
-	d.heading("CoreDNS with a controller inside in south", `The other way, for small set-ups: the line "broker" makes the DNS server run a controller, too. Answers come from
-objects in the API server of south alone: they need neither broker nor controller.`)
+	d.heading("CoreDNS with a controller inside in south", `The line "broker" makes CoreDNS run a controller in the same process, which is enough for small clusters. The answers
+come from objects in the API server of south alone: DNS keeps working without the broker and without the controller.`)
 	file := filepath.Join(filepath.Dir(d.kubeconfig), "Corefile")
 	if err := os.WriteFile(file, []byte(corefile), 0o600); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
-// command runs bin/clusterset, shows it and fails unless it prints what is wanted and ends with the exit status.
+// command runs bin/clusterset, prints its output and fails unless the output has want in it and the exit status is status.
 func (d *demo) command(ctx context.Context, status int, want string, args ...string) error {
 	text, got, err := d.execute(ctx, args)
 	switch {
@@ -25,7 +25,7 @@ func (d *demo) command(ctx context.Context, status int, want string, args ...str
 	return nil
 }
 
-// execute shows the command line, runs it, and returns what it printed and its exit status.
+// execute prints the command line, runs it, and returns its output and exit status.
 func (d *demo) execute(ctx context.Context, args []string) (text string, status int, err error) {
 	d.printf("   $ %s\n", shown(args))
 	c, err := subprocess.Start(subprocess.Command{Bin: d.bin("clusterset"), Args: args, Dir: d.root, Env: d.environment()})
@@ -41,7 +41,7 @@ func (d *demo) execute(ctx context.Context, args []string) (text string, status 
 
 func (d *demo) environment() []string { return append(os.Environ(), "KUBECONFIG="+d.kubeconfig) }
 
-// shown is the command line as one would type it from the folder of the repository, in lines that can be read.
+// shown is the command line as a user types it in the folder of the repository, broken into lines.
 func shown(args []string) string {
 	const width = 100
 	line, n := "bin/clusterset", len("bin/clusterset")
@@ -57,7 +57,7 @@ func shown(args []string) string {
 	return line
 }
 
-// abridge leaves out most of a long list of what was made, and hints at what the demo does anyway.
+// abridge shortens a long list of created objects, and leaves out the advice on next steps, which the demo takes anyway.
 func abridge(text string) string {
 	const kept = 2
 	text, _, _ = strings.Cut(text, "\nNext:")
@@ -82,7 +82,7 @@ func abridge(text string) string {
 	return b.String()
 }
 
-// isStep reports whether a line tells what became of one object.
+// isStep reports whether a line is about one object.
 func isStep(line string) bool {
 	return strings.HasSuffix(line, " created\n") || strings.HasSuffix(line, " unchanged\n")
 }

@@ -1,9 +1,11 @@
-// Command demo shows a clusterset at work: a broker and three clusters, all real Kubernetes API servers, are joined by
-// bin/clusterset; two of them export services, and dig asks our CoreDNS in the third. Then things happen, and it asks again.
-// Everything is on loopback, needs no root and is gone when the command ends.
+// Command demo shows a clusterset at work. It starts a broker and three clusters, all of them real Kubernetes API servers, and joins the
+// clusters with bin/clusterset. Two clusters export Services, and the third resolves them with CoreDNS. Then Pods, exports and a whole
+// cluster fail, and the demo asks again. Everything listens on loopback, needs no root and is gone when the command ends.
 //
-// It stays until Ctrl-C, for questions of your own; with DEMO_ONCE=1 it ends after the last question. The exit status is
-// 1 if an answer was not what it should be.
+// The demo waits for Ctrl-C at the end, so that the user can ask questions; with DEMO_ONCE=1 it ends after the last question. The exit
+// status is 1 if an answer was wrong.
+//
+// It is the second part of `make demo`; the first part is the program demo-files, which builds everything that this one runs.
 package main
 
 import (
@@ -12,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -23,13 +24,14 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/tools/demo/ask"
 )
 
-const zone = "clusterset.local"
+const zone = ask.Zone
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	d := demo{out: os.Stdout, stay: os.Getenv("DEMO_ONCE") == ""}
+	d := demo{out: os.Stdout, headings: 1, stay: os.Getenv("DEMO_ONCE") == ""}
 	err := d.run(ctx)
 	stop()
 	if err != nil {
@@ -46,7 +48,7 @@ type demo struct {
 	root       string // folder of the repository
 	fleet      *testclusterset.Clusterset
 	kubeconfig string // with a context for each cluster
-	headings   int
+	headings   int    // the number of the last one; heading 1 is in the first part
 
 	east, west, south        *testclusterset.Member
 	eastControl, westControl *subprocess.Process
@@ -56,10 +58,6 @@ type demo struct {
 
 // run returns nil if every answer was right, and when ctx ends after that.
 func (d *demo) run(ctx context.Context) (err error) {
-	if _, err := exec.LookPath("dig"); err != nil {
-		return errors.New("dig is missing: apt-get install bind9-dnsutils")
-	}
-	d.printf("clusterset: services of several Kubernetes clusters under one name\n\n")
 	defer func() {
 		err = errors.Join(err, d.close())
 	}()
@@ -73,41 +71,32 @@ func (d *demo) run(ctx context.Context) (err error) {
 			return fmt.Errorf("%w\n%s", err, d.logs())
 		}
 	}
-	d.printf("All answers were right.\n")
+	d.printf("All answers were as expected.\n")
 	if !d.stay {
 		return nil
 	}
 	return d.linger(ctx)
 }
 
-// build makes what the demo runs, which takes some minutes once.
+// build brings the programs up to date. The first part has built them, so this takes time only if the demo is started by itself.
 func (d *demo) build(ctx context.Context) (err error) {
 	if d.root, err = server.Root(ctx); err != nil {
 		return err
 	}
-	// Not a step, for it tells by itself when it takes a while.
 	if _, err := controlplane.Binaries(ctx, d.out); err != nil {
 		return err
 	}
 	for _, name := range []string{"coredns", "clusterset"} {
-		what := "check that bin/" + name + " is up to date"
-		if _, err := os.Stat(d.bin(name)); err != nil {
-			what = "build bin/" + name + " (once; some minutes)"
-		}
-		done := d.step(what)
-		err := server.BuildProgram(ctx, d.root, "./cmd/"+name, d.bin(name))
-		done()
-		if err != nil {
+		if err := server.BuildProgram(ctx, d.root, "./cmd/"+name, d.bin(name)); err != nil {
 			return err
 		}
 	}
-	d.printf("\n")
 	return nil
 }
 
 func (d *demo) bin(name string) string { return filepath.Join(d.root, "bin", name) }
 
-// close ends all that run has started.
+// close ends everything that run has started.
 func (d *demo) close() error {
 	var errs []error
 	if d.server != nil {
@@ -127,7 +116,7 @@ func (d *demo) close() error {
 	return errors.Join(errs...)
 }
 
-// stop ends a controller, which has to end by itself and well.
+// stop sends SIGTERM to a controller and fails unless it ends with status 0.
 func stop(c *subprocess.Process) error {
 	select {
 	case <-c.Done():
@@ -140,7 +129,7 @@ func stop(c *subprocess.Process) error {
 	return nil
 }
 
-// logs is what the programs wrote that do our work.
+// logs is the output of the controllers and of CoreDNS.
 func (d *demo) logs() string {
 	var b strings.Builder
 	for who, c := range map[string]*subprocess.Process{"controller of east": d.eastControl, "controller of west": d.westControl} {
@@ -156,14 +145,14 @@ func (d *demo) logs() string {
 
 func (d *demo) printf(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
 
-// heading begins a part of the demo and says why.
+// heading begins a part of the demo and explains it.
 func (d *demo) heading(title, says string) {
 	d.headings++
 	d.printf("%d. %s\n\n%s\n", d.headings, title, indent(says+"\n", "   "))
 }
 
-// step tells what is being done and, when the returned function is called, how long it took. Every ten seconds in between
-// it tells that it goes on.
+// step prints what is being done and, when the returned function is called, how long it took. Every ten seconds in between it prints the
+// time so far.
 func (d *demo) step(what string) (done func()) {
 	began := time.Now()
 	d.printf("   %s\n", what)
@@ -209,27 +198,28 @@ func indent(text, by string) string {
 // linger lets the user ask until ctx ends.
 func (d *demo) linger(ctx context.Context) error {
 	d.printf(`
-It keeps running. In another terminal you can ask,
+Everything keeps running until Ctrl-C, which ends all processes and removes all files of the demo. In another terminal, in the folder
+of the repository, you can ask the DNS server,
 
-    dig @127.0.0.1 -p %[1]d web.shop.svc.clusterset.local A
+    %[4]s @127.0.0.1 -p %[1]d web.shop.svc.clusterset.local A
 
-look and change, from the folder of the repository,
+see the state of the clusterset and change it,
 
     export KUBECONFIG=%[2]s
     bin/clusterset status --context south --lease-ttl %[3]s
     bin/clusterset unexport web -n shop --context east
 
-and, if you have kubectl, see the objects behind it, at the contexts east, south and hub:
+and, with kubectl, read the objects in the clusters east and south and in the broker, whose context is hub:
 
     kubectl --context south -n shop get serviceimports,services,endpointslices
     kubectl --context east -n shop get serviceexport cache -o yaml
     kubectl --context hub get members,exportedservices -A
 
-The hub here has no kube-controller-manager, which a real one needs: it empties no namespace, and so leave and broker remove wait
-for it in vain.
+The commands leave and broker remove wait forever here: they need a kube-controller-manager in the hub, which deletes the objects in a
+namespace, and the demo does not start one.
 
-Ctrl-C ends it all and leaves nothing behind.
-`, d.port.Number, d.kubeconfig, leaseTTL)
+Press Ctrl-C to end the demo.
+`, d.port.Number, d.kubeconfig, leaseTTL, d.client().Program())
 	select {
 	case <-ctx.Done():
 		d.printf("\nstopping\n")

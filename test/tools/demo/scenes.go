@@ -13,139 +13,141 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/tools/demo/ask"
 )
 
 //go:embed manifests
 var manifests embed.FS
 
-// A scene is something that happens to the clusterset, and what south's DNS server is asked after it.
+// A scene is a change in the clusterset, and the questions to the DNS server in south after it.
 type scene struct {
 	title, says string
 	happens     func(*demo, context.Context) error
-	then        []question
-	// also shows what a person can see elsewhere; nil means nothing.
+	then        []ask.Question
+	// also shows what an operator can see elsewhere; it may be nil.
 	also func(*demo, context.Context) error
 }
 
 var scenes = []scene{
 	{
 		title: "Two clusters export their services",
-		says: `web and db run in namespace shop of east and of west. Exporting a service is one command, or a ServiceExport.
-south has the namespace, and nothing in it.`,
+		says: `The Services web and db run in the namespace shop of east and of west. One command exports a Service: it creates a
+ServiceExport. In south the namespace exists and is empty.`,
 		happens: (*demo).export,
-		then: []question{
+		then: []ask.Question{
 			{
-				shows: "web is exported by both, and is one service: south gave it one virtual IP, of its own service network.",
-				name:  "web.shop", qtype: "A", want: []string{"A VIP"},
+				Shows: "Both clusters export web, which makes one service. South gave it a virtual IP from its own service network.",
+				Name:  "web.shop", Qtype: "A", Want: []string{"A VIP"},
 			},
 			{
-				shows: "It has one of the other family, too.",
-				name:  "web.shop", qtype: "AAAA", want: []string{"AAAA VIP"},
+				Shows: "It has an IPv6 address, too.",
+				Name:  "web.shop", Qtype: "AAAA", Want: []string{"AAAA VIP"},
 			},
 			{
-				shows: "SRV tells port and host, and brings the addresses along.",
-				name:  "_http._tcp.web.shop", qtype: "SRV",
-				want: []string{"SRV 0 100 80 web.shop.svc.clusterset.local.", "A VIP", "AAAA VIP"},
+				Shows: "An SRV record has the port and the host, and the addresses of the host come along.",
+				Name:  "_http._tcp.web.shop", Qtype: "SRV",
+				Want: []string{"SRV 0 100 80 web.shop.svc.clusterset.local.", "A VIP", "AAAA VIP"},
 			},
 			{
-				shows: "What one cluster offers has a name as well: the Pods of web in west.",
-				name:  "west.web.shop", qtype: "A", want: []string{"A 10.22.0.11"},
+				Shows: "The part of one cluster has a name as well: the Pods of web in west.",
+				Name:  "west.web.shop", Qtype: "A", Want: []string{"A 10.22.0.11"},
 			},
 			{
-				shows: "db is headless: its name has the Pods of all clusters,",
-				name:  "db.shop", qtype: "A", want: []string{"A 10.21.0.20", "A 10.21.0.21", "A 10.22.0.20"},
+				Shows: "db is headless: its name has the addresses of its Pods in all clusters,",
+				Name:  "db.shop", Qtype: "A", Want: []string{"A 10.21.0.20", "A 10.21.0.21", "A 10.22.0.20"},
 			},
 			{
-				shows: "the name of a cluster below it has those of that one,",
-				name:  "east.db.shop", qtype: "A", want: []string{"A 10.21.0.20", "A 10.21.0.21"},
+				Shows: "the name with a cluster ID has those in one cluster,",
+				Name:  "east.db.shop", Qtype: "A", Want: []string{"A 10.21.0.20", "A 10.21.0.21"},
 			},
 			{
-				shows: "and each Pod has a name of its own: db-0 in east",
-				name:  "db-0.east.db.shop", qtype: "A", want: []string{"A 10.21.0.20"},
+				Shows: "and each Pod has its own name: db-0 in east",
+				Name:  "db-0.east.db.shop", Qtype: "A", Want: []string{"A 10.21.0.20"},
 			},
 			{
-				shows: "is not db-0 in west.",
-				name:  "db-0.west.db.shop", qtype: "A", want: []string{"A 10.22.0.20"},
+				Shows: "is another Pod than db-0 in west.",
+				Name:  "db-0.west.db.shop", Qtype: "A", Want: []string{"A 10.22.0.20"},
 			},
 			{
-				shows: "NXDOMAIN: there is no such name. Nobody exports a cache, so far.",
-				name:  "cache.shop", qtype: "A", status: "NXDOMAIN",
+				Shows: "NXDOMAIN: the name does not exist. No cluster exports a cache yet.",
+				Name:  "cache.shop", Qtype: "A", Status: "NXDOMAIN",
 			},
 		},
 	},
 	{
-		title:   "A Pod is no longer ready",
-		says:    `db-1 in east fails its probe. Its controller tells the broker, that of south hears of it.`,
+		title: "A Pod is no longer ready",
+		says: `The Pod db-1 in east fails its readiness probe. The controller of east writes that to the broker, and the controller of
+south reads it there.`,
 		happens: func(d *demo, ctx context.Context) error { return d.apply(ctx, d.east, "east-db.yaml") },
-		then: []question{
+		then: []ask.Question{
 			{
-				shows: "Its address leaves the answer,",
-				name:  "db.shop", qtype: "A", want: []string{"A 10.21.0.20", "A 10.22.0.20"},
+				Shows: "The answer does not have its address any more,",
+				Name:  "db.shop", Qtype: "A", Want: []string{"A 10.21.0.20", "A 10.22.0.20"},
 			},
 			{
-				shows: "and its name is gone.",
-				name:  "db-1.east.db.shop", qtype: "A", status: "NXDOMAIN",
+				Shows: "and its name does not exist.",
+				Name:  "db-1.east.db.shop", Qtype: "A", Status: "NXDOMAIN",
 			},
 		},
 	},
 	{
 		title: "An export is deleted",
-		says:  `west exports db no longer. The Service in west stays as it is.`,
+		says:  `west stops exporting db. The Service in west stays as it is.`,
 		happens: func(d *demo, ctx context.Context) error {
 			return d.command(ctx, 0, "db -n shop deleted", "unexport", "db", "-n", "shop", "--context", "west")
 		},
-		then: []question{
+		then: []ask.Question{
 			{
-				shows: "East is left,",
-				name:  "db.shop", qtype: "A", want: []string{"A 10.21.0.20"},
+				Shows: "Only the Pods of east are left,",
+				Name:  "db.shop", Qtype: "A", Want: []string{"A 10.21.0.20"},
 			},
 			{
-				shows: "west's part of it has no name any more.",
-				name:  "west.db.shop", qtype: "A", status: "NXDOMAIN",
+				Shows: "and the name of the part of west does not exist.",
+				Name:  "west.db.shop", Qtype: "A", Status: "NXDOMAIN",
 			},
 		},
 	},
 	{
 		title: "Two exports disagree",
-		says: `east exports a cache with a cluster IP, then west one that is headless. One name cannot be both: the older export
-wins, in every cluster alike, and all who export the service are told.`,
+		says: `east exports a cache with a cluster IP, then west exports one that is headless. A service cannot be both: the oldest
+export decides, with the same result in every cluster, and each ServiceExport reports the conflict.`,
 		happens: (*demo).exportCaches,
-		then: []question{
+		then: []ask.Question{
 			{
-				shows: "It is as east has it: one virtual IP.",
-				name:  "cache.shop", qtype: "A", want: []string{"A VIP"},
+				Shows: "The export of east is older, so the service has a virtual IP.",
+				Name:  "cache.shop", Qtype: "A", Want: []string{"A VIP"},
 			},
 			{
-				shows: "West is a part of it all the same.",
-				name:  "west.cache.shop", qtype: "A", want: []string{"A 10.22.0.30"},
+				Shows: "The endpoints of west are part of it.",
+				Name:  "west.cache.shop", Qtype: "A", Want: []string{"A 10.22.0.30"},
 			},
 		},
 		also: (*demo).disagreed,
 	},
 	{
 		title: "A member dies",
-		says: fmt.Sprintf(`The controller and the API server of west are killed. Nobody says goodbye: its heartbeat at the broker stops. After
-%s its endpoints are taken out everywhere; what it exported is remembered, for when it comes back.`, leaseTTL),
+		says: fmt.Sprintf(`The demo kills the controller and the API server of west, which cannot deregister: its heartbeat on the broker stops.
+After %s the other members withdraw its endpoints. Its exports stay on the broker, for the time when it comes back.`, leaseTTL),
 		happens: (*demo).kill,
-		then: []question{
+		then: []ask.Question{
 			{
-				shows: "West's Pods are gone from the answers.",
-				name:  "west.web.shop", qtype: "A", status: "NXDOMAIN",
+				Shows: "The Pods of west have no names any more.",
+				Name:  "west.web.shop", Qtype: "A", Status: "NXDOMAIN",
 			},
 			{
-				shows: "The service goes on, at the same virtual IP, with what east has.",
-				name:  "web.shop", qtype: "A", want: []string{"A VIP"},
+				Shows: "The service keeps its virtual IP, with the Pods of east behind it.",
+				Name:  "web.shop", Qtype: "A", Want: []string{"A VIP"},
 			},
 			{
-				shows: "East is untouched.",
-				name:  "east.web.shop", qtype: "A", want: []string{"A 10.21.0.11", "A 10.21.0.12"},
+				Shows: "The part of east is as before.",
+				Name:  "east.web.shop", Qtype: "A", Want: []string{"A 10.21.0.11", "A 10.21.0.12"},
 			},
 		},
 		also: (*demo).expired,
 	},
 }
 
-// play shows all scenes, and fails if an answer is wrong.
+// play shows all scenes and fails if an answer is wrong.
 func (d *demo) play(ctx context.Context) error {
 	for _, s := range scenes {
 		d.heading(s.title, s.says)
@@ -158,7 +160,7 @@ func (d *demo) play(ctx context.Context) error {
 				return err
 			}
 		}
-		d.printf("   %s later the DNS server in south has followed.\n\n", duration(time.Since(began)))
+		d.printf("   The DNS server in south serves the change %s later.\n\n", duration(time.Since(began)))
 		if err := d.askAll(ctx, s.then); err != nil {
 			return err
 		}
@@ -172,13 +174,13 @@ func (d *demo) play(ctx context.Context) error {
 	return nil
 }
 
-// apply writes the objects of one of our manifests.
+// apply applies one of the manifests.
 func (d *demo) apply(ctx context.Context, m *testclusterset.Member, name string) error {
 	text, err := manifests.ReadFile("manifests/" + name)
 	if err != nil {
 		return err
 	}
-	d.printf("   Into %s goes test/tools/demo/manifests/%s.\n\n", m.ID, name)
+	d.printf("   The demo applies test/tools/demo/manifests/%[2]s to %[1]s.\n\n", m.ID, name)
 	return m.ApplyYAML(ctx, text)
 }
 
@@ -208,18 +210,18 @@ func (d *demo) exportCaches(ctx context.Context) error {
 	return nil
 }
 
-// exportFrom exports services that were made a moment ago.
+// exportFrom exports Services.
 func (d *demo) exportFrom(ctx context.Context, m *testclusterset.Member, services ...string) error {
 	args := slices.Concat([]string{"export"}, services, []string{"-n", "shop", "--context", m.ID})
 	return d.command(ctx, 0, services[0]+" -n shop", args...)
 }
 
-// disagreement is what both exports of the cache say about them.
+// disagreement is the reason and message of the condition Conflict of both exports of the cache.
 const disagreement = `TypeConflict: Conflicting type. Using "ClusterSetIP" from oldest service export in "east". 1/2 clusters disagree.`
 
-// disagreed shows where the conflict can be seen.
+// disagreed shows where an operator can see the conflict.
 func (d *demo) disagreed(ctx context.Context) error {
-	d.printf("   The conflict is told by condition Conflict of both ServiceExports:\n")
+	d.printf("   Both ServiceExports have the condition Conflict:\n")
 	for _, m := range []*testclusterset.Member{d.east, d.west} {
 		err := d.await(ctx, func(ctx context.Context) error { return conflict(ctx, m) })
 		if err != nil {
@@ -227,17 +229,17 @@ func (d *demo) disagreed(ctx context.Context) error {
 		}
 		d.printf("     %s: True, %s\n", m.ID, disagreement)
 	}
-	d.printf("\n   and by status, as a warning:\n")
+	d.printf("\n   The command status warns of it:\n")
 	return d.command(ctx, 0, "TypeConflict", "status", "--context", "east")
 }
 
-// expired shows that an operator can see who is dead.
+// expired shows where an operator can see the dead member.
 func (d *demo) expired(ctx context.Context) error {
-	d.printf("   An operator sees the dead member. Something is wrong, so the exit status is 2.\n")
+	d.printf("   The command status reports the dead member. Its exit status is 2, because something is wrong.\n")
 	return d.command(ctx, 2, `member "west" last renewed its heartbeat`, "status", "--context", "south", "--lease-ttl", leaseTTL)
 }
 
-// conflict fails unless the member's export of the cache tells of the conflict.
+// conflict fails unless the member's export of the cache has the condition Conflict.
 func conflict(ctx context.Context, m *testclusterset.Member) error {
 	exp, err := m.ServiceExport(ctx, "shop", "cache")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command files is the first part of the demo: CoreDNS with the plugin clusterset serves the objects in the folder examples, without any API
+// Command demo-files is the first part of the demo: CoreDNS with the plugin clusterset serves the objects in the folder examples, without any API
 // server, and answers three questions. While it serves on, it builds what the rest of the demo needs, and then becomes that.
 //
 // It is a program of its own because it depends on a third of the packages that CoreDNS with all plugins depends on. So on a machine that
