@@ -240,7 +240,6 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 			return err
 		}
 		w.logFailure()
-		finished := w.set.check.next()
 		err := try()
 		class := Classify(err)
 		switch {
@@ -256,7 +255,8 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 		if class != Unreachable {
 			w.set.markContact(time.Now())
 		}
-		if class.ofServer() {
+		if class.ofServer() { // the next check may find out more, and log it once for all watches
+			finished := w.set.check.next()
 			w.set.requestCheck()
 			select {
 			case <-ctx.Done():
