@@ -71,7 +71,7 @@ func (c *ControlPlane) controllersHealthy(ctx context.Context) error {
 	defer cancel()
 	roots := x509.NewCertPool()
 	roots.AddCert(c.authority.cert)
-	// Nobody has to say who he is, and the token of the API server's clients would not be known here.
+	// No authentication: this server would not know the token of the API server's clients.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}
 	defer transport.CloseIdleConnections()
 	return healthy(ctx, &http.Client{Transport: transport}, "https://"+c.healthPort.String()+"/healthz")

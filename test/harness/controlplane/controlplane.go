@@ -83,8 +83,8 @@ type ControlPlane struct {
 
 // How long a program may take to get ready or to end, on a machine that is busy with other tests.
 const (
-	startPatience = 2 * time.Minute
-	stopPatience  = 30 * time.Second
+	startPatience = 4 * time.Minute
+	stopPatience  = 2 * time.Minute
 )
 
 // StartT is [Start] for a test, which ends if it fails. The control plane is stopped when the test ends.
@@ -177,7 +177,7 @@ func (c *ControlPlane) connect() (err error) {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	c.config.QPS, c.config.Burst = 10_000, 10_000
-	// Some kinds that a namespace is emptied of are deprecated: nobody here can do anything about it.
+	// Deleting the content of a namespace causes warnings about deprecated kinds.
 	c.config.WarningHandler = rest.NoWarnings{}
 	if c.http, err = rest.HTTPClientFor(c.config); err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -205,7 +205,7 @@ func (c *ControlPlane) Dynamic() dynamic.Interface { return c.dynamic }
 
 func (c *ControlPlane) url() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port.Number) }
 
-// Stop ends the control plane and removes all it left on disk. It may be called more than once. The error tells of a
+// Stop ends the control plane and removes its files. It may be called more than once. The error reports a
 // program that had ended by itself.
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
@@ -213,7 +213,7 @@ func (c *ControlPlane) Stop() error {
 	if c.sweeper == nil {
 		return nil
 	}
-	// Nobody will read what they could still write. The API server goes first: without etcd it would hang.
+	// Their data is not needed any more. The API server ends first: without etcd it would hang.
 	err := errors.Join(c.controllers.discard(), c.api.discard(), c.etcd.discard())
 	c.controllers, c.api, c.etcd = nil, nil, nil
 	if c.http != nil {
@@ -277,7 +277,7 @@ func (c *ControlPlane) stopEtcd() error {
 	return p.stop(stopPatience)
 }
 
-// etcd listens on Unix sockets: nobody else can take them. It takes no path, only something that looks like a host and a
+// etcd listens on Unix sockets, which no other process can take. It takes no path, only something that looks like a host and a
 // port, and makes of it the name of a file in its working directory.
 const etcdClient, etcdPeer = "client:1", "peer:1"
 

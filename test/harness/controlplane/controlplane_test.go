@@ -401,7 +401,7 @@ func slice(u *unstructured.Unstructured, path ...string) string {
 	return fmt.Sprint(s)
 }
 
-// isAnswer tells whether a server said no, and not the way to it.
+// isAnswer reports whether err is the answer of a server, and not an error on the way to it.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)

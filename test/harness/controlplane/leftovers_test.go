@@ -77,7 +77,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 // wait fails the test if what is still there after a time in which any machine would be done.
 func wait(t *testing.T, what string, gone func() bool) {
 	t.Helper()
-	for range 600 {
+	for range 3600 {
 		if gone() {
 			return
 		}
@@ -86,7 +86,7 @@ func wait(t *testing.T, what string, gone func() bool) {
 	t.Errorf("%s was left behind", what)
 }
 
-// alive is false for a zombie: its parent is whoever adopts orphans here, and may never ask for it.
+// alive is false for a zombie: the process that adopts orphans here may never wait for it.
 func alive(pid int) bool {
 	if state, err := processState(pid); err == nil {
 		return state != "Z" && state != "X"

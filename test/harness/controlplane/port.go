@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// A Port is a number that nobody listened on at 127.0.0.1, neither UDP nor TCP, when it was reserved. No other caller of
+// A Port is a number that was free at 127.0.0.1, for UDP and TCP, when it was reserved. No other caller of
 // [ReservePort] gets it, in this or another process, until it is closed.
 type Port struct {
 	Number int

@@ -46,7 +46,7 @@ func start(name, bin, dir string, args []string) (*process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // cmd.ProcessState tells how it ended.
+			_ = cmd.Wait() // The result is in cmd.ProcessState.
 		}
 	}()
 	if err := <-started; err != nil {

@@ -83,7 +83,7 @@ func (s Sections) String() string {
 
 func (r Reply) String() string { return r.Head + "\n" + r.Sections.String() }
 
-// Permits tells whether the reply is a permitted one.
+// Permits reports whether the reply is a permitted one.
 func (w Want) Permits(r Reply) bool { return w.Form(r) >= 0 }
 
 // Form is which of the forms the reply is, or -1.

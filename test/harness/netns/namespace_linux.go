@@ -40,7 +40,7 @@ func newNamespace(ctx context.Context) (*namespace, error) {
 	return n, nil
 }
 
-// onThread runs f on a thread that nobody else uses meanwhile, and that f may move to another namespace.
+// onThread runs f on a thread of its own, which f may move to another namespace.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

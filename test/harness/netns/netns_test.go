@@ -59,7 +59,7 @@ func TestEveryPodIsReachedFromEveryNode(t *testing.T) {
 		}
 	}
 	if _, err := west.Connect(t.Context(), netip.MustParseAddrPort("10.1.0.7:9090")); err == nil {
-		t.Error("a port that nobody serves in east was answered")
+		t.Error("a port without server in east was answered")
 	}
 	if after := host(t); after != before {
 		t.Errorf("on the host: %s\nbefore: %s", after, before)

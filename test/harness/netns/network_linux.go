@@ -46,7 +46,7 @@ func New(ctx context.Context) (*Network, error) {
 }
 
 // Close ends what was started in the nodes, and the network. Processes that others started there have to be gone by then.
-// The error tells of a kube-proxy that had ended by itself.
+// The error reports a kube-proxy that had ended by itself.
 func (n *Network) Close() error {
 	var all []error
 	for _, node := range n.nodes {
@@ -114,7 +114,7 @@ func (n *Network) connect(ctx context.Context, node *Node) error {
 	commands := []string{
 		"link set eth0 up",
 		fmt.Sprintf("address add %s/24 dev eth0", node.Addresses[0]),
-		// "nodad": nobody else has the address, so it is of use at once.
+		// "nodad": no other host has the address, so it is usable at once.
 		fmt.Sprintf("address add %s/64 dev eth0 nodad", node.Addresses[1]),
 	}
 	for _, p := range node.Pods {

@@ -96,7 +96,7 @@ func (n *Node) Serve(port int) error {
 	return n.listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
 		local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 		pod := netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
-		_ = json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) // The client tells if it gets none.
+		_ = json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) // The client reports a missing reply.
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 
 // How long kube-proxy may take to get ready or to end, on a machine that is busy with other tests.
 const (
-	startPatience = time.Minute
-	stopPatience  = 30 * time.Second
+	startPatience = 3 * time.Minute
+	stopPatience  = 2 * time.Minute
 )
 
 // Where kube-proxy says how it is, and gives its metrics: addresses in its node.

@@ -60,7 +60,7 @@ const (
 // A cross is two clusters, of which one exports and the other answers.
 type cross struct {
 	b           *bench
-	fleet       *testclusterset.Clusterset
+	clusterset  *testclusterset.Clusterset
 	east, west  *testclusterset.Member
 	dns         *testclusterset.DNS
 	kube        kubernetes.Interface // of east
@@ -83,7 +83,7 @@ func (b *bench) crossSection(ctx context.Context) (_ part, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	for _, m := range c.fleet.Members {
+	for _, m := range c.clusterset.Members {
 		if err := c.control(ctx, m); err != nil {
 			return nil, err
 		}
@@ -158,7 +158,7 @@ func (b *bench) importSection(ctx context.Context) (_ part, err error) {
 func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *cross, err error) {
 	b.progress.say("%s: starting a broker and %d members", name, len(ids))
 	c := &cross{b: b, delays: map[string][]time.Duration{}, before: map[*testclusterset.Member]int{}}
-	if c.fleet, err = testclusterset.Start(ctx, testclusterset.Options{IDs: ids}); err != nil {
+	if c.clusterset, err = testclusterset.Start(ctx, testclusterset.Options{IDs: ids}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -166,7 +166,7 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 			err = errors.Join(err, c.stop())
 		}
 	}()
-	for _, m := range c.fleet.Members {
+	for _, m := range c.clusterset.Members {
 		if _, err := m.Join(ctx); err != nil {
 			return nil, err
 		}
@@ -176,7 +176,7 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 			}
 		}
 	}
-	c.east, c.west = c.fleet.Members[0], c.fleet.Members[1]
+	c.east, c.west = c.clusterset.Members[0], c.clusterset.Members[1]
 	config := c.east.Config()
 	config.QPS = -1
 	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
@@ -209,7 +209,7 @@ func (c *cross) stop() error {
 	if c.dns != nil {
 		errs = append(errs, c.dns.StopDNS())
 	}
-	return errors.Join(append(errs, c.fleet.Stop())...)
+	return errors.Join(append(errs, c.clusterset.Stop())...)
 }
 
 // Services are spread over some namespaces.
@@ -282,7 +282,7 @@ func (c *cross) await(ctx context.Context, m *testclusterset.Member, imports, sl
 // awaitHeld waits until m holds so much.
 func (b *bench) awaitHeld(ctx context.Context, m *testclusterset.Member, imports, slices int) error {
 	patience := time.Now().Add(5 * crossPatience)
-	for told := time.Now(); ; {
+	for reported := time.Now(); ; {
 		gotImports, gotSlices, err := held(ctx, m)
 		if err != nil || gotImports == imports && gotSlices == slices {
 			return err
@@ -291,8 +291,8 @@ func (b *bench) awaitHeld(ctx context.Context, m *testclusterset.Member, imports
 			return fmt.Errorf("%s has %d imports and %d slices after %s, want %d and %d", m.ID, gotImports, gotSlices,
 				5*crossPatience, imports, slices)
 		}
-		if time.Since(told) > 10*time.Second {
-			told = time.Now()
+		if time.Since(reported) > 10*time.Second {
+			reported = time.Now()
 			b.progress.say("%s has %d imports and %d slices", m.ID, gotImports, gotSlices)
 		}
 		if err := pause(ctx, time.Second/2); err != nil {

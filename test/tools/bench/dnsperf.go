@@ -19,10 +19,10 @@ type load struct {
 	duration time.Duration
 	rate     int // queries a second at most; 0 means as many as the server answers
 	tcp      bool
-	each     bool // tell the latency of each answer
+	each     bool // record the latency of each answer
 }
 
-// Few enough queries at a time that no socket's buffer overflows, and enough that nobody waits for the other side.
+// Few enough queries at a time that no socket's buffer overflows, and enough that neither side waits for the other.
 const (
 	clients     = 8
 	outstanding = 100
@@ -51,7 +51,7 @@ func (l load) args(port int, file string) []string {
 	return args
 }
 
-// stats are what dnsperf tells of one run.
+// stats are the results of one run of dnsperf.
 type stats struct {
 	sent, completed, lost int
 	rcodes                map[string]int

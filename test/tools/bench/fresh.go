@@ -236,7 +236,7 @@ func (p pace) run(ctx context.Context, stop <-chan struct{}, change func(context
 	}
 }
 
-// due tells when the next change is to be made, until quit is called.
+// due sends the time of each next change until quit is called.
 func (p pace) due() (due <-chan time.Time, quit func()) {
 	if p.rate == mostChanges {
 		always := make(chan time.Time)

@@ -37,7 +37,7 @@ type lossResult struct {
 	// CPULoss is how much less a server answers that has as much CPU time with changes as without. Part of it is no loss to
 	// changes: of a machine that has to do more, fewer queries come at a time, and each costs more.
 	CPULoss summary `json:"queriesPerCPUSecondLost"`
-	// ChangeCPU is what a change takes of the server's CPU time while nobody asks it, ChangeLoss what so many changes take of
+	// ChangeCPU is the server's CPU time for a change while there are no queries, ChangeLoss what so many changes take of
 	// the CPU time that it has at full speed without them, in percent.
 	ChangeCPU  float64 `json:"cpuMicrosecondsPerChange"`
 	ChangeLoss float64 `json:"cpuLostToChanges"`
@@ -55,7 +55,7 @@ type lossTrial struct {
 	changes, qps, cpu []float64
 }
 
-// loss measures in turn what each server answers without changes and with them. Nobody looks for the changes meanwhile:
+// loss measures in turn what each server answers without changes and with them. No query asks for the changes meanwhile:
 // that would cost more than they do.
 func (f *fresh) loss(ctx context.Context) (lossResults, error) {
 	var trials []*lossTrial
@@ -91,7 +91,7 @@ func (f *fresh) loseAll(ctx context.Context, trials []*lossTrial) error {
 
 // changeCost returns what a change costs each server, in µs of CPU time.
 func (f *fresh) changeCost(ctx context.Context) (map[string]float64, error) {
-	f.b.progress.say("fresh: %d changes a second for %s, and nobody asks", freshRate, changeDuration)
+	f.b.progress.say("fresh: %d changes a second for %s, without queries", freshRate, changeDuration)
 	before := make([]time.Duration, len(f.servers))
 	for i, s := range f.servers {
 		var err error

@@ -87,7 +87,7 @@ func tcpRows(z rowZone) []row {
 	}
 }
 
-// cachedRows are those that tell something about the plugin cache.
+// cachedRows are the rows for which the plugin cache makes a difference.
 func cachedRows(z rowZone) []row {
 	rows := newRows(z)
 	for i := range rows {

@@ -33,7 +33,7 @@ const (
 )
 
 // plotStyle has its own background, as the page around may be light where the system is dark. Lines differ in their dashes
-// too, for those who do not tell the colours apart.
+// too, for readers who cannot distinguish the colours.
 const plotStyle = `
 svg { --paper: #ffffff; --ink: #1f2328; --grid: #d8dee4; --l0: #0969da; --l1: #8250df; --l2: #bc4c00; --l3: #9a6700 }
 @media (prefers-color-scheme: dark) {
@@ -50,7 +50,7 @@ polyline, .mark { fill: none; stroke-width: 2.5 }
 .l3 { stroke: var(--l3); stroke-dasharray: 8 4 2 4 } circle.l3 { fill: var(--l3); stroke-dasharray: none }
 `
 
-// plotColours is how many lines are told apart.
+// plotColours is the number of lines that a plot can distinguish.
 const plotColours = 4
 
 // svg draws the plot. It panics without a point and with more than [plotColours] lines.

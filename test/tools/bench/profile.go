@@ -146,8 +146,8 @@ var prefixes = []struct{ prefix, owner string }{
 	{"runtime.futex", ofKernel}, {"runtime.epollwait", ofKernel},
 }
 
-// owner returns whose a stack is, the innermost function first: of the first function that tells. What others have the
-// runtime or the standard library do is theirs, as allocating or sorting.
+// owner returns the column to which a stack is charged: that of the innermost function that belongs to one. Work of
+// the runtime and the standard library, such as allocation and sorting, counts for its caller.
 func owner(stack []string) string {
 	for _, function := range stack {
 		for _, p := range prefixes {

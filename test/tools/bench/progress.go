@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// progress tells a waiting user what goes on. It may be used from several goroutines.
+// progress reports the progress of a run to the user. It may be used from several goroutines.
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer

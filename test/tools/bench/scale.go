@@ -37,7 +37,7 @@ const (
 type scalePart struct {
 	Size   scaleSize `json:"size"`
 	Import float64   `json:"firstImportSeconds"` // from the start of the controller until all imports and slices are there
-	Synced float64   `json:"firstSyncSeconds"`   // until it has nothing left to do, but to tell of it in Events
+	Synced float64   `json:"firstSyncSeconds"`   // until it has nothing left to do but to write Events
 
 	Phases  []*scalePhase      `json:"phases"`
 	Watches map[string]float64 `json:"watchesOfOneMember"` // at the broker, by resource
@@ -61,15 +61,15 @@ type scaleMemory struct {
 
 // A scaleRun is one member with a controller and a DNS server in a clusterset of simulated ones.
 type scaleRun struct {
-	b        *bench
-	fleet    *testclusterset.Clusterset
-	importer *testclusterset.Member
-	broker   kubernetes.Interface
-	others   *simulation
-	control  *control
-	dns      *server
-	held     int // EndpointSlices that the member had before
-	part     *scalePart
+	b          *bench
+	clusterset *testclusterset.Clusterset
+	importer   *testclusterset.Member
+	broker     kubernetes.Interface
+	others     *simulation
+	control    *control
+	dns        *server
+	held       int // EndpointSlices that the member had before
+	part       *scalePart
 }
 
 // scaleSection measures one member of a clusterset of a hundred.
@@ -97,10 +97,10 @@ func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, erro
 	s := &scaleRun{b: b, part: &scalePart{Size: size}}
 	b.progress.say("scale: starting a broker and a member")
 	var err error
-	if s.fleet, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"importer"}}); err != nil {
+	if s.clusterset, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"importer"}}); err != nil {
 		return s, err
 	}
-	s.importer, s.others = s.fleet.Members[0], &simulation{broker: s.fleet.Broker, size: size}
+	s.importer, s.others = s.clusterset.Members[0], &simulation{broker: s.clusterset.Broker, size: size}
 	if _, err := s.importer.Join(ctx); err != nil {
 		return s, err
 	}
@@ -109,7 +109,7 @@ func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, erro
 			return s, err
 		}
 	}
-	if s.broker, err = kubernetes.NewForConfig(s.fleet.Broker.Config()); err != nil {
+	if s.broker, err = kubernetes.NewForConfig(s.clusterset.Broker.Config()); err != nil {
 		return s, err
 	}
 	if _, s.held, err = held(ctx, s.importer); err != nil {
@@ -135,8 +135,8 @@ func (s *scaleRun) stop() error {
 	if s.dns != nil {
 		s.dns.stop()
 	}
-	if s.fleet != nil {
-		errs = append(errs, s.fleet.Stop())
+	if s.clusterset != nil {
+		errs = append(errs, s.clusterset.Stop())
 	}
 	return errors.Join(errs...)
 }
@@ -221,7 +221,7 @@ func (s *scaleRun) synced(ctx context.Context) error {
 	})
 }
 
-// drained waits until nothing but Leases was written for a while: Events come later than what they tell of, at a rate of their
+// drained waits until nothing but Leases was written for a while: Events come later than the change that they describe, at a rate of their
 // own.
 func (s *scaleRun) drained(ctx context.Context) error {
 	s.b.progress.say("scale: all is imported, Events are still written")

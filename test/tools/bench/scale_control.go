@@ -101,7 +101,7 @@ func (c *control) alive(ctx context.Context, do func(context.Context) error) err
 	return g.Wait()
 }
 
-// scrape returns what the process tells of itself.
+// scrape returns the metrics of the process.
 func (c *control) scrape(ctx context.Context) (metrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// restartBroker takes the API server of the broker away for a moment. Nobody says goodbye to its clients.
+// restartBroker kills the API server of the broker and starts it again. It cannot close the connections of its clients.
 func (s *scaleRun) restartBroker(ctx context.Context) error {
 	s.b.progress.say("scale: restarting the broker")
 	p, err := s.askedWhile(ctx, "broker restart", func(ctx context.Context) error {
@@ -45,11 +45,11 @@ func (s *scaleRun) askedWhile(ctx context.Context, what string, do func(context.
 // brokerAway returns when the broker is back, a change got through, and whatever else is to be written has been.
 func (s *scaleRun) brokerAway(ctx context.Context) error {
 	s.others.away.Store(true)
-	s.fleet.Broker.KillAPIServer()
+	s.clusterset.Broker.KillAPIServer()
 	if err := pause(ctx, scaleAway); err != nil {
 		return err
 	}
-	if err := s.fleet.Broker.StartAPIServer(ctx); err != nil {
+	if err := s.clusterset.Broker.StartAPIServer(ctx); err != nil {
 		return err
 	}
 	s.others.away.Store(false)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A metric is one line of what a program tells at /metrics.
+// A metric is one line of a /metrics page.
 type metric struct {
 	name   string
 	labels map[string]string
