@@ -55,3 +55,10 @@ c.a.b.		5	IN	A	10.0.0.1
 		t.Error("parse of no answer gives no error")
 	}
 }
+
+func TestWithoutDig(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if c := (Client{Dig: FindDig()}); c.Dig != "" || c.Program() != "bin/query" {
+		t.Errorf("on a path without dig: %q is %q, want bin/query", c.Program(), c.Dig)
+	}
+}
