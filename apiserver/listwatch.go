@@ -122,7 +122,7 @@ func (w *listWatch) move(e event, err error) {
 	}
 }
 
-// logFailure logs a failure that the server check does not explain: the check has passed since.
+// logFailure logs a failure of the server's kind that the server check after it did not find.
 func (w *listWatch) logFailure() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,11 +235,13 @@ func (w *listWatch) rollBack(why error) *watchProxy {
 // reflector has to act upon. So the back-off of the reflector, of up to a minute, never delays a server that is back.
 func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 	backoff := NewBackoff()
-	for {
+	for explained := true; ; {
 		if err := w.set.awaitCheck(ctx); err != nil {
 			return err
 		}
-		w.logFailure()
+		if !explained {
+			w.logFailure()
+		}
 		err := try()
 		class := Classify(err)
 		switch {
@@ -263,6 +265,8 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 				return ctx.Err()
 			case <-finished:
 			}
+			_, err := w.set.check.failure()
+			explained = err != nil
 		}
 		if err := Sleep(ctx, backoff.Step()); err != nil {
 			return err

@@ -423,7 +423,6 @@ func TestLifeAnotherCluster(t *testing.T) {
 	}
 	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
-	start(t, Config{REST: cp.Config()}).awaitNames(t, "pay.bank db.shop")
 	if got := names(r.State()); got != "web.shop" || !r.State().Stale {
 		t.Errorf("got %q, stale %t, want the state of our cluster", got, r.State().Stale)
 	}
