@@ -33,8 +33,8 @@ const LabelManagedBy = "app.kubernetes.io/managed-by"
 // HeartbeatName is the name of the Lease in the broker namespace of a member.
 const HeartbeatName = "heartbeat"
 
-// What a join makes (sections 2 and 7 of the controller's rules). The kubeconfig in the Secret names its token file as
-// "token": where the Secret is mounted as a folder, it is complete.
+// What a join creates (docs/spec/controller.md 2.4, docs/spec/controller.md 7.2). The kubeconfig in the Secret names its token
+// file as "token": mounted as a folder, the Secret is complete.
 const (
 	// SecretName is the Secret in the controller's namespace of a member that holds its broker credential.
 	SecretName = "clusterset-broker"
@@ -58,7 +58,7 @@ const (
 )
 
 // AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported there,
-// with commas between their ids (section 9).
+// with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").

@@ -7,7 +7,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Section 2: names are unambiguous and fit.
+// docs/spec/controller.md 2.2: names are unambiguous and fit.
 func TestNames(t *testing.T) {
 	if a, b := broker.RecordName("c", "a-b"), broker.RecordName("b-c", "a"); a != "a-b.c" || b != "a.b-c" {
 		t.Errorf("names = %s and %s, want a-b.c and a.b-c", a, b)
@@ -36,7 +36,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Section 1 of the DNS rules; section 9.
+// docs/spec/dns.md 1.2, docs/spec/dns.md 1.4, docs/spec/controller.md 9.3.
 func TestValid(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	for _, tt := range []struct {

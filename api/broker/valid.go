@@ -20,7 +20,7 @@ func IsLabel(s string) bool {
 }
 
 // IsClusterID reports whether s is a cluster id: one RFC 1123 label, or two joined by one dot, of at most 63 octets
-// (KEP-2149; section 1 of the DNS rules).
+// (KEP-2149; docs/spec/dns.md 1.4).
 func IsClusterID(s string) bool {
 	first, second, dotted := strings.Cut(s, ".")
 	return len(s) <= 63 && IsLabel(first) && (!dotted || IsLabel(second))
@@ -53,8 +53,8 @@ func IsReservedKey(key string) bool {
 	return false
 }
 
-// ParseAddress returns the address that s says, or an error if a service must not have it: section 9 of the controller's
-// rules, section 1 of the DNS rules. A name never points a client at itself, at its link, at a group, or at an IPv4
+// ParseAddress returns the address in s, or an error if a service must not have it (docs/spec/controller.md 9.3,
+// docs/spec/dns.md 1.2). A name never points a client at itself, at its link, at a group, or at an IPv4
 // address in disguise.
 func ParseAddress(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)

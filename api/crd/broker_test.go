@@ -107,7 +107,7 @@ func leastExport() *v1alpha1.ExportedService {
 	}
 }
 
-// fullExport has every field that section 2 names, at the limit where it has one.
+// fullExport has every field that docs/spec/controller.md 2.2 lists, at the limit where it has one.
 func fullExport() *v1alpha1.ExportedService {
 	e := &v1alpha1.ExportedService{
 		ObjectMeta: named(strings.Repeat("s", 63) + "." + strings.Repeat("n", 63)),

@@ -1,5 +1,5 @@
-// Package export makes of a ServiceExport, its Service and its EndpointSlices what the broker is told about them (sections 2
-// and 3 of the controller's rules).
+// Package export computes the export record and slices of a ServiceExport, its Service and its EndpointSlices
+// (docs/spec/controller.md 2, docs/spec/controller.md 3).
 //
 // It is pure: the same objects give the same export record and slices. It never touches its input.
 package export
@@ -62,7 +62,7 @@ type VIP struct {
 	Allocation *v1alpha1.VIP
 }
 
-// The reasons of the condition Valid that the MCS API has no name for (section 6).
+// The reasons of the condition Valid that the MCS API has no name for (docs/spec/controller.md 3.1).
 const (
 	ReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
 	ReasonNotMember           mcsv1beta1.ServiceExportConditionReason = "NotMember"

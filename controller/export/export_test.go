@@ -80,7 +80,7 @@ func mustJSON(t testing.TB, v any) string {
 	return string(text)
 }
 
-// Sections 2 and 3: the record and a slice, whole.
+// docs/spec/controller.md 2.2: the record and a slice, whole.
 func TestFrom(t *testing.T) {
 	exp := newExport()
 	exp.Spec.ExportedLabels, exp.Spec.ExportedAnnotations = map[string]string{"b": "2", "a": "1"}, map[string]string{"c": "3"}
@@ -119,7 +119,7 @@ func TestFrom(t *testing.T) {
 	}
 }
 
-// Section 3.1 and the first row of section 6: what cannot be exported says why, and withdraws record and slices.
+// docs/spec/controller.md 3.1, docs/spec/controller.md 6.2: what cannot be exported says why, and withdraws record and slices.
 func TestValid(t *testing.T) {
 	now := metav1.Now()
 	for _, tt := range []struct {
@@ -203,7 +203,7 @@ func show(list []*discoveryv1.EndpointSlice) string {
 	return strings.Join(text, "; ")
 }
 
-// Section 3.3, and the rows of section 11 on the endpoints of a ClusterIP service.
+// docs/spec/controller.md 3.4, and docs/spec/controller.md 11 on the endpoints of a ClusterIP Service.
 func TestSlices(t *testing.T) {
 	notReady := newSlice("c", discoveryv1.AddressTypeIPv6, "fd00:1::1")
 	notReady.Endpoints[0].Conditions.Ready = ptr(false)
@@ -251,7 +251,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// Section 3.2: of labels and annotations only what every importer takes.
+// docs/spec/controller.md 3.3: of labels and annotations only what every importer accepts.
 func TestMetadata(t *testing.T) {
 	exp := newExport()
 	exp.Spec.ExportedLabels = map[string]string{
@@ -277,7 +277,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// Section 5, "VIP cidr": the annotation says more than the flag.
+// docs/spec/controller.md 5.7: the annotation overrides the option.
 func TestVIP(t *testing.T) {
 	given := &v1alpha1.VIP{IPs: []string{"243.0.0.1"}, AllocatedBy: "west", At: &created, Wanted: true}
 	for _, tt := range []struct {

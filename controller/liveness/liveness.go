@@ -1,4 +1,4 @@
-// Package liveness judges whether the members of a clusterset are alive (section 8 of the controller's rules).
+// Package liveness evaluates which members of a clusterset are expired (docs/spec/controller.md 8).
 //
 // It is pure: whoever calls it says what the time is. Only this process's own monotonic clock counts, so it does not matter
 // what a member's clock says.

@@ -89,7 +89,7 @@ func (w world) run() []string {
 	return log
 }
 
-// Section 8.
+// docs/spec/controller.md 8.2, docs/spec/controller.md 8.3, docs/spec/controller.md 8.4.
 func TestJudge(t *testing.T) {
 	three := []string{"self", "a", "b"}
 	five := []string{"self", "a", "b", "c", "d"}

@@ -24,7 +24,7 @@ type Conflict struct {
 	unresolved bool // the exports cannot be had as they are: one had to give way
 }
 
-// reasons are those of a conflict, in the order of the table in section 6.
+// reasons are those of a conflict, in the order of the table in docs/spec/controller.md 6.2.
 var reasons = []mcsv1beta1.ServiceExportConditionReason{
 	mcsv1beta1.ServiceExportReasonTypeConflict,
 	mcsv1beta1.ServiceExportReasonPortConflict,
@@ -38,7 +38,7 @@ var reasons = []mcsv1beta1.ServiceExportConditionReason{
 	ReasonClusterSetIP,
 }
 
-// Condition is the condition Conflict that every constituent export gets (section 6). Its LastTransitionTime is for the
+// Condition is the condition Conflict that every constituent export gets (docs/spec/controller.md 6.2). Its LastTransitionTime is for the
 // writer, who knows what was there before.
 func Condition(conflicts []Conflict, generation int64) metav1.Condition {
 	c := metav1.Condition{

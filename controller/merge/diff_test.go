@@ -70,7 +70,7 @@ func written(c Changes) string {
 	return fmt.Sprintf("+%s ~%s -%s%s", text(c.Create), text(c.Update), text(c.Delete), status)
 }
 
-// Section 10: compare before write, owned fields only.
+// docs/spec/controller.md 10.2: compare before write, owned fields only.
 func TestDiff(t *testing.T) {
 	b := record("b", 1, label("x", "1"), annotation("y", "2"))
 	for _, tt := range []struct {
@@ -142,7 +142,8 @@ func isNil(o metav1.Object) bool {
 	return false
 }
 
-// Section 1: what does not carry our mark is neither changed nor deleted. Section 5: such a Service is never adopted.
+// docs/spec/controller.md 1.4: objects without our label are neither changed nor deleted. docs/spec/controller.md 5.6: such a
+// Service is never adopted.
 func TestDiffLeavesOthersAlone(t *testing.T) {
 	b := record("b", 1)
 	existing := existingOf(t, b)
@@ -162,7 +163,7 @@ func TestDiffLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// Section 1: the mark alone does not make an object ours, its owner has to.
+// docs/spec/controller.md 1.4: the mark alone does not make an object ours, its owner has to.
 func TestDiffChecksOwners(t *testing.T) {
 	b := record("b", 1)
 	for _, tt := range []struct {
@@ -189,7 +190,7 @@ func TestDiffChecksOwners(t *testing.T) {
 	}
 }
 
-// Section 6: lastTransitionTime moves only with status.
+// docs/spec/controller.md 6.1: lastTransitionTime moves only with status.
 func TestTransitionTime(t *testing.T) {
 	b := record("b", 1)
 	desired, existing := desiredOf(t, b), existingOf(t, b)
@@ -204,7 +205,7 @@ func TestTransitionTime(t *testing.T) {
 	}
 }
 
-// Section 5: the derived Service, whole, and which families it may have.
+// docs/spec/controller.md 5.6: the derived Service, whole, and which families it may have.
 func TestDerivedService(t *testing.T) {
 	r := Merge(shop, []Record{
 		record("a", 1, ports("/TCP/80/h2c"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),

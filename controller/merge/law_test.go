@@ -143,7 +143,7 @@ func mustJSON(t testing.TB, v any) string {
 	return string(text)
 }
 
-// Section 4: any permutation of the records, pools and claims gives the same bytes.
+// docs/spec/controller.md 4.1: any permutation of the records, pools and claims gives the same bytes.
 func TestAnyOrderGivesTheSameBytes(t *testing.T) {
 	for seed := range uint64(2000) {
 		g := newGenerator(seed)
@@ -160,7 +160,7 @@ func TestAnyOrderGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// Section 4: "oldest wins" means that nothing newer, present or not, changes what the oldest decides.
+// docs/spec/controller.md 4.2: "oldest wins" means that nothing newer, present or not, changes what the oldest decides.
 func TestRemovingTheNewestNeverChangesTheWinner(t *testing.T) {
 	for seed := range uint64(2000) {
 		g := newGenerator(seed)
@@ -188,7 +188,7 @@ func TestRemovingTheNewestNeverChangesTheWinner(t *testing.T) {
 	}
 }
 
-// Section 4: the rules of a Service hold for every import: no name twice, and no protocol and number twice.
+// docs/spec/controller.md 4.3: every import obeys the rules of a Service: no name twice, and no protocol and number twice.
 func TestPortsOfEveryImportAreThoseOfAService(t *testing.T) {
 	for seed := range uint64(5000) {
 		g := newGenerator(seed)
@@ -220,7 +220,7 @@ type world struct {
 	existing Objects
 }
 
-// step applies one operation of a cluster and lets the importer catch up, as section 10 has it: compare, then write.
+// step applies one operation of a cluster and lets the importer catch up, as in docs/spec/controller.md 10.2: compare, then write.
 func (w *world) step(t *testing.T, cluster string, op operation, o Options) {
 	t.Helper()
 	w.records[cluster], w.sources[cluster] = op.record, op.slices

@@ -1,5 +1,5 @@
 // Package merge folds the export records of one service into the import that every member of the clusterset sees
-// (sections 4 to 6 and 9 of the controller's rules), and tells what has to be written for it.
+// (docs/spec/controller.md 4, docs/spec/controller.md 5, docs/spec/controller.md 9), and computes the writes for it.
 //
 // It is pure: no clock, no history, no preference for the cluster it runs in. The same records, in any order, give the
 // same bytes in every member whose options are the same. It is total: nothing that a hostile member writes makes it panic,
@@ -36,7 +36,7 @@ type Result struct {
 
 	Oldest    string     // cluster whose export comes first in precedence; "" if there is none
 	Members   []Member   // one for each record that is not refused whole, sorted by cluster
-	Conflicts []Conflict // in the order of the table in section 6
+	Conflicts []Conflict // in the order of the table in docs/spec/controller.md 6.2
 	Refused   []Refusal  // sorted by cluster
 
 	vip       VIPMode
@@ -97,7 +97,7 @@ const (
 // Merge folds the export records of one service into its import, and lists what they disagree on.
 //
 // Ports are united or intersected, IP families intersected (for Headless united); any other property is taken from the
-// oldest export, by creation time and then by cluster id (section 4). Without a record that counts there is no import.
+// oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	entries, refused := admit(service, records, o)
 	r := Result{Refused: refused, vip: o.VIP}

@@ -134,6 +134,7 @@ func mapping(r Result) string {
 
 func reasonsOf(r Result) string { return Condition(r.Conflicts, 1).Reason }
 
+// docs/spec/controller.md 4, docs/spec/controller.md 6.2, docs/spec/controller.md 11.
 func TestMerge(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -143,7 +144,7 @@ func TestMerge(t *testing.T) {
 		members string // port maps; "" if not looked at
 		reason  string // "NoConflicts" if empty
 	}{
-		{name: "section 4: merge of nothing", want: "none"},
+		{name: "merge of nothing", want: "none"},
 		{
 			name: "one export", records: []Record{record("a", 1)},
 			want: "ClusterSetIP [http/TCP/80] [IPv4] of [a]", members: "a: http",
@@ -151,19 +152,19 @@ func TestMerge(t *testing.T) {
 			name: "clusters sorted, whoever is the oldest", records: []Record{record("b", 1), record("a", 2)},
 			want: "ClusterSetIP [http/TCP/80] [IPv4] of [a b]",
 		}, {
-			name:    "section 4: the oldest decides about the type, the other's endpoints are kept",
+			name:    "the oldest decides about the type, the other's endpoints are kept",
 			records: []Record{record("a", 2, headless), record("b", 1)},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "TypeConflict",
 		}, {
-			name: "section 11: type_conflict exclude", options: Options{TypeConflict: Exclude},
+			name: "type_conflict exclude", options: Options{TypeConflict: Exclude},
 			records: []Record{record("a", 2, headless, ports("x/TCP/1"), clientIP(5)), record("b", 1)},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [b]", members: "a: !TypeConflict; b: http", reason: "TypeConflict",
 		}, {
-			name: "section 11: on_conflict withhold", options: Options{OnConflict: Withhold},
+			name: "on_conflict withhold", options: Options{OnConflict: Withhold},
 			records: []Record{record("a", 2, headless), record("b", 1)},
 			want:    "none", members: "a: !Conflict; b: !Conflict", reason: "TypeConflict",
 		}, {
-			name:    "section 11: withhold does not mind ports that only add up (first KEP: superset)",
+			name:    "withhold does not mind ports that only add up (first KEP: superset)",
 			options: Options{OnConflict: Withhold},
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53] [IPv4] of [a b]", reason: "PortConflict",
@@ -171,12 +172,12 @@ func TestMerge(t *testing.T) {
 			name: "withhold minds different ports with the same name", options: Options{OnConflict: Withhold},
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/81"))}, want: "none", reason: "PortConflict",
 		}, {
-			name:    "section 4: union in the order of the oldest",
+			name:    "union in the order of the oldest",
 			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53 https/TCP/443] [IPv4] of [a b]",
 			members: "a: https http; b: http dns", reason: "PortConflict",
 		}, {
-			name: "section 11: port_merge intersection", options: Options{PortMerge: Intersection},
+			name: "port_merge intersection", options: Options{PortMerge: Intersection},
 			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "PortConflict",
 		}, {
@@ -188,15 +189,15 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, ports("x/TCP/1", "y/TCP/2")), record("b", 2, ports("y/TCP/2", "x/TCP/1"))},
 			want:    "ClusterSetIP [x/TCP/1 y/TCP/2] [IPv4] of [a b]", members: "a: x y; b: y x",
 		}, {
-			name:    "section 4: a name with another number is not served by the newer",
+			name:    "a name with another number is not served by the newer",
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/8080", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53] [IPv4] of [a b]", members: "a: http; b: dns", reason: "PortConflict",
 		}, {
-			name:    "section 4: a number under another name is served, under the older name",
+			name:    "a number under another name is served, under the older name",
 			records: []Record{record("a", 1), record("b", 2, ports("web/TCP/80"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: web=http", reason: "PortConflict",
 		}, {
-			name:    "section 4: first by name, then by number",
+			name:    "first by name, then by number",
 			records: []Record{record("a", 1, ports("x/TCP/1", "y/TCP/2")), record("b", 2, ports("x/TCP/2", "z/TCP/1"))},
 			want:    "ClusterSetIP [x/TCP/1 y/TCP/2] [IPv4] of [a b]", members: "a: x y; b: z=x", reason: "PortConflict",
 		}, {
@@ -204,7 +205,7 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, ports("x/TCP/42")), record("b", 2, ports("y/UDP/42"))},
 			want:    "ClusterSetIP [x/TCP/42 y/UDP/42] [IPv4] of [a b]", members: "a: x; b: y", reason: "PortConflict",
 		}, {
-			name:    "section 4: a member without any port of the union is withheld",
+			name:    "a member without any port of the union is withheld",
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/81"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: !PortConflict", reason: "PortConflict",
 		}, {
@@ -212,11 +213,11 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, headless, ports()), record("b", 2, headless, ports())},
 			want:    "Headless [] [IPv4] of [a b]", members: "a: ; b: ",
 		}, {
-			name:    "section 4: another appProtocol is a conflict, and served",
+			name:    "another appProtocol is a conflict, and served",
 			records: []Record{record("a", 1, ports("http/TCP/80/h2c")), record("b", 2)},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "PortConflict",
 		}, {
-			name:    "section 5: derived Services need a name for every port",
+			name:    "derived Services need a name for every port",
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("dns/UDP/53"))},
 			want:    "ClusterSetIP [TCP/80 dns/UDP/53] [IPv4] of [a b]", members: "a: =tcp-80; b: dns", reason: "PortConflict",
 		}, {
@@ -228,23 +229,23 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("dns/UDP/53"))},
 			want:    "ClusterSetIP [TCP/80 dns/UDP/53] [IPv4] of [a b]", members: "a: ; b: dns", reason: "PortConflict",
 		}, {
-			name:    "section 4: families are intersected, in the order of the oldest",
+			name:    "families are intersected, in the order of the oldest",
 			records: []Record{record("a", 1, families(v6, v4)), record("b", 2, families(v4, v6)), record("c", 3, families(v4))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b c]",
 		}, {
-			name:    "section 4: without a family in common a member is left out",
+			name:    "without a family in common a member is left out",
 			records: []Record{record("a", 1, families(v6)), record("b", 2, families(v4), ports("x/TCP/1"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv6] of [a]", members: "a: http; b: !IPFamilyConflict", reason: "IPFamilyConflict",
 		}, {
-			name:    "section 4: for Headless they are united, and one that is not everywhere is a conflict",
+			name:    "for Headless they are united, and one that is not everywhere is a conflict",
 			records: []Record{record("a", 1, headless, families(v6)), record("b", 2, headless, families(v4))},
 			want:    "Headless [http/TCP/80] [IPv6 IPv4] of [a b]", members: "a: http; b: http", reason: "IPFamilyConflict",
 		}, {
-			name:    "section 4: nil is Cluster",
+			name:    "nil is Cluster",
 			records: []Record{record("a", 1), record("b", 2, policy(corev1.ServiceInternalTrafficPolicyCluster))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]",
 		}, {
-			name: "section 6: reasons in the order of the table",
+			name: "reasons in the order of the table",
 			records: []Record{
 				record("a", 1, families(v4, v6)),
 				record("b", 2, headless, ports("x/TCP/1"), clientIP(10), policy("Local"), distribution("PreferClose"),
@@ -259,11 +260,11 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, clientIP(10800)), record("b", 2, clientIP(10800), func(s *v1alpha1.ExportedServiceSpec) { s.SessionAffinityConfig = nil })},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]",
 		}, {
-			name:    "section 9: another service's record counts for nothing",
+			name:    "another service's record counts for nothing",
 			records: []Record{record("a", 1, func(s *v1alpha1.ExportedServiceSpec) { s.Name = "web" }), record("b", 2)},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [b]",
 		}, {
-			name: "section 9: nor one of no cluster", records: []Record{record("a.b.c", 1), record("b", 2)},
+			name: "nor one of no cluster", records: []Record{record("a.b.c", 1), record("b", 2)},
 			want: "ClusterSetIP [http/TCP/80] [IPv4] of [b]",
 		},
 	} {
@@ -289,7 +290,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// Section 4: min(max(claimed, admission), creation of the record), ties by cluster id.
+// docs/spec/controller.md 4.2: min(max(claimed, admission), creation of the record), ties by cluster id.
 func TestPrecedence(t *testing.T) {
 	at := func(cluster string, claimed, admitted, created int) Record {
 		r := record(cluster, claimed)
@@ -318,7 +319,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Section 6: one sentence for each reason, in the words of KEP-1645.
+// docs/spec/controller.md 6.2: one sentence for each reason, in the words of KEP-1645.
 func TestSentences(t *testing.T) {
 	cluster := func(i int) string { return fmt.Sprintf("cluster-%d", i) }
 	var five []Record
@@ -366,7 +367,7 @@ func TestSentences(t *testing.T) {
 
 func opts(f ...func(*v1alpha1.ExportedServiceSpec)) []func(*v1alpha1.ExportedServiceSpec) { return f }
 
-// Section 5: what the import says, whole.
+// docs/spec/controller.md 5.4: all fields of the import.
 func TestImport(t *testing.T) {
 	old := record("west", 1, ports("http/TCP/80/h2c"), clientIP(60), policy("Local"), distribution("PreferClose"),
 		label("tier", "gold"), annotation("example.org/a", "b"))

@@ -7,7 +7,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Options decide where the texts that the controller's rules come from disagree (section 11). The zero value is the
+// Options decide where the sources disagree (docs/spec/controller.md 11). The zero value is the
 // default.
 type Options struct {
 	OnConflict   OnConflict

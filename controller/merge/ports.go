@@ -17,7 +17,7 @@ type unionPort struct {
 	servers int // exports that serve it
 }
 
-// mergePorts unites the ports, oldest record first (section 4; KEP-1645, "Service Port": no name twice, and no protocol
+// mergePorts unites the ports, oldest record first (docs/spec/controller.md 4.3; KEP-1645, "Service Port": no name twice, and no protocol
 // and number twice).
 func (m *merging) mergePorts() {
 	in := m.in()
@@ -133,7 +133,7 @@ func (m *merging) importPorts() []mcsv1beta1.ServicePort {
 }
 
 // portNames returns the names that the ports of the import have in a derived Service and in the slices that go with it.
-// A Service with several ports needs a name for each (section 5).
+// A Service with several ports needs a name for each (docs/spec/controller.md 5).
 func (m *merging) portNames() []string {
 	names := make([]string, len(m.ports))
 	for i, u := range m.ports {

@@ -32,7 +32,7 @@ func (a moment) compare(b moment) int {
 }
 
 // moment returns the time that counts where a member claims one: min(max(claimed, admitted), created), so that nobody
-// can backdate past their admission or ahead of the broker's clock (section 4).
+// can backdate past their admission or ahead of the broker's clock (docs/spec/controller.md 4.2).
 func (p Precedence) moment(claimed, admitted, created metav1.Time) moment {
 	if created.IsZero() {
 		return moment{pending: true, unix: later(claimed.Time, admitted.Time).Unix()}

@@ -39,7 +39,7 @@ type server struct {
 }
 
 // TestAgainstAnAPIServer takes an export all the way, with objects that a real API server has filled in: once written, and
-// once changed, nothing is left to write (section 10: a restart without change is no write).
+// once changed, nothing is left to write (docs/spec/controller.md 10.1: a restart without change writes nothing).
 func TestAgainstAnAPIServer(t *testing.T) {
 	s := server{t, controlplane.StartT(t, controlplane.Options{
 		CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members),

@@ -36,7 +36,7 @@ const importedPrefix = "imported-"
 // memory with src.
 //
 // Only ports of the member's port map are left, under the names of the import; only families of the import; only
-// addresses that the member may offer (section 9). A slice in which nothing counts is left out.
+// addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out.
 func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Refusal) {
 	at := slices.IndexFunc(r.Members, func(m Member) bool { return m.Cluster == src.Cluster })
 	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
@@ -148,7 +148,7 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 	return imported
 }
 
-// labels are those of section 5. kube-proxy takes a slice for that of a Service by kubernetes.io/service-name, so only
+// labels are those of docs/spec/controller.md 5.5. kube-proxy takes a slice for that of a Service by kubernetes.io/service-name, so only
 // slices behind a derived Service have it.
 func (im *importer) labels() map[string]string {
 	l := map[string]string{

@@ -33,7 +33,7 @@ func sourceOf(list ...*discoveryv1.EndpointSlice) Source {
 	}
 }
 
-// Section 5: an imported slice, whole.
+// docs/spec/controller.md 5.5: all fields of an imported slice.
 func TestImportedSlice(t *testing.T) {
 	from := source([]string{"web"}, "10.1.0.1")
 	from.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-03-01T00:00:00.5Z", "other": "x"}
@@ -66,7 +66,7 @@ func TestImportedSlice(t *testing.T) {
 	}
 }
 
-// Section 5: which labels say whose slice it is.
+// docs/spec/controller.md 5.5: the labels of a slice.
 func TestSliceLabels(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -92,7 +92,7 @@ func TestSliceLabels(t *testing.T) {
 	}
 }
 
-// Sections 4 and 9: what of a slice counts.
+// docs/spec/controller.md 4.3, docs/spec/controller.md 9.3: which parts of a slice are imported.
 func TestSlices(t *testing.T) {
 	many := make([]string, broker.MaxEndpoints+1)
 	for i := range many {

@@ -38,7 +38,7 @@ type Allocation struct {
 }
 
 // Pools returns of every member its VIP CIDR, sorted by cluster id. Of two members whose networks overlap only the one that
-// was created first has its own, by cluster id among equals (section 2); it takes the network even while it is being deleted
+// was created first has its own, by cluster id among equals (docs/spec/controller.md 2.1); it takes the network even while it is being deleted
 // itself. A network that is not part of within does not count; the zero within has all.
 func Pools(members []v1alpha1.Member, within netip.Prefix) []Pool {
 	sorted := slices.Clone(members)
@@ -60,7 +60,7 @@ func Pools(members []v1alpha1.Member, within netip.Prefix) []Pool {
 }
 
 // Allocated returns the clusterset IP of a service: the oldest valid allocation that any record of the service names
-// (section 5). claims are those of the service, and those of others for the same addresses.
+// (docs/spec/controller.md 5). claims are those of the service, and those of others for the same addresses.
 //
 // Valid is an allocation whose addresses lie in the pool of the member that it names, and so is the copy of one that names a
 // cluster which is no member, if its addresses lie in no member's pool: it outlives its allocator. Of several claims to one

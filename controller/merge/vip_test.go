@@ -43,7 +43,7 @@ func claimOf(name, cluster string, created int, with func(*v1alpha1.ExportedServ
 	}
 }
 
-// Section 5, "VIP cidr".
+// docs/spec/controller.md 5.7.
 func TestVIP(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -131,7 +131,7 @@ func TestVIP(t *testing.T) {
 	}
 }
 
-// Section 5: the families of the import are those of its addresses, in their order.
+// docs/spec/controller.md 5.4: the families of the import are those of its addresses, in their order.
 func TestFamiliesFollowAddresses(t *testing.T) {
 	both := []Pool{{Cluster: "a", Prefix: netip.MustParsePrefix("243.0.0.0/16")}, {Cluster: "a", Prefix: netip.MustParsePrefix("fd00:243::/64")}}
 	r := record("a", 1, families(v4, v6), vip(true, "fd00:243::1", "a", 1))
@@ -168,7 +168,7 @@ func TestNoAddressTwice(t *testing.T) {
 	}
 }
 
-// Section 2: of two VIP CIDRs that overlap the older counts.
+// docs/spec/controller.md 2.1: of two VIP CIDRs that overlap the older counts.
 func TestPools(t *testing.T) {
 	member := func(id, cidr string, h int) v1alpha1.Member {
 		return v1alpha1.Member{

@@ -1,4 +1,4 @@
-// Package vip gives out the clusterset IPs of one member (section 5 of the controller's rules, "VIP cidr").
+// Package vip allocates the clusterset IPs of one member (docs/spec/controller.md 5.7).
 //
 // It is pure: it has no clock, and what it knows of the broker it is told.
 package vip

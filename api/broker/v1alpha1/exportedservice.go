@@ -118,8 +118,8 @@ type ExportedServiceSpec struct {
 	// +optional
 	PublishNotReadyAddresses bool `json:"publishNotReadyAddresses,omitempty"`
 
-	// ExportCreated is when the ServiceExport was created, by the clock of the exporting cluster. Others believe it only
-	// between the creation of the member's broker namespace and that of this record (section 4 of the controller's rules).
+	// ExportCreated is when the ServiceExport was created, by the clock of the exporting cluster. Others use it only
+	// between the creation of the member's broker namespace and that of this record (docs/spec/controller.md 4.2).
 	ExportCreated metav1.Time `json:"exportCreated"`
 
 	// ExportGeneration is the generation of the ServiceExport that this record shows.
@@ -128,8 +128,8 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	ExportGeneration int64 `json:"exportGeneration,omitempty"`
 
-	// VIP is there while the cluster allocates, or copies, clusterset IPs of its own ("vip cidr", section 5 of the
-	// controller's rules).
+	// VIP is set while the cluster allocates, or copies, clusterset IPs of its own
+	// ("vip cidr", docs/spec/controller.md 5.7).
 	//
 	// +optional
 	VIP *VIP `json:"vip,omitempty"`

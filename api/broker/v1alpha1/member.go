@@ -3,7 +3,7 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Member is one cluster of the clusterset, as its admin made it known by joining; its name is the cluster id. Creating it
-// takes the id and the VIP CIDR (sections 2 and 7 of the controller's rules).
+// takes the id and the VIP CIDR (docs/spec/controller.md 2.1, docs/spec/controller.md 7.2).
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
