@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
@@ -107,7 +108,9 @@ func mustJoin(t *testing.T, onBroker, member *controlplane.ControlPlane, o JoinO
 	return joined
 }
 
-func leaveOptions() LeaveOptions { return LeaveOptions{Namespace: DefaultNamespace, Now: time.Now} }
+func leaveOptions() LeaveOptions {
+	return LeaveOptions{Namespace: wellknown.ControllerNamespace, Now: time.Now}
+}
 
 func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) LeaveResult {
 	t.Helper()

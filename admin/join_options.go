@@ -1,13 +1,16 @@
 package admin
 
-import "time"
+import (
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
 
 // Defaults of the options.
 const (
-	DefaultNamespace  = "clusterset-system" // of the controller in a member
-	DefaultPrefix     = "clusterset"        // of broker namespaces
-	DefaultClusterSet = "clusterset"        // name of the clusterset
-	DefaultVIPPool    = "243.0.0.0/8"       // second Lighthouse document, "VIP CIDR and allocation"
+	DefaultPrefix     = "clusterset"  // of broker namespaces
+	DefaultClusterSet = "clusterset"  // name of the clusterset
+	DefaultVIPPool    = "243.0.0.0/8" // second Lighthouse document, "VIP CIDR and allocation"
 )
 
 // ByKubeSystem as a cluster id stands for the UID of the Namespace kube-system, the value that KEP-2149 recommends.
@@ -45,7 +48,7 @@ type JoinOptions struct {
 // JoinDefaults returns the default options.
 func JoinDefaults() JoinOptions {
 	return JoinOptions{
-		Namespace: DefaultNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), CredentialLife: 24 * time.Hour, Now: time.Now,
+		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), CredentialLife: 24 * time.Hour, Now: time.Now,
 	}
 }
 

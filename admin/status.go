@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -31,7 +32,7 @@ type StatusOptions struct {
 
 // StatusDefaults returns the default options.
 func StatusDefaults() StatusOptions {
-	return StatusOptions{Namespace: DefaultNamespace, TTL: time.Minute, Now: time.Now}
+	return StatusOptions{Namespace: wellknown.ControllerNamespace, TTL: time.Minute, Now: time.Now}
 }
 
 // Status reads the state of a clusterset. One of the two configurations may be nil. Without onBroker, the broker is read with the
@@ -119,7 +120,7 @@ func (s *collector) readExports(ctx context.Context, c *cluster) error {
 
 func (s *collector) readLeader(ctx context.Context, c *cluster) error {
 	lease := &coordinationv1.Lease{
-		TypeMeta: typeMeta("coordination.k8s.io/v1", "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: ControllerLease},
+		TypeMeta: typeMeta("coordination.k8s.io/v1", "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: wellknown.ControllerLease},
 	}
 	exists, err := c.read(ctx, lease)
 	if err != nil || !exists {

@@ -5,10 +5,8 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
-
-// ControllerLease is the name of the Lease with which the controllers of one member elect their leader.
-const ControllerLease = "clusterset-controller"
 
 // An evaluation lists the problems and warnings of a state. It contacts no API server.
 type evaluation struct {
@@ -74,9 +72,9 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	case e.brokerRead && own == nil:
 		e.problem("the broker has no Member for this cluster: run \"clusterset join\" again")
 	case c.Leader == "" || c.LeaderRenewed == nil:
-		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace, ControllerLease)
+		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
 	case c.LeaderExpired:
-		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, ControllerLease)
+		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
 	case e.brokerRead && own.Expired:
 		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker, or runs with \"lease 0\"")
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
@@ -23,7 +24,7 @@ func credentialOf(t *testing.T, member *controlplane.ControlPlane) (*rest.Config
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := c.secret(t.Context(), DefaultNamespace)
+	secret, err := c.secret(t.Context(), wellknown.ControllerNamespace)
 	if err != nil || secret == nil {
 		t.Fatalf("secret %v, error %v", secret, err)
 	}
@@ -85,7 +86,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	o.Now = func() time.Time { return now }
 	renew(t, onBroker, own, broker.HeartbeatName, now)
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now)
-	renew(t, east, DefaultNamespace, ControllerLease, now)
+	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now)
 	// The credential of the member is enough to read the broker.
 	state := status(t, nil, east.Config(), o)
 	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This || state.Cluster.Leader != "pod-1" {
@@ -95,7 +96,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	wantProblem(t, status(t, nil, east.Config(), o), `member "west" last renewed its heartbeat 1h0m0s ago: it has expired`)
 	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
-	renew(t, east, DefaultNamespace, ControllerLease, now.Add(-time.Hour))
+	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), "no leader: Lease clusterset-system/clusterset-controller has expired")
 	o.Now = func() time.Time { return now.Add(25 * time.Hour) }
 	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")

@@ -12,13 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
-
-// DefaultNamespace is where the controller keeps its Lease and its credential, unless it runs in a Pod: then it is the
-// namespace of that.
-const DefaultNamespace = "clusterset-system"
 
 // A Config says what one controller does. [Defaults] and the setters of [Options] make all of it but the fields of the first
 // group. Nobody may write to what it reaches.
@@ -33,7 +30,8 @@ type Config struct {
 	Broker, Context string
 	// ClusterID is what the ClusterProperty cluster.clusterset.k8s.io is set to if there is none; "" leaves that to others.
 	ClusterID string
-	// Namespace holds the Lease and the Secret of this controller.
+	// Namespace holds the Lease and the Secret of this controller. Its default is the namespace of the Pod that the controller
+	// runs in, or [wellknown.ControllerNamespace] outside of a Pod.
 	Namespace string
 
 	VIP merge.VIPMode
@@ -96,7 +94,7 @@ func ownNamespace() string {
 	if b, err := os.ReadFile(namespaceFile); err == nil && len(b) > 0 {
 		return strings.TrimSpace(string(b))
 	}
-	return DefaultNamespace
+	return wellknown.ControllerNamespace
 }
 
 // Same reports whether a controller of other does just what one of c does: then a reload keeps it.

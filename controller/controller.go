@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/lease"
 )
 
 // checkEvery is the time between two looks at an API server that lacks what the controller needs.
@@ -18,27 +19,29 @@ const checkEvery = 30 * time.Second
 // Run is one instance of the controller. It blocks until ctx ends and all that it started is over; it then returns nil. An
 // error is what waiting does not mend: a Config that makes no sense.
 //
-// It campaigns for the Lease [LeaseName] and acts while it holds that. Whatever is missing meanwhile, from the broker to its
+// It campaigns for the Lease of package lease and acts while it holds that. Whatever is missing meanwhile, from the broker to its
 // kubeconfig or a CRD of this cluster, it tells, and waits for.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
-	instance := newInstance()
-	e, err := newElection(cfg.Local, cfg.Namespace, instance, cfg.Log)
-	if err != nil {
-		return fmt.Errorf("controller: %w", err)
-	}
-	e.standby = func(holder string) {
+	instance := lease.NewInstance()
+	standby := func(holder string) {
 		cfg.Log.Infof("standing by: %s leads", holder)
-		// Only a leader uses it, but that it cannot be used is not to be learned when the leader has failed.
+		// Only the leader uses the kubeconfig, but a bad one should be known before this instance has to lead.
 		if _, err := loadLink(cfg.Broker, cfg.Context); err != nil {
 			cfg.Log.Errorf("broker: %v", err)
 		}
 	}
-	t := term{cfg: cfg, instance: instance, fence: e.fence}
-	if err := e.lead(ctx, t.run); err != nil {
+	e, err := lease.New(lease.Config{
+		REST: cfg.Local, Namespace: cfg.Namespace, Instance: instance, Log: cfg.Log, Standby: standby,
+	})
+	if err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	t := term{cfg: cfg, instance: instance, fence: e.Fence()}
+	if err := e.Run(ctx, t.run); err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return nil
@@ -67,7 +70,7 @@ func (c Config) complete() (Config, error) {
 type term struct {
 	cfg      Config
 	instance string
-	fence    *fence
+	fence    *lease.Fence
 }
 
 // run has one session after the other until ctx ends.

@@ -26,7 +26,9 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
@@ -55,7 +57,7 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	s.make(
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: DefaultNamespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wellknown.ControllerNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sceneNamespace, Labels: map[string]string{apibroker.LabelClusterID: sceneID}}},
 		&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: sceneID},
 			Spec: v1alpha1.MemberSpec{KubeSystemUID: string(s.system), Namespace: sceneNamespace}},
@@ -239,8 +241,8 @@ func TestCredential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fence{limit: time.Hour}
-	f.renew(time.Now())
+	f := lease.NewFence(time.Hour)
+	f.Renew(time.Now())
 	x, err := newSession(cfg, "test", f, kinds{})
 	if err != nil {
 		t.Fatal(err)
@@ -256,14 +258,14 @@ func TestCredential(t *testing.T) {
 		t.Errorf("renewed without a Secret: %v, to be saved %t; want an error, and another attempt", err, c.toSave())
 	}
 	s.make(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: apibroker.SecretName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: apibroker.SecretName},
 		Data:       map[string][]byte{apibroker.KeyToken: []byte(old), apibroker.KeyKubeconfig: []byte("kept")},
 	})
 	if err := c.refresh(t.Context(), false); err != nil || c.toSave() {
 		t.Fatalf("saved later: %v, to be saved %t", err, c.toSave())
 	}
 	secret := &corev1.Secret{}
-	if err := s.admin.Get(t.Context(), secret, DefaultNamespace, apibroker.SecretName); err != nil {
+	if err := s.admin.Get(t.Context(), secret, wellknown.ControllerNamespace, apibroker.SecretName); err != nil {
 		t.Fatal(err)
 	}
 	fresh := string(secret.Data[apibroker.KeyToken])
@@ -375,7 +377,7 @@ func TestServerOfKubeconfig(t *testing.T) {
 
 // What cannot be had of the member's own API server is waited for: the lease is not given up meanwhile.
 func TestAwaitKinds(t *testing.T) {
-	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: DefaultNamespace, Log: &journal{}}.complete()
+	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: wellknown.ControllerNamespace, Log: &journal{}}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -217,8 +218,8 @@ func (b *stage) act(set func(*Config)) *actor {
 	cfg.Local, cfg.Log, cfg.Metrics = b.server.Config(), logging.Discard, NewMetrics(nil)
 	cfg.Local.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.writes.over(next) })
 	set(&cfg)
-	f := &fence{limit: time.Hour}
-	f.renew(time.Now())
+	f := lease.NewFence(time.Hour)
+	f.Renew(time.Now())
 	s, err := newSession(cfg, "test", f, kinds{})
 	if err != nil {
 		b.Fatal(err)

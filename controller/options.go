@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -37,7 +38,7 @@ func Options() []Option {
 	return []Option{
 		{"broker", "KUBECONFIG [CONTEXT]", "", "kubeconfig of this member on the broker", 1, 2, (*Config).setBroker},
 		{"cluster_id", "ID", "", "cluster id to set where the ClusterProperty " + "cluster.clusterset.k8s.io is missing", 1, 1, (*Config).setClusterID},
-		{"controller_namespace", "NS", DefaultNamespace, "namespace of Lease and broker credential", 1, 1, (*Config).setNamespace},
+		{"controller_namespace", "NS", wellknown.ControllerNamespace, "namespace of Lease and broker credential", 1, 1, (*Config).setNamespace},
 		{"vip", "derived|cidr [CIDR]|none", "derived", "where the addresses of imports come from", 1, 2, (*Config).setVIP},
 		{"endpoints", "pod_ip|service_ip", "pod_ip", "what exported slices hold", 1, 1, choice(func(c *Config) *export.Endpoints { return &c.Endpoints },
 			export.PodIP, export.ServiceIP)},

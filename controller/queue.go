@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/lease"
 )
 
 // The names of the two queues, which are also label values.
@@ -174,7 +175,7 @@ func (q *queue) try(ctx context.Context, svc types.NamespacedName, do work) (err
 
 // finish tells of a failure that is another than the one before. Failing is how work ends when ctx does, or the leadership.
 func (q *queue) finish(ctx context.Context, svc types.NamespacedName, err error) {
-	ending := ctx.Err() != nil || errors.Is(err, errNotLeader)
+	ending := ctx.Err() != nil || errors.Is(err, lease.ErrNotHeld)
 	if err != nil && !ending {
 		q.metrics.failed(q.name)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/lease"
 )
 
 // errOther ends a session that was built for another identity than the cluster has now.
@@ -44,7 +45,7 @@ type session struct {
 	metrics  *Metrics
 	instance string
 	rest     *rest.Config // of the member's own API server; writes only with the lease
-	fence    *fence
+	fence    *lease.Fence
 	has      kinds // of the member's own API server when the session began
 
 	local      *local
@@ -65,7 +66,7 @@ type session struct {
 }
 
 // newSession makes the caches of the member's own cluster. The broker is known only when they are complete.
-func newSession(cfg Config, instance string, f *fence, has kinds) (*session, error) {
+func newSession(cfg Config, instance string, f *lease.Fence, has kinds) (*session, error) {
 	s := &session{cfg: cfg, log: cfg.Log, metrics: cfg.Metrics, instance: instance, fence: f, has: has}
 	s.rest = guarded(cfg.Local, sideLocal, f, cfg.Metrics)
 	s.rest.RateLimiter, s.rest.QPS, s.rest.Burst = nil, cfg.QPS, cfg.Burst

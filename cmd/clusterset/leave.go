@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 func newLeave(f *factory) *cobra.Command {
@@ -23,7 +24,7 @@ To rename a cluster, leave and join with the new id.`,
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
 	c.Flags().BoolVar(&o.Force, "force", false, "clean up only the cluster if the broker does not answer, is another one, or is not given")
-	c.Flags().StringVar(&o.Namespace, "controller-namespace", admin.DefaultNamespace, "`NAMESPACE` of the controller in the cluster")
+	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.WriteOptions, err = out.writeOptions(); err != nil {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -178,7 +179,7 @@ func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (
 // Leave removes the cluster from the clusterset.
 func (m *Member) Leave(ctx context.Context) error {
 	_, err := admin.Leave(ctx, m.clusterset.Broker.Config(), m.Config(),
-		admin.LeaveOptions{Namespace: admin.DefaultNamespace})
+		admin.LeaveOptions{Namespace: wellknown.ControllerNamespace})
 	return err
 }
 
@@ -188,7 +189,7 @@ func (m *Member) BrokerKubeconfig() string { return filepath.Join(m.dir, broker.
 // MountSecret writes the broker credential to files as the kubelet does for a Pod that mounts it.
 func (m *Member) MountSecret(ctx context.Context) error {
 	secret, err := m.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
-		Namespace(admin.DefaultNamespace).Get(ctx, broker.SecretName, metav1.GetOptions{})
+		Namespace(wellknown.ControllerNamespace).Get(ctx, broker.SecretName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -217,14 +218,14 @@ func (m *Member) Controller(ctx context.Context) (controller.Config, error) {
 		return controller.Config{}, err
 	}
 	c := controller.Defaults()
-	c.Local, c.Broker, c.Namespace = local, m.BrokerKubeconfig(), admin.DefaultNamespace
+	c.Local, c.Broker, c.Namespace = local, m.BrokerKubeconfig(), wellknown.ControllerNamespace
 	c.Version = "test"
 	return c, nil
 }
 
 // As returns the access of a service account in the controller's namespace.
 func (m *Member) As(ctx context.Context, serviceAccount string) (*rest.Config, error) {
-	path, err := m.ServiceAccountKubeconfig(ctx, admin.DefaultNamespace, serviceAccount)
+	path, err := m.ServiceAccountKubeconfig(ctx, wellknown.ControllerNamespace, serviceAccount)
 	if err != nil {
 		return nil, err
 	}

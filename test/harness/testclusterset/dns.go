@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -35,7 +35,7 @@ func (m *Member) StartDNS(ctx context.Context, lines ...string) (_ *DNS, err err
 	if err := server.Build(ctx, root, bin); err != nil {
 		return nil, err
 	}
-	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, admin.DefaultNamespace, "clusterset-dns")
+	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, wellknown.ControllerNamespace, "clusterset-dns")
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
@@ -101,7 +101,7 @@ func TestLeaderIsPaused(t *testing.T) {
 // startController starts a controller of east as a subprocess, which ends with the test.
 func startController(t *testing.T, admit func(string) bool) *subprocess.Process {
 	t.Helper()
-	kubeconfig, err := east.ServiceAccountKubeconfig(t.Context(), admin.DefaultNamespace, "clusterset-controller")
+	kubeconfig, err := east.ServiceAccountKubeconfig(t.Context(), wellknown.ControllerNamespace, "clusterset-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func startServer(t *testing.T, j *journal) *reloadable {
 	if err := west.ApplyYAML(t.Context(), deploy.AllInOneRBAC); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := west.ServiceAccountKubeconfig(t.Context(), admin.DefaultNamespace, "clusterset")
+	kubeconfig, err := west.ServiceAccountKubeconfig(t.Context(), wellknown.ControllerNamespace, "clusterset")
 	if err != nil {
 		t.Fatal(err)
 	}

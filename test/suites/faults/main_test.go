@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
@@ -95,7 +96,7 @@ func control(local, brokerKubeconfig string) int {
 	config := controller.Defaults()
 	var err error
 	if config.Local, err = clientcmd.BuildConfigFromFlags("", local); err == nil {
-		config.Broker, config.Namespace, config.Log = brokerKubeconfig, admin.DefaultNamespace, lines{}
+		config.Broker, config.Namespace, config.Log = brokerKubeconfig, wellknown.ControllerNamespace, lines{}
 		config.Renew, config.TTL = renew, ttl
 		err = controller.Run(ctx, config)
 	}

@@ -26,9 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -152,7 +152,7 @@ func frozen(t *testing.T, v member, want float64) error {
 // brokerToken returns the token in the Secret of a member.
 func brokerToken(t *testing.T, m *testclusterset.Member) string {
 	t.Helper()
-	u, err := m.Dynamic().Resource(secrets).Namespace(admin.DefaultNamespace).Get(t.Context(), broker.SecretName, metav1.GetOptions{})
+	u, err := m.Dynamic().Resource(secrets).Namespace(wellknown.ControllerNamespace).Get(t.Context(), broker.SecretName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func keepToken(t *testing.T, m *testclusterset.Member, token string) {
 	t.Helper()
 	m.Put(t, &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: admin.DefaultNamespace, Name: broker.SecretName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: broker.SecretName},
 		Data:       map[string][]byte{broker.KeyToken: []byte(token)},
 	})
 	if err := m.MountSecret(t.Context()); err != nil {

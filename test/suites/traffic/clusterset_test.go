@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
@@ -162,7 +162,7 @@ func (m *member) createNode(t *testing.T) {
 // startDNS starts in the node the CoreDNS that is shipped, with the rights that are shipped.
 func (m *member) startDNS(t *testing.T, bin string) {
 	t.Helper()
-	kubeconfig, err := m.ServiceAccountKubeconfig(t.Context(), admin.DefaultNamespace, "clusterset-dns")
+	kubeconfig, err := m.ServiceAccountKubeconfig(t.Context(), wellknown.ControllerNamespace, "clusterset-dns")
 	must(t, err)
 	// Beside what is removed whatever becomes of this process.
 	corefile := filepath.Join(filepath.Dir(kubeconfig), "Corefile")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
@@ -115,7 +115,7 @@ func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, erro
 	if _, s.held, err = held(ctx, s.importer); err != nil {
 		return s, err
 	}
-	kubeconfig, err := s.importer.ServiceAccountKubeconfig(ctx, admin.DefaultNamespace, "clusterset-dns")
+	kubeconfig, err := s.importer.ServiceAccountKubeconfig(ctx, wellknown.ControllerNamespace, "clusterset-dns")
 	if err != nil {
 		return s, err
 	}

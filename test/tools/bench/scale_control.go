@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	shipped "github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -36,7 +36,7 @@ func (b *bench) newControl(ctx context.Context, m *testclusterset.Member) (*cont
 	if err := shipped.BuildProgram(ctx, root, "./cmd/clusterset", c.command.Bin); err != nil {
 		return nil, err
 	}
-	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, admin.DefaultNamespace, "clusterset-controller")
+	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, wellknown.ControllerNamespace, "clusterset-controller")
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
@@ -57,7 +57,7 @@ func (d *demo) writeKubeconfig(ctx context.Context) error {
 			account = "clusterset"
 		}
 		// A certificate in the name of the ServiceAccount has the same rights as a token, and a token expires after an hour.
-		path, err := m.UserKubeconfig("system:serviceaccount:" + admin.DefaultNamespace + ":" + account)
+		path, err := m.UserKubeconfig("system:serviceaccount:" + wellknown.ControllerNamespace + ":" + account)
 		if err != nil {
 			return err
 		}

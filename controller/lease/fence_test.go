@@ -1,4 +1,4 @@
-package controller
+package lease
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/rest"
 )
 
@@ -37,13 +36,13 @@ func TestWriteKind(t *testing.T) {
 	}
 }
 
-// Reads pass; writes need the lease, and are counted.
-func TestGate(t *testing.T) {
+// Reads pass always. Writes pass while the fence is open, and each that passes is counted.
+func TestFence(t *testing.T) {
 	var served atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 	defer server.Close()
-	m, f := NewMetrics(nil), &fence{limit: time.Hour}
-	client, err := rest.HTTPClientFor(guarded(&rest.Config{Host: server.URL}, sideLocal, f, m))
+	f, counted := NewFence(time.Hour), ""
+	client, err := rest.HTTPClientFor(f.Guard(&rest.Config{Host: server.URL}, func(kind, verb string) { counted += kind + " " + verb }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,24 +75,27 @@ func TestGate(t *testing.T) {
 		{name: "held", renewed: time.Now(), open: true},
 		{name: "not renewed in time", renewed: time.Now().Add(-time.Hour)},
 	} {
-		f.renew(state.renewed)
+		f.Renew(state.renewed)
 		served.Store(0)
 		if err := send(http.MethodGet, ""); err != nil || served.Load() != 1 {
 			t.Errorf("%s: a read: %v", state.name, err)
 		}
 		for _, w := range writes {
 			served.Store(0)
-			before := testutil.ToFloat64(m.writes.WithLabelValues(sideLocal, "Service", w.verb))
+			counted = ""
+			want := ""
+			if state.open {
+				want = "Service " + w.verb
+			}
 			err := send(w.method, w.content)
-			counted := testutil.ToFloat64(m.writes.WithLabelValues(sideLocal, "Service", w.verb)) - before
-			if passed := served.Load() == 1; passed != state.open || errors.Is(err, errNotLeader) == state.open || (counted == 1) != state.open {
-				t.Errorf("%s: %s: passed %t, counted %v, error %v; want %t", state.name, w.verb, passed, counted, err, state.open)
+			if passed := served.Load() == 1; passed != state.open || errors.Is(err, ErrNotHeld) == state.open || counted != want {
+				t.Errorf("%s: %s: passed %t, counted %q, error %v; want %t, %q", state.name, w.verb, passed, counted, err, state.open, want)
 			}
 		}
 	}
-	f.renew(time.Now())
-	f.shut()
-	if f.open() {
+	f.Renew(time.Now())
+	f.Shut()
+	if f.Open() {
 		t.Error("the fence is open after it was shut")
 	}
 }

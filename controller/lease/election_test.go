@@ -1,4 +1,4 @@
-package controller
+package lease
 
 import (
 	"context"
@@ -11,37 +11,47 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
 // A candidate is one instance that takes part in an election and does nothing while it leads.
 type candidate struct {
-	*election
+	*Election
 	leading atomic.Bool
 	terms   atomic.Int64
 	client  *apiserver.Client // with the fence of the candidate
 	stop    func()            // returns when the candidate has
 }
 
-func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) *candidate {
+func newElection(t *testing.T, server *controlplane.ControlPlane, namespace, instance string, log logging.Logger) *Election {
 	t.Helper()
-	e, err := newElection(server.Config(), metav1.NamespaceDefault, name, logging.Discard)
+	e, err := New(Config{REST: server.Config(), Namespace: namespace, Instance: instance, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.lease, e.renew, e.wait, e.fence.limit = 15*time.Second, 10*time.Second, time.Second/2, 10*time.Second
-	c := &candidate{election: e}
-	if c.client, err = apiserver.NewClient(guarded(server.Config(), sideLocal, e.fence, NewMetrics(nil))); err != nil {
+	return e
+}
+
+func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) *candidate {
+	t.Helper()
+	e := newElection(t, server, metav1.NamespaceDefault, name, logging.Discard)
+	e.duration, e.deadline, e.retry, e.fence.limit = 15*time.Second, 10*time.Second, time.Second/2, 10*time.Second
+	c := &candidate{Election: e}
+	var err error
+	if c.client, err = apiserver.NewClient(e.fence.Guard(server.Config(), func(string, string) {})); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error {
-		return e.lead(ctx, func(ctx context.Context) error {
+		return e.Run(ctx, func(ctx context.Context) error {
 			c.terms.Add(1)
 			c.leading.Store(true)
 			<-ctx.Done()
@@ -60,19 +70,29 @@ func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) 
 	return c
 }
 
+// await waits until ok, for a time in which any machine would be done.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	check := func(context.Context) (bool, error) { return ok(), nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 2*time.Minute, true, check); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
 // write creates a namespace.
 func (c *candidate) write(ctx context.Context, name string) error {
 	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// Section 1: one of several leads; one that cannot renew its lease stops before another may begin, and writes nothing more.
+// One of several instances leads. A leader that cannot renew the Lease writes nothing more before another one may lead
+// (docs/spec/controller.md 1).
 func TestElection(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	a, b := newCandidate(t, server, "a"), newCandidate(t, server, "b")
 	alone := func(what string, ok func() bool) {
 		t.Helper()
 		await(t, what, func() bool {
-			if a.fence.open() && b.fence.open() {
+			if a.fence.Open() && b.fence.Open() {
 				t.Errorf("%s: two may write", what)
 			}
 			return ok()
@@ -84,17 +104,17 @@ func TestElection(t *testing.T) {
 		leader, other = b, a
 	}
 	await(t, "the leader may write", func() bool { return leader.write(t.Context(), "one") == nil })
-	if err := other.write(t.Context(), "two"); !errors.Is(err, errNotLeader) {
-		t.Errorf("a write of the other: %v, want that it is refused", err)
+	if err := other.write(t.Context(), "two"); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("a write of the other: %v, want ErrNotHeld", err)
 	}
 
 	if err := server.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	alone("nobody leads while nobody answers", func() bool { return !a.leading.Load() && !b.leading.Load() })
+	alone("no instance leads while the API server is frozen", func() bool { return !a.leading.Load() && !b.leading.Load() })
 	for _, c := range []*candidate{a, b} {
-		if err := c.write(t.Context(), "three"); !errors.Is(err, errNotLeader) {
-			t.Errorf("a write without the lease: %v, want that it is refused", err)
+		if err := c.write(t.Context(), "three"); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("a write without the lease: %v, want ErrNotHeld", err)
 		}
 	}
 	if err := server.Thaw(); err != nil {
@@ -107,51 +127,45 @@ func TestElection(t *testing.T) {
 		leader, other = b, a
 	}
 	leader.stop()
-	if leader.leading.Load() || leader.fence.open() {
+	if leader.leading.Load() || leader.fence.Open() {
 		t.Error("the leader has stopped, and leads or may write")
 	}
 	alone("the other leads", other.leading.Load)
 	await(t, "the other may write", func() bool { return other.write(t.Context(), "four") == nil })
 }
 
-// The lease is given up only when the term is over: who takes it meets nobody at work.
+// The Lease is released only after the term has returned: no worker of the old leader is left when the next one begins.
 func TestLeaseOutlastsTerm(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
-	e, err := newElection(server.Config(), metav1.NamespaceDefault, "a", logging.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newElection(t, server, metav1.NamespaceDefault, "a", logging.Discard)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err = e.lead(ctx, func(ctx context.Context) error {
+	err := e.Run(ctx, func(ctx context.Context) error {
 		cancel()
 		<-ctx.Done()
-		if !e.fence.open() {
-			t.Error("the lease was given up before the term was over")
+		if !e.fence.Open() {
+			t.Error("the Lease was released before the term was over")
 		}
-		return errNotLeader
+		return ErrNotHeld
 	})
-	if !errors.Is(err, errNotLeader) {
+	if !errors.Is(err, ErrNotHeld) {
 		t.Errorf("lead: %v, want the error of the term", err)
 	}
-	if e.fence.open() {
+	if e.fence.Open() {
 		t.Error("the fence is open after the term")
 	}
-	checkTold(t, server)
-	record, _, err := e.lock.Get(t.Context())
+	var record *resourcelock.LeaderElectionRecord
+	record, _, err = e.lock.Get(t.Context())
 	if err != nil || record.HolderIdentity != "" {
-		t.Errorf("the lease is held by %v (%v), want nobody", record, err)
+		t.Errorf("the lease is held by %v (%v), want it released", record, err)
 	}
 }
 
-// checkTold has a lease that cannot be made: that is told once, and that it can be made again.
-func checkTold(t *testing.T, server *controlplane.ControlPlane) {
-	t.Helper()
-	log := &journal{}
-	e, err := newElection(server.Config(), "later", "a", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+// A Lease that cannot be created is logged once, and so is the end of it.
+func TestElectionLogsChanges(t *testing.T) {
+	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	log := &logtest.Recorder{}
+	e := newElection(t, server, "later", "a", log)
 	defer e.http.CloseIdleConnections()
 	try := func() error {
 		if _, _, err := e.lock.Get(t.Context()); !apierrors.IsNotFound(err) {
@@ -175,8 +189,8 @@ func checkTold(t *testing.T, server *controlplane.ControlPlane) {
 	if err := try(); err != nil {
 		t.Error(err)
 	}
-	failed, again := log.count("error: election: cannot create the lease later/"+LeaseName), log.count("info: election: ")
-	if failed != 1 || again != 1 || log.count("") != 2 {
-		t.Errorf("told %d times that it fails and %d that it does not, want one line each:\n%s", failed, again, log)
+	failed, again := log.Count("error: election: cannot create the lease later/"+wellknown.ControllerLease), log.Count("info: election: ")
+	if failed != 1 || again != 1 || log.Count("") != 2 {
+		t.Errorf("%d lines of failure and %d of success, want one of each:\n%s", failed, again, log)
 	}
 }
