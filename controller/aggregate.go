@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
 // views are the merged imports that this member publishes in its broker namespace, of those services of which it has the
@@ -68,7 +69,7 @@ func (v *views) list(ctx context.Context) error {
 	v.listed = true
 	for svc, imp := range left {
 		v.published[svc] = imp
-		v.s.exports.addBacklog(svc)
+		v.s.exports.Add(svc, queue.Backlog)
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A scene is an API server that is a member and its own broker, where nobody acts yet.
@@ -134,7 +136,7 @@ func (s *scene) credential(token string) {
 func (s *scene) config() Config {
 	cfg := Defaults()
 	cfg.Local, cfg.Broker, cfg.Version = s.server.Config(), s.kubeconfigPath(), "v1"
-	cfg.Log, cfg.Metrics = &journal{}, NewMetrics(nil)
+	cfg.Log, cfg.Metrics = &logtest.Recorder{}, NewMetrics(nil)
 	cfg.Renew, cfg.TTL = time.Second, time.Minute
 	return cfg
 }
@@ -164,12 +166,12 @@ func TestRun(t *testing.T) {
 	first.ClusterID = sceneID
 	first.Renew = time.Hour // the first heartbeat does not wait for it
 	stop := s.start(first)
-	log := first.Log.(*journal)
-	await(t, "it leads and says that there is no kubeconfig", func() bool {
-		return testutil.ToFloat64(first.Metrics.leader) == 1 && log.count("error: broker: ") == 1
+	log := first.Log.(*logtest.Recorder)
+	until.True(t, "it leads and says that there is no kubeconfig", func() bool {
+		return testutil.ToFloat64(first.Metrics.leader) == 1 && log.Count("error: broker: ") == 1
 	})
 	id := &aboutv1beta1.ClusterProperty{}
-	await(t, "it has set the cluster id", func() bool { return s.admin.Get(t.Context(), id, "", about.ClusterIDName) == nil })
+	until.True(t, "it has set the cluster id", func() bool { return s.admin.Get(t.Context(), id, "", about.ClusterIDName) == nil })
 	if id.Spec.Value != sceneID {
 		t.Errorf("cluster id = %q, want %q", id.Spec.Value, sceneID)
 	}
@@ -180,10 +182,10 @@ func TestRun(t *testing.T) {
 	s.credential(s.token())
 	s.join()
 	lease := &coordinationv1.Lease{}
-	await(t, "it renews its heartbeat", func() bool {
+	until.True(t, "it renews its heartbeat", func() bool {
 		return s.admin.Get(t.Context(), lease, sceneNamespace, apibroker.HeartbeatName) == nil
 	})
-	await(t, "it is a connected member and nothing is held", func() bool {
+	until.True(t, "it is a connected member and nothing is held", func() bool {
 		m := first.Metrics
 		held := 0.0
 		for _, h := range allHolds {
@@ -192,16 +194,16 @@ func TestRun(t *testing.T) {
 		return testutil.ToFloat64(m.member) == 1 && testutil.ToFloat64(m.connected) == 1 && held == 0 && testutil.ToFloat64(m.credential) > 0
 	})
 	member := &v1alpha1.Member{}
-	await(t, "it says what it is", func() bool {
+	until.True(t, "it says what it is", func() bool {
 		return s.admin.Get(t.Context(), member, "", sceneID) == nil && member.Status.Version == "v1" && member.Status.MergeOptions != ""
 	})
 
 	third := s.config()
 	third.Broker = filepath.Join(t.TempDir(), "none")
 	stopThird := s.start(third)
-	standby := third.Log.(*journal)
-	await(t, "a standby says that it is one, and that it could not act", func() bool {
-		return standby.count("standing by: ") == 1 && standby.count("error: broker: open "+third.Broker) == 1
+	standby := third.Log.(*logtest.Recorder)
+	until.True(t, "a standby says that it is one, and that it could not act", func() bool {
+		return standby.Count("standing by: ") == 1 && standby.Count("error: broker: open "+third.Broker) == 1
 	})
 	stopThird()
 
@@ -210,7 +212,7 @@ func TestRun(t *testing.T) {
 	if testutil.ToFloat64(first.Metrics.leader) != 0 || testutil.ToFloat64(first.Metrics.member) != 0 {
 		t.Error("leader and member of an instance that ended: want 0")
 	}
-	await(t, "the second one acts", func() bool {
+	until.True(t, "the second one acts", func() bool {
 		return testutil.ToFloat64(second.Metrics.leader) == 1 && testutil.ToFloat64(second.Metrics.member) == 1
 	})
 
@@ -223,7 +225,7 @@ func TestRun(t *testing.T) {
 	if err := s.admin.Update(t.Context(), property); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it has left", func() bool {
+	until.True(t, "it has left", func() bool {
 		err := s.admin.Get(t.Context(), lease, sceneNamespace, apibroker.HeartbeatName)
 		return apierrors.IsNotFound(err) && testutil.ToFloat64(second.Metrics.member) == 0
 	})
@@ -291,7 +293,7 @@ func TestCredential(t *testing.T) {
 	if err := s.admin.Delete(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the revoked token is refused", func() bool {
+	until.True(t, "the revoked token is refused", func() bool {
 		_, _, _ = x.broker.Token(t.Context(), minLife) // the error is noted
 		return c.refused() != ""
 	})
@@ -301,7 +303,7 @@ func TestCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.readSecret(t.Context())
-	await(t, "the admin's token works", func() bool {
+	until.True(t, "the admin's token works", func() bool {
 		_, _, err := x.broker.Token(t.Context(), minLife)
 		return err == nil && c.refused() == ""
 	})
@@ -377,7 +379,7 @@ func TestServerOfKubeconfig(t *testing.T) {
 
 // What cannot be had of the member's own API server is waited for: the lease is not given up meanwhile.
 func TestAwaitKinds(t *testing.T) {
-	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: wellknown.ControllerNamespace, Log: &journal{}}.complete()
+	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: wellknown.ControllerNamespace, Log: &logtest.Recorder{}}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +392,7 @@ func TestAwaitKinds(t *testing.T) {
 		}
 		return nil
 	})
-	await(t, "it tells", func() bool { return cfg.Log.(*journal).count("local: ") == 1 })
+	until.True(t, "it tells", func() bool { return cfg.Log.(*logtest.Recorder).Count("local: ") == 1 })
 	cancel()
 	if err := g.Wait(); err != nil {
 		t.Error(err)

@@ -78,7 +78,7 @@ func (s *session) catchUp(ctx context.Context, svc types.NamespacedName) error {
 func (s *session) export(ctx context.Context, svc types.NamespacedName, r export.Result) (o outcome) {
 	if o.awaited = s.awaited(); o.awaited != "" {
 		if s.broker.Synced() && !s.published(svc, r) {
-			s.exports.addIn(svc, lookAgain) // nobody tells that a link is back
+			s.exports.AddAfter(svc, lookAgain) // nobody tells that a link is back
 		}
 		return o
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
 // A hold is a reason to leave things as they are. Its text is the label "reason" of metric held.
@@ -257,7 +258,7 @@ func (l *losses) weigh(now time.Time) {
 		if waits(m) && (now.Sub(l.last) >= l.quiet || now.Sub(m.at) >= lossWaits*l.quiet) {
 			m.acted = true
 			l.missed[i] = m
-			l.s.imports.put(i.service, live)
+			l.s.imports.Add(i.service, queue.Live)
 		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
 func TestHolds(t *testing.T) {
-	log, m, changes := &journal{}, NewMetrics(nil), 0
+	log, m, changes := &logtest.Recorder{}, NewMetrics(nil), 0
 	hs := newHolds(log, m, func() { changes++ })
 	for _, h := range allHolds {
 		held := m.held.WithLabelValues(string(h))
@@ -27,7 +29,7 @@ func TestHolds(t *testing.T) {
 		if hs.any(allHolds...) || hs.detail(allHolds...) != "" || changes != 2 || testutil.ToFloat64(held) != 0 {
 			t.Errorf("%s: held = %t, %d changes, metric %v after the end; want false, 2, 0", h, hs.any(h), changes, testutil.ToFloat64(held))
 		}
-		if set, cleared := log.count("holding ("+string(h)+"): first"), log.count("no longer holding ("+string(h)+")"); set != 1 || cleared != 1 {
+		if set, cleared := log.Count("holding ("+string(h)+"): first"), log.Count("no longer holding ("+string(h)+")"); set != 1 || cleared != 1 {
 			t.Errorf("%s: told %d times when set and %d when cleared, want once each:\n%s", h, set, cleared, log)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	judgement "github.com/clusterset-dns/clusterset/controller/liveness"
+	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
 // liveness knows which members are expired (section 8). [liveness.expired] may be called from several goroutines.
@@ -127,7 +128,7 @@ func (l *liveness) requeue(clusters map[string]bool) {
 		}
 		for _, c := range imp.Status.Clusters {
 			if clusters[c.Cluster] {
-				l.s.imports.addBacklog(svc)
+				l.s.imports.Add(svc, queue.Backlog)
 				break
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
 // local is what is followed of the member's own API server. What its methods return is shared: nobody may change it. They
@@ -57,7 +58,7 @@ type kinds struct {
 // A change is one event of an object: old is nil if it is new, now is nil if it is gone.
 type change struct {
 	old, now metav1.Object
-	lane     lane
+	priority queue.Priority
 }
 
 // The indexes. Their values are keys of services.
@@ -110,7 +111,7 @@ func follow[T apiserver.Object](l *local, example T, indexers cache.Indexers, ch
 		AddFunc: func(o any, initial bool) {
 			c := change{now: o.(T)}
 			if initial {
-				c.lane = backlog
+				c.priority = queue.Backlog
 			}
 			tell(c, c.now)
 		},

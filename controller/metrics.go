@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
 const prefix = "coredns_clusterset_controller_"
@@ -188,10 +190,10 @@ func (c scraped) Collect(ch chan<- prometheus.Metric) {
 		}
 		return
 	}
-	for _, q := range []*queue{s.exports, s.imports} {
-		depth, age := q.waiting()
-		gauge(descDepth, float64(depth), q.name)
-		gauge(descAge, age.Seconds(), q.name)
+	for _, q := range []*queue.Queue{s.exports, s.imports} {
+		depth, age := q.Waiting()
+		gauge(descDepth, float64(depth), q.Name())
+		gauge(descAge, age.Seconds(), q.Name())
 	}
 	for cluster, seen := range s.broker.Heartbeats() {
 		if !seen.IsZero() {

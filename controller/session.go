@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/lease"
+	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
 // errOther ends a session that was built for another identity than the cluster has now.
@@ -52,8 +53,8 @@ type session struct {
 	broker     *broker.Broker // never nil; without a kubeconfig it never answers
 	member     *membership
 	credential *credential
-	exports    *queue
-	imports    *queue
+	exports    *queue.Queue
+	imports    *queue.Queue
 	events     *recorder
 	vips       *vips
 	lives      *liveness
@@ -140,8 +141,8 @@ func (s *session) act(ctx context.Context) error {
 	} {
 		g.Go(func() error { return run(ctx) })
 	}
-	g.Go(func() error { return s.exports.run(ctx, s.reconcileExport) })
-	g.Go(func() error { return s.imports.run(ctx, s.reconcileImport) })
+	g.Go(func() error { return s.exports.Run(ctx, s.reconcileExport) })
+	g.Go(func() error { return s.imports.Run(ctx, s.reconcileImport) })
 	return g.Wait()
 }
 
@@ -350,31 +351,31 @@ func (s *session) addAll() {
 		return
 	}
 	for _, svc := range s.local.Exports() {
-		s.exports.addBacklog(svc)
-		s.imports.addBacklog(svc)
+		s.exports.Add(svc, queue.Backlog)
+		s.imports.Add(svc, queue.Backlog)
 	}
 	for _, svc := range s.local.Imports() {
-		s.imports.addBacklog(svc)
+		s.imports.Add(svc, queue.Backlog)
 	}
 	for _, svc := range s.broker.OwnServices() {
-		s.exports.addBacklog(svc)
+		s.exports.Add(svc, queue.Backlog)
 	}
 	for _, svc := range s.broker.Services() {
-		s.imports.addBacklog(svc)
+		s.imports.Add(svc, queue.Backlog)
 	}
 }
 
 // brokerChanged is told of records and slices of any member. Our own ones are put right, and follow an allocation of others.
 func (s *session) brokerChanged(svc types.NamespacedName, initial bool) {
-	l := live
+	p := queue.Live
 	if initial {
-		l = backlog
+		p = queue.Backlog
 	}
 	s.vips.heard(svc)
-	s.imports.put(svc, l)
+	s.imports.Add(svc, p)
 	record, copies := s.broker.Own(svc)
 	if record != nil || len(copies) > 0 || s.local.Export(svc) != nil {
-		s.exports.put(svc, l)
+		s.exports.Add(svc, p)
 	}
 }
 
@@ -389,54 +390,54 @@ func (s *session) localChanged(c change) {
 			s.addAll()
 			return
 		case *corev1.Service:
-			s.serviceChanged(o, c.lane)
+			s.serviceChanged(o, c.priority)
 		case *mcsv1beta1.ServiceExport:
-			s.exports.put(keyOf(o), c.lane)
-			s.imports.put(keyOf(o), c.lane)
+			s.exports.Add(keyOf(o), c.priority)
+			s.imports.Add(keyOf(o), c.priority)
 		case *mcsv1beta1.ServiceImport:
-			s.imports.put(keyOf(o), c.lane)
+			s.imports.Add(keyOf(o), c.priority)
 		case *discoveryv1.EndpointSlice:
-			s.sliceChanged(o, c.lane)
+			s.sliceChanged(o, c.priority)
 		}
 	}
 }
 
-func (s *session) serviceChanged(o *corev1.Service, l lane) {
+func (s *session) serviceChanged(o *corev1.Service, p queue.Priority) {
 	if svc, derived := s.local.importOf(o); derived {
-		s.imports.put(svc, l)
+		s.imports.Add(svc, p)
 	}
 	if s.local.Export(keyOf(o)) != nil {
-		s.exports.put(keyOf(o), l)
-		s.imports.put(keyOf(o), l)
+		s.exports.Add(keyOf(o), p)
+		s.imports.Add(keyOf(o), p)
 	}
 }
 
-func (s *session) sliceChanged(o *discoveryv1.EndpointSlice, l lane) {
+func (s *session) sliceChanged(o *discoveryv1.EndpointSlice, p queue.Priority) {
 	for _, key := range sourceKeys(o) {
 		if svc := parseKey(key); s.local.Export(svc) != nil {
-			s.exports.put(svc, l)
-			s.imports.put(svc, l)
+			s.exports.Add(svc, p)
+			s.imports.Add(svc, p)
 		}
 	}
 	for _, key := range importedKeys(o) {
-		s.imports.put(parseKey(key), l)
+		s.imports.Add(parseKey(key), p)
 	}
 }
 
 // namespaceChanged has the services of a namespace looked at. At the start they are anyway.
 func (s *session) namespaceChanged(name string, c change) {
-	if !s.started.Load() || c.lane == backlog {
+	if !s.started.Load() || c.priority == queue.Backlog {
 		return
 	}
 	for _, svc := range s.local.Exports() {
 		if svc.Namespace == name {
-			s.exports.put(svc, c.lane)
+			s.exports.Add(svc, c.priority)
 		}
 	}
 	for _, of := range [][]types.NamespacedName{s.local.Exports(), s.local.Imports(), s.broker.Services()} {
 		for _, svc := range of {
 			if svc.Namespace == name {
-				s.imports.put(svc, c.lane)
+				s.imports.Add(svc, c.priority)
 			}
 		}
 	}

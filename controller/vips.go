@@ -192,7 +192,7 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	}
 	addr, ok := v.pool.Allocate(svc, now)
 	if !ok {
-		s.exports.addIn(svc, poolRetry)
+		s.exports.AddAfter(svc, poolRetry)
 		const exhausted = "There is no clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one."
 		return fmt.Sprintf(exhausted, prefix)
 	}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -19,13 +18,13 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A candidate is one instance that takes part in an election and does nothing while it leads.
 type candidate struct {
 	*Election
 	leading atomic.Bool
-	terms   atomic.Int64
 	client  *apiserver.Client // with the fence of the candidate
 	stop    func()            // returns when the candidate has
 }
@@ -52,7 +51,6 @@ func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) 
 	var g errgroup.Group
 	g.Go(func() error {
 		return e.Run(ctx, func(ctx context.Context) error {
-			c.terms.Add(1)
 			c.leading.Store(true)
 			<-ctx.Done()
 			c.leading.Store(false)
@@ -70,15 +68,6 @@ func newCandidate(t *testing.T, server *controlplane.ControlPlane, name string) 
 	return c
 }
 
-// await waits until ok, for a time in which any machine would be done.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	check := func(context.Context) (bool, error) { return ok(), nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 2*time.Minute, true, check); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
 // write creates a namespace.
 func (c *candidate) write(ctx context.Context, name string) error {
 	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -91,7 +80,7 @@ func TestElection(t *testing.T) {
 	a, b := newCandidate(t, server, "a"), newCandidate(t, server, "b")
 	alone := func(what string, ok func() bool) {
 		t.Helper()
-		await(t, what, func() bool {
+		until.True(t, what, func() bool {
 			if a.fence.Open() && b.fence.Open() {
 				t.Errorf("%s: two may write", what)
 			}
@@ -103,7 +92,7 @@ func TestElection(t *testing.T) {
 	if b.leading.Load() {
 		leader, other = b, a
 	}
-	await(t, "the leader may write", func() bool { return leader.write(t.Context(), "one") == nil })
+	until.True(t, "the leader may write", func() bool { return leader.write(t.Context(), "one") == nil })
 	if err := other.write(t.Context(), "two"); !errors.Is(err, ErrNotHeld) {
 		t.Errorf("a write of the other: %v, want ErrNotHeld", err)
 	}
@@ -131,7 +120,7 @@ func TestElection(t *testing.T) {
 		t.Error("the leader has stopped, and leads or may write")
 	}
 	alone("the other leads", other.leading.Load)
-	await(t, "the other may write", func() bool { return other.write(t.Context(), "four") == nil })
+	until.True(t, "the other may write", func() bool { return other.write(t.Context(), "four") == nil })
 }
 
 // The Lease is released only after the term has returned: no worker of the old leader is left when the next one begins.
