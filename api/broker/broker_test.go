@@ -1,8 +1,12 @@
 package broker_test
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -70,6 +74,30 @@ func TestValid(t *testing.T) {
 			if tt.valid(s) {
 				t.Errorf("%s %q accepted", tt.name, s)
 			}
+		}
+	}
+}
+
+// The checks agree with those of Kubernetes on every text, but for the length of a part of a key's prefix.
+func TestTextsAreThoseOfKubernetes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	parts := []string{"a", "Z", "0", "-", "_", ".", "/", " ", "é", strings.Repeat("b", 31), strings.Repeat("c", 60)}
+	for range 20_000 {
+		var b strings.Builder
+		for range r.IntN(8) {
+			b.WriteString(parts[r.IntN(len(parts))])
+		}
+		s := b.String()
+		if got, want := broker.IsLabel(s), len(validation.IsDNS1123Label(s)) == 0; got != want {
+			t.Errorf("IsLabel(%q) = %t, want %t", s, got, want)
+		}
+		if got, want := broker.IsLabelValue(s), len(validation.IsValidLabelValue(s)) == 0; got != want {
+			t.Errorf("IsLabelValue(%q) = %t, want %t", s, got, want)
+		}
+		prefix, _, _ := strings.Cut(s, "/")
+		long := slices.ContainsFunc(strings.Split(prefix, "."), func(part string) bool { return len(part) > 63 })
+		if got, want := broker.IsLabelKey(s), len(validation.IsQualifiedName(s)) == 0; got != want && !long {
+			t.Errorf("IsLabelKey(%q) = %t, want %t", s, got, want)
 		}
 	}
 }

@@ -1,5 +1,10 @@
 package broker
 
+// The rules for labels, keys and values are those of k8s.io/apimachinery/pkg/util/validation, and a test compares them. Its
+// functions match regular expressions, which takes about 30 times as long, and each
+// endpoint of each slice is checked more than once. They also accept a prefix of a key with a part of more than 63 octets,
+// which the CRDs of this group reject.
+
 import (
 	"fmt"
 	"net/netip"

@@ -1,7 +1,18 @@
-// Package liveness evaluates which members of a clusterset are expired (docs/spec/controller.md 8).
+// Package liveness decides which members of a clusterset have expired (docs/spec/controller.md 8).
 //
-// It is pure: whoever calls it says what the time is. Only this process's own monotonic clock counts, so it does not matter
-// what a member's clock says.
+// Each member renews a heartbeat on the broker. For every other cluster a member is in one of these states:
+//
+//	         TTL without a change of the heartbeat
+//	live ──────────────────────────────────────────▶ expired: its endpoints no longer count
+//	 ▲ │                                                │
+//	 │ └─ more than half of all at once ─▶ frozen       │
+//	 └──────── heartbeat seen ◀──────────────┴──────────┘
+//
+// [Verdict.Judge] makes these moves; the controller calls it at least once a second. While the link to the broker is lost it expires no
+// member; afterwards each has a full TTL again.
+//
+// The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock of a
+// member does not matter.
 package liveness
 
 import (

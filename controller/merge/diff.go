@@ -271,6 +271,9 @@ func sameOwnedMeta(desired, existing metav1.Object) bool {
 }
 
 // ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [FieldManager] has set.
+//
+// fieldpath.Set of structured-merge-diff parses the same text into a tree of all fields, of which two maps of strings are
+// needed here: measured on an import, it takes 1.4 times as long and 4 times the memory, for every object that is compared.
 func ownedKeys(entries []metav1.ManagedFieldsEntry) map[string][]string {
 	owned := make(map[string][]string)
 	for _, e := range entries {

@@ -1,9 +1,24 @@
-// Package merge folds the export records of one service into the import that every member of the clusterset sees
-// (docs/spec/controller.md 4, docs/spec/controller.md 5, docs/spec/controller.md 9), and computes the writes for it.
+// Package merge folds the export records of one service into the import that every member of the clusterset sees, and lists
+// the objects to write for it (docs/spec/controller.md 4, docs/spec/controller.md 5, docs/spec/controller.md 6).
 //
-// It is pure: no clock, no history, no preference for the cluster it runs in. The same records, in any order, give the
-// same bytes in every member whose options are the same. It is total: nothing that a hostile member writes makes it panic,
-// and what it refuses costs that record alone.
+//	export records of all members            slices of all members      objects in this cluster
+//	            │                                      │                          │
+//	            ▼ Merge                                │                          │
+//	  reject    records that are not valid             │                          │
+//	  order     oldest first: claimed time, cluster id │                          │
+//	  fold      type, families, ports, other fields    │                          │
+//	  compare   one Conflict for each disagreement     │                          │
+//	            │ Result                               │                          │
+//	            └───────────────▶ Desired ◀────────────┘                          │
+//	                                 │ ServiceImport, derived Service, slices     │
+//	                                 └──────────────▶ Diff ◀──────────────────────┘
+//	                                                   │ Changes: create, update, delete, foreign
+//	                                                   ▼
+//	                                                 Patch, for each update
+//
+// It is pure: it has no clock, no history and no preference for the cluster it runs in. The same records, in any order, give
+// the same bytes in every member whose options are the same. It is total: no input of a hostile member makes it panic, and
+// what it rejects affects that record alone (docs/spec/controller.md 9.1).
 package merge
 
 import (
