@@ -14,11 +14,13 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A Config says what one controller does. [Defaults] and the setters of [Options] make all of it but the fields of the first
-// group. Nobody may write to what it reaches.
+// A Config says what one controller does. [Defaults] and the setters of [Options] set all fields but those of the first group.
+// It is shared once it is passed to [Run]: neither it nor what it points to may change.
 type Config struct {
 	Local   *rest.Config   // the API server of this cluster; its QPS and Burst do not count
 	Version string         // of the program, for Member.status
@@ -28,60 +30,49 @@ type Config struct {
 	// Broker is the path of a kubeconfig, Context one of its contexts or "" for its current one. The context names the
 	// broker namespace of this member.
 	Broker, Context string
-	// ClusterID is what the ClusterProperty cluster.clusterset.k8s.io is set to if there is none; "" leaves that to others.
+	// ClusterID is the value for the ClusterProperty cluster.clusterset.k8s.io if that is missing; "" does not create it.
 	ClusterID string
 	// Namespace holds the Lease and the Secret of this controller. Its default is the namespace of the Pod that the controller
 	// runs in, or [wellknown.ControllerNamespace] outside of a Pod.
 	Namespace string
 
 	VIP merge.VIPMode
-	// VIPPool is the network that VIP CIDRs of members are taken from, with "vip cidr".
+	// VIPPool is the network that contains the VIP CIDRs of all members, with "vip cidr".
 	VIPPool   netip.Prefix
 	Endpoints export.Endpoints
-	// ServiceCIDRs count where the API server has no ServiceCIDR objects.
+	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
 
-	// Renew is the time between two heartbeats, TTL the age from which on a member's heartbeat is expired. Both are 0 with
-	// "lease 0": nobody expires, and this member renews nothing.
+	// Renew is the time between two heartbeats, TTL the age at which a member's heartbeat expires. Both are 0 with "lease 0": no
+	// member expires, and this member sends no heartbeats.
 	Renew, TTL time.Duration
-	OnExpiry   OnExpiry
+	OnExpiry   safety.OnExpiry
 
 	OnConflict   merge.OnConflict
 	PortMerge    merge.PortMerge
 	TypeConflict merge.TypeConflict
 	Precedence   merge.Precedence
 
-	// Namespaces and NamespaceLabels replace the default of which namespaces take part: one of the first, or those that
-	// match the second. Neither means the default, all but kube-*, default and Namespace.
+	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is set.
 	Namespaces      []string
 	NamespaceLabels labels.Selector
 
 	LegacyConditions bool
 	AggregateView    bool
 
-	// QPS and Burst bound the requests to each of the two API servers.
+	// QPS and Burst limit the requests to each of the two API servers.
 	QPS   float32
 	Burst int
 }
 
-// OnExpiry says what becomes of the endpoints of a member whose heartbeat expired.
-type OnExpiry string
-
-// The values of "on_expiry".
-const (
-	Remove   OnExpiry = "remove"    // its imported slices are removed
-	NotReady OnExpiry = "not_ready" // its endpoints stay, not ready
-	Retain   OnExpiry = "keep"      // they stay as they are
-)
-
-// Defaults returns what holds where nothing is said (section 1).
+// Defaults returns the options where none is given (docs/spec/controller.md 1.3).
 func Defaults() Config {
 	return Config{
 		Namespace: ownNamespace(),
 		VIP:       merge.Derived,
 		VIPPool:   netip.MustParsePrefix("243.0.0.0/8"),
 		Endpoints: export.PodIP,
-		Renew:     10 * time.Second, TTL: time.Minute, OnExpiry: Remove,
+		Renew:     10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
 		QPS: 500, Burst: 1000,
 	}
@@ -97,13 +88,13 @@ func ownNamespace() string {
 	return wellknown.ControllerNamespace
 }
 
-// Same reports whether a controller of other does just what one of c does: then a reload keeps it.
+// Same reports whether a controller with other does the same as one with c: then a reload keeps it.
 func (c *Config) Same(other *Config) bool {
 	return c.Difference(other) == ""
 }
 
-// Difference names the first option in which the two differ, "" if there is none. How the local API server is reached counts
-// as "kubeconfig".
+// Difference names the first option in which the two differ, "" if there is none. Another address or credential of the local
+// API server counts as "kubeconfig".
 func (c *Config) Difference(other *Config) string {
 	for _, x := range []struct {
 		name string
@@ -148,4 +139,17 @@ func text(s fmt.Stringer) string {
 		return ""
 	}
 	return s.String()
+}
+
+// policy returns the policy for namespaces.
+func (c *Config) policy() member.Policy {
+	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace}
+}
+
+// mergeOptions returns the options of package merge, without pools and claims.
+func (c *Config) mergeOptions() merge.Options {
+	return merge.Options{
+		OnConflict: c.OnConflict, PortMerge: c.PortMerge, TypeConflict: c.TypeConflict, Precedence: c.Precedence, VIP: c.VIP,
+		VIPPool: c.VIPPool,
+	}
 }

@@ -4,23 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
-	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/lease"
 )
 
-// checkEvery is the time between two looks at an API server that lacks what the controller needs.
-const checkEvery = 30 * time.Second
-
-// Run is one instance of the controller. It blocks until ctx ends and all that it started is over; it then returns nil. An
-// error is what waiting does not mend: a Config that makes no sense.
+// Run is one instance of the controller. It blocks until ctx ends and every goroutine that it started has ended; it then returns
+// nil. An error means that waiting cannot help: the Config is not complete.
 //
-// It campaigns for the Lease of package lease and acts while it holds that. Whatever is missing meanwhile, from the broker to its
-// kubeconfig or a CRD of this cluster, it tells, and waits for.
+// It campaigns for the Lease of package lease and acts while it holds it. What is missing meanwhile, such as the broker, its
+// kubeconfig or a CRD of this cluster, is logged and waited for.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -30,7 +24,7 @@ func Run(ctx context.Context, cfg Config) error {
 	standby := func(holder string) {
 		cfg.Log.Infof("standing by: %s leads", holder)
 		// Only the leader uses the kubeconfig, but a bad one should be known before this instance has to lead.
-		if _, err := loadLink(cfg.Broker, cfg.Context); err != nil {
+		if _, err := identity.LoadLink(cfg.Broker, cfg.Context); err != nil {
 			cfg.Log.Errorf("broker: %v", err)
 		}
 	}
@@ -64,69 +58,4 @@ func (c Config) complete() (Config, error) {
 		c.Metrics = NewMetrics(nil)
 	}
 	return c, nil
-}
-
-// A term is the time for which this instance leads.
-type term struct {
-	cfg      Config
-	instance string
-	fence    *lease.Fence
-}
-
-// run has one session after the other until ctx ends.
-func (t term) run(ctx context.Context) error {
-	set(t.cfg.Metrics.leader, true)
-	defer set(t.cfg.Metrics.leader, false)
-	t.cfg.Log.Infof("leading as %s", t.instance)
-	defer t.cfg.Log.Infof("no longer leading")
-	for ctx.Err() == nil {
-		has, ok := t.awaitKinds(ctx)
-		if !ok {
-			return nil
-		}
-		s, err := newSession(t.cfg, t.instance, t.fence, has)
-		if err != nil {
-			return err
-		}
-		switch err := s.run(ctx); {
-		case errors.Is(err, errOther), errors.Is(err, errKinds):
-			t.cfg.Log.Infof("starting again: %v", err)
-		case err != nil:
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitKinds returns when the API server of this cluster has all kinds that are needed. It reports false if ctx ends first.
-func (t term) awaitKinds(ctx context.Context) (kinds, bool) {
-	told := ""
-	for {
-		has, err := localKinds(ctx, t.cfg.Local)
-		if err == nil {
-			return has, true
-		}
-		if ctx.Err() != nil {
-			return kinds{}, false
-		}
-		if err.Error() != told {
-			t.cfg.Log.Errorf("waiting: %v", err)
-			told = err.Error()
-		}
-		select {
-		case <-ctx.Done():
-			return kinds{}, false
-		case <-time.After(checkEvery):
-		}
-	}
-}
-
-// localKinds returns what an API server has.
-func localKinds(ctx context.Context, cfg *rest.Config) (kinds, error) {
-	client, err := apiserver.NewClient(cfg)
-	if err != nil {
-		return kinds{}, fmt.Errorf("local: %w", err)
-	}
-	defer client.Close()
-	return checkKinds(ctx, client)
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// An Option is one setting: a directive of the Corefile, and with "-" for "_" a flag of the command (section 1).
+// An Option is one setting: a directive of the Corefile, and with "-" for "_" a flag of the command
+// (docs/spec/controller.md 1.3).
 type Option struct {
 	Name     string
 	Args     string // as the README writes them
@@ -45,7 +47,7 @@ func Options() []Option {
 		{"service_cidr", "CIDR...", "", "service networks of this cluster, where it has no ServiceCIDR objects", 1, -1, (*Config).setServiceCIDRs},
 		{"lease", "RENEW TTL|0", "10s 60s", "heartbeat of this member, and age at which another's is expired", 1, 2, (*Config).setLease},
 		{"on_expiry", "remove|not_ready|keep", "remove", "what becomes of the endpoints of an expired member", 1, 1,
-			choice(func(c *Config) *OnExpiry { return &c.OnExpiry }, Remove, NotReady, Retain)},
+			choice(func(c *Config) *safety.OnExpiry { return &c.OnExpiry }, safety.Remove, safety.NotReady, safety.Retain)},
 		{"on_conflict", "oldest|withhold", "oldest", "what becomes of a service whose exports disagree", 1, 1,
 			choice(func(c *Config) *merge.OnConflict { return &c.OnConflict }, merge.OldestWins, merge.Withhold)},
 		{"port_merge", "union|intersection", "union", "which ports an import has", 1, 1,

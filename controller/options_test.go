@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
 func option(t *testing.T, name string) Option {
@@ -52,8 +53,8 @@ func TestOptions(t *testing.T) {
 		{"lease 1s 3s", func(c *Config) { c.Renew, c.TTL = time.Second, 3*time.Second }},
 		{"lease 10s 24h", func(c *Config) { c.Renew, c.TTL = 10*time.Second, 24*time.Hour }},
 		{"lease 0", func(c *Config) { c.Renew, c.TTL = 0, 0 }},
-		{"on_expiry not_ready", func(c *Config) { c.OnExpiry = NotReady }},
-		{"on_expiry keep", func(c *Config) { c.OnExpiry = Retain }},
+		{"on_expiry not_ready", func(c *Config) { c.OnExpiry = safety.NotReady }},
+		{"on_expiry keep", func(c *Config) { c.OnExpiry = safety.Retain }},
 		{"on_conflict withhold", func(c *Config) { c.OnConflict = merge.Withhold }},
 		{"port_merge intersection", func(c *Config) { c.PortMerge = merge.Intersection }},
 		{"type_conflict exclude", func(c *Config) { c.TypeConflict = merge.Exclude }},

@@ -18,8 +18,8 @@ const (
 func newQueue(name string, log logging.Logger, m *Metrics) *queue.Queue {
 	return queue.New(queue.Config{
 		Name: name, Log: log,
-		Failed:   func() { m.failed(name) },
-		Panicked: m.panicked,
+		Failed:   func() { m.Failed(name) },
+		Panicked: m.Panicked,
 		Expected: func(err error) bool { return errors.Is(err, lease.ErrNotHeld) },
 	})
 }

@@ -1,10 +1,24 @@
-// Package broker is the broker of a clusterset as one member sees it: what all members say there, checked (section 9 of the
-// controller's rules), and what this member writes to its own namespace. Nothing that it reads is believed, and nothing that
-// a hostile member writes there costs more than itself.
+// Package broker is the broker of a clusterset as one member sees it: what all members publish there, validated object by
+// object (docs/spec/controller.md 9), and what this member writes to its own namespace.
+//
+//	broker API server                       validate                              reads
+//	Namespaces, Members      --watch-->  which namespace belongs to        --> Members, State
+//	                                     which cluster id
+//	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices, Claims
+//	of all members                       namespace, and is it well-formed?     (of accepted objects only)
+//	Leases                   --watch-->  when was each seen to change?     --> Heartbeats
+//
+//	this member's namespace  <--apply--  ApplyRecord, ApplySlice, Renew, ... ; Own returns its own writes at once
+//
+// Every object is decoded and validated by itself: a hostile member's object is rejected, reported once for each of its
+// versions, and costs no other member anything.
+//
+// Use: [New] makes a Broker without contacting it. [Broker.Handle] says who is notified. [Broker.Run] follows the broker until
+// its context ends, however often and long the broker is away; reads return what was known last.
 package broker
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -24,43 +38,48 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// FieldManager is the name under which a member applies what is its own on the broker.
+// FieldManager is the field manager of a member on the broker.
 const FieldManager = "clusterset-exporter"
 
-// A Config says which broker a member has, and who is told of what happens there. Callbacks come from several goroutines and
-// should return soon; any of them may be nil.
+// A Config says which broker a member has.
 type Config struct {
 	REST      *rest.Config // with the credential of this member, its rate limit and its transport
 	Namespace string       // of this member on the broker
 	ClusterID string       // of this member
-	UID       types.UID    // of the broker's kube-system, as the join saw it; "" means that of the first look
+	UID       types.UID    // of the broker's kube-system at the join; "" means that of the first check
 	Log       logging.Logger
 
-	// Interval is the time between two looks at the broker, 10 s if 0. The link is lost after Silence without a sign of it,
-	// 25 s if 0.
+	// Interval is the time between two checks of the broker, 10 s if 0. The link is lost after Silence without contact, 25 s if
+	// 0.
 	Interval, Silence time.Duration
+}
 
-	// Changed is told that an export record or a slice of some member for svc came, changed or went; initial while the first
-	// list is read.
+// Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them may be
+// nil.
+type Handlers struct {
+	// Changed: an export record or a slice of some member for svc was added, changed or deleted; initial while the first list is
+	// read.
 	Changed func(svc types.NamespacedName, initial bool)
-	// Everything is told that members or their namespaces changed, so that any service may be affected.
-	Everything func()
-	// Heartbeat is told that the Lease of a member was seen to change.
+	// MembersChanged: members or their namespaces changed, which may affect every service.
+	MembersChanged func()
+	// Heartbeat: the Lease of a member was seen to change.
 	Heartbeat func(clusterID string)
-	// Refused is told what counts for nothing, once for each version of an object.
-	Refused func(merge.Refusal)
-	// Rewound is told that the broker went back to an older state, before anything is read from there.
-	Rewound func()
-	// Listed is told that members, their namespaces or their export records were listed anew, before that is to be read from
-	// here: what a list lacks was not said to be deleted.
+	// Rejected: an object is not accepted. It is called once for each version of an object.
+	Rejected func(merge.Refusal)
+	// RolledBack: the broker returned to an older state. It is called before anything of that state can be read.
+	RolledBack func()
+	// Listed: members, their namespaces or their export records were listed again. It is called before the list can be read:
+	// what the list lacks was not reported as deleted.
 	Listed func()
 }
 
-// A Broker is the broker of one clusterset. What it returns is shared with its caches: nobody may write to it.
+// A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not change
+// them. All methods may be called by several goroutines.
 type Broker struct {
-	cfg    Config
-	client *apiserver.Client
-	set    *apiserver.Set
+	cfg      Config
+	handlers Handlers // set before Run; each is a function
+	client   *apiserver.Client
+	set      *apiserver.Set
 
 	namespaces, members, leases cache.SharedIndexInformer
 	records                     cache.SharedIndexInformer
@@ -68,66 +87,64 @@ type Broker struct {
 	ownRecords                  *apiserver.Overlay[*v1alpha1.ExportedService]
 	ownSlices                   *apiserver.Overlay[*discoveryv1.EndpointSlice]
 
-	refusals   refusals
+	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
-	expulsion  expulsion
-	noImports  sync.Once // tells that the broker has no ServiceImports
+	removal    removal
+	noImports  sync.Once // logs that the broker has no ServiceImports
 }
 
-// New makes a broker without contacting it.
+// New makes a Broker without contacting it.
 func New(cfg Config) (*Broker, error) {
 	client, err := apiserver.NewClient(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	b := &Broker{cfg: withDefaults(cfg), client: client}
-	b.expulsion.wake = make(chan struct{}, 1)
-	b.heartbeats.seen = make(map[string]beat)
-	b.refusals.told = make(map[string]string)
+	cfg.Interval, cfg.Silence = cmp.Or(cfg.Interval, 10*time.Second), cmp.Or(cfg.Silence, 25*time.Second)
+	if cfg.Log == nil {
+		cfg.Log = logging.Discard
+	}
+	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete()}
+	b.removal.wake = make(chan struct{}, 1)
+	b.heartbeats.seen = make(map[string]renewal)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
-		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log, RolledBack: b.rewound,
+		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log, RolledBack: b.rolledBack,
 	})
 	b.follow()
-	b.listen()
 	return b, nil
 }
 
-func withDefaults(cfg Config) Config {
-	if cfg.Interval == 0 {
-		cfg.Interval = 10 * time.Second
+// complete returns the handlers with a function in place of each that is nil.
+func (h Handlers) complete() Handlers {
+	if h.Changed == nil {
+		h.Changed = func(types.NamespacedName, bool) {}
 	}
-	if cfg.Silence == 0 {
-		cfg.Silence = 25 * time.Second
+	if h.MembersChanged == nil {
+		h.MembersChanged = func() {}
 	}
-	if cfg.Changed == nil {
-		cfg.Changed = func(types.NamespacedName, bool) {}
+	if h.Heartbeat == nil {
+		h.Heartbeat = func(string) {}
 	}
-	if cfg.Everything == nil {
-		cfg.Everything = func() {}
+	if h.Rejected == nil {
+		h.Rejected = func(merge.Refusal) {}
 	}
-	if cfg.Heartbeat == nil {
-		cfg.Heartbeat = func(string) {}
+	if h.RolledBack == nil {
+		h.RolledBack = func() {}
 	}
-	if cfg.Refused == nil {
-		cfg.Refused = func(merge.Refusal) {}
+	if h.Listed == nil {
+		h.Listed = func() {}
 	}
-	if cfg.Rewound == nil {
-		cfg.Rewound = func() {}
-	}
-	if cfg.Listed == nil {
-		cfg.Listed = func() {}
-	}
-	return cfg
+	return h
 }
 
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
-	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID, Listed: b.cfg.Listed})
+	listed := func() { b.handlers.Listed() }
+	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID, Listed: listed})
 	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
-		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: b.cfg.Listed,
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: listed,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
-		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: b.cfg.Listed,
+		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: listed,
 		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
@@ -141,32 +158,22 @@ func (b *Broker) follow() {
 	b.ownSlices = apiserver.NewOverlay[*discoveryv1.EndpointSlice](b.slices)
 }
 
-// Run follows the broker until ctx ends, however often and long it is away; it then returns nil, and nothing that it
-// started is alive. It may be called once.
-func (b *Broker) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	wg.Go(func() { b.attend(ctx) })
-	err := b.set.Run(ctx)
-	wg.Wait()
-	return err
-}
-
-// Close ends the connections. Run has to be over.
+// Close ends the connections. Run must have returned.
 func (b *Broker) Close() { b.client.Close() }
 
-// Synced reports whether everything was read once.
+// Synced reports whether every kind was listed once.
 func (b *Broker) Synced() bool { return b.set.Synced() }
 
-// Settled reports whether what was listed last of members, their namespaces and their records is what can be read.
-func (b *Broker) Settled() bool { return b.set.Consistent() }
+// Consistent reports whether reads return what was listed last of members, their namespaces and their records.
+func (b *Broker) Consistent() bool { return b.set.Consistent() }
 
-// Waiting says what was not read yet and why, "" if there is nothing.
+// Waiting names a kind that was not listed yet and the reason, "" if there is none.
 func (b *Broker) Waiting() string { return b.set.Waiting() }
 
-// rewound follows a broker that was restored: nobody wrote what it does not know.
-func (b *Broker) rewound() {
-	b.cfg.Rewound() // first: nothing may be concluded from what is missing
+// rolledBack forgets our own writes after the broker was restored: its state may not have them.
+func (b *Broker) rolledBack() {
+	b.handlers.RolledBack() // first: what is missing must not be acted on
 	b.ownRecords.Reset()
 	b.ownSlices.Reset()
-	b.cfg.Everything()
+	b.handlers.MembersChanged()
 }

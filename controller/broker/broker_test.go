@@ -126,17 +126,17 @@ func lease(id string, at time.Time) *coordinationv1.Lease {
 	}
 }
 
-// A link is a running Broker of member east, with what it told.
+// A link is a running Broker of member east, with what it reported.
 type link struct {
 	*testing.T
 	*broker.Broker
 	stop func()
 
-	mu         sync.Mutex
-	changed    map[types.NamespacedName]int
-	everything int
-	beats      map[string]int
-	refused    []merge.Refusal
+	mu             sync.Mutex
+	changed        map[types.NamespacedName]int
+	membersChanged int
+	beats          map[string]int
+	rejected       []merge.Refusal
 }
 
 // running counts links: only when the first and the last of them is over, no goroutine may be left.
@@ -149,10 +149,6 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logger{t},
 		Interval: 200 * time.Millisecond, Silence: 10 * time.Second,
-		Changed:    func(svc types.NamespacedName, _ bool) { l.note(func() { l.changed[svc]++ }) },
-		Everything: func() { l.note(func() { l.everything++ }) },
-		Heartbeat:  func(id string) { l.note(func() { l.beats[id]++ }) },
-		Refused:    func(r merge.Refusal) { l.note(func() { l.refused = append(l.refused, r) }) },
 	}
 	for _, s := range set {
 		s(&c)
@@ -160,6 +156,12 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	b, err := broker.New(c)
 	must(t, err)
 	l.Broker = b
+	b.Handle(broker.Handlers{
+		Changed:        func(svc types.NamespacedName, _ bool) { l.note(func() { l.changed[svc]++ }) },
+		MembersChanged: func() { l.note(func() { l.membersChanged++ }) },
+		Heartbeat:      func(id string) { l.note(func() { l.beats[id]++ }) },
+		Rejected:       func(r merge.Refusal) { l.note(func() { l.rejected = append(l.rejected, r) }) },
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
@@ -190,9 +192,9 @@ func (l *link) count(f func() int) int {
 	return f()
 }
 
-func (l *link) awaitState(want broker.Standing) broker.State {
+func (l *link) awaitState(want broker.Membership) broker.State {
 	l.Helper()
-	eventually(l.T, want.String(), func() bool { return l.State().Standing == want })
+	eventually(l.T, want.String(), func() bool { return l.State().Membership == want })
 	return l.State()
 }
 
@@ -222,7 +224,7 @@ func TestBroker(t *testing.T) {
 	}{
 		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"hostile", testHostile},
 		{"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
-		{"lost", testLost}, {"restored", testRestored}, {"standing", testStanding},
+		{"lost", testLost}, {"restored", testRestored}, {"membership", testMembership},
 	} {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, admin{t, a.cp, a.c}) }) {
 			return
@@ -235,7 +237,7 @@ func testRead(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
 	eventually(t, "synced and admitted", func() bool {
 		s := l.State()
-		return l.Synced() && s.Link && s.Standing == broker.Admitted && s.Detail == "" && l.Waiting() == ""
+		return l.Synced() && s.Link && s.Membership == broker.Admitted && s.Detail == "" && l.Waiting() == ""
 	})
 	l.awaitRecords(db, "east", "west")
 	stored, got := &v1alpha1.ExportedService{}, l.Records(db)[1]
@@ -265,11 +267,11 @@ func testRead(t *testing.T, a admin) {
 	must(t, a.c.Delete(t.Context(), slice("west", web, "web-1")))
 	eventually(t, "web gone", func() bool { return slices.Equal(l.Services(), []types.NamespacedName{db}) })
 	if n := changes(web); n > 0 {
-		t.Errorf("%d changes of a service that nobody exports, want none", n)
+		t.Errorf("%d changes of a service that no member exports, want none", n)
 	}
 	must(t, a.c.Delete(t.Context(), slice("west", db, "db-3")))
-	if n := l.count(func() int { return len(l.refused) }); n > 0 {
-		t.Errorf("refused %v, want nothing", l.refused)
+	if n := l.count(func() int { return len(l.rejected) }); n > 0 {
+		t.Errorf("rejected %v, want nothing", l.rejected)
 	}
 }
 
@@ -333,7 +335,7 @@ func testWrite(t *testing.T, a admin) {
 	}
 }
 
-// Section 8: what counts is when a Lease was seen to change, not what it says.
+// docs/spec/controller.md 8: what counts is when a Lease was seen to change, not what it says.
 func testHeartbeats(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
 	eventually(t, "synced", l.Synced)
@@ -362,7 +364,7 @@ func testHeartbeats(t *testing.T, a admin) {
 	eventually(t, "no Lease of ours", func() bool { return l.Heartbeats()["east"].IsZero() })
 }
 
-// Section 9: what a hostile member writes counts for nothing, is told once, and costs nobody else anything.
+// docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member anything.
 func testHostile(t *testing.T, a admin) {
 	spoofed := record("west", types.NamespacedName{Namespace: "shop", Name: "spoofed"})
 	spoofed.Labels[mcsv1beta1.LabelSourceCluster] = "east"
@@ -407,7 +409,7 @@ func testHostile(t *testing.T, a admin) {
 	got := func() (list []string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, r := range l.refused {
+		for _, r := range l.rejected {
 			list = append(list, fmt.Sprintf("%s/%s %s", r.Cluster, r.Object, r.Reason))
 			if r.Detail == "" || len(r.Detail) > 400 {
 				t.Errorf("detail %q", r.Detail)
@@ -416,22 +418,22 @@ func testHostile(t *testing.T, a admin) {
 		slices.Sort(list)
 		return list
 	}
-	eventually(t, "all told of", func() bool { return len(got()) >= len(want) })
+	eventually(t, "all reported", func() bool { return len(got()) >= len(want) })
 	l.Records(db)
 	if got := got(); !slices.Equal(got, want) {
-		t.Errorf("refused %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
+		t.Errorf("rejected %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
 	}
 	// A Member makes a stranger's records count, for everybody at once.
-	before := l.count(func() int { return l.everything })
+	before := l.count(func() int { return l.membersChanged })
 	a.apply(member("stranger"))
 	l.awaitRecords(db, "east", "stranger", "west")
-	eventually(t, "a change for everybody", func() bool { return l.count(func() int { return l.everything }) > before })
-	before = l.count(func() int { return l.everything })
+	eventually(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
+	before = l.count(func() int { return l.membersChanged })
 	// One that names another's namespace does not.
 	thief := member("thief")
 	thief.Spec.Namespace = namespaceOf("west")
 	a.apply(thief)
-	eventually(t, "the thief is known", func() bool { return l.count(func() int { return l.everything }) > before })
+	eventually(t, "the thief is known", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	l.awaitRecords(db, "east", "stranger", "west")
 	if got := l.Members(); len(got) != 3 {
 		t.Errorf("members = %v, want three", got)
@@ -495,14 +497,14 @@ func testView(t *testing.T, a admin) {
 	}
 }
 
-// Section 7: who is expelled knows it from the broker itself.
+// docs/spec/controller.md 7: who is expelled knows it from the broker itself.
 func testExpelled(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config(), func(c *broker.Config) { c.ClusterID, c.Namespace = "north", namespaceOf("north") })
 	l.awaitState(broker.Expelled)
-	before := l.count(func() int { return l.everything })
+	before := l.count(func() int { return l.membersChanged })
 	a.join("north")
 	l.awaitState(broker.Admitted)
-	eventually(t, "a change for everybody", func() bool { return l.count(func() int { return l.everything }) > before })
+	eventually(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	must(t, a.c.Delete(t.Context(), member("north")))
 	a.delete(namespace("north"))
 	if s := l.awaitState(broker.Expelled); !strings.Contains(s.Detail, namespaceOf("north")) {
@@ -515,7 +517,7 @@ func testLost(t *testing.T, a admin) {
 	eventually(t, "a link", func() bool { return l.State().Link })
 	a.cp.KillAPIServer()
 	eventually(t, "no link, and why", func() bool { return !l.State().Link && l.State().Detail != "" })
-	if s := l.State(); s.Standing != broker.Admitted || len(l.Records(db)) != 2 {
+	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
 		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
 	}
 	if err := l.Renew(t.Context()); err == nil {
@@ -523,7 +525,7 @@ func testLost(t *testing.T, a admin) {
 	}
 	absent := connect(t, a.cp.Config()) // down at start
 	eventually(t, "a reason", func() bool { return strings.Contains(absent.Waiting(), "refused") })
-	if absent.Synced() || absent.State().Link || absent.State().Standing != broker.Unknown {
+	if absent.Synced() || absent.State().Link || absent.State().Membership != broker.Unknown {
 		t.Errorf("state = %+v of a broker that was never reached", absent.State())
 	}
 	must(t, a.cp.StartAPIServer(t.Context()))
@@ -534,7 +536,7 @@ func testLost(t *testing.T, a admin) {
 	cfg := a.cp.Config()
 	cfg.BearerToken = "revoked"
 	revoked := connect(t, cfg)
-	eventually(t, "a refused credential", func() bool {
+	eventually(t, "a rejected credential", func() bool {
 		s := revoked.State()
 		return s.Credential && !s.Link && strings.HasPrefix(s.Detail, "credential") && revoked.Waiting() != ""
 	})
@@ -546,7 +548,7 @@ func testLost(t *testing.T, a admin) {
 	eventually(t, "a link", func() bool { return l.State().Link })
 }
 
-// Section 8: what this member wrote since is forgotten with the broker's.
+// docs/spec/controller.md 8: what this member wrote since is forgotten with the broker's.
 func testRestored(t *testing.T, a admin) {
 	saved, err := a.cp.SaveEtcd(t.Context())
 	must(t, err)
@@ -565,7 +567,7 @@ func testRestored(t *testing.T, a admin) {
 	l.awaitRecords(web, "east")
 }
 
-func testStanding(t *testing.T, a admin) {
+func testMembership(t *testing.T, a admin) {
 	wrong := connect(t, a.cp.Config(), func(c *broker.Config) { c.UID = "another" })
 	if s := wrong.awaitState(broker.Replaced); s.Link || wrong.Synced() {
 		t.Errorf("state = %+v of another cluster", s)

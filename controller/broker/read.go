@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,11 +14,11 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// Records returns the export records of a service that count, this member's own included, sorted by cluster.
+// Records returns the accepted export records of a service, sorted by cluster, with that of this member.
 func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
 	var records []merge.Record
 	for _, r := range indexed[*v1alpha1.ExportedService](b.records, byService, recordOf(svc)) {
-		if record, ok := b.judgeRecord(r); ok {
+		if record, ok := b.acceptRecord(r); ok {
 			records = append(records, record)
 		}
 	}
@@ -25,12 +26,37 @@ func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
 	return records
 }
 
-// Slices returns the slices of a service that a member exports and whose names and labels agree with their place, sorted by
-// name. What they hold is not checked.
+// RecordsWith returns [Broker.Records] with own, nil if there is none, in place of this member's record: its own API server is
+// ahead of the broker. Of the record on the broker only the times count that decide on precedence (docs/spec/controller.md 5).
+func (b *Broker) RecordsWith(svc types.NamespacedName, own *v1alpha1.ExportedService) []merge.Record {
+	ours := merge.Record{Cluster: b.cfg.ClusterID}
+	records := slices.DeleteFunc(b.Records(svc), func(r merge.Record) bool {
+		if r.Cluster == ours.Cluster {
+			ours.Admitted, ours.Created = r.Admitted, r.Created
+		}
+		return r.Cluster == ours.Cluster
+	})
+	if own != nil {
+		ours.Spec = own.Spec
+		records = append(records, ours)
+	}
+	return records
+}
+
+// MergeOptions returns o with what the records say about clusterset IPs, with "vip cidr": the options to merge a service by.
+func (b *Broker) MergeOptions(svc types.NamespacedName, o merge.Options) merge.Options {
+	if o.VIP == merge.CIDR {
+		o.Pools, o.Claims = merge.Pools(b.Members(), o.VIPPool), b.Claims(svc)
+	}
+	return o
+}
+
+// Slices returns the slices of a service from one member whose names and labels agree with their namespace, sorted by name.
+// Their contents are not validated.
 func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
 	var found []*discoveryv1.EndpointSlice
 	for _, s := range indexed[*discoveryv1.EndpointSlice](b.slices, byService, recordOf(svc)) {
-		if id, ok := b.judgeSlice(s); ok && id == cluster {
+		if id, ok := b.acceptSlice(s); ok && id == cluster {
 			found = append(found, s)
 		}
 	}
@@ -38,13 +64,12 @@ func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1
 	return found
 }
 
-// Services returns every service that an export record or a slice has the name of, sorted. Whether any of them counts is
-// not said.
+// Services returns every service that an export record or a slice names, sorted, accepted or not.
 func (b *Broker) Services() []types.NamespacedName {
 	var services []types.NamespacedName
 	for _, informer := range []cache.SharedIndexInformer{b.records, b.slices} {
 		for _, record := range informer.GetIndexer().ListIndexFuncValues(byService) {
-			// An index keeps values that no object has any longer.
+			// An index keeps values that no object has any more.
 			if svc, ok := serviceOf(record); ok && has(informer, byService, record) {
 				services = append(services, svc)
 			}
@@ -53,8 +78,8 @@ func (b *Broker) Services() []types.NamespacedName {
 	return sorted(services)
 }
 
-// Own returns what this member has on the broker for a service, as it is stored there, its own writes included: nil if there
-// is no record; slices sorted by name.
+// Own returns what this member has on the broker for a service, as it is stored there, with its latest writes: the record, nil
+// if there is none, and the slices sorted by name.
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
 	found := slices.DeleteFunc(b.ownSlices.ByIndex(byService, recordOf(svc)), func(s *discoveryv1.EndpointSlice) bool {
@@ -63,7 +88,7 @@ func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*di
 	return record, found
 }
 
-// OwnServices returns every service of which this member has a record or a slice on the broker, sorted.
+// OwnServices returns every service for which this member has a record or a slice on the broker, sorted.
 func (b *Broker) OwnServices() []types.NamespacedName {
 	var services []types.NamespacedName
 	for _, r := range b.ownRecords.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
@@ -92,7 +117,7 @@ func (b *Broker) Members() []v1alpha1.Member {
 	return members
 }
 
-// Member returns the one of [Broker.Members] with this id, nil if there is none. Nobody may write to it.
+// Member returns the member with this id among [Broker.Members], nil if there is none.
 func (b *Broker) Member(id string) *v1alpha1.Member {
 	item, ok, _ := b.members.GetStore().GetByKey(id)
 	if !ok || !b.isMember(item.(*v1alpha1.Member)) {
@@ -102,12 +127,24 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 }
 
 func (b *Broker) isMember(m *v1alpha1.Member) bool {
-	id, _, err := b.admitted(m.Spec.Namespace)
+	id, _, err := b.memberOf(m.Spec.Namespace)
 	return err == nil && id == m.Name
 }
 
-// Claims returns what records that count say about the VIP of a service, and what those of other services say about the same
-// addresses.
+// Heartbeats returns for every member when its Lease was last seen to change, by the clock of this process; zero for a member
+// without a Lease. The first sight of a Lease counts as a change.
+func (b *Broker) Heartbeats() map[string]time.Time {
+	at := make(map[string]time.Time)
+	for _, m := range b.Members() {
+		b.heartbeats.mu.Lock()
+		at[m.Name] = b.heartbeats.seen[m.Spec.Namespace].at
+		b.heartbeats.mu.Unlock()
+	}
+	return at
+}
+
+// Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
+// other services.
 func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {
 	claims := b.claims(indexed[*v1alpha1.ExportedService](b.records, byService, recordOf(svc)))
 	seen := make(map[string]bool)
@@ -130,7 +167,7 @@ func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {
 	return slices.CompactFunc(claims, func(a, b merge.Claim) bool { return a.Service == b.Service && a.Cluster == b.Cluster })
 }
 
-// VIPs returns every address that some record which counts names as its VIP, with all that name it.
+// VIPs returns every address that an accepted record names as VIP, with all claims to it.
 func (b *Broker) VIPs() map[netip.Addr][]merge.Claim {
 	vips := make(map[netip.Addr][]merge.Claim)
 	for _, ip := range b.records.GetIndexer().ListIndexFuncValues(byAddress) {
@@ -142,14 +179,14 @@ func (b *Broker) VIPs() map[netip.Addr][]merge.Claim {
 	return vips
 }
 
-// claims returns what records say about VIPs, as far as they count and name one.
+// claims returns the VIPs in those of the records that are accepted and have one.
 func (b *Broker) claims(records []*v1alpha1.ExportedService) []merge.Claim {
 	var claims []merge.Claim
 	for _, r := range records {
 		if r.Spec.VIP == nil || len(r.Spec.VIP.IPs) == 0 {
 			continue
 		}
-		record, ok := b.judgeRecord(r)
+		record, ok := b.acceptRecord(r)
 		if !ok {
 			continue
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// ApplyRecord makes r the export record of its service, in the namespace of this member, under the name that fits. A UID or a
-// resource version in r is a condition.
+// ApplyRecord makes r the export record of its service in the namespace of this member, whatever name and namespace r has. A
+// UID or a resource version in r is a precondition.
 func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
@@ -39,7 +39,7 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 	return nil
 }
 
-// ApplySlice makes s a slice in the namespace of this member. A UID or a resource version in s is a condition.
+// ApplySlice makes s a slice in the namespace of this member. A UID or a resource version in s is a precondition.
 func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
@@ -74,7 +74,7 @@ func (b *Broker) Renew(ctx context.Context) error {
 	if err := b.client.Apply(ctx, lease, FieldManager); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.renewed(b.cfg.Namespace, now)
+	b.heartbeats.wrote(b.cfg.Namespace, now)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (b *Broker) DeleteHeartbeat(ctx context.Context) error {
 	return nil
 }
 
-// SetStatus writes the status of this member, if it differs from the one that is known.
+// SetStatus writes the status of this member if it differs from the known one.
 func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) error {
 	item, ok, _ := b.members.GetStore().GetByKey(b.cfg.ClusterID)
 	if !ok {
@@ -104,8 +104,7 @@ func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) er
 	return nil
 }
 
-// Token returns a new token of this member's service account, which is valid until expires: for ttl, or as long as the
-// broker grants.
+// Token returns a new token of this member's service account, valid until expires: for ttl, or for what the broker grants.
 func (b *Broker) Token(ctx context.Context, ttl time.Duration) (token string, expires time.Time, err error) {
 	token, expires, err = b.client.Token(ctx, b.cfg.Namespace, broker.ServiceAccount, ttl)
 	if err != nil {
@@ -114,8 +113,8 @@ func (b *Broker) Token(ctx context.Context, ttl time.Duration) (token string, ex
 	return token, expires, nil
 }
 
-// ApplyImport publishes, for people to read, what a service of the clusterset looks like ("aggregate_view"): imp as it is in
-// an importing cluster, under the name that its export record has. A broker without ServiceImports is told of once.
+// ApplyImport publishes the merged import of a service for people to read ("aggregate_view"): imp as it is in an importing
+// cluster, under the name of its export record. It is no error if the broker has no ServiceImports; that is logged once.
 func (b *Broker) ApplyImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
 	imp = b.published(imp)
 	status := imp.DeepCopy()
@@ -131,7 +130,7 @@ func (b *Broker) DeleteImport(ctx context.Context, imp *mcsv1beta1.ServiceImport
 	return b.imports(b.client.Delete(ctx, b.published(imp)))
 }
 
-// OwnImports returns the services for which this member has published an import, with that import, read anew.
+// OwnImports asks the broker for the imports that this member has published, by service.
 func (b *Broker) OwnImports(ctx context.Context) (map[types.NamespacedName]*mcsv1beta1.ServiceImport, error) {
 	list := &mcsv1beta1.ServiceImportList{}
 	selector := broker.LabelManagedBy + "=" + broker.ManagedBy
@@ -148,7 +147,7 @@ func (b *Broker) OwnImports(ctx context.Context) (map[types.NamespacedName]*mcsv
 	return published, nil
 }
 
-// published returns an import as it is on the broker.
+// published returns an import as it is stored on the broker.
 func (b *Broker) published(imp *mcsv1beta1.ServiceImport) *mcsv1beta1.ServiceImport {
 	p := imp.DeepCopy()
 	if imp.Namespace != b.cfg.Namespace {
@@ -163,16 +162,14 @@ func (b *Broker) published(imp *mcsv1beta1.ServiceImport) *mcsv1beta1.ServiceImp
 	return p
 }
 
-// imports passes over that a broker has no ServiceImports.
+// imports ignores the error of a broker without ServiceImports.
 func (b *Broker) imports(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err):
 		b.noImports.Do(func() {
-			if b.cfg.Log != nil {
-				b.cfg.Log.Warningf("broker: ServiceImport is not installed there: aggregate_view has no effect")
-			}
+			b.cfg.Log.Warningf("broker: ServiceImport is not installed there: aggregate_view has no effect")
 		})
 		return nil
 	}

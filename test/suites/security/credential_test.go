@@ -87,7 +87,7 @@ func TestRenewal(t *testing.T) {
 		}
 		return nil
 	})
-	if log.contain("holding (credential)") {
+	if log.contain("frozen (credential)") {
 		t.Error("imports were frozen because of the credential")
 	}
 }
@@ -115,7 +115,7 @@ func TestRevocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	until.OK(t, "metric frozen", func(context.Context) error { return frozen(t, west, 1) })
-	log.await(t, "holding (credential)")
+	log.await(t, "frozen (credential)")
 	log.await(t, "join again")
 	exportService(t, w, "ring", "late", "10.22.0.4")
 	until.OK(t, "condition", func(ctx context.Context) error {
@@ -124,7 +124,7 @@ func TestRevocation(t *testing.T) {
 			return err
 		}
 		for _, c := range exp.Status.Conditions {
-			if c.Type == "Ready" && c.Status == metav1.ConditionUnknown && strings.Contains(c.Message, "refuses the credential") {
+			if c.Type == "Ready" && c.Status == metav1.ConditionUnknown && strings.Contains(c.Message, "rejects the credential") {
 				return nil
 			}
 		}
@@ -138,7 +138,7 @@ func TestRevocation(t *testing.T) {
 	until.OK(t, "metric frozen", func(context.Context) error { return frozen(t, west, 0) })
 	imported(t, e, "ring", "late", "10.22.0.4")
 	mark(t, e, w, 7)
-	log.await(t, "no longer holding (credential)")
+	log.await(t, "no longer frozen (credential)")
 }
 
 func frozen(t *testing.T, v member, want float64) error {

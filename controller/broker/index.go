@@ -1,0 +1,90 @@
+package broker
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// The indexes of what is read.
+const (
+	byService   = "service"   // "<name>.<namespace>" of the service
+	byAddress   = "address"   // each address of a VIP
+	byNamespace = "namespace" // the broker namespace that a Member names
+)
+
+// dropUnused removes the fields of a record or slice that the controller does not read: other members wrote them, so they may
+// be large.
+func dropUnused(obj any) (any, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return obj, nil
+	}
+	m.SetManagedFields(nil)
+	m.SetOwnerReferences(nil)
+	m.SetFinalizers(nil)
+	m.SetLabels(keep(m.GetLabels(), mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, broker.LabelSourceNamespace,
+		broker.LabelManagedBy, discoveryv1.LabelManagedBy))
+	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime))
+	return obj, nil
+}
+
+func keep(all map[string]string, keys ...string) map[string]string {
+	var kept map[string]string
+	for _, key := range keys {
+		if value, ok := all[key]; ok {
+			if kept == nil {
+				kept = make(map[string]string)
+			}
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// memberNamespace indexes a Member.
+func memberNamespace(obj any) ([]string, error) {
+	return []string{obj.(*v1alpha1.Member).Spec.Namespace}, nil
+}
+
+// recordService indexes an export record by its name.
+func recordService(obj any) ([]string, error) {
+	return wellFormed(obj.(*v1alpha1.ExportedService).Name), nil
+}
+
+// sliceService indexes a slice by its labels.
+func sliceService(obj any) ([]string, error) {
+	s := obj.(*discoveryv1.EndpointSlice)
+	return wellFormed(broker.RecordName(s.Labels[broker.LabelSourceNamespace], s.Labels[mcsv1beta1.LabelServiceName])), nil
+}
+
+func wellFormed(record string) []string {
+	if _, ok := serviceOf(record); !ok {
+		return nil
+	}
+	return []string{record}
+}
+
+// serviceOf returns the service whose export record has a name.
+func serviceOf(record string) (types.NamespacedName, bool) {
+	name, namespace, _ := strings.Cut(record, ".")
+	return types.NamespacedName{Namespace: namespace, Name: name}, broker.IsLabel(name) && broker.IsLabel(namespace)
+}
+
+func recordOf(svc types.NamespacedName) string { return broker.RecordName(svc.Namespace, svc.Name) }
+
+// recordAddresses indexes an export record by the canonical addresses of its VIP.
+func recordAddresses(obj any) ([]string, error) {
+	vip := obj.(*v1alpha1.ExportedService).Spec.VIP
+	if vip == nil || vip.Validate() != nil {
+		return nil, nil
+	}
+	return vip.IPs, nil
+}

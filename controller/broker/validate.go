@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// memberOf returns the cluster that a broker namespace belongs to, and when the namespace was created. The id is in the label
+// of the namespace; it counts while the Member of that id names the namespace.
+func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err error) {
+	item, ok, _ := b.namespaces.GetStore().GetByKey(namespace)
+	if !ok {
+		return "", since, fmt.Errorf("namespace %.80q: want the label %s", namespace, broker.LabelClusterID)
+	}
+	ns := item.(*corev1.Namespace)
+	id = ns.Labels[broker.LabelClusterID]
+	if !broker.IsClusterID(id) {
+		return "", since, fmt.Errorf("cluster id %.80q: want one RFC 1123 label, or two joined by one dot", id)
+	}
+	item, ok, _ = b.members.GetStore().GetByKey(id)
+	if !ok {
+		return "", since, fmt.Errorf("cluster id %s: want that of a Member", id)
+	}
+	if m := item.(*v1alpha1.Member); m.Spec.Namespace != namespace || m.Validate() != nil {
+		return "", since, fmt.Errorf("namespace %s: want that of Member %s", namespace, id)
+	}
+	return id, ns.CreationTimestamp, nil
+}
+
+// validateRecord returns a record as [merge.Merge] takes it, or why it is rejected.
+func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *merge.Refusal) {
+	reject := func(cluster string, reason merge.Reason, err error) (merge.Record, *merge.Refusal) {
+		return merge.Record{}, &merge.Refusal{Cluster: cluster, Object: r.Name, Reason: reason, Detail: err.Error()}
+	}
+	id, since, err := b.memberOf(r.Namespace)
+	if err != nil {
+		return reject("", merge.BadCluster, err)
+	}
+	if err := r.Spec.Validate(); err != nil {
+		return reject(id, merge.BadRecord, err)
+	}
+	svc := types.NamespacedName{Namespace: r.Spec.Namespace, Name: r.Spec.Name}
+	if want := recordOf(svc); r.Name != want {
+		return reject(id, merge.BadName, fmt.Errorf("record %.80q: want %s, by its spec", r.Name, want))
+	}
+	if err := agree(r.Labels, svc, id); err != nil {
+		return reject(id, merge.BadName, err)
+	}
+	return merge.Record{Cluster: id, Admitted: since, Created: r.CreationTimestamp, Spec: r.Spec}, nil
+}
+
+// validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package merge validates the contents.
+func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Refusal) {
+	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Refusal) {
+		return "", &merge.Refusal{Cluster: cluster, Object: s.Name, Reason: reason, Detail: err.Error()}
+	}
+	id, _, err := b.memberOf(s.Namespace)
+	if err != nil {
+		return reject("", merge.BadCluster, err)
+	}
+	svc := types.NamespacedName{Namespace: s.Labels[broker.LabelSourceNamespace], Name: s.Labels[mcsv1beta1.LabelServiceName]}
+	if !broker.IsLabel(svc.Namespace) || !broker.IsLabel(svc.Name) {
+		return reject(id, merge.BadName, fmt.Errorf("labels of service %.80q: want one RFC 1123 label each of namespace and name", svc.String()))
+	}
+	hash, ok := strings.CutPrefix(s.Name, recordOf(svc)+".")
+	if !ok || len(hash) != 16 || strings.Trim(hash, "0123456789abcdef") != "" {
+		return reject(id, merge.BadName, fmt.Errorf("slice %.80q: want %s and 16 hex digits", s.Name, recordOf(svc)+"."))
+	}
+	if err := agree(s.Labels, svc, id); err != nil {
+		return reject(id, merge.BadName, err)
+	}
+	return id, nil
+}
+
+// agree compares the labels of an object with its namespace and name.
+func agree(labels map[string]string, svc types.NamespacedName, cluster string) error {
+	for _, want := range [][2]string{
+		{mcsv1beta1.LabelSourceCluster, cluster},
+		{mcsv1beta1.LabelServiceName, svc.Name},
+		{broker.LabelSourceNamespace, svc.Namespace},
+	} {
+		if got := labels[want[0]]; got != want[1] {
+			return fmt.Errorf("label %s %.80q: want %s", want[0], got, want[1])
+		}
+	}
+	return nil
+}
+
+// report reports the rejection of an object once for each version and reason, or with nil forgets an earlier one.
+func (b *Broker) report(obj metav1.Object, kind string, r *merge.Refusal) {
+	key := kind + "/" + obj.GetNamespace() + "/" + obj.GetName()
+	if r == nil {
+		b.rejections.Clear(key)
+		return
+	}
+	if b.rejections.Changed(key, string(obj.GetUID())+" "+obj.GetResourceVersion()+" "+string(r.Reason)) {
+		b.handlers.Rejected(*r)
+	}
+}
+
+// The kinds that report distinguishes.
+const (
+	kindRecord = "ExportedService"
+	kindSlice  = "EndpointSlice"
+)
+
+// acceptRecord returns a validated record and whether it is accepted; a rejection is reported.
+func (b *Broker) acceptRecord(r *v1alpha1.ExportedService) (merge.Record, bool) {
+	record, rejected := b.validateRecord(r)
+	b.report(r, kindRecord, rejected)
+	return record, rejected == nil
+}
+
+// acceptSlice returns the cluster that a slice belongs to and whether it is accepted; a rejection is reported.
+func (b *Broker) acceptSlice(s *discoveryv1.EndpointSlice) (string, bool) {
+	id, rejected := b.validateSlice(s)
+	b.report(s, kindSlice, rejected)
+	return id, rejected == nil
+}

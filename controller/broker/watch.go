@@ -1,0 +1,198 @@
+package broker
+
+import (
+	"context"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// Handle sets who is notified. It must be called at most once, before Run, and before anything else uses the Broker.
+func (b *Broker) Handle(h Handlers) { b.handlers = h.complete() }
+
+// Run follows the broker until ctx ends; it then returns nil, and no goroutine that it started is left. It may be called once.
+func (b *Broker) Run(ctx context.Context) error {
+	b.listen()
+	var wg sync.WaitGroup
+	wg.Go(func() { b.review(ctx) })
+	err := b.set.Run(ctx)
+	wg.Wait()
+	return err
+}
+
+// review does what no event triggers, until ctx ends: it validates the objects that no read asks for, once everything was
+// listed, and asks the broker whether this member was removed.
+func (b *Broker) review(ctx context.Context) {
+	const pause = time.Second
+	for ctx.Err() == nil {
+		synced := b.Synced()
+		if synced {
+			b.validateUnread()
+		}
+		if b.removed() && b.confirmRemoval(ctx) {
+			b.removal.confirmed.Store(true)
+			b.handlers.MembersChanged()
+		}
+		var again <-chan time.Time
+		if !synced || b.removed() {
+			again = time.After(pause + rand.N(pause))
+		}
+		select {
+		case <-ctx.Done():
+		case <-b.removal.wake:
+		case <-again:
+		}
+	}
+}
+
+// listen adds a handler to every informer.
+func (b *Broker) listen() {
+	handle(b.namespaces, b.namespaceChanged)
+	handle(b.members, b.memberChanged)
+	handle(b.records, b.recordChanged)
+	handle(b.slices, b.sliceChanged)
+	handle(b.leases, b.leaseChanged)
+}
+
+// handle calls changed with the old and the new object, one of which may be nil.
+func handle[T metav1.Object](informer cache.SharedIndexInformer, changed func(was, is *T, initial bool)) {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			is := obj.(T)
+			changed(nil, &is, initial)
+		},
+		UpdateFunc: func(from, to any) {
+			was, is := from.(T), to.(T)
+			changed(&was, &is, false)
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if was, ok := obj.(T); ok {
+				changed(&was, nil, false)
+			}
+		},
+	})
+	if err != nil {
+		panic("broker: an informer that did not run rejected a handler: " + err.Error())
+	}
+}
+
+// namespaceChanged ignores namespaces that no Member names: records in them are not accepted anyway.
+func (b *Broker) namespaceChanged(was, is **corev1.Namespace, _ bool) {
+	ns := latest(was, is)
+	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && (*was).UID == (*is).UID {
+		return
+	}
+	if ns.Name == b.cfg.Namespace || has(b.members, byNamespace, ns.Name) {
+		b.membersChanged()
+	}
+}
+
+// memberChanged ignores a new status.
+func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
+	if was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID {
+		return
+	}
+	b.membersChanged()
+}
+
+func (b *Broker) membersChanged() {
+	b.checkRemoval()
+	b.handlers.MembersChanged()
+}
+
+func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool) {
+	r := latest(was, is)
+	if is == nil {
+		b.report(r, kindRecord, nil)
+	}
+	switch svc, ok := serviceOf(r.Name); {
+	case same(was, is):
+	case ok:
+		b.handlers.Changed(svc, initial)
+	case is != nil && b.Synced():
+		b.acceptRecord(r)
+	}
+}
+
+func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool) {
+	if is == nil {
+		b.report(*was, kindSlice, nil)
+	}
+	if same(was, is) {
+		return
+	}
+	for _, s := range []**discoveryv1.EndpointSlice{was, is} {
+		if s == nil {
+			continue
+		}
+		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
+			svc, _ := serviceOf(record[0])
+			b.handlers.Changed(svc, initial)
+		}
+	}
+	if is != nil && b.Synced() {
+		b.acceptSlice(*is)
+	}
+}
+
+// counts reports whether a slice affects its service. Without a record of that member it does not: the event of the record
+// covers both, and the first event of a service should find both.
+func (b *Broker) counts(namespace, record string) bool {
+	_, exists, _ := b.records.GetStore().GetByKey(namespace + "/" + record)
+	return exists || namespace == b.cfg.Namespace
+}
+
+// validateUnread validates objects that no read may ask for, so that rejections are reported: records whose names are not those
+// of a service, and slices, which are read only where there is a record.
+func (b *Broker) validateUnread() {
+	for _, item := range b.records.GetStore().List() {
+		if values, _ := recordService(item); len(values) == 0 {
+			b.acceptRecord(item.(*v1alpha1.ExportedService))
+		}
+	}
+	for _, item := range b.slices.GetStore().List() {
+		b.acceptSlice(item.(*discoveryv1.EndpointSlice))
+	}
+}
+
+func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
+	l := latest(was, is)
+	if l.Name != broker.HeartbeatName {
+		return
+	}
+	if is == nil {
+		b.heartbeats.forget(l.Namespace)
+		return
+	}
+	if !b.heartbeats.observe(l, l.Namespace == b.cfg.Namespace) {
+		return
+	}
+	if id, _, err := b.memberOf(l.Namespace); err == nil {
+		b.handlers.Heartbeat(id)
+	}
+}
+
+func latest[T any](was, is *T) T {
+	if is != nil {
+		return *is
+	}
+	return *was
+}
+
+// same reports whether an informer repeats an unchanged object, as it does after a list.
+func same[T metav1.Object](was, is *T) bool {
+	return was != nil && is != nil && (*was).GetUID() == (*is).GetUID() && (*was).GetResourceVersion() == (*is).GetResourceVersion()
+}

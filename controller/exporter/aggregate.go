@@ -1,0 +1,116 @@
+package exporter
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// aggregates publishes merged imports in the broker namespace of this member, of those services of which it has the oldest
+// export (docs/spec/controller.md 2, "aggregate_view"). People read them; no controller imports or watches them. So this
+// remembers what it wrote, after it listed once what earlier instances left.
+type aggregates struct {
+	broker    *broker.Broker
+	clusterID string
+	options   merge.Options
+	own       *Own
+	enabled   bool
+	requeue   func(types.NamespacedName)
+
+	mu        sync.Mutex
+	listed    bool
+	published map[types.NamespacedName]*mcsv1beta1.ServiceImport // as listed, or as written since
+}
+
+func newAggregates(cfg Config, own *Own) *aggregates {
+	return &aggregates{
+		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
+		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
+	}
+}
+
+// publish makes the broker have the aggregate of a service, or none. One goroutine at a time publishes a service.
+func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName) error {
+	if err := a.list(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	got := a.published[svc]
+	a.mu.Unlock()
+	want := a.of(svc)
+	switch {
+	case want == nil && got == nil:
+		return nil
+	case want == nil:
+		if err := a.broker.DeleteImport(ctx, got); err != nil {
+			return err
+		}
+	case got == nil || !sameAggregate(want, got):
+		// A part of it may be written even if the write fails.
+		a.set(svc, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name}})
+		if err := a.broker.ApplyImport(ctx, want); err != nil {
+			return err
+		}
+	}
+	a.set(svc, want)
+	return nil
+}
+
+// list reads what earlier instances left and has those services reconciled. While aggregates are disabled a failure is
+// ignored: a member without the right to read them has not written any.
+func (a *aggregates) list(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.listed {
+		return nil
+	}
+	left, err := a.broker.OwnImports(ctx)
+	if err != nil && a.enabled {
+		return err
+	}
+	a.listed = true
+	for svc, imp := range left {
+		a.published[svc] = imp
+		a.requeue(svc)
+	}
+	return nil
+}
+
+// set records what the broker has of a service, nil if nothing.
+func (a *aggregates) set(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.published[svc] = imp; imp == nil {
+		delete(a.published, svc)
+	}
+}
+
+// of returns the merged import of a service, without derived addresses and conditions, which each member has its own of. It is
+// nil if another member has to publish it, or no member does.
+func (a *aggregates) of(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
+	if !a.enabled {
+		return nil
+	}
+	r, _ := a.own.Export(svc)
+	if r.Record == nil {
+		return nil
+	}
+	merged := merge.Merge(svc, a.broker.RecordsWith(svc, r.Record), a.broker.MergeOptions(svc, a.options))
+	if merged.Oldest != a.clusterID {
+		return nil
+	}
+	return merged.Import
+}
+
+func sameAggregate(want, got *mcsv1beta1.ServiceImport) bool {
+	same := equality.Semantic.DeepEqual
+	return same(want.Labels, got.Labels) && same(want.Annotations, got.Annotations) &&
+		same(want.Spec, got.Spec) && same(want.Status.Clusters, got.Status.Clusters)
+}

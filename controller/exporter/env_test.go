@@ -1,0 +1,76 @@
+package exporter
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+var db = memberenv.DB
+
+// An env is a member and its broker on one API server. Its services are reconciled by hand.
+type env struct{ *memberenv.Env }
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	e := &env{memberenv.New(t)}
+	e.Join()
+	return e
+}
+
+// exporting is an instance of the member with an Exporter, whose queue is the test.
+type exporting struct {
+	*memberenv.Instance
+	*Exporter
+}
+
+// start returns an instance whose caches are complete. It ends with the test, or by End.
+func (e *env) start(set func(*Config)) *exporting {
+	e.Helper()
+	i := e.Start()
+	cfg := Config{
+		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
+		Endpoints: export.PodIP,
+		Merge: merge.Options{
+			OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
+			VIP: merge.Derived, VIPPool: netip.MustParsePrefix("243.0.0.0/8"),
+		},
+		Requeue: func(types.NamespacedName) {},
+		Retry:   func(types.NamespacedName, time.Duration) {},
+	}
+	set(&cfg)
+	x := &exporting{i, New(cfg)}
+	i.Follow(broker.Handlers{Changed: func(svc types.NamespacedName, _ bool) { x.RecordsChanged(svc) }})
+	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
+	return x
+}
+
+// do reconciles a service, once ready says that the caches are where they should be, and returns what was written.
+func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool) []string {
+	x.Helper()
+	x.Await(what, ready)
+	x.Writes.Take()
+	if err := x.Reconcile(x.Context(), svc); err != nil {
+		x.Fatalf("%s: %v", what, err)
+	}
+	if r, _ := x.own.Export(svc); !x.publisher.upToDate(svc, r) && x.Membership.ClusterID() != "" {
+		x.Errorf("%s: something is still to be written", what)
+	}
+	return x.Writes.Take()
+}
+
+// review evaluates the membership, once the caches show what follows, until it has the wanted cluster id and certainty.
+func (x *exporting) review(what, id string, settled bool) {
+	x.Helper()
+	x.Await(what, func() bool {
+		x.Membership.Review()
+		return x.Membership.ClusterID() == id && x.Membership.Settled() == settled
+	})
+}

@@ -1,0 +1,190 @@
+// Package exporter publishes the services that this cluster exports on the broker, and reports in the conditions of each
+// ServiceExport what became of it.
+//
+//	ServiceExport, Service, EndpointSlices, namespace policy, membership
+//	        |
+//	        v
+//	       Own  ---- export.From (pure) ----> record and slices, or why there are none
+//	        |                                      |
+//	        v                                      v
+//	  [Exporter.Reconcile] --> VIPs.allocate --> publisher --> broker: slices, then record   (new)
+//	        |                                       |               record, then slices      (withdrawn)
+//	        |                                       +--> aggregates: the merged import, for people
+//	        v
+//	  conditions Valid and Ready of the ServiceExport
+//
+// [Exporter.Reconcile] is called by a queue for every service that changed, one call per service at a time. It reads memory
+// only and writes the difference; without a difference it writes nothing, also after a restart.
+package exporter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// fieldManager is the field manager of Valid, Ready and their legacy names in the status of ServiceExports. That of the
+// importer, for Conflict, is [merge.FieldManager].
+const fieldManager = "clusterset-exporter"
+
+// retryUnreachable is when an export whose objects the broker lacks is reconciled again while the broker is unreachable.
+const retryUnreachable = 10 * time.Second
+
+// A Config says what an [Exporter] reads and writes.
+type Config struct {
+	Member     *member.Cluster
+	Broker     *broker.Broker
+	Membership *identity.Membership
+	Freezes    *safety.Freezes
+	Conditions member.Conditions
+	Metrics    *metrics.Metrics
+
+	Policy           member.Policy
+	Endpoints        export.Endpoints
+	Merge            merge.Options // without pools and claims
+	LegacyConditions bool          // mirror the conditions under the names of the first KEP-1645
+	Aggregates       bool          // publish merged imports ("aggregate_view")
+
+	Requeue func(types.NamespacedName)                // reconciles the export of a service again
+	Retry   func(types.NamespacedName, time.Duration) // the same, after a time
+}
+
+// An Exporter makes the broker have what this cluster exports (docs/spec/controller.md 2, docs/spec/controller.md 3,
+// docs/spec/controller.md 6).
+type Exporter struct {
+	cfg       Config
+	own       *Own
+	vips      *vips
+	publisher publisher
+	aggregate *aggregates
+}
+
+// New returns an Exporter.
+func New(cfg Config) *Exporter {
+	v := newVIPs(cfg.Broker, cfg.Membership.Identity.ClusterID, cfg.Merge, cfg.Metrics, cfg.Retry)
+	own := &Own{member: cfg.Member, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints, vips: v}
+	a := newAggregates(cfg, own)
+	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a}
+}
+
+// Own returns the exports of this cluster, which the importer needs, too.
+func (e *Exporter) Own() *Own { return e.own }
+
+// RecordsChanged reports that the records of a service changed on the broker, of whatever member. The addresses in them are
+// not free.
+func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
+
+// Reconcile makes the broker have what this cluster exports under the name of the service, which may be nothing, and writes
+// the conditions Valid and Ready of the ServiceExport.
+func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) error {
+	isMember, leaving := e.cfg.Membership.ClusterID() != "", identity.Leaving(e.cfg.Member)
+	if !isMember && !e.cfg.Membership.Settled() {
+		return nil
+	}
+	if err := e.catchUp(ctx, svc); err != nil {
+		return err
+	}
+	e.vips.sync(svc)
+	r, exp := e.own.Export(svc)
+	var o outcome
+	if isMember || leaving {
+		o = e.export(ctx, svc, r)
+	}
+	return errors.Join(o.err, o.aggregateErr, e.report(ctx, exp, r, o))
+}
+
+// catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of the
+// others: without this, a user who creates everything at once would read for a moment that something is missing.
+func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error {
+	m := e.cfg.Member
+	if m.Export(svc) == nil {
+		return nil
+	}
+	if m.Namespace(svc.Namespace) == nil {
+		namespace := &corev1.Namespace{}
+		switch err := m.Client().Get(ctx, namespace, "", svc.Namespace); {
+		case err == nil:
+			m.Wrote(namespace)
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	if m.Service(svc) == nil {
+		service := &corev1.Service{}
+		switch err := m.Client().Get(ctx, service, svc.Namespace, svc.Name); {
+		case err == nil:
+			m.Wrote(service)
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	return nil
+}
+
+// export writes r to the broker.
+func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (o outcome) {
+	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
+		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, r) {
+			e.cfg.Retry(svc, retryUnreachable) // no event follows when the link is back
+		}
+		return o
+	}
+	o.noVIP = e.vips.allocate(svc, r.Record)
+	if o.err = e.publisher.publish(ctx, svc, r); o.err == nil {
+		e.vips.settle(svc) // no address is released after an error
+		o.aggregateErr = e.aggregate.publish(ctx, svc)
+	}
+	return o
+}
+
+// waitsFor says, in one sentence, what must happen before anything is written to the broker; "" if nothing must.
+func (e *Exporter) waitsFor() string {
+	state := e.cfg.Broker.State()
+	switch {
+	case e.cfg.Freezes.Any(safety.BrokerIdentity, safety.BrokerEmpty):
+		return "Waiting for the broker: " + e.cfg.Freezes.Detail(safety.BrokerIdentity, safety.BrokerEmpty) + "."
+	case e.cfg.Freezes.Any(safety.Credential):
+		return "Waiting for the broker: it rejects the credential of this cluster."
+	case !state.Link || !e.cfg.Broker.Synced() || state.Membership != broker.Admitted:
+		return "Waiting for the broker: it does not answer."
+	}
+	return ""
+}
+
+// report writes Valid and Ready.
+func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r export.Result, o outcome) error {
+	if exp == nil || exp.DeletionTimestamp != nil {
+		return nil
+	}
+	var published bool
+	if r.Record != nil {
+		record, _ := e.cfg.Broker.Own(member.KeyOf(exp))
+		published = sameRecord(r.Record, record)
+	}
+	valid := r.Valid(exp.Generation)
+	ready := readiness(r, o, published)
+	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
+	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !e.cfg.Broker.Synced() && outlivesRestart(was, &ready) {
+		ready = *was
+	}
+	want := []metav1.Condition{valid, ready}
+	if e.cfg.LegacyConditions {
+		want = member.WithLegacy(valid, ready)
+	}
+	return e.cfg.Conditions.Set(ctx, exp, fieldManager, want)
+}

@@ -1,0 +1,192 @@
+package exporter
+
+import (
+	"slices"
+	"testing"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+const (
+	statusWrite = "PATCH shop/serviceexports/db/status"
+	recordWrite = "PATCH broker/exportedservices/db.shop"
+)
+
+func sliceWrite(method, source string) string {
+	return method + " broker/endpointslices/" + apibroker.SliceName("shop", "db", source)
+}
+
+// docs/spec/controller.md 3, docs/spec/controller.md 6, docs/spec/controller.md 10: what is written for an export in its life, and what is not.
+func TestExportLife(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	b.Create(exp)
+	a.Expect("without a Service", a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil }), statusWrite)
+	if got, want := a.ConditionsOf(db), "Ready=False/Pending Valid=False/NoService"; got != want {
+		t.Errorf("without a Service: conditions = %s, want %s", got, want)
+	}
+	again := func() bool { return true }
+	a.Expect("without a Service, again", a.do(db, "", again))
+
+	b.Create(service, source)
+	got := a.do(db, "service seen", func() bool { return a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 })
+	a.Expect("export", got, sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
+	if got, want := a.ConditionsOf(db), "Ready=True/Exported Valid=True/Valid"; got != want {
+		t.Errorf("exported: conditions = %s, want %s", got, want)
+	}
+	a.Expect("export, again", a.do(db, "", again))
+
+	source.Endpoints[0].Conditions.Ready = new(false)
+	if err := b.Admin.Update(b.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	got = a.do(db, "flip seen", func() bool { return !*a.Member.SourceSlices(db)[0].Endpoints[0].Conditions.Ready })
+	a.Expect("one endpoint flips", got, sliceWrite("PATCH", "db-1"))
+
+	a.End()
+	a = b.start(func(*Config) {})
+	a.Expect("a restart", a.do(db, "", again))
+
+	a.Writes.WithReads()
+	b.Delete(source)
+	b.Create(memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
+	got = a.do(db, "move seen", func() bool {
+		s := a.Member.SourceSlices(db)
+		return len(s) == 1 && s[0].Name == "db-2"
+	})
+	a.Expect("a new slice before the old one goes", got, sliceWrite("PATCH", "db-2"), sliceWrite("DELETE", "db-1"))
+
+	b.Delete(exp)
+	got = a.do(db, "end of export seen", func() bool { return a.Member.Export(db) == nil })
+	a.Expect("withdrawn", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-2"))
+	a.Expect("withdrawn, again", a.do(db, "", again))
+	b.orphan(a)
+	b.outside(a)
+}
+
+// docs/spec/controller.md 7: a cluster that leaves withdraws its exports, and does not report them as exported.
+func TestExportWhileLeaving(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
+	a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
+	b.Leave()
+	a.review("leaving", "", true)
+	a.Expect("leaving", a.do(db, "", func() bool { return true }), "DELETE broker/exportedservices/db.shop", statusWrite)
+	if got, want := a.ConditionsOf(db), "Ready=False/Pending Valid=False/NotMember"; got != want {
+		t.Errorf("leaving: conditions = %s, want %s", got, want)
+	}
+}
+
+// orphan leaves a slice behind without an export.
+func (b *env) orphan(a *exporting) {
+	b.Helper()
+	labels := map[string]string{
+		mcsv1beta1.LabelServiceName: "db", mcsv1beta1.LabelSourceCluster: memberenv.ID, apibroker.LabelSourceNamespace: "shop",
+	}
+	slice := memberenv.NewSourceSlice(db, apibroker.SliceName("shop", "db", "old"), "10.1.0.9")
+	slice.Namespace, slice.Labels = memberenv.Namespace, labels
+	b.Create(slice)
+	got := a.do(db, "orphan seen", func() bool { return slices.Contains(a.Broker.OwnServices(), db) })
+	a.Expect("an orphan", got, sliceWrite("DELETE", "old"))
+}
+
+// outside makes the cluster no member, and then unknown.
+func (b *env) outside(a *exporting) {
+	b.Helper()
+	b.Create(memberenv.NewExport(db))
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName}}
+	b.Delete(set)
+	a.review("not a member", "", true)
+	got := a.do(db, "export seen again", func() bool { return a.Member.Export(db) != nil })
+	a.Expect("not a member", got, statusWrite)
+	if got, want := a.ConditionsOf(db), "Ready=False/Pending Valid=False/NotMember"; got != want {
+		b.Errorf("not a member: conditions = %s, want %s", got, want)
+	}
+	b.JoinSet()
+	b.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}})
+	a.review("no cluster id", "", false)
+	a.Expect("not settled", a.do(db, "", func() bool { return true }))
+}
+
+// docs/spec/controller.md 6: each author has conditions of its own; an Event for each transition.
+func TestConditionsOfTwoAuthors(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(c *Config) { c.LegacyConditions = true })
+	b.Create(memberenv.NewService(db), memberenv.NewExport(db))
+	seen := func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil }
+	a.do(db, "export seen", seen)
+	const legacy = "Exported=True/Exported Initialized=True/Valid "
+	const valid = "Ready=True/Exported Valid=True/Valid"
+	if got := a.ConditionsOf(db); got != legacy+valid {
+		t.Errorf("conditions = %s, want %s", got, legacy+valid)
+	}
+	set := func(want ...metav1.Condition) []string {
+		t.Helper()
+		a.Writes.Take()
+		if err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), merge.FieldManager, want); err != nil {
+			t.Fatal(err)
+		}
+		return a.Writes.Take()
+	}
+	conflict := merge.Condition([]merge.Conflict{{Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "Conflicting ports."}}, 1)
+	a.Expect("conflict", set(conflict), statusWrite)
+	a.Expect("conflict, again", set(conflict))
+	if got, want := a.ConditionsOf(db), "Conflict=True/PortConflict "+legacy+valid; got != want {
+		t.Errorf("conditions = %s, want %s", got, want)
+	}
+	a.Expect("the other author", a.do(db, "", seen))
+	a.Expect("no conflict", set(merge.Condition(nil, 1)), statusWrite)
+
+	b.Await("events", func() bool { return len(b.events()) >= 4 })
+	want := []string{"Normal Exported", "Normal NoConflicts", "Normal Valid", "Warning PortConflict"}
+	if got := b.events(); !slices.Equal(got, want) {
+		t.Errorf("events = %q, want %q", got, want)
+	}
+
+	a.End()
+	a = b.start(func(*Config) {})
+	a.Expect("legacy conditions off", a.do(db, "export seen", seen), statusWrite)
+	if got, want := a.ConditionsOf(db), "Conflict=False/NoConflicts "+valid; got != want {
+		t.Errorf("conditions = %s, want %s", got, want)
+	}
+	a.Expect("conflict removed", set(), statusWrite)
+	if got := a.ConditionsOf(db); got != valid {
+		t.Errorf("conditions = %s, want %s", got, valid)
+	}
+	a.Expect("conflict removed, again", set())
+
+	gone := a.Member.Export(db)
+	b.Delete(memberenv.NewExport(db))
+	if err := a.cfg.Conditions.Set(t.Context(), gone, merge.FieldManager, []metav1.Condition{conflict}); err != nil {
+		t.Errorf("condition of an export that is gone: %v", err)
+	}
+}
+
+// events returns type and reason of all of ours, sorted.
+func (b *env) events() []string {
+	b.Helper()
+	list := &eventsv1.EventList{}
+	if err := b.Admin.List(b.Context(), &eventsv1.Event{}, list, "shop", ""); err != nil {
+		b.Fatal(err)
+	}
+	var text []string
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.ReportingController != apibroker.ManagedBy || e.Regarding.Name != "db" || e.Note == "" {
+			b.Errorf("event = %+v, want one of ours on the export", e)
+		}
+		text = append(text, e.Type+" "+e.Reason)
+	}
+	slices.Sort(text)
+	return text
+}

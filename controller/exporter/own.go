@@ -1,0 +1,33 @@
+package exporter
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/member"
+)
+
+// Own computes what this cluster exports, from the caches of its API server. It only reads. The methods may be called by
+// several goroutines.
+type Own struct {
+	member     *member.Cluster
+	membership *identity.Membership
+	policy     member.Policy
+	endpoints  export.Endpoints
+	vips       *vips
+}
+
+// Export returns what this cluster exports under the name of the service, and its ServiceExport, nil if there is none.
+func (o *Own) Export(svc types.NamespacedName) (export.Result, *mcsv1beta1.ServiceExport) {
+	exp := o.member.Export(svc)
+	if exp == nil {
+		return export.Result{}, nil
+	}
+	options := export.Options{Namespace: o.policy.Of(o.member.Namespace(svc.Namespace)), Endpoints: o.endpoints}
+	if id := o.membership.ClusterID(); id != "" && !identity.Leaving(o.member) {
+		options.ClusterID, options.BrokerNamespace, options.VIP = id, o.membership.Namespace, o.vips.of(svc)
+	}
+	return export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options), exp
+}

@@ -1,0 +1,162 @@
+package exporter
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
+)
+
+// A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
+//
+// A new record is written after its slices, and a record is deleted before them. Slices without a record do not count, so the
+// other members see an export appear and disappear as one change, and never a service without endpoints.
+type publisher struct {
+	member *member.Cluster
+	broker *broker.Broker
+	// forget drops what is remembered of the aggregate of a service: the broker may have been restored.
+	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
+}
+
+// publish writes what differs.
+func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
+	record, existing := p.broker.Own(svc)
+	switch {
+	case r.Record == nil && record != nil:
+		if err := p.broker.DeleteRecord(ctx, record); err != nil {
+			return err
+		}
+	case r.Record != nil && record == nil && !p.rejectedBefore(svc):
+		return p.publishNew(ctx, svc, r, existing)
+	case r.Record != nil:
+		if err := p.publishRecord(ctx, svc, r, record); err != nil {
+			return err
+		}
+	}
+	return p.publishSlices(ctx, r.Slices, existing)
+}
+
+// publishNew writes the slices and then the record. A rejected slice does not stop the rest. If the record is rejected, the
+// slices are deleted again: they would count against the quota.
+func (p publisher) publishNew(
+	ctx context.Context, svc types.NamespacedName, r export.Result, existing []*discoveryv1.EndpointSlice,
+) error {
+	sliceErr := p.publishSlices(ctx, r.Slices, existing)
+	if sliceErr != nil && member.Rejection(sliceErr) == "" {
+		return sliceErr
+	}
+	recordErr := p.publishRecord(ctx, svc, r, nil)
+	if member.Rejection(recordErr) != "" {
+		_, written := p.broker.Own(svc)
+		recordErr = errors.Join(recordErr, p.publishSlices(ctx, nil, written))
+	}
+	return errors.Join(recordErr, sliceErr)
+}
+
+// rejectedBefore reports whether the conditions of an export say that it was rejected: its record is then tried first, so that
+// slices are not written in vain at each attempt.
+func (p publisher) rejectedBefore(svc types.NamespacedName) bool {
+	exp := p.member.Export(svc)
+	if exp == nil {
+		return false
+	}
+	ready := meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
+}
+
+func (p publisher) publishRecord(
+	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService,
+) error {
+	if sameRecord(r.Record, record) {
+		return nil
+	}
+	if record == nil { // perhaps the broker was restored
+		p.forget(svc, nil)
+	}
+	return p.broker.ApplyRecord(ctx, r.Record)
+}
+
+// publishSlices writes new slices before it deletes old ones: a service whose endpoints move from one slice to another has
+// endpoints all the time. A slice that the broker rejects does not stop the others.
+func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice) error {
+	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
+	for _, e := range existing {
+		unwanted[e.Name] = e
+	}
+	var rejected []error
+	for _, w := range want {
+		e := unwanted[w.Name]
+		delete(unwanted, w.Name)
+		switch err := p.publishSlice(ctx, w, e); {
+		case member.Rejection(err) != "":
+			rejected = append(rejected, err)
+		case err != nil:
+			return err
+		}
+	}
+	for _, e := range existing {
+		if unwanted[e.Name] == nil {
+			continue
+		}
+		if err := p.broker.DeleteSlice(ctx, e); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rejected...)
+}
+
+// publishSlice writes one slice; existing is the one of its name, nil if there is none.
+func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.EndpointSlice) error {
+	if existing != nil && existing.AddressType != w.AddressType { // which cannot change
+		if err := p.broker.DeleteSlice(ctx, existing); err != nil {
+			return err
+		}
+		existing = nil
+	}
+	if existing != nil && sameSlice(w, existing) {
+		return nil
+	}
+	return p.broker.ApplySlice(ctx, w)
+}
+
+// upToDate reports whether publish has nothing to write.
+func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
+	record, existing := p.broker.Own(svc)
+	if r.Record == nil {
+		return record == nil && len(existing) == 0
+	}
+	return sameRecord(r.Record, record) && slices.EqualFunc(r.Slices, existing, func(w, e *discoveryv1.EndpointSlice) bool {
+		return w.Name == e.Name && w.AddressType == e.AddressType && sameSlice(w, e)
+	})
+}
+
+// sameRecord reports whether got, which may be nil, is what want asks for.
+func sameRecord(want, got *v1alpha1.ExportedService) bool {
+	return got != nil && hasLabels(want.Labels, got.Labels) && equality.Semantic.DeepEqual(want.Spec, got.Spec)
+}
+
+// sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone: a pod
+// that moved to another node changes nothing for other clusters.
+func sameSlice(want, got *discoveryv1.EndpointSlice) bool {
+	return hasLabels(want.Labels, got.Labels) && equality.Semantic.DeepEqual(want.Endpoints, got.Endpoints) &&
+		equality.Semantic.DeepEqual(want.Ports, got.Ports)
+}
+
+func hasLabels(want, got map[string]string) bool {
+	for key, value := range want {
+		if has, ok := got[key]; has != value || !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,60 @@
+package exporter
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
+)
+
+// An outcome is the result of an attempt to export. The zero value belongs to an export that was not attempted.
+type outcome struct {
+	waitsFor     string // why it was not attempted
+	noVIP        string // why there is no clusterset IP although one was asked for; the rest is exported
+	err          error  // of the last write of the record or a slice
+	aggregateErr error  // of the aggregate, which the export does not need
+}
+
+// outlivesRestart reports whether the Ready of an earlier instance, which may be nil, stays until the broker is known: a
+// restart alone changes nothing.
+func outlivesRestart(was, is *metav1.Condition) bool {
+	return was != nil && is.Status == metav1.ConditionUnknown && was.ObservedGeneration == is.ObservedGeneration &&
+		was.Reason != string(mcsv1beta1.ServiceExportReasonPending)
+}
+
+// readiness returns status, reason and message of Ready. published says whether the broker has the record of r.
+func readiness(r export.Result, o outcome, published bool) metav1.Condition {
+	const pending, failed = string(mcsv1beta1.ServiceExportReasonPending), string(mcsv1beta1.ServiceExportReasonFailed)
+	const retrying = "Waiting for the broker: the last attempt failed and is repeated."
+	rejection := member.Rejection(o.err)
+	switch {
+	case r.Reason != mcsv1beta1.ServiceExportReasonValid:
+		const invalid = "Nothing is exported until the export is valid."
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: pending, Message: invalid}
+	case r.Failed != "":
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: r.Failed}
+	case rejection != "":
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: "The broker rejects the export: " + rejection}
+	case o.noVIP != "" && published:
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
+	case published:
+		exported := string(mcsv1beta1.ServiceExportReasonExported)
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: exported, Message: exportedMessage(r.Dropped)}
+	}
+	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: cmp.Or(o.waitsFor, retrying)}
+}
+
+// exportedMessage says that the service is exported, and which parts of it are not.
+func exportedMessage(dropped []string) string {
+	const shown = 10
+	text := append([]string{"The broker has this export."}, dropped[:min(len(dropped), shown)]...)
+	if more := len(dropped) - shown; more > 0 {
+		text = append(text, fmt.Sprintf("%d more are not exported.", more))
+	}
+	return strings.Join(text, " ")
+}

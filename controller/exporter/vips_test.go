@@ -1,0 +1,233 @@
+package exporter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+// alpha is another member, which has precedence among equals.
+const alpha = "alpha"
+
+// alphaRecord is what alpha says about a service, with this VIP.
+func alphaRecord(svc types.NamespacedName, vip *v1alpha1.VIP) *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: apibroker.NamespaceName("member", alpha), Name: apibroker.RecordName(svc.Namespace, svc.Name),
+			Labels: map[string]string{
+				mcsv1beta1.LabelServiceName: svc.Name, mcsv1beta1.LabelSourceCluster: alpha, apibroker.LabelSourceNamespace: svc.Namespace,
+			},
+		},
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports: []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}}, ExportCreated: earlier, VIP: vip,
+		},
+	}
+}
+
+// export creates Service and export, and reconciles them.
+func (a *exporting) create(svc types.NamespacedName, annotation string) []string {
+	a.Helper()
+	exp := memberenv.NewExport(svc)
+	if annotation != "" {
+		exp.Annotations = map[string]string{apibroker.AnnotationUseVIP: annotation}
+	}
+	a.Create(memberenv.NewService(svc), exp)
+	return a.do(svc, "export of "+svc.Name+" seen", func() bool { return a.Member.Export(svc) != nil && a.Member.Service(svc) != nil })
+}
+
+// vipOf returns what the broker has of ours about the clusterset IP of a service.
+func (a *exporting) vipOf(svc types.NamespacedName) v1alpha1.VIP {
+	a.Helper()
+	record := &v1alpha1.ExportedService{}
+	if err := a.Admin.Get(a.Context(), record, memberenv.Namespace, apibroker.RecordName(svc.Namespace, svc.Name)); err != nil {
+		a.Fatal(err)
+	}
+	if record.Spec.VIP == nil {
+		return v1alpha1.VIP{}
+	}
+	return *record.Spec.VIP
+}
+
+// readyOf returns status and reason of Ready.
+func (a *exporting) readyOf(svc types.NamespacedName) string {
+	a.Helper()
+	exp := &mcsv1beta1.ServiceExport{}
+	if err := a.Admin.Get(a.Context(), exp, svc.Namespace, svc.Name); err != nil {
+		a.Fatal(err)
+	}
+	c := meta.FindStatusCondition(exp.Status.Conditions, "Ready")
+	if c == nil {
+		return "none"
+	}
+	return fmt.Sprint(c.Status, "/", c.Reason)
+}
+
+func now() bool { return true }
+
+// docs/spec/controller.md 5, "VIP cidr": a pool of two addresses in its life.
+func TestVIPs(t *testing.T) {
+	b := newEnv(t)
+	cidr := func(c *Config) { c.Merge.VIP = merge.CIDR }
+	a := b.start(cidr)
+	one, two, three := memberenv.Service("one"), memberenv.Service("two"), memberenv.Service("three")
+	for _, svc := range []types.NamespacedName{one, two} {
+		a.create(svc, "")
+		if v := a.vipOf(svc); len(v.IPs) != 1 || v.AllocatedBy != memberenv.ID || v.At == nil || !v.Wanted {
+			t.Errorf("vip of %s = %+v, want an address by %s", svc, v, memberenv.ID)
+		}
+		a.Expect("at once again", a.do(svc, "", now))
+	}
+	first, second := a.vipOf(one).IPs, a.vipOf(two).IPs
+	if all := []string{first[0], second[0]}; !slices.Contains(all, "243.0.0.4") || !slices.Contains(all, "243.0.0.5") {
+		t.Errorf("vips = %q, want both of 243.0.0.4/31", all)
+	}
+	exhausted := func() {
+		t.Helper()
+		if v := a.vipOf(three); len(v.IPs) > 0 || !v.Wanted {
+			t.Errorf("vip = %+v of an exhausted pool, want none, and wanted", v)
+		}
+		if got := a.readyOf(three); got != "False/Failed" {
+			t.Errorf("ready = %s with an exhausted pool, want False/Failed", got)
+		}
+	}
+	a.create(three, "")
+	exhausted()
+
+	a.End()
+	a = b.start(cidr)
+	for _, svc := range []types.NamespacedName{three, two, one} {
+		a.Expect("a restart", a.do(svc, "", now))
+	}
+
+	b.Delete(memberenv.NewExport(one))
+	a.do(one, "end of export seen", func() bool { return a.Member.Export(one) == nil })
+	a.Expect("in quarantine", a.do(three, "", now))
+	exhausted()
+	b.Create(memberenv.NewExport(one))
+	a.do(one, "export seen again", func() bool { return a.Member.Export(one) != nil })
+	if v := a.vipOf(one); !slices.Equal(v.IPs, first) {
+		t.Errorf("vip = %q after a new export, want %q, which waits for it", v.IPs, first)
+	}
+}
+
+// docs/spec/controller.md 5: what another allocated is copied, and stays when that one goes; who is not the oldest does not allocate.
+func TestVIPsOfOthers(t *testing.T) {
+	b := newEnv(t)
+	b.AddMember(alpha, "243.7.0.0/16")
+	copied, plain := memberenv.Service("copied"), memberenv.Service("plain")
+	given := &v1alpha1.VIP{IPs: []string{"243.7.0.9"}, AllocatedBy: alpha, At: &earlier, Wanted: true}
+	record := alphaRecord(copied, given)
+	b.Create(record, alphaRecord(plain, nil))
+	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	b.Await("alpha seen", func() bool { return len(a.Broker.Members()) == 2 && len(a.Broker.Records(plain)) == 1 })
+
+	a.create(copied, "")
+	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.AllocatedBy != alpha || !v.At.Equal(&earlier) {
+		t.Errorf("vip = %+v, want a copy of alpha's", v)
+	}
+	b.Delete(record)
+	a.Expect("alpha's record gone", a.do(copied, "alpha's record gone", func() bool { return len(a.Broker.Records(copied)) == 1 }))
+
+	a.create(plain, "")
+	if v := a.vipOf(plain); len(v.IPs) > 0 || !v.Wanted {
+		t.Errorf("vip = %+v, want none: the oldest export has none", v)
+	}
+	if got := a.readyOf(plain); got != "True/Exported" {
+		t.Errorf("ready = %s, want True/Exported: it is not for this cluster to allocate", got)
+	}
+	b.Delete(alphaRecord(plain, nil))
+	a.do(plain, "alpha's record gone", func() bool { return len(a.Broker.Records(plain)) == 1 })
+	if v := a.vipOf(plain); len(v.IPs) != 1 || v.AllocatedBy != memberenv.ID {
+		t.Errorf("vip = %+v, want one of our own once ours is the oldest export", v)
+	}
+
+	b.Delete(&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: alpha}})
+	a.Expect("alpha left", a.do(copied, "alpha left", func() bool { return len(a.Broker.Members()) == 1 }))
+	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.AllocatedBy != alpha {
+		t.Errorf("vip = %+v, want still a copy of that of alpha, which left", v)
+	}
+	r, _ := a.own.Export(copied)
+	if imp := merge.Merge(copied, a.Broker.RecordsWith(copied, r.Record), a.Broker.MergeOptions(copied, a.cfg.Merge)).Import; !slices.Equal(imp.Spec.IPs, given.IPs) {
+		t.Errorf("ips of the import = %q, want %q", imp.Spec.IPs, given.IPs)
+	}
+}
+
+// docs/spec/controller.md 5, "freed only when the last record is gone": whatever of our own addresses a record of another names is taken, and
+// no longer, though nothing of ours changes.
+func TestVIPsFollowCopies(t *testing.T) {
+	b := newEnv(t)
+	b.AddMember(alpha, "243.7.0.0/16")
+	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	one := memberenv.Service("one")
+	a.create(one, "")
+	copied := a.vipOf(one)
+	usage := func(what string, used, quarantined int) {
+		t.Helper()
+		a.Await(what, func() bool {
+			a.vips.mu.Lock()
+			defer a.vips.mu.Unlock()
+			u, q, _ := a.vips.pool.Usage(time.Now())
+			return u == used && q == quarantined
+		})
+	}
+	usage("ours", 1, 0)
+	b.Delete(memberenv.NewExport(one))
+	a.do(one, "end of export seen", func() bool { return a.Member.Export(one) == nil })
+	usage("freed", 0, 1)
+	b.Create(alphaRecord(one, &copied))
+	usage("a copy that came late", 1, 0)
+	b.Delete(alphaRecord(one, nil))
+	usage("the last copy is gone", 0, 1)
+}
+
+// docs/spec/controller.md 1, "vip cidr CIDR": a VIP CIDR that is no part of it does not count.
+func TestVIPsOutsideOfThePool(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(c *Config) { c.Merge.VIP, c.Merge.VIPPool = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") })
+	one := memberenv.Service("one")
+	a.create(one, "")
+	if v := a.vipOf(one); len(v.IPs) > 0 || !v.Wanted {
+		t.Errorf("vip = %+v, want none of 243.0.0.4/31", v)
+	}
+	if got := a.readyOf(one); got != "False/Failed" {
+		t.Errorf("ready = %s, want False/Failed", got)
+	}
+	a.Expect("again", a.do(one, "", now))
+}
+
+// docs/spec/controller.md 5: on for all, or by annotation where a VIP CIDR was given.
+func TestVIPByAnnotation(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(c *Config) { c.Merge.VIP = merge.Derived })
+	a.create(memberenv.Service("silent"), "")
+	a.create(memberenv.Service("asks"), "true")
+	if v := a.vipOf(memberenv.Service("silent")); len(v.IPs) > 0 || v.Wanted {
+		t.Errorf("vip = %+v without an annotation, want none", v)
+	}
+	if v := a.vipOf(memberenv.Service("asks")); len(v.IPs) != 1 || !v.Wanted {
+		t.Errorf("vip = %+v with the annotation, want one", v)
+	}
+	a.End()
+	a = b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	a.create(memberenv.Service("declines"), "false")
+	if v := a.vipOf(memberenv.Service("declines")); len(v.IPs) > 0 || v.Wanted {
+		t.Errorf("vip = %+v with an annotation against it, want none", v)
+	}
+	if got := a.readyOf(memberenv.Service("declines")); got != "True/Exported" {
+		t.Errorf("ready = %s, want True/Exported", got)
+	}
+}

@@ -1,0 +1,176 @@
+package identity
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+)
+
+// A Credential is what this member presents to the broker. If the kubeconfig names a token file, the token is renewed by a
+// [Renewal]; other credentials of a kubeconfig are used as they are. The methods may be called by several goroutines.
+//
+//	file or Secret has a newer token --> take --> +---------+ --> transport adds it to each request
+//	TokenRequest at half of its life -> renewed-> | current |
+//	                                              +---------+ <-- a 401 marks it as rejected, any other response clears that
+type Credential struct {
+	link    Link
+	file    string // of the token, "" if the credential is not a token in a file
+	metrics *metrics.Metrics
+
+	mu       sync.Mutex
+	token    token
+	loaded   time.Time // when this process got it, by its monotonic clock
+	own      bool      // this process renewed it
+	unsaved  bool      // the Secret does not have it yet
+	rejected string    // the text of the token that the broker rejected; "none" for a credential that is no token
+}
+
+// NewCredential returns the credential of a kubeconfig.
+func NewCredential(l Link, m *metrics.Metrics) *Credential {
+	c := &Credential{link: l, metrics: m}
+	if l.REST != nil && l.REST.BearerTokenFile != "" {
+		c.file = l.REST.BearerTokenFile
+		c.take(readToken(l.REST.BearerToken))
+	}
+	c.metrics.SetCredentialExpiry(c.current().Expires)
+	return c
+}
+
+func (c *Credential) current() token {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.token
+}
+
+// take uses t from now on if it is newer, and reports whether it is.
+func (c *Credential) take(t token) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !t.newer(c.token) {
+		return false
+	}
+	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), false, false
+	c.metrics.SetCredentialExpiry(t.Expires)
+	return true
+}
+
+// renewed uses t, which this process got from the broker and has not saved, from now on.
+func (c *Credential) renewed(t token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), true, true
+	c.metrics.SetCredentialExpiry(t.Expires)
+}
+
+// saved records that the Secret has t.
+func (c *Credential) saved(t token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsaved = c.unsaved && c.token.text != t.text
+}
+
+// toSave reports whether the token was renewed but could not be saved.
+func (c *Credential) toSave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unsaved
+}
+
+func (c *Credential) readFile() {
+	// The kubelet replaces the file; for a moment it may be missing.
+	if text, err := os.ReadFile(c.file); err == nil {
+		c.take(readToken(string(text)))
+	}
+}
+
+// due reports whether the token has lived for the given part of its life.
+//
+// The age of a token that this process renewed is counted by its monotonic clock, whatever the clocks of the machines say. The
+// time at which another process got its token is believed if it makes the token older; if it lies in the future, one of the
+// clocks is wrong and the age is unknown, so the token is renewed.
+func (c *Credential) due(now time.Time, part float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	life := c.token.Life()
+	if life <= 0 || c.rejected != "" {
+		return false
+	}
+	until := time.Duration(part * float64(life))
+	if now.Sub(c.loaded) >= until {
+		return true
+	}
+	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= until)
+}
+
+// Rejected says that the broker rejects the credential, "" if it does not.
+func (c *Credential) Rejected() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rejected == "" {
+		return ""
+	}
+	return "the broker rejects the credential of this cluster: join again"
+}
+
+// Config returns how the broker is reached with this credential. Without a kubeconfig every request fails.
+func (c *Credential) Config() *rest.Config {
+	if c.link.REST == nil {
+		return &rest.Config{Host: "https://broker.invalid", Transport: unreachable{}}
+	}
+	cfg := rest.CopyConfig(c.link.REST)
+	if c.file != "" {
+		cfg.BearerToken, cfg.BearerTokenFile = "", ""
+	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &bearer{next: next, credential: c} })
+	return cfg
+}
+
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("there is no kubeconfig of a broker that can be used")
+}
+
+// A bearer adds the current token to requests and records which token the broker rejects.
+type bearer struct {
+	next       http.RoundTripper
+	credential *Credential
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	t := b.credential.current()
+	if b.credential.file != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+t.text)
+	}
+	response, err := b.next.RoundTrip(r)
+	if err == nil {
+		b.credential.answered(t, response.StatusCode == http.StatusUnauthorized)
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
+
+// answered records whether the broker rejected t. A response to a token that was replaced meanwhile means nothing.
+func (c *Credential) answered(t token, unauthorized bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case t.text != c.token.text:
+	case !unauthorized:
+		c.rejected = ""
+	case t.text == "":
+		c.rejected = "none"
+	default:
+		c.rejected = t.text
+	}
+}

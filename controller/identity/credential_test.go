@@ -1,0 +1,81 @@
+package identity
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset/apiserver"
+)
+
+func TestTokenIsDue(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	hour := token{text: "a", Token: apiserver.Token{Issued: start, Expires: start.Add(time.Hour)}}
+	for _, tt := range []struct {
+		name  string
+		given *Credential
+		after time.Duration
+		want  bool
+	}{
+		{name: "young", given: &Credential{token: hour, loaded: start}, after: 29 * time.Minute},
+		{name: "at half of its life", given: &Credential{token: hour, loaded: start.Add(time.Minute)}, after: 30 * time.Minute, want: true},
+		{name: "expired", given: &Credential{token: hour, loaded: start.Add(time.Hour)}, after: 2 * time.Hour, want: true},
+		{name: "rejected", given: &Credential{token: hour, rejected: "a"}, after: 30 * time.Minute},
+		{name: "says nothing", given: &Credential{token: token{text: "opaque"}}, after: time.Hour},
+		{name: "our clock is an hour ahead", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 89 * time.Minute},
+		{name: "and half of its life is over", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 90 * time.Minute, want: true},
+		{name: "our clock is behind", given: &Credential{token: hour, loaded: start.Add(-time.Hour)}, after: -59 * time.Minute, want: true},
+		{name: "behind, and renewed", given: &Credential{token: hour, loaded: start.Add(-time.Hour), own: true}, after: -59 * time.Minute},
+		{name: "our clock was set back", given: &Credential{token: hour, loaded: start.Add(-20 * time.Minute)}, after: 10 * time.Minute, want: true},
+	} {
+		if got := tt.given.due(start.Add(tt.after), 0.5); got != tt.want {
+			t.Errorf("%s: due = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestTokenIsNewer(t *testing.T) {
+	at := func(text string, issued int64) token {
+		return token{text: text, Token: apiserver.Token{Issued: time.Unix(issued, 0)}}
+	}
+	for _, tt := range []struct {
+		name     string
+		old, now token
+		want     bool
+	}{
+		{name: "the first", now: at("a", 1), want: true},
+		{name: "the same", old: at("a", 1), now: at("a", 1)},
+		{name: "none", old: at("a", 1), now: token{}},
+		{name: "issued later", old: at("a", 1), now: at("b", 2), want: true},
+		{name: "issued earlier", old: at("a", 2), now: at("b", 1)},
+		{name: "opaque ones", old: token{text: "a"}, now: token{text: "b"}, want: true},
+	} {
+		if got := tt.now.newer(tt.old); got != tt.want {
+			t.Errorf("%s: newer = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c", "....", "a.bnVsbA.c"} {
+		if got := readToken(text); got.text != text || got.Life() != 0 {
+			t.Errorf("token %q = %+v, want that it says nothing", text, got)
+		}
+	}
+}
+
+// A kubeconfig with an impossible server is an error that names the server.
+func TestServerOfKubeconfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	c := clientcmdapi.NewConfig()
+	c.Clusters["broker"] = &clientcmdapi.Cluster{Server: "::"}
+	c.Contexts["broker"] = &clientcmdapi.Context{Cluster: "broker", Namespace: "member-east"}
+	c.CurrentContext = "broker"
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := LoadLink(path, ""); err == nil || l.Digest != "" || !strings.Contains(err.Error(), `"::"`) {
+		t.Errorf("link = %+v, error %v; want an error with the server", l, err)
+	}
+}

@@ -1,0 +1,82 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// statusPeriod is the time between two checks of the Member's status with "lease 0".
+const statusPeriod = 10 * time.Second
+
+// firstRetry is the time between two attempts at the first heartbeat, for which other members wait.
+const firstRetry = time.Second
+
+// A Heartbeat renews the Lease of this member on the broker and keeps the status of its Member current (docs/spec/controller.md
+// 8). It beats only while the member's own API server answers: without that the member knows nothing about its endpoints. A
+// member that leaves deletes its Lease.
+type Heartbeat struct {
+	Membership *Membership
+	Broker     *broker.Broker
+	Freezes    *safety.Freezes
+	Renew      time.Duration // between two heartbeats; 0 with "lease 0": only the status is written
+	Status     v1alpha1.MemberStatus
+	Log        logging.Logger
+}
+
+// Run beats until ctx ends; it then returns nil.
+func (h *Heartbeat) Run(ctx context.Context) error {
+	period := cmp.Or(h.Renew, statusPeriod)
+	var failing logging.OnChange[bool]
+	withdrawn, beaten := false, false
+	for {
+		next := time.Now().Add(min(period, firstRetry))
+		var err error
+		switch leaving := Leaving(h.Membership.Member); {
+		case !h.mayWrite() || !h.Membership.Settled():
+		case leaving && !withdrawn:
+			err = h.Broker.DeleteHeartbeat(ctx)
+			withdrawn = err == nil
+		case h.Membership.ClusterID() != "" && !leaving:
+			withdrawn = false
+			err = h.beat(ctx, period)
+			beaten = beaten || err == nil
+		}
+		if failing.Changed(err != nil) && err != nil && ctx.Err() == nil {
+			h.Log.Warningf("heartbeat: %v; trying again", err)
+		}
+		if beaten {
+			next = next.Add(period - min(period, firstRetry))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Until(next)):
+		}
+	}
+}
+
+// mayWrite reports whether the broker is the one that was joined, as far as is known.
+func (h *Heartbeat) mayWrite() bool {
+	return h.Membership.Identity.Digest != "" && !h.Freezes.Any(safety.BrokerIdentity, safety.BrokerEmpty)
+}
+
+// beat is one heartbeat, which has as much time as there is between two.
+func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if _, err := h.Membership.Member.Client().SystemUID(ctx); err != nil {
+		return err
+	}
+	if h.Renew > 0 {
+		if err := h.Broker.Renew(ctx); err != nil {
+			return err
+		}
+	}
+	return h.Broker.SetStatus(ctx, h.Status)
+}

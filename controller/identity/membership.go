@@ -1,0 +1,179 @@
+package identity
+
+import (
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// A MembershipConfig says what a [Membership] is evaluated from.
+type MembershipConfig struct {
+	Member     *member.Cluster
+	Broker     *broker.Broker
+	Identity   Identity
+	Namespace  string // of this cluster on the broker, "" if unknown
+	Credential *Credential
+	Freezes    *safety.Freezes
+	Metrics    *metrics.Metrics
+	Log        logging.Logger
+}
+
+// A Membership is the membership state of this cluster (docs/spec/controller.md 7). It is one of
+//
+//	state        ClusterID  Settled
+//	not joined   ""         true     nothing of ours remains, at the broker or here
+//	unknown      "" or id   false    nothing is removed until it is known
+//	member       id         true     exports and imports
+//	frozen       id         true     a member, and a freeze reason is in force
+//
+// [Membership.Review], called every second by one goroutine, evaluates it; the other methods may be called by several
+// goroutines.
+type Membership struct {
+	MembershipConfig
+
+	mu  sync.Mutex
+	now state
+}
+
+// A state is the result of an evaluation.
+type state struct {
+	clusterID string // "" if this cluster is not a member
+	settled   bool
+	freeze    safety.Reason // "" for none
+	detail    string        // why the cluster is not a member or frozen, and what to do; one phrase
+}
+
+// inputs are what a state follows from.
+type inputs struct {
+	properties
+	broker broker.State
+	taken  bool // the Member of our id is another cluster
+}
+
+// NewMembership returns a Membership that is unknown until the first review.
+func NewMembership(cfg MembershipConfig) *Membership { return &Membership{MembershipConfig: cfg} }
+
+// evaluate is the table of docs/spec/controller.md 7. While something is unknown the cluster stays what it was.
+func evaluate(in inputs) state {
+	switch {
+	case !in.joined:
+		return state{settled: true, detail: "this cluster has not joined a clusterset"}
+	case in.clusterID == "":
+		return state{detail: "ClusterProperty cluster.clusterset.k8s.io is missing: create it with the cluster id"}
+	case !apibroker.IsClusterID(in.clusterID):
+		return state{
+			detail: fmt.Sprintf("cluster id %q: want one RFC 1123 label, or two joined by a dot, of at most 63 octets", in.clusterID),
+		}
+	case in.leaving:
+		return state{settled: true, detail: "this cluster is leaving the clusterset"}
+	case in.taken:
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+			detail: fmt.Sprintf("cluster id %q belongs to another cluster: leave, and join with another id", in.clusterID)}
+	}
+	switch in.broker.Membership {
+	case broker.Admitted:
+		return state{clusterID: in.clusterID, settled: true}
+	case broker.Expelled:
+		if in.brokerUID == "" {
+			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+				detail: "the broker does not know this cluster, and which broker was joined is not recorded: join again"}
+		}
+		return state{settled: true, detail: "the broker namespace of this cluster is gone: it was removed from the clusterset"}
+	case broker.Empty, broker.NoCRDs:
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerEmpty,
+			detail: "the broker has lost its members: restore it, or init it and join again"}
+	case broker.Replaced:
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+			detail: "another API server answers in place of the broker: restore it, or join again"}
+	}
+	return state{clusterID: in.clusterID, detail: "the broker has not answered yet"}
+}
+
+// ClusterID returns the cluster id, "" if this cluster is not a member or is leaving.
+func (m *Membership) ClusterID() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now.clusterID
+}
+
+// Settled reports whether the membership state is known. Nothing is removed anywhere before it is.
+func (m *Membership) Settled() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now.settled
+}
+
+// Changed reports whether the properties of this cluster describe another identity than that which the controller was built
+// for.
+func (m *Membership) Changed() bool {
+	return m.Member.Synced() && Of(m.Member, Link{Digest: m.Identity.Digest}) != m.Identity
+}
+
+// Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches. It
+// reports whether the state changed, so that every service has to be reconciled.
+func (m *Membership) Review() (changed bool) {
+	in := inputs{properties: readProperties(m.Member), broker: m.Broker.State()}
+	in.taken = m.taken(in.clusterID)
+	now := evaluate(in)
+	m.mu.Lock()
+	was := m.now
+	m.now = now
+	m.mu.Unlock()
+	for _, r := range []safety.Reason{safety.BrokerIdentity, safety.BrokerEmpty} {
+		detail := ""
+		if now.freeze == r {
+			detail = now.detail
+		}
+		m.Freezes.Set(r, detail)
+	}
+	m.Freezes.Set(safety.Credential, m.Credential.Rejected())
+	m.Freezes.Set(safety.NotSynced, m.notSynced())
+	m.Metrics.SetConnected(in.broker.Link)
+	m.Metrics.SetMember(now.clusterID != "")
+	if now.clusterID != was.clusterID || now.detail != was.detail {
+		m.report(now)
+	}
+	return now != was
+}
+
+func (m *Membership) report(now state) {
+	switch {
+	case now.freeze != "": // logged as a freeze
+	case now.clusterID != "" && now.settled:
+		m.Log.Infof("member %q of the clusterset, broker namespace %s", now.clusterID, m.Namespace)
+	default:
+		m.Log.Infof("%s", now.detail)
+	}
+}
+
+// taken reports whether the Member of this id is another cluster: two would write the same records.
+func (m *Membership) taken(id string) bool {
+	system := m.Member.Namespace(metav1.NamespaceSystem)
+	if system == nil || !m.Broker.Synced() {
+		return false
+	}
+	other := m.Broker.Member(id)
+	return other != nil && other.Spec.KubeSystemUID != string(system.UID)
+}
+
+// notSynced names a cache of a member that is incomplete, "" if there is none.
+func (m *Membership) notSynced() string {
+	switch {
+	case !m.Member.Synced():
+		return "this cluster: " + m.Member.Waiting()
+	case m.ClusterID() == "":
+	case m.Identity.Digest == "":
+		return "broker: its kubeconfig cannot be used"
+	case !m.Broker.Synced():
+		return "broker: " + m.Broker.Waiting()
+	}
+	return ""
+}

@@ -1,0 +1,56 @@
+package identity
+
+import (
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// docs/spec/controller.md 7: while something is unknown the cluster stays what it was.
+func TestEvaluate(t *testing.T) {
+	member := inputs{
+		properties: properties{clusterID: "east", joined: true, brokerUID: "b1"}, broker: broker.State{Link: true, Membership: broker.Admitted},
+	}
+	with := func(change func(*inputs)) inputs {
+		e := member
+		change(&e)
+		return e
+	}
+	on := func(s broker.Membership) inputs { return with(func(e *inputs) { e.broker.Membership = s }) }
+	for _, tt := range []struct {
+		name    string
+		given   inputs
+		id      string
+		settled bool
+		freeze  safety.Reason
+	}{
+		{name: "member", given: member, id: "east", settled: true},
+		{name: "nothing at all", given: inputs{}, settled: true},
+		{name: "id but not joined", given: inputs{properties: properties{clusterID: "east"}}, settled: true},
+		{name: "not joined, whatever the broker says", given: with(func(e *inputs) { e.joined = false }), settled: true},
+		{name: "joined, id gone", given: with(func(e *inputs) { e.clusterID = "" })},
+		{name: "joined, id not valid", given: with(func(e *inputs) { e.clusterID = "East_1" })},
+		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), settled: true},
+		{name: "leaving while the broker is away", given: with(func(e *inputs) { e.leaving, e.broker = true, broker.State{} }), settled: true},
+		{name: "id of another cluster", given: with(func(e *inputs) { e.taken = true }), id: "east", settled: true, freeze: safety.BrokerIdentity},
+		{name: "broker has not answered yet", given: with(func(e *inputs) { e.broker = broker.State{} }), id: "east"},
+		{name: "link lost", given: with(func(e *inputs) { e.broker.Link = false }), id: "east", settled: true},
+		{name: "removed", given: on(broker.Expelled), settled: true},
+		{
+			name:  "removed by a broker that may be another one",
+			given: with(func(e *inputs) { e.broker.Membership, e.brokerUID = broker.Expelled, "" }), id: "east", settled: true, freeze: safety.BrokerIdentity,
+		},
+		{name: "no member namespace", given: on(broker.Empty), id: "east", settled: true, freeze: safety.BrokerEmpty},
+		{name: "no CRDs", given: on(broker.NoCRDs), id: "east", settled: true, freeze: safety.BrokerEmpty},
+		{name: "another broker", given: on(broker.Replaced), id: "east", settled: true, freeze: safety.BrokerIdentity},
+	} {
+		got := evaluate(tt.given)
+		if got.clusterID != tt.id || got.settled != tt.settled || got.freeze != tt.freeze {
+			t.Errorf("%s: %+v, want id %q, settled %t, freeze reason %q", tt.name, got, tt.id, tt.settled, tt.freeze)
+		}
+		if plain := got.clusterID != "" && got.settled && got.freeze == ""; (got.detail == "") != plain {
+			t.Errorf("%s: detail = %q; want one unless all is well", tt.name, got.detail)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package importer
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/exporter"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+var db = memberenv.DB
+
+// An env is a member and its broker on one API server. Its services are reconciled by hand.
+type env struct{ *memberenv.Env }
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	e := &env{memberenv.New(t)}
+	e.Join()
+	return e
+}
+
+// importing is an instance of the member with an Importer, whose queue is the test.
+type importing struct {
+	*memberenv.Instance
+	*Importer
+}
+
+// start returns an instance whose caches are complete, and whose lists of the broker are confirmed at once.
+func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
+	e.Helper()
+	i := e.Start(serviceCIDRs...)
+	o := merge.Options{
+		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
+		VIP: merge.Derived, VIPPool: netip.MustParsePrefix("243.0.0.0/8"),
+	}
+	cfg := Config{
+		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
+		Log: i.Log, Merge: o, Rejections: NewRejections(i.Log, i.Metrics),
+		MassLoss: newMassLoss(i, time.Nanosecond), Expiry: newExpiry(i, time.Minute, safety.Remove),
+	}
+	set(&cfg)
+	own := exporter.New(exporter.Config{
+		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
+		Policy: cfg.Policy, Endpoints: export.PodIP, Merge: cfg.Merge,
+		Requeue: func(types.NamespacedName) {}, Retry: func(types.NamespacedName, time.Duration) {},
+	})
+	cfg.Own = own.Own()
+	i.Follow(broker.Handlers{})
+	cfg.MassLoss.Review()
+	e.Await("families", func() bool { return len(i.Member.Families()) > 0 })
+	return importing{i, New(cfg)}
+}
+
+// with returns the instance with another Importer.
+func (i importing) with(change func(*Config)) importing {
+	cfg := i.cfg
+	change(&cfg)
+	i.Importer = New(cfg)
+	return i
+}
+
+// newMassLoss returns a MassLoss that has compared nothing. With a TTL of 1 ns no loss is pending: each is confirmed at once.
+func newMassLoss(i *memberenv.Instance, ttl time.Duration) *safety.MassLoss {
+	return safety.NewMassLoss(safety.MassLossConfig{
+		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Freezes: i.Freezes, TTL: ttl,
+		Requeue: func(types.NamespacedName) {}, RequeueAll: func() {},
+	})
+}
+
+func newExpiry(i *memberenv.Instance, ttl time.Duration, on safety.OnExpiry) *safety.Expiry {
+	return safety.NewExpiry(safety.ExpiryConfig{
+		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Freezes: i.Freezes, TTL: ttl, OnExpiry: on, Log: i.Log,
+		Requeue: func(types.NamespacedName) {},
+	})
+}
+
+// expired returns an Expiry in which west, which sends no heartbeat, is expired.
+func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
+	i.Helper()
+	e := newExpiry(i.Instance, time.Second, on)
+	ctx, cancel := context.WithCancel(i.Context())
+	var g errgroup.Group
+	g.Go(func() error { return e.Run(ctx) })
+	i.Await("expired", func() bool { return e.Expired("west") })
+	cancel()
+	if err := g.Wait(); err != nil {
+		i.Error(err)
+	}
+	return e
+}
+
+// do reconciles the import, once ready says that the caches are where they should be, and returns what was written.
+func (i importing) do(what string, ready func() bool) []string {
+	i.Helper()
+	i.Await(what, ready)
+	i.Writes.Take()
+	if err := i.Reconcile(i.Context(), db); err != nil {
+		i.Fatalf("%s: %v", what, err)
+	}
+	return i.Writes.Take()
+}
+
+// review evaluates the membership until it has the wanted cluster id and certainty.
+func (i importing) review(what, id string, settled bool) {
+	i.Helper()
+	i.Await(what, func() bool {
+		i.Membership.Review()
+		return i.Membership.ClusterID() == id && i.Membership.Settled() == settled
+	})
+}
+
+// A partner is another member, whose controller is the test.
+type partner struct {
+	*env
+	id, namespace string
+}
+
+// partner joins a member whose pods are in 10.2.0.0/16.
+func (e *env) partner(id string) partner {
+	e.Helper()
+	return partner{e, id, e.AddMember(id, "")}
+}
+
+func (p partner) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{
+		mcsv1beta1.LabelServiceName: "db", mcsv1beta1.LabelSourceCluster: p.id, apibroker.LabelSourceNamespace: "shop",
+	}}
+}
+
+func (p partner) record() *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{ObjectMeta: p.meta("db.shop"), Spec: v1alpha1.ExportedServiceSpec{
+		Namespace: "shop", Name: "db", Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports:         []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
+		Labels:        []v1alpha1.Label{{Key: "tier", Value: "gold"}},
+		ExportCreated: metav1.Now().Rfc3339Copy(),
+	}}
+}
+
+func (p partner) slice(source string, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: p.meta(apibroker.SliceName("shop", "db", source)), AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Name: new("pg"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(5432))}},
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	}
+	return s
+}
+
+// edit changes an object as someone else would.
+func (i importing) edit(o apiserver.Object, name, patch string) {
+	i.Helper()
+	o.SetNamespace("shop")
+	o.SetName(name)
+	if err := i.Admin.Patch(i.Context(), o, []byte(patch), "someone"); err != nil {
+		i.Fatal(err)
+	}
+}

@@ -1,0 +1,173 @@
+// Package importer makes this cluster have one ServiceImport, its derived Service and its EndpointSlices for every service
+// that a member of the clusterset exports.
+//
+// [Importer.Reconcile] is called by a queue for every service that changed, one call per service at a time. The path of one
+// import:
+//
+//	Reconcile       is this a member, is everything read, is something frozen?
+//	    |
+//	    |  frozen or unknown: refreshOwn keeps this cluster's own endpoints current, all else stays as it is
+//	    v
+//	planner.plan    records and slices of all members, own ones from the own API server --> merge.Merge (pure)
+//	    |
+//	    |  an import would lose clusters that the broker may have lost (safety.MassLoss): refreshOwn
+//	    v
+//	writer.write    compare --> merge.Desired, merge.Diff (pure) --> apply the changes, until there are none; status last
+//	    |
+//	    v
+//	conditions      Conflict of this cluster's own ServiceExport
+//
+// It reads memory only and writes the difference; without a difference it writes nothing, also after a restart.
+package importer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/exporter"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// A Config says what an [Importer] reads and writes.
+type Config struct {
+	Member     *member.Cluster
+	Broker     *broker.Broker
+	Membership *identity.Membership
+	Own        *exporter.Own // what this cluster exports itself
+	Freezes    *safety.Freezes
+	MassLoss   *safety.MassLoss
+	Expiry     *safety.Expiry
+	Rejections *Rejections
+	Conditions member.Conditions
+	Metrics    *metrics.Metrics
+	Log        logging.Logger
+
+	Policy member.Policy
+	Merge  merge.Options // without pools and claims
+}
+
+// An Importer makes this cluster have the import of each service (docs/spec/controller.md 4, docs/spec/controller.md 5,
+// docs/spec/controller.md 6, docs/spec/controller.md 8).
+type Importer struct {
+	cfg     Config
+	planner planner
+	writers writerConfig
+}
+
+// New returns an Importer.
+func New(cfg Config) *Importer {
+	return &Importer{
+		cfg: cfg,
+		planner: planner{
+			member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, rejections: cfg.Rejections,
+			clusterID: cfg.Membership.Identity.ClusterID, policy: cfg.Policy, options: cfg.Merge,
+		},
+		writers: writerConfig{
+			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
+			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
+			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(),
+		},
+	}
+}
+
+// Reconcile makes this cluster have what the export records of a service come to, which may be nothing, and writes the
+// conflicts between them to the condition Conflict of our own ServiceExport.
+//
+// A new service of n slices takes 2+n writes: import, slices, status; with a derived Service, whose addresses the import then
+// gets, 4+n. A change of endpoints takes one write for each slice that it is in, a change of ports one for the import and one
+// for the derived Service.
+func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) error {
+	id, settled := i.cfg.Membership.ClusterID(), i.cfg.Membership.Settled()
+	switch {
+	case member.IsBrokerNamespace(i.cfg.Member.Namespace(svc.Namespace)):
+		return nil // its objects have our label, too, and belong to the members
+	case id == "" && !settled:
+		return nil
+	case id == "":
+		return i.withdraw(ctx, svc)
+	case !settled || !i.synced() || i.cfg.Freezes.Any(safety.BrokerIdentity, safety.BrokerEmpty):
+		return i.refreshOwn(ctx, svc)
+	}
+	own, exp := i.cfg.Own.Export(svc)
+	p := i.planner.plan(svc, own)
+	if i.lossPending(svc, p) {
+		return i.refreshOwn(ctx, svc)
+	}
+	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), p.accepted)
+	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, exp, own, p.conflicts))
+}
+
+// synced reports whether the caches of both API servers are complete and a list of the broker was compared with what is
+// imported. Nothing is removed before.
+func (i *Importer) synced() bool {
+	return i.cfg.Member.Synced() && i.cfg.Broker.Synced() && i.cfg.MassLoss.Compared()
+}
+
+// withdraw removes the import in a cluster that is not a member: slices, derived Service and import, in this order.
+func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error {
+	i.cfg.Metrics.SetService(svc, nil, 0)
+	return errors.Join(newWriter(i.writers, svc).write(ctx, plan{}),
+		i.reportConflicts(ctx, i.cfg.Member.Export(svc), export.Result{}, nil))
+}
+
+// lossPending reports whether the import would lose what the broker may have lost (docs/spec/controller.md 8).
+func (i *Importer) lossPending(svc types.NamespacedName, p plan) bool {
+	imp := i.cfg.Member.Import(svc)
+	switch loses := losesClusters(p.result, imp); {
+	case i.cfg.Freezes.Any(safety.LostRecords):
+		return loses || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc))
+	case loses:
+		return !i.cfg.MassLoss.Confirmed(svc, imp)
+	}
+	return false
+}
+
+// refreshOwn keeps this cluster's own endpoints in an existing import current while the broker is unknown or not to be
+// believed; all else stays as it is.
+func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName) error {
+	imp, id := i.cfg.Member.Import(svc), i.cfg.Membership.ClusterID()
+	if i.cfg.Policy.Of(i.cfg.Member.Namespace(svc.Namespace)) != export.Allowed || !hasCluster(imp, id) {
+		return nil
+	}
+	own, _ := i.cfg.Own.Export(svc)
+	w := newWriter(i.writers, svc)
+	desired, rejections := ownSlices(id, imp, w.now.Service, own, i.cfg.Merge)
+	for _, r := range rejections {
+		i.cfg.Rejections.Report(r)
+	}
+	return w.replaceSlices(ctx, id, desired)
+}
+
+// reportConflicts writes the condition Conflict of our own ServiceExport, or removes it where nothing is exported.
+func (i *Importer) reportConflicts(
+	ctx context.Context, exp *mcsv1beta1.ServiceExport, own export.Result, conflicts []merge.Conflict,
+) error {
+	if exp == nil || exp.DeletionTimestamp != nil {
+		return nil
+	}
+	var want []metav1.Condition
+	if own.Record != nil {
+		want = append(want, merge.Condition(conflicts, exp.Generation))
+	}
+	return i.cfg.Conditions.Set(ctx, exp, merge.FieldManager, want)
+}
+
+func reasonsOf(conflicts []merge.Conflict) []string {
+	var reasons []string
+	for _, c := range conflicts {
+		reasons = append(reasons, string(c.Reason))
+	}
+	return reasons
+}

@@ -1,0 +1,482 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+const statusWrite = "PATCH shop/serviceexports/db/status"
+
+// read returns the objects of the import as the API server has them.
+func (i importing) read() merge.Objects {
+	i.Helper()
+	var o merge.Objects
+	imports, services, endpoints := &mcsv1beta1.ServiceImportList{}, &corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}
+	if err := i.Admin.List(i.Context(), &mcsv1beta1.ServiceImport{}, imports, "shop", ""); err != nil {
+		i.Fatal(err)
+	}
+	if err := i.Admin.List(i.Context(), &corev1.Service{}, services, "shop", ""); err != nil {
+		i.Fatal(err)
+	}
+	if err := i.Admin.List(i.Context(), &discoveryv1.EndpointSlice{}, endpoints, "shop", mcsv1beta1.LabelServiceName); err != nil {
+		i.Fatal(err)
+	}
+	for n := range imports.Items {
+		o.Import = &imports.Items[n]
+	}
+	for n := range services.Items {
+		if services.Items[n].Name == merge.DerivedName("shop", "db") {
+			o.Service = &services.Items[n]
+		}
+	}
+	for n := range endpoints.Items {
+		o.Slices = append(o.Slices, &endpoints.Items[n])
+	}
+	return o
+}
+
+// imported is the name of the imported slice.
+func imported(cluster, source string) string {
+	return "imported-" + apibroker.Hash(32, cluster, "shop", apibroker.SliceName("shop", "db", source))
+}
+
+const (
+	newImportWrite  = "POST shop/serviceimports"
+	newServiceWrite = "POST shop/services"
+	newSliceWrite   = "POST shop/endpointslices"
+	importWrite     = "PATCH shop/serviceimports/db"
+	importStatus    = "PATCH shop/serviceimports/db/status"
+)
+
+func derivedWrite(method string) string {
+	return method + " shop/services/" + merge.DerivedName("shop", "db")
+}
+
+func importedWrite(method, cluster, source string) string {
+	return method + " shop/endpointslices/" + imported(cluster, source)
+}
+
+func always() bool { return true }
+
+// addressOf returns the first address of the first slice of west that the caches have, "" if there is none.
+func (i importing) addressOf(cluster string) string {
+	for _, s := range i.Broker.Slices(db, cluster) {
+		if len(s.Endpoints) > 0 {
+			return s.Endpoints[0].Addresses[0]
+		}
+	}
+	return ""
+}
+
+// docs/spec/controller.md 5, docs/spec/controller.md 10: what is written for an import in its life, and what is not.
+func TestImportLife(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	record, slice := west.record(), west.slice("a", "10.2.0.1")
+	b.Create(record, slice)
+	i := b.start(func(*Config) {})
+	i.Expect("a new service", i.do("record", func() bool { return i.addressOf("west") != "" }),
+		newImportWrite, newServiceWrite, importWrite, newSliceWrite, importStatus)
+	first := i.read()
+	i.checkNew(first)
+	i.Expect("again", i.do("", always))
+
+	i.Writes.WithReads()
+	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano)}
+	slice.Endpoints[0].Addresses[0] = "10.2.0.2"
+	b.Update(slice)
+	got := i.do("flip", func() bool { return i.addressOf("west") == "10.2.0.2" })
+	i.Expect("one endpoint", got, importedWrite("PATCH", "west", "a"))
+	if n := i.Metric("endpoint_lag_seconds", ""); n != 1 {
+		t.Errorf("lags = %v, want that of the one change", n)
+	}
+
+	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, Port: 5433})
+	b.Update(record)
+	ports := func(n int) func() bool {
+		return func() bool { r := i.Broker.Records(db); return len(r) == 1 && len(r[0].Spec.Ports) == n }
+	}
+	i.Expect("a port", i.do("port", ports(2)), importWrite, derivedWrite("PATCH"))
+
+	i.End()
+	i = b.start(func(*Config) {})
+	i.Expect("a restart", i.do("record", func() bool { return i.addressOf("west") != "" }))
+	i.drift(first)
+
+	record.Spec.Type, record.Spec.Ports = v1alpha1.Headless, record.Spec.Ports[:1]
+	b.Update(record)
+	i.Expect("turned Headless", i.do("port", ports(1)), derivedWrite("DELETE"), importWrite, importedWrite("PATCH", "west", "a"))
+
+	b.Delete(slice, record)
+	got = i.do("withdrawn", func() bool { return len(i.Broker.Records(db)) == 0 && i.addressOf("west") == "" })
+	i.Expect("the last export", got, importedWrite("DELETE", "west", "a"), "DELETE shop/serviceimports/db")
+	if left := i.read(); left.Import != nil || left.Service != nil || len(left.Slices) > 0 {
+		t.Errorf("left: %+v, want nothing", left)
+	}
+	i.Expect("the last export, again", i.do("", always))
+}
+
+// checkNew compares what a new service got.
+func (i importing) checkNew(o merge.Objects) {
+	i.Helper()
+	imp, service := o.Import, o.Service
+	if imp == nil || service == nil || len(o.Slices) != 1 {
+		i.Fatalf("objects = %+v, want one of each", o)
+	}
+	want := mcsv1beta1.ServiceImportSpec{
+		Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
+		IPs: service.Spec.ClusterIPs, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: corev1.ServiceAffinityNone,
+	}
+	if len(want.IPs) != 1 || !reflect.DeepEqual(imp.Spec, want) {
+		i.Errorf("spec = %+v, want %+v", imp.Spec, want)
+	}
+	if imp.Labels["tier"] != "gold" || imp.Labels[apibroker.LabelManagedBy] != apibroker.ManagedBy {
+		i.Errorf("labels = %v, want the exported one and our mark", imp.Labels)
+	}
+	i.checkStatus("Ready=True/Ready", "west")
+	for _, owned := range []apiserver.Object{service, o.Slices[0]} {
+		if refs := owned.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != imp.UID || *refs[0].Controller {
+			i.Errorf("owners of %s = %+v, want the import, which does not control it", owned.GetName(), refs)
+		}
+	}
+	labels := map[string]string{
+		mcsv1beta1.LabelServiceName: "db", mcsv1beta1.LabelSourceCluster: "west",
+		discoveryv1.LabelManagedBy: apibroker.ManagedBy, discoveryv1.LabelServiceName: service.Name,
+	}
+	if s := o.Slices[0]; s.Name != imported("west", "a") || !reflect.DeepEqual(s.Labels, labels) {
+		i.Errorf("slice = %s with %v, want %s with %v", s.Name, s.Labels, imported("west", "a"), labels)
+	}
+}
+
+// checkStatus compares condition and clusters of the import.
+func (i importing) checkStatus(ready string, clusters ...string) {
+	i.Helper()
+	imp := i.read().Import
+	if imp == nil || len(imp.Status.Conditions) != 1 {
+		i.Fatalf("import = %+v, want one with a condition", imp)
+	}
+	c := imp.Status.Conditions[0]
+	if got := c.Type + "=" + string(c.Status) + "/" + c.Reason; got != ready || c.Message == "" || c.LastTransitionTime.IsZero() {
+		i.Errorf("condition = %+v, want %s", c, ready)
+	}
+	var got []string
+	for _, c := range imp.Status.Clusters {
+		got = append(got, c.Cluster)
+	}
+	if !slices.Equal(got, clusters) {
+		i.Errorf("clusters = %q, want %q", got, clusters)
+	}
+}
+
+// drift lets others change and delete our objects. was are the objects as they were made.
+func (i importing) drift(was merge.Objects) {
+	i.Helper()
+	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"labels":{"tier":"lead"}},"spec":{"internalTrafficPolicy":"Local"}}`)
+	got := i.do("edited import", func() bool { return i.Member.Import(db).Labels["tier"] == "lead" })
+	i.Expect("an import that was edited", got, importWrite)
+
+	i.edit(&corev1.Service{}, was.Service.Name, `{"spec":{"selector":{"a":"b"}}}`)
+	got = i.do("edited Service", func() bool { return len(i.Member.Derived(db).Spec.Selector) > 0 })
+	i.Expect("a derived Service that was edited", got, derivedWrite("PATCH"))
+
+	i.edit(&discoveryv1.EndpointSlice{}, was.Slices[0].Name, `{"endpoints":[]}`)
+	got = i.do("edited slice", func() bool { return len(i.Member.ImportedSlices(db)[0].Endpoints) == 0 })
+	i.Expect("a slice that was edited", got, importedWrite("PATCH", "west", "a"))
+
+	i.Delete(i.read().Slices[0])
+	got = i.do("deleted slice", func() bool { return len(i.Member.ImportedSlices(db)) == 0 })
+	i.Expect("a slice that was deleted", got, newSliceWrite)
+
+	i.Delete(was.Service)
+	got = i.do("deleted Service", func() bool { return i.Member.Derived(db) == nil })
+	i.Expect("a derived Service that was deleted", got, newServiceWrite)
+	now := i.read()
+	if !slices.Equal(now.Service.Spec.ClusterIPs, was.Service.Spec.ClusterIPs) {
+		i.Errorf("addresses = %v, want %v as before", now.Service.Spec.ClusterIPs, was.Service.Spec.ClusterIPs)
+	}
+
+	i.Delete(was.Import)
+	got = i.do("deleted import", func() bool { return i.Member.Import(db) == nil })
+	i.Expect("an import that was deleted", got, newImportWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), importStatus)
+	if refs := i.read().Service.OwnerReferences; len(refs) != 1 || refs[0].UID == was.Import.UID {
+		i.Errorf("owners = %+v, want the new import alone", refs)
+	}
+	i.Expect("after all that", i.do("", always))
+}
+
+// docs/spec/controller.md 5: what is not ours is left alone, and the import says which name is taken.
+func TestImportBesideOthers(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	theirs := memberenv.NewService(types.NamespacedName{Namespace: "shop", Name: merge.DerivedName("shop", "db")})
+	b.Create(theirs, west.record(), west.slice("a", "10.2.0.1", "10.96.0.9", "10.9.0.1"))
+	i := b.start(func(*Config) {}, netip.MustParsePrefix("10.96.0.0/16"))
+	ready := func() bool { return i.addressOf("west") != "" && i.Member.Derived(db) != nil }
+	i.Expect("beside a foreign Service", i.do("record", ready), newImportWrite, newSliceWrite, importStatus)
+	i.Expect("again", i.do("", always))
+	i.checkStatus("Ready=False/Pending", "west")
+	o := i.read()
+	if !strings.Contains(o.Import.Status.Conditions[0].Message, theirs.Name) || o.Service.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("condition = %+v and Service at version %s, want its name, and %s",
+			o.Import.Status.Conditions[0], o.Service.ResourceVersion, theirs.ResourceVersion)
+	}
+	if n := i.Log.Count("left alone"); n != 1 {
+		t.Errorf("logged %d times, want once", n)
+	}
+	// docs/spec/controller.md 9: what is rejected is logged once, and does not stop the rest.
+	if addresses := o.Slices[0].Endpoints; len(addresses) != 1 || addresses[0].Addresses[0] != "10.2.0.1" {
+		t.Errorf("endpoints = %+v, want the one that the member may offer", addresses)
+	}
+	for _, reason := range []merge.Reason{merge.ServiceCIDR, merge.AlienCIDR} {
+		n, counted := i.Log.Count("("+string(reason)+")"), i.Metric("rejected_objects_total", string(reason))
+		if n != 1 || counted < 1 {
+			t.Errorf("%s: logged %d times and counted %v, want once, and counted", reason, n, counted)
+		}
+	}
+
+	b.Delete(theirs)
+	got := i.do("name free", func() bool { return i.Member.Derived(db) == nil })
+	i.Expect("the name is free", got, newServiceWrite, importWrite, importStatus)
+	i.checkStatus("Ready=True/Ready", "west")
+	i.adopted()
+	i.ownBroker(west)
+	i.withoutKind()
+}
+
+// ownBroker makes objects of a member in a broker namespace of this cluster: they have our label, and are not imported.
+func (i importing) ownBroker(p partner) {
+	i.Helper()
+	meta := p.meta("db")
+	meta.Labels[apibroker.LabelManagedBy] = apibroker.ManagedBy
+	spec := mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}}
+	exported := p.slice("b", "10.2.0.2")
+	exported.Labels[discoveryv1.LabelManagedBy] = apibroker.ManagedBy
+	i.Create(&mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: spec}, exported)
+	svc := types.NamespacedName{Namespace: p.namespace, Name: "db"}
+	i.Await("view and slices", func() bool { return i.Member.Import(svc) != nil && len(i.Member.ImportedSlices(svc)) == 2 })
+	i.Writes.Take()
+	if err := i.Reconcile(i.Context(), svc); err != nil {
+		i.Errorf("broker namespace: %v", err)
+	}
+	i.Expect("a broker namespace", i.Writes.Take())
+}
+
+// withoutKind creates an object without its namespace, which is waited for, and fails for any other reason.
+func (i importing) withoutKind() {
+	i.Helper()
+	svc := types.NamespacedName{Namespace: "absent", Name: "db"}
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
+	if err := newWriter(i.writers, svc).create(i.Context(), imp); !errors.Is(err, errNamespace) {
+		i.Errorf("in no namespace: %v, want %v", err, errNamespace)
+	}
+	i.Member.Wrote(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}})
+	if err := newWriter(i.writers, svc).create(i.Context(), imp); !apierrors.IsNotFound(err) {
+		i.Errorf("in a namespace that is there: %v, want the error", err)
+	}
+}
+
+// adopted lets someone else take over the import.
+func (i importing) adopted() {
+	i.Helper()
+	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"someone"}}}`)
+	got := i.do("taken over", func() bool { return !member.IsOurs(i.Member.Import(db)) })
+	i.Expect("an import that is no longer ours", got, importedWrite("DELETE", "west", "a"), derivedWrite("DELETE"))
+	i.Expect("again", i.do("", always))
+	if i.read().Import == nil {
+		i.Error("the import of someone else was deleted")
+	}
+}
+
+// docs/spec/controller.md 5, docs/spec/controller.md 7, docs/spec/controller.md 8: what stays while the broker is not to be believed, and what is removed when the cluster is not a member.
+func TestImportFrozen(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	record, slice := west.record(), west.slice("a", "10.2.0.1")
+	source := memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	service := memberenv.NewService(db)
+	service.Spec.Ports[0].Port = 5433 // in conflict, so the newer one of the two serves no port
+	service.Spec.Ports[0].Name = "admin"
+	source.Ports[0].Name = new("admin")
+	b.Create(record, slice, memberenv.NewExport(db), service, source)
+	i := b.start(func(*Config) {})
+	got := i.do("both", func() bool {
+		return i.addressOf("west") != "" && i.Member.Export(db) != nil && i.Member.Service(db) != nil && len(i.Member.SourceSlices(db)) == 1
+	})
+	i.Expect("two exports", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite, importStatus, statusWrite)
+	i.checkStatus("Ready=True/Ready", "east", "west")
+	if got, want := i.ConditionsOf(db), "Conflict=True/LabelsConflict,PortConflict"; !sameReasons(got, want) {
+		t.Errorf("conditions = %s, want %s", got, want)
+	}
+	i.checkConflicts(1)
+
+	i.freezeAll(source, slice)
+	i.lose(record)
+	i.expire(slice)
+
+	i.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName}})
+	i.review("not a member", "", true)
+	got = i.do("", always)
+	i.Expect("not a member", got, importedWrite("DELETE", "east", "db-1"), derivedWrite("DELETE"), "DELETE shop/serviceimports/db", statusWrite)
+	if got := i.ConditionsOf(db); got != "" {
+		t.Errorf("conditions = %s, want none", got)
+	}
+	i.checkConflicts(0)
+	i.JoinSet()
+	i.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}})
+	i.review("no cluster id", "", false)
+	i.Expect("not settled", i.do("", always))
+}
+
+// sameReasons compares conditions, whatever the order of the reasons.
+func sameReasons(got, want string) bool {
+	sorted := func(s string) []string {
+		all := strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == '/' })
+		slices.Sort(all)
+		return all
+	}
+	return slices.Equal(sorted(got), sorted(want))
+}
+
+func (i importing) checkConflicts(want float64) {
+	i.Helper()
+	if got := i.Metric("conflicts", string(mcsv1beta1.ServiceExportReasonPortConflict)); got != want {
+		i.Errorf("services in conflict = %v, want %v", got, want)
+	}
+}
+
+// freezeAll reconciles before a list was compared: only this cluster's own endpoints follow.
+func (i importing) freezeAll(source, slice *discoveryv1.EndpointSlice) {
+	i.Helper()
+	synced := i
+	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Minute) })
+	slice.Endpoints[0].Addresses[0] = "10.2.0.3"
+	i.Update(slice)
+	i.Expect("not synced", i.do("flip of west", func() bool { return i.addressOf("west") == "10.2.0.3" }))
+	source.Endpoints[0].Addresses[0] = "10.1.0.3"
+	i.Update(source)
+	got := i.do("flip of our own", func() bool { return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.3" })
+	i.Expect("our own, not synced", got, importedWrite("PATCH", "east", "db-1"))
+	i = synced
+	i.Expect("synced", i.do("", always), importedWrite("PATCH", "west", "a"))
+}
+
+// lose removes a record from a list that is not confirmed, and then is.
+func (i importing) lose(record *v1alpha1.ExportedService) {
+	i.Helper()
+	i.Delete(record)
+	i.Freezes.Set(safety.LostRecords, "1 of 1 is gone")
+	gone := func() bool { return len(i.Broker.Records(db)) == 0 }
+	i.Expect("lost records", i.do("record gone", gone))
+	record.ResourceVersion, record.UID = "", ""
+	record.Spec.ExportCreated = metav1.NewTime(record.Spec.ExportCreated.Add(-time.Hour))
+	i.Create(record)
+	i.Expect("records that are back", i.do("record back", func() bool { return !gone() }))
+	i.Freezes.Set(safety.LostRecords, "")
+	i.loseAgain(record)
+}
+
+// loseAgain removes a record by a list that follows a confirmed one, and by an event that may be one of many.
+func (i importing) loseAgain(record *v1alpha1.ExportedService) {
+	i.Helper()
+	gone := func() bool { return len(i.Broker.Records(db)) == 0 }
+	back := func(i importing) {
+		i.Helper()
+		record.ResourceVersion, record.UID = "", ""
+		i.Create(record)
+		i.Expect("records that are back", i.do("record back", func() bool { return !gone() }))
+		if i.cfg.MassLoss.Review(); i.Freezes.Any(safety.LostRecords) {
+			i.Error("frozen, though the record is back")
+		}
+	}
+	i.cfg.MassLoss.Listed()
+	i.Delete(record)
+	i.Expect("a list that was not compared", i.do("record gone", gone))
+	if i.cfg.MassLoss.Review(); !i.Freezes.Any(safety.LostRecords) {
+		i.Error("a list without one of one record is confirmed at once")
+	}
+	back(i)
+
+	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Hour) })
+	i.cfg.MassLoss.Review()
+	i.Delete(record)
+	i.Expect("a loss that may be one of many", i.do("record gone", gone))
+	if i.cfg.MassLoss.Review(); i.Freezes.Any(safety.LostRecords) {
+		i.Error("one loss is frozen")
+	}
+	back(i)
+}
+
+// expire lets the heartbeat of west expire and return.
+func (i importing) expire(slice *discoveryv1.EndpointSlice) {
+	i.Helper()
+	alive := i
+	i = i.with(func(c *Config) { c.Expiry = i.expired(safety.Remove) })
+	i.Expect("expired", i.do("", always), importedWrite("DELETE", "west", "a"))
+	i.checkStatus("Ready=True/Ready", "east", "west")
+	i = i.with(func(c *Config) { c.Expiry = i.expired(safety.NotReady) })
+	i.Expect("expired, not ready", i.do("", always), newSliceWrite)
+	for _, s := range i.read().Slices {
+		if c := s.Endpoints[0].Conditions; *c.Ready != (s.Name != imported("west", "a")) {
+			i.Errorf("slice %s: ready = %t", s.Name, *c.Ready)
+		}
+	}
+	i = alive
+	i.Expect("back", i.do("", always), importedWrite("PATCH", "west", "a"))
+	i.Delete(slice)
+	i.Expect("gone", i.do("slice gone", func() bool { return i.addressOf("west") == "" }), importedWrite("DELETE", "west", "a"))
+}
+
+// docs/spec/controller.md 9: which namespaces and which exporters count.
+func TestTaking(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	b.Create(west.record(), west.slice("a", "10.2.0.1"))
+	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
+	i.annotate("east,north")
+	seen := func() bool { return i.addressOf("west") != "" && i.allowed() == "east,north" }
+	i.Expect("not an allowed source", i.do("record", seen))
+	i.annotate("east, west")
+	got := i.do("allowed", func() bool { return i.allowed() == "east, west" })
+	i.Expect("an allowed source, no VIP", got, newImportWrite, newSliceWrite, importStatus)
+	i = i.with(func(c *Config) { c.Policy.Names = []string{"other"} })
+	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"), "DELETE shop/serviceimports/db")
+}
+
+func (i importing) annotate(sources string) {
+	i.Helper()
+	value, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{apibroker.AnnotationAllowedSources: sources}}})
+	if err != nil {
+		i.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	if err := i.Admin.Patch(i.Context(), ns, value); err != nil {
+		i.Fatal(err)
+	}
+}
+
+func (i importing) allowed() string {
+	return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAllowedSources]
+}

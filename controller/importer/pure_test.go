@@ -1,0 +1,240 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+)
+
+// docs/spec/controller.md 4, as it holds for an import that stays as it is: which ports of our own count under which name.
+func TestOwnContribution(t *testing.T) {
+	port := func(name string, number int32) v1alpha1.ServicePort {
+		return v1alpha1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: number}
+	}
+	imp := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{
+		Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Protocol: corev1.ProtocolTCP, Port: 443}},
+	}}
+	derived := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
+		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "tcp-443", Protocol: corev1.ProtocolTCP, Port: 443},
+	}}}
+	for _, tt := range []struct {
+		name string
+		own  []v1alpha1.ServicePort
+		want string
+	}{
+		{name: "by name", own: []v1alpha1.ServicePort{port("http", 80)}, want: "http=http"},
+		{name: "by number", own: []v1alpha1.ServicePort{port("web", 80)}, want: "web=http"},
+		{name: "the name of another", own: []v1alpha1.ServicePort{port("http", 443)}, want: "PortConflict"},
+		{name: "unnamed, as the derived Service has it", own: []v1alpha1.ServicePort{port("", 443)}, want: "=tcp-443"},
+		{name: "unknown", own: []v1alpha1.ServicePort{port("new", 81), port("http", 80)}, want: "http=http"},
+		{name: "none known", own: []v1alpha1.ServicePort{port("new", 81)}, want: "PortConflict"},
+	} {
+		r := ownContribution(imp, derived, merge.Merge(db, []merge.Record{{Cluster: "east", Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: "shop", Name: "db", Type: v1alpha1.ClusterSetIP, IPFamilies: imp.Spec.IPFamilies, Ports: tt.own, ExportCreated: metav1.Now(),
+		}}}, merge.Options{}))
+		if len(r.Members) != 1 || len(r.Import.Spec.Ports) != 2 {
+			t.Fatalf("%s: result = %+v, want one member, and the ports of the import", tt.name, r)
+		}
+		got := string(r.Members[0].LeftOut)
+		for _, p := range r.Members[0].Ports {
+			got += p.From + "=" + p.To
+		}
+		if got != tt.want {
+			t.Errorf("%s: ports = %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	if r := ownContribution(imp, nil, merge.Result{}); r.Import != nil {
+		t.Error("an import of no record, want none")
+	}
+}
+
+func TestLag(t *testing.T) {
+	start := time.Now()
+	slice := func(changed string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{}
+		if changed != "" {
+			s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: changed}
+		}
+		return s
+	}
+	at := func(seconds int) string {
+		return start.Add(time.Duration(seconds) * time.Second).Format(time.RFC3339Nano)
+	}
+	for _, tt := range []struct {
+		name     string
+		was, now string
+		want     time.Duration
+		known    bool
+	}{
+		{name: "a change", was: at(1), now: at(7), want: 3 * time.Second, known: true},
+		{name: "the first that is dated", now: at(7), want: 3 * time.Second, known: true},
+		{name: "in the future of this clock", was: at(1), now: at(12), known: true},
+		{name: "no other change", was: at(7), now: at(7)},
+		{name: "from before the start", was: at(-9), now: at(-1)},
+		{name: "dated no longer", was: at(1)},
+		{name: "not a time", was: at(1), now: "now"},
+	} {
+		got, known := lag(slice(tt.was), slice(tt.now), start, start.Add(10*time.Second))
+		if got.Round(time.Millisecond) != tt.want || known != tt.known {
+			t.Errorf("%s: lag = %s, %t, want %s, %t", tt.name, got, known, tt.want, tt.known)
+		}
+	}
+}
+
+// docs/spec/controller.md 6: Ready of the import.
+func TestReadiness(t *testing.T) {
+	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	port := []mcsv1beta1.ServicePort{{Port: 1}}
+	for _, tt := range []struct {
+		name    string
+		spec    mcsv1beta1.ServiceImportSpec
+		local   []corev1.IPFamily
+		derived bool
+		wanted  bool
+		taken   []string
+		failure error
+		want    string
+	}{
+		{name: "ready", spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, Ports: port}, derived: true, want: "True Ready The service can be used in this cluster."},
+		{name: "no address wanted", spec: mcsv1beta1.ServiceImportSpec{Ports: port}, want: "True Ready The service can be used in this cluster."},
+		{name: "headless without ports", spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless}, wanted: true,
+			want: "True Ready The service can be used in this cluster."},
+		{name: "other families", local: []corev1.IPFamily{v6}, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: "False IPFamilyNotSupported The service has IPv4, and this cluster has IPv6."},
+		{name: "name taken", taken: []string{"Service shop/a", "Service shop/b"}, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: "False Pending Waiting for a name that is taken by an object which is not ours: Service shop/a, Service shop/b."},
+		{name: "no address yet", derived: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: "False Pending Waiting for the addresses of the derived Service."},
+		{name: "a Service that fails", derived: true, failure: errors.New("no"), spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated."},
+		{name: "nothing allocated", wanted: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: "False Pending Waiting for an exporter to allocate a clusterset IP."},
+		{name: "no port in common", want: "False Pending Waiting for a port: the exports have none in common."},
+	} {
+		if tt.spec.Type == "" {
+			tt.spec.Type = mcsv1beta1.ClusterSetIP
+		}
+		tt.spec.IPFamilies = []corev1.IPFamily{v4}
+		if tt.local == nil {
+			tt.local = []corev1.IPFamily{v4, v6}
+		}
+		imp := &mcsv1beta1.ServiceImport{Spec: tt.spec}
+		p := plan{result: merge.Result{Import: imp}, cluster: merge.Cluster{Families: tt.local}, wanted: tt.wanted}
+		o := merge.Objects{Import: imp}
+		if tt.derived {
+			o.Service = &corev1.Service{}
+		}
+		c := readiness(p, o, tt.taken, tt.failure)
+		if got := fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// docs/spec/controller.md 8, end: which imports a list that is not confirmed leaves as they are.
+func TestLosesClusters(t *testing.T) {
+	of := func(clusters ...string) *mcsv1beta1.ServiceImport {
+		imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "controller.clusterset-dns.io"}}}
+		for _, c := range clusters {
+			imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
+		}
+		return imp
+	}
+	for _, tt := range []struct {
+		name string
+		had  *mcsv1beta1.ServiceImport
+		has  *mcsv1beta1.ServiceImport
+		want bool
+	}{
+		{name: "a new one", has: of("a")},
+		{name: "the same", had: of("a", "b"), has: of("a", "b")},
+		{name: "one more", had: of("a"), has: of("a", "b")},
+		{name: "one less", had: of("a", "b"), has: of("b"), want: true},
+		{name: "none", had: of("a"), want: true},
+		{name: "not ours", had: &mcsv1beta1.ServiceImport{Status: of("a").Status}},
+	} {
+		if got := losesClusters(merge.Result{Import: tt.has}, tt.had); got != tt.want {
+			t.Errorf("%s: losesClusters = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
+// While lost records freeze, a cluster whose slices are not all restored keeps those that are imported.
+func TestLosesSlices(t *testing.T) {
+	of := func(clusters ...string) (all []*discoveryv1.EndpointSlice) {
+		for _, c := range clusters {
+			all = append(all, &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: c}},
+			})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name     string
+		sources  []merge.Source
+		imported []*discoveryv1.EndpointSlice
+		want     bool
+	}{
+		{name: "nothing"},
+		{name: "all are back", sources: []merge.Source{{Cluster: "west", Slices: of("west", "west")}}, imported: of("west", "west")},
+		{name: "one more", sources: []merge.Source{{Cluster: "west", Slices: of("west", "west")}}, imported: of("west")},
+		{name: "one is missing", sources: []merge.Source{{Cluster: "west", Slices: of("west")}}, imported: of("west", "west"), want: true},
+		{name: "a record without slices", sources: []merge.Source{{Cluster: "west"}}, imported: of("west"), want: true},
+		{name: "one's gain is not another's loss", imported: of("west"), want: true,
+			sources: []merge.Source{{Cluster: "east", Slices: of("east", "east")}}},
+	} {
+		if got := losesSlices(tt.sources, tt.imported); got != tt.want {
+			t.Errorf("%s: losesSlices = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestResponses(t *testing.T) {
+	rs := newResponses()
+	rs.set(db, "ServiceImport", response{"a", "b"})
+	if r, ok := rs.of(db, "ServiceImport"); !ok || r != (response{"a", "b"}) {
+		t.Errorf("response = %v, %t, want what was set", r, ok)
+	}
+	rs.remove(db)
+	if _, ok := rs.of(db, "ServiceImport"); ok {
+		t.Error("a response is remembered of a service that is gone")
+	}
+}
+
+// Each rejection is logged once, and the memory for that is bounded.
+func TestRejections(t *testing.T) {
+	rs := NewRejections(&logtest.Recorder{}, metrics.New(nil, metrics.Labels{}))
+	var named int
+	for n := range maxNamed + 10 {
+		r := merge.Refusal{Cluster: "west", Object: types.NamespacedName{Name: fmt.Sprint(n)}.String(), Reason: merge.BadSlice}
+		first, last := rs.first(r)
+		if again, _ := rs.first(r); again {
+			t.Fatal("a rejection is logged twice")
+		}
+		if first {
+			named++
+		}
+		if last != (first && named == maxNamed) {
+			t.Fatalf("rejection %d: last = %t", n, last)
+		}
+	}
+	if named != maxNamed || len(rs.logged["west"]) != maxNamed {
+		t.Errorf("logged %d and remembered %d, want %d", named, len(rs.logged["west"]), maxNamed)
+	}
+	if first, _ := rs.first(merge.Refusal{Cluster: "north", Object: "0", Reason: merge.BadSlice}); !first {
+		t.Error("the rejections of one cluster hide those of another")
+	}
+}

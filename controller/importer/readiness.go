@@ -1,0 +1,63 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; taken are the
+// names of those that exist and are not ours; failure is why the derived Service could not be written.
+//
+// The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two writes.
+func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Condition {
+	spec := &o.Import.Spec
+	pending := func(format string, args ...any) metav1.Condition {
+		return metav1.Condition{
+			Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse,
+			Reason: string(mcsv1beta1.ServiceImportReasonPending), Message: fmt.Sprintf(format, args...),
+		}
+	}
+	switch families := p.result.Families(p.cluster.Families); {
+	case len(families) == 0:
+		c := pending("The service has %s, and this cluster has %s.",
+			familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families))
+		c.Reason = string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
+		return c
+	case len(taken) > 0:
+		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(taken, ", "))
+	case failure != nil:
+		return pending("Waiting for the derived Service: %s.",
+			cmp.Or(member.Rejection(failure), "the last attempt to write it failed and is repeated"))
+	case len(spec.Ports) == 0 && spec.Type == mcsv1beta1.ClusterSetIP:
+		return pending("Waiting for a port: the exports have none in common.")
+	case len(spec.IPs) == 0 && o.Service != nil:
+		return pending("Waiting for the addresses of the derived Service.")
+	case len(spec.IPs) == 0 && p.wanted && spec.Type == mcsv1beta1.ClusterSetIP:
+		return pending("Waiting for an exporter to allocate a clusterset IP.")
+	}
+	return metav1.Condition{
+		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionTrue,
+		Reason: string(mcsv1beta1.ServiceImportReasonReady), Message: "The service can be used in this cluster.",
+	}
+}
+
+func familyText(families []corev1.IPFamily) string {
+	if len(families) == 0 {
+		return "no IP family"
+	}
+	text := make([]string, len(families))
+	for i, f := range families {
+		text[i] = string(f)
+	}
+	slices.Sort(text)
+	return strings.Join(text, " and ")
+}

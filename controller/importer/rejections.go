@@ -1,0 +1,63 @@
+package importer
+
+import (
+	"sync"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+)
+
+// maxNamed is how many rejections of one cluster are logged: a cluster that writes only such objects must not hide those of
+// others in the log. All are counted.
+const maxNamed = 1_000
+
+// Rejections counts what members wrote and what is not accepted, and logs each such object and reason once
+// (docs/spec/controller.md 9). The methods may be called by several goroutines.
+type Rejections struct {
+	log     logging.Logger
+	metrics *metrics.Metrics
+
+	mu     sync.Mutex
+	logged map[string]map[rejected]struct{} // by cluster
+}
+
+type rejected struct {
+	object string
+	reason merge.Reason
+}
+
+// NewRejections returns Rejections that have logged nothing.
+func NewRejections(log logging.Logger, m *metrics.Metrics) *Rejections {
+	return &Rejections{log: log, metrics: m, logged: make(map[string]map[rejected]struct{})}
+}
+
+// Report counts a rejection, and logs it if it is new.
+func (rs *Rejections) Report(r merge.Refusal) {
+	rs.metrics.Rejected(string(r.Reason))
+	first, last := rs.first(r)
+	if !first {
+		return
+	}
+	rs.log.Warningf("rejected of cluster %q: %s (%s): %s", r.Cluster, r.Object, r.Reason, r.Detail)
+	if last {
+		rs.log.Warningf("rejected of cluster %q: %d logged; from now on they are only counted", r.Cluster, maxNamed)
+	}
+}
+
+// first reports whether this is the first rejection of its kind and there is room to remember it; last reports that there is
+// no more room for this cluster.
+func (rs *Rejections) first(r merge.Refusal) (first, last bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	key, of := rejected{r.Object, r.Reason}, rs.logged[r.Cluster]
+	if _, logged := of[key]; logged || len(of) >= maxNamed {
+		return false, false
+	}
+	if of == nil {
+		of = make(map[rejected]struct{})
+		rs.logged[r.Cluster] = of
+	}
+	of[key] = struct{}{}
+	return true, len(of) == maxNamed
+}

@@ -1,0 +1,438 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+)
+
+// maxRounds is how often a writer compares again. Three rounds are usual for a new service with a derived Service: the import,
+// then the objects that need its UID, then those that need the addresses of the Service. The others are for objects that
+// change meanwhile.
+const maxRounds = 8
+
+// errNamespace means that the namespace takes no new objects: nothing can be done until its next event.
+var errNamespace = errors.New("the namespace is absent or terminating")
+
+// A writerConfig is what all writers share.
+type writerConfig struct {
+	member     *member.Cluster
+	events     *member.Events
+	policy     member.Policy
+	rejections *Rejections
+	responses  *responses
+	foreign    *logging.OnChangeOf[types.NamespacedName, string] // names that are taken by objects that are not ours
+	metrics    *metrics.Metrics
+	log        logging.Logger
+	started    time.Time // changes of endpoints from before are backlog
+}
+
+// A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
+//
+//	write: +--> compare (merge.Desired, merge.Diff) --> none left: done
+//	       |        |                    \--> the status alone: writeStatus
+//	       |        v
+//	       +---- apply: deletions, import, derived Service, slices
+//
+// It follows what exists by the responses to its own writes. A change that the API server does not keep as it was asked for is
+// not repeated (see [responses]).
+type writer struct {
+	writerConfig
+	svc types.NamespacedName
+	now merge.Objects // what exists, as last read or written; the objects are shared
+	// asked has the fingerprint of what was asked for in this reconcile, by name of the object.
+	asked    map[string]string
+	failure  error // of the derived Service; the rest goes on
+	reported bool  // the rejections are
+}
+
+func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
+	return &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), now: merge.Objects{
+		Import: cfg.member.Import(svc), Service: cfg.member.Derived(svc), Slices: cfg.member.ImportedSlices(svc),
+	}}
+}
+
+// write compares and writes until nothing is left to write. The status is written last, when it is true.
+func (w *writer) write(ctx context.Context, p plan) error {
+	if p.result.Import == nil {
+		defer w.responses.remove(w.svc)
+	} else if w.now.Import != nil && w.now.Import.DeletionTimestamp != nil {
+		return nil // it is created again when it is gone
+	}
+	for range maxRounds {
+		c := w.compare(p)
+		status := c.Status
+		c.Status = nil
+		switch {
+		case !c.Empty():
+			if err := w.apply(ctx, c); errors.Is(err, errNamespace) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		case status != nil && !w.keptStatus(status):
+			if err := w.writeStatus(ctx, status); err != nil {
+				return err
+			}
+		default:
+			return w.failure
+		}
+	}
+	return fmt.Errorf("import %s: others change it as fast as it is written", w.svc)
+}
+
+// replaceSlices makes desired the slices of one cluster in the import, and leaves everything else as it is.
+func (w *writer) replaceSlices(ctx context.Context, cluster string, desired []*discoveryv1.EndpointSlice) error {
+	w.now.Slices = slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
+		return e.Labels[mcsv1beta1.LabelSourceCluster] != cluster
+	})
+	err := w.apply(ctx, w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices})))
+	if errors.Is(err, errNamespace) {
+		return nil
+	}
+	return err
+}
+
+// compare returns the changes to write now, and logs names that are taken.
+func (w *writer) compare(p plan) merge.Changes {
+	desired, existing := w.desired(p, nil), w.now
+	if existing.Import == nil && desired.Import != nil {
+		existing = merge.Objects{} // what is left of an earlier import gets a new owner
+	}
+	c := merge.Diff(desired, existing)
+	if len(c.Foreign) > 0 {
+		c = merge.Diff(w.desired(p, c.Foreign), existing)
+	}
+	if w.foreign.Changed(w.svc, strings.Join(c.Foreign, ", ")) && len(c.Foreign) > 0 {
+		w.log.Warningf("import %s: not ours, and left alone: %v", w.svc, c.Foreign)
+	}
+	return w.withoutKept(c)
+}
+
+// desired returns what should exist, as far as it is known now. Without an import, and beside an import that is not ours,
+// there are no other objects.
+func (w *writer) desired(p plan, taken []string) merge.Objects {
+	c := p.cluster
+	c.ClusterIPs = w.clusterIPs()
+	if member.IsOurs(w.now.Import) {
+		c.Owner = w.now.Import.UID
+	}
+	o, rejected := merge.Desired(p.result, c)
+	if o.Import == nil {
+		return o
+	}
+	if !w.reported && c.Owner != "" {
+		w.reported = true
+		for _, r := range rejected {
+			w.rejections.Report(r)
+		}
+	}
+	o.Import.Status.Conditions = []metav1.Condition{readiness(p, o, taken, w.failure)}
+	switch {
+	case c.Owner == "":
+		o.Service, o.Slices = nil, nil
+	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.failure == nil && len(taken) == 0:
+		// For a moment DNS would return the endpoints of an import that has no address yet.
+		o.Slices = w.now.Slices
+	}
+	return o
+}
+
+// clusterIPs returns the addresses of the import. They stay while the derived Service is created again: it may well get the
+// same.
+func (w *writer) clusterIPs() []string {
+	switch e := w.now.Service; {
+	case w.failure != nil || e == nil && !member.IsOurs(w.now.Import):
+		return nil
+	case e == nil:
+		return w.now.Import.Spec.IPs
+	case !merge.IsDerived(e) || e.Spec.ClusterIP == corev1.ClusterIPNone:
+		return nil
+	default:
+		return e.Spec.ClusterIPs
+	}
+}
+
+// apply writes c, which has no status, in the order of [merge.Changes]. A derived Service that cannot be written does not stop
+// the rest, nor one slice another.
+func (w *writer) apply(ctx context.Context, c merge.Changes) error {
+	for _, o := range deletions(c.Delete) {
+		if err := w.delete(ctx, o); err != nil {
+			return err
+		}
+	}
+	if o := c.Create.Import; o != nil {
+		return w.create(ctx, o) // everything else depends on its UID
+	}
+	if o := c.Update.Import; o != nil {
+		if err := w.patch(ctx, o); err != nil {
+			return err
+		}
+	}
+	if o := c.Create.Service; o != nil {
+		w.failure = w.createService(ctx, o)
+	}
+	if o := c.Update.Service; o != nil {
+		w.failure = w.patch(ctx, o)
+	}
+	var errs []error
+	for _, o := range c.Create.Slices {
+		errs = append(errs, w.create(ctx, o))
+	}
+	for _, o := range c.Update.Slices {
+		errs = append(errs, w.patch(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+// deletions returns the objects in the order in which they are deleted.
+func deletions(o merge.Objects) []apiserver.Object {
+	var all []apiserver.Object
+	for _, e := range o.Slices {
+		all = append(all, e)
+	}
+	if o.Service != nil {
+		all = append(all, o.Service)
+	}
+	if o.Import != nil {
+		all = append(all, o.Import)
+	}
+	return all
+}
+
+// createService asks for the addresses that the import has: they are constant while the import lives, also if the derived
+// Service was deleted, unless another Service has got them meanwhile.
+func (w *writer) createService(ctx context.Context, o *corev1.Service) error {
+	ips := w.now.Import.Spec.IPs
+	if len(ips) > 0 && slices.Equal(w.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
+		same := o.DeepCopy()
+		same.Spec.ClusterIP, same.Spec.ClusterIPs = ips[0], ips
+		if err := w.create(ctx, same); !apierrors.IsInvalid(err) {
+			return err
+		}
+	}
+	return w.create(ctx, o)
+}
+
+// create makes an object. It never takes over an existing one of that name.
+func (w *writer) create(ctx context.Context, o apiserver.Object) error {
+	created := o.DeepCopyObject().(apiserver.Object)
+	err := w.member.Client().Create(ctx, created, merge.FieldManager)
+	switch {
+	case err == nil:
+		w.set(created)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return w.refresh(ctx, o)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
+		// Otherwise the kind is absent: its CRD is being replaced.
+		apierrors.IsNotFound(err) && w.policy.Of(w.member.Namespace(w.svc.Namespace)) == export.Terminating:
+		return errNamespace
+	}
+	return w.keepInvalid(o, err)
+}
+
+// patch changes an object, unless it changed since it was compared.
+func (w *writer) patch(ctx context.Context, o apiserver.Object) error {
+	was := w.existing(o)
+	patched := o.DeepCopyObject().(apiserver.Object)
+	err := w.member.Client().Patch(ctx, patched, merge.Patch(o, was), merge.FieldManager)
+	switch {
+	case err == nil:
+		w.set(patched)
+		w.observeLag(was, patched)
+		return nil
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return w.refresh(ctx, o)
+	}
+	return w.keepInvalid(o, err)
+}
+
+// keepInvalid remembers and logs that the API server rejects a slice as invalid: that must not stop the other objects. It
+// returns any other error.
+func (w *writer) keepInvalid(o apiserver.Object, err error) error {
+	if _, slice := o.(*discoveryv1.EndpointSlice); !slice || !apierrors.IsInvalid(err) {
+		return err
+	}
+	w.responses.set(w.svc, nameOf(o), response{fingerprint(o), fingerprint(w.existing(o))})
+	w.log.Errorf("import %s: %v", w.svc, err)
+	return nil
+}
+
+func (w *writer) delete(ctx context.Context, o apiserver.Object) error {
+	if o.GetDeletionTimestamp() != nil {
+		w.remove(o) // a finalizer delays it
+		return nil
+	}
+	err := w.member.Client().Delete(ctx, o)
+	if apierrors.IsConflict(err) {
+		return w.refresh(ctx, o)
+	}
+	if err == nil {
+		w.remove(o)
+		w.member.Deleted(o)
+	}
+	return err
+}
+
+// refresh reads an object that is not what was expected.
+func (w *writer) refresh(ctx context.Context, o apiserver.Object) error {
+	delete(w.asked, nameOf(o))
+	is := o.DeepCopyObject().(apiserver.Object)
+	err := w.member.Client().Get(ctx, is, o.GetNamespace(), o.GetName())
+	switch {
+	case apierrors.IsNotFound(err):
+		w.remove(o)
+		return nil
+	case err == nil:
+		w.set(is)
+	}
+	return err
+}
+
+// writeStatus writes the status and records an Event if Ready changed.
+func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) error {
+	was := w.now.Import
+	for i := range o.Status.Conditions {
+		if c := &o.Status.Conditions[i]; c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = metav1.Now().Rfc3339Copy()
+		}
+	}
+	applied := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
+	}
+	switch err := w.member.Client().Apply(ctx, applied, merge.FieldManager, "status"); {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return w.refresh(ctx, o)
+	case err != nil:
+		return err
+	}
+	w.set(applied)
+	w.events.Transitions(applied, was.Status.Conditions, o.Status.Conditions)
+	return nil
+}
+
+// set records that o exists.
+func (w *writer) set(o apiserver.Object) {
+	w.member.Wrote(o)
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		w.now.Import = o
+	case *corev1.Service:
+		w.now.Service = o
+	case *discoveryv1.EndpointSlice:
+		w.now.Slices = append(without(w.now.Slices, o.Name), o)
+	}
+}
+
+// remove records that no object with the kind and name of o exists.
+func (w *writer) remove(o apiserver.Object) {
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		w.now.Import = nil
+	case *corev1.Service:
+		w.now.Service = nil
+	case *discoveryv1.EndpointSlice:
+		w.now.Slices = without(w.now.Slices, o.Name)
+	}
+}
+
+func without(given []*discoveryv1.EndpointSlice, name string) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(given), func(e *discoveryv1.EndpointSlice) bool { return e.Name == name })
+}
+
+// existing returns the object with the kind and name of o, nil if there is none.
+func (w *writer) existing(o apiserver.Object) apiserver.Object {
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		if w.now.Import != nil {
+			return w.now.Import
+		}
+	case *corev1.Service:
+		if w.now.Service != nil {
+			return w.now.Service
+		}
+	case *discoveryv1.EndpointSlice:
+		for _, e := range w.now.Slices {
+			if e.Name == o.Name {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// observeLag measures how long a change of endpoints took.
+func (w *writer) observeLag(was, now apiserver.Object) {
+	before, ok := was.(*discoveryv1.EndpointSlice)
+	after, also := now.(*discoveryv1.EndpointSlice)
+	if !ok || !also {
+		return
+	}
+	if d, known := lag(before, after, w.started, time.Now()); known {
+		w.metrics.ObserveLag(d)
+	}
+}
+
+// withoutKept removes from c the writes that the API server answered with something else before, and records the others. All
+// that is left, but for the status, has to be written.
+func (w *writer) withoutKept(c merge.Changes) merge.Changes {
+	kept := func(o *discoveryv1.EndpointSlice) bool { return w.kept(o) }
+	c.Create.Slices = slices.DeleteFunc(c.Create.Slices, kept)
+	c.Update.Slices = slices.DeleteFunc(c.Update.Slices, kept)
+	if o := c.Update.Import; o != nil && w.kept(o) {
+		c.Update.Import = nil
+	}
+	if w.failure != nil {
+		c.Create.Service, c.Update.Service, c.Delete.Service = nil, nil, nil
+	}
+	if o := c.Update.Service; o != nil && w.kept(o) {
+		c.Update.Service = nil
+	}
+	if o := c.Create.Service; o != nil {
+		w.asked[nameOf(o)] = fingerprint(o)
+	}
+	return c
+}
+
+func (w *writer) kept(o apiserver.Object) bool {
+	return w.keptDifferent(nameOf(o), fingerprint(o), func() string { return fingerprint(w.existing(o)) })
+}
+
+func (w *writer) keptStatus(o *mcsv1beta1.ServiceImport) bool {
+	found := func() string { return statusFingerprint(w.now.Import.Status) }
+	return w.keptDifferent("status of "+nameOf(o), statusFingerprint(o.Status), found)
+}
+
+// keptDifferent reports whether the API server keeps an object different from what is asked for, so that writing it again is in
+// vain. The first time it is logged.
+func (w *writer) keptDifferent(name, asked string, found func() string) bool {
+	r, remembered := w.responses.of(w.svc, name)
+	switch {
+	case remembered && r.asked == asked && r.found == found():
+		return true
+	case w.asked[name] == asked:
+		w.responses.set(w.svc, name, response{asked, found()})
+		w.log.Warningf("import %s: the API server keeps the %s different from what is written; it is left as it is", w.svc, name)
+		return true
+	}
+	w.asked[name] = asked
+	return false
+}

@@ -1,0 +1,274 @@
+// Package member reads and writes the member's own API server: the cluster whose services are exported and that imports the
+// services of the others.
+//
+//	        list + watch                                  keys of services
+//	Namespace Service EndpointSlice        +---------+    +--------------+
+//	ServiceExport ServiceImport     -----> | Cluster | -> | Handle(...)  | -> queues of exporter and importer
+//	ClusterProperty ServiceCIDR            +---------+    +--------------+
+//	                                         ^     |
+//	             [Cluster.Wrote], .Deleted --+     +--> Export, Import, Service, SourceSlices, ... (reads)
+//
+// A [Cluster] follows all kinds that the controller needs. Its reads come from memory and include the controller's own writes
+// at once, before the watch delivers them. [Conditions] writes the conditions of a ServiceExport and lets [Events] record each
+// transition. [Policy] decides which namespaces take part. [CheckKinds] says which definitions are missing or too old; the
+// controller waits until none is.
+//
+// Nothing here knows about the broker.
+package member
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// A Config says which API server a [Cluster] follows.
+type Config struct {
+	REST  *rest.Config // with its rate limit and its transport
+	Kinds Kinds        // of that API server, by [CheckKinds]
+	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
+	ServiceCIDRs []netip.Prefix
+	Log          logging.Logger
+}
+
+// A Cluster is the member's own cluster as its API server describes it.
+//
+// [New] makes it without a request. [Cluster.Run] follows the API server; the caches are complete once [Cluster.Synced] is
+// true. The objects that it returns are shared with the caches: callers must not change them. All methods may be called by
+// several goroutines.
+//
+// A write goes through [Cluster.Client]. The writer then reports the answer by [Cluster.Wrote] or [Cluster.Deleted], so that
+// the next read sees it even if the watch is late; a write that is not seen would be repeated.
+type Cluster struct {
+	client     *apiserver.Client
+	set        *apiserver.Set
+	cidrs      []netip.Prefix
+	aboutAlpha bool
+
+	namespaces   *apiserver.Overlay[*corev1.Namespace]
+	services     *apiserver.Overlay[*corev1.Service]
+	exports      *apiserver.Overlay[*mcsv1beta1.ServiceExport]
+	imports      *apiserver.Overlay[*mcsv1beta1.ServiceImport]
+	slices       *apiserver.Overlay[*discoveryv1.EndpointSlice]
+	properties   *apiserver.Overlay[apiserver.Object]          // of the served version
+	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if the kind is not served
+
+	followed map[reflect.Type]followed
+}
+
+// followed is one kind of a Cluster, whatever its type.
+type followed struct {
+	informer cache.SharedIndexInformer
+	// settle lets the overlay drop our own writes to an object that the informer has caught up with.
+	settle         func(key string)
+	wrote, deleted func(apiserver.Object)
+	reset          func()
+}
+
+// New makes informers for all kinds without contacting the API server.
+func New(cfg Config) (*Cluster, error) {
+	client, err := apiserver.NewClient(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("member: %w", err)
+	}
+	c := &Cluster{
+		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
+	}
+	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, RolledBack: c.rolledBack})
+	c.namespaces = follow(c, &corev1.Namespace{}, nil)
+	c.services = follow(c, &corev1.Service{}, nil)
+	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)
+	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys)})
+	c.slices = follow(c, &discoveryv1.EndpointSlice{},
+		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)})
+	var property apiserver.Object = &aboutv1beta1.ClusterProperty{}
+	if cfg.Kinds.AboutAlpha {
+		property = &aboutv1alpha1.ClusterProperty{}
+	}
+	c.properties = follow(c, property, nil)
+	if cfg.Kinds.ServiceCIDRs {
+		c.serviceCIDRs = follow(c, &networkingv1.ServiceCIDR{}, nil)
+	}
+	return c, nil
+}
+
+// follow adds a kind to the set.
+func follow[T apiserver.Object](c *Cluster, example T, indexers cache.Indexers) *apiserver.Overlay[T] {
+	informer := c.set.Add(example, apiserver.WatchOptions{Transform: trim, Indexers: indexers})
+	o := apiserver.NewOverlay[T](informer)
+	c.followed[reflect.TypeOf(example)] = followed{
+		informer: informer,
+		settle:   func(key string) { o.Get(key) },
+		wrote:    func(object apiserver.Object) { o.Wrote(object.(T)) },
+		deleted:  func(object apiserver.Object) { o.Deleted(object.(T)) },
+		reset:    o.Reset,
+	}
+	return o
+}
+
+// Run follows the API server until ctx ends; it then returns nil. It may be called once.
+func (c *Cluster) Run(ctx context.Context) error { return c.set.Run(ctx) }
+
+// Close ends the connections. Run must have returned.
+func (c *Cluster) Close() { c.client.Close() }
+
+// Synced reports whether every kind was listed once.
+func (c *Cluster) Synced() bool { return c.set.Synced() }
+
+// Waiting names a kind that was not listed yet and the reason, "" if there is none.
+func (c *Cluster) Waiting() string { return c.set.Waiting() }
+
+// Client is for writes, and for reads that must not come from the caches.
+func (c *Cluster) Client() *apiserver.Client { return c.client }
+
+// rolledBack forgets our own writes: the API server was restored to a state that may not have them.
+func (c *Cluster) rolledBack() {
+	for _, f := range c.followed {
+		f.reset()
+	}
+}
+
+// Wrote makes reads return o, the response of the API server to a write, before the watch delivers it. o belongs to the
+// caches from then on.
+func (c *Cluster) Wrote(o apiserver.Object) { c.kindOf(o).wrote(o) }
+
+// Deleted makes reads omit o, which the API server has deleted, before the watch delivers that.
+func (c *Cluster) Deleted(o apiserver.Object) { c.kindOf(o).deleted(o) }
+
+func (c *Cluster) kindOf(o apiserver.Object) followed {
+	f, ok := c.followed[reflect.TypeOf(o)]
+	if !ok {
+		panic(fmt.Sprintf("member: %T is not followed", o))
+	}
+	return f
+}
+
+// Namespace returns the namespace, nil if there is none.
+func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
+
+// Service returns the Service of that name, nil if there is none.
+func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
+	return found(c.services.Get(svc.String()))
+}
+
+// Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if there is none.
+func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
+	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
+}
+
+// Export returns the ServiceExport, nil if there is none.
+func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
+	return found(c.exports.Get(svc.String()))
+}
+
+// Import returns the ServiceImport, whether we manage it or not; nil if there is none.
+func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
+	return found(c.imports.Get(svc.String()))
+}
+
+// found returns the object, nil if there is none.
+func found[T apiserver.Object](o T, ok bool) T {
+	if !ok {
+		var none T
+		return none
+	}
+	return o
+}
+
+// SourceSlices returns the slices of the Service of that name, sorted by name, without those that we imported.
+func (c *Cluster) SourceSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
+	return c.slices.ByIndex(indexSource, svc.String())
+}
+
+// ImportedSlices returns the slices that have the label of the import or that we made for it, sorted by name, without those
+// that another import owns.
+func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
+		owner := merge.ImportOwner(e)
+		return owner != "" && owner != svc.Name
+	})
+}
+
+// Property returns the ClusterProperty, nil if there is none.
+func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
+	switch p := found(c.properties.Get(name)).(type) {
+	case *aboutv1beta1.ClusterProperty:
+		return p
+	case *aboutv1alpha1.ClusterProperty:
+		return &aboutv1beta1.ClusterProperty{ObjectMeta: p.ObjectMeta, Spec: aboutv1beta1.ClusterPropertySpec{Value: p.Spec.Value}}
+	}
+	return nil
+}
+
+// NewProperty returns a ClusterProperty of the served version.
+func (c *Cluster) NewProperty(name, value string) apiserver.Object {
+	meta := metav1.ObjectMeta{Name: name}
+	if c.aboutAlpha {
+		return &aboutv1alpha1.ClusterProperty{ObjectMeta: meta, Spec: aboutv1alpha1.ClusterPropertySpec{Value: value}}
+	}
+	return &aboutv1beta1.ClusterProperty{ObjectMeta: meta, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+}
+
+// Exports returns the keys of all ServiceExports, sorted.
+func (c *Cluster) Exports() []types.NamespacedName { return keysOf(c.exports.List()) }
+
+// Imports returns the keys of all ServiceImports, sorted.
+func (c *Cluster) Imports() []types.NamespacedName { return keysOf(c.imports.List()) }
+
+// ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or if there are none those of
+// the Config.
+func (c *Cluster) ServiceCIDRs() []netip.Prefix {
+	var all []netip.Prefix
+	if c.serviceCIDRs != nil {
+		for _, o := range c.serviceCIDRs.List() {
+			for _, text := range o.Spec.CIDRs {
+				if p, err := apibroker.ParsePrefix(text); err == nil {
+					all = append(all, p)
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return c.cidrs
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
+// Families returns the IP families in which Services of this cluster get addresses, sorted: those of its service networks, or
+// if no network is known those of the Service default/kubernetes, which every API server creates for itself. It is empty while
+// neither is known.
+func (c *Cluster) Families() []corev1.IPFamily {
+	var families []corev1.IPFamily
+	for _, p := range c.ServiceCIDRs() {
+		family := corev1.IPv6Protocol
+		if p.Addr().Is4() {
+			family = corev1.IPv4Protocol
+		}
+		families = append(families, family)
+	}
+	own := c.Service(types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"})
+	if len(families) == 0 && own != nil {
+		families = slices.Clone(own.Spec.IPFamilies)
+	}
+	slices.Sort(families)
+	return slices.Compact(families)
+}

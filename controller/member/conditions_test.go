@@ -1,0 +1,81 @@
+package member
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	earlier = metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	later   = metav1.NewTime(earlier.Add(time.Hour))
+)
+
+func condition(typ string, status metav1.ConditionStatus, reason string, at metav1.Time) metav1.Condition {
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1, LastTransitionTime: at}
+}
+
+// docs/spec/controller.md 6: the time moves only with the status, and nothing is written that is there.
+func TestNextConditions(t *testing.T) {
+	valid := condition("Valid", metav1.ConditionTrue, "Valid", earlier)
+	ready := condition("Ready", metav1.ConditionFalse, "Failed", earlier)
+	set := func(c metav1.Condition, f func(*metav1.Condition)) metav1.Condition {
+		c.LastTransitionTime = metav1.Time{}
+		f(&c)
+		return c
+	}
+	for _, tt := range []struct {
+		name     string
+		existing []metav1.Condition
+		owned    []string
+		want     metav1.Condition
+		at       metav1.Time
+		differ   bool
+	}{
+		{name: "new", want: set(valid, func(*metav1.Condition) {}), at: later, differ: true},
+		{name: "the same", existing: []metav1.Condition{ready, valid}, want: set(valid, func(*metav1.Condition) {}), at: earlier},
+		{name: "another status", existing: []metav1.Condition{valid}, at: later, differ: true,
+			want: set(valid, func(c *metav1.Condition) { c.Status = metav1.ConditionFalse })},
+		{name: "another reason", existing: []metav1.Condition{valid}, at: earlier, differ: true,
+			want: set(valid, func(c *metav1.Condition) { c.Reason = "Other" })},
+		{name: "another message", existing: []metav1.Condition{valid}, at: earlier, differ: true,
+			want: set(valid, func(c *metav1.Condition) { c.Message = "Therefore." })},
+		{name: "another generation", existing: []metav1.Condition{valid}, at: earlier, differ: true,
+			want: set(valid, func(c *metav1.Condition) { c.ObservedGeneration = 2 })},
+		{name: "one of ours is no longer wanted", existing: []metav1.Condition{valid, ready}, owned: []string{"Ready", "Valid"},
+			want: set(valid, func(*metav1.Condition) {}), at: earlier, differ: true},
+		{name: "one of ours went by itself", existing: []metav1.Condition{valid}, owned: []string{"Ready", "Valid"},
+			want: set(valid, func(*metav1.Condition) {}), at: earlier},
+	} {
+		next := nextConditions(tt.existing, []metav1.Condition{tt.want}, later)
+		if !next[0].LastTransitionTime.Equal(&tt.at) || !tt.want.LastTransitionTime.IsZero() {
+			t.Errorf("%s: time = %s, want %s", tt.name, next[0].LastTransitionTime, tt.at)
+		}
+		if got := conditionsDiffer(tt.existing, tt.owned, next); got != tt.differ {
+			t.Errorf("%s: differ = %t, want %t", tt.name, got, tt.differ)
+		}
+	}
+	long := nextConditions(nil, []metav1.Condition{{Type: "Ready", Message: strings.Repeat("ü", maxMessage)}}, later)
+	if n := len(long[0].Message); n > maxMessage || n < maxMessage-4 || !strings.HasSuffix(long[0].Message, "ü...") {
+		t.Errorf("message of %d octets, want at most %d, cut behind a character", n, maxMessage)
+	}
+}
+
+func TestOwnedConditions(t *testing.T) {
+	entry := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: "status", FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
+	const ours = `{"f:status":{"f:conditions":{"k:{\"type\":\"Valid\"}":{".":{},"f:status":{}},"k:{\"type\":\"Exported\"}":{}}}}`
+	const theirs = `{"f:status":{"f:conditions":{"k:{\"type\":\"Conflict\"}":{".":{}}}}}`
+	entries := []metav1.ManagedFieldsEntry{
+		entry("us", apply, ours), entry("them", apply, theirs), entry("us", update, theirs), entry("us", apply, "{"),
+		{Manager: "us", Operation: apply},
+	}
+	if got, want := ownedConditions(entries, "us"), []string{"Exported", "Valid"}; !slices.Equal(got, want) {
+		t.Errorf("owned = %q, want %q", got, want)
+	}
+}

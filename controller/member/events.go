@@ -1,0 +1,159 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+)
+
+// The rate of Events, apart from that of all other requests (docs/spec/controller.md 10), and how many may wait for it.
+const (
+	eventQPS     = 20
+	eventBurst   = 40
+	eventBacklog = 1000
+	eventWorkers = 2
+)
+
+// The limits of the API server for the fields of an Event, in octets.
+const (
+	maxEventReason = 128
+	MaxNote        = 1024
+	maxEventName   = 253
+)
+
+// Events writes one Event for each transition of a condition (docs/spec/controller.md 6). It has a client and a rate of its
+// own, so that Events never delay other writes. Callers never wait: while [eventBacklog] Events wait, further ones are dropped
+// and counted.
+type Events struct {
+	client   *apiserver.Client
+	instance string
+	metrics  *metrics.Metrics
+	queue    chan *eventsv1.Event
+}
+
+// NewEvents makes an Events for the API server of config. instance names this process among those of the controller.
+func NewEvents(config *rest.Config, instance string, m *metrics.Metrics) (*Events, error) {
+	cfg := rest.CopyConfig(config)
+	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, eventQPS, eventBurst
+	client, err := apiserver.NewClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	return &Events{client: client, instance: instance, metrics: m, queue: make(chan *eventsv1.Event, eventBacklog)}, nil
+}
+
+// Run writes Events until ctx ends; it then returns nil, and Events that still wait are lost. It may be called once.
+func (e *Events) Run(ctx context.Context) error {
+	defer e.client.Close()
+	var g errgroup.Group
+	for range eventWorkers {
+		g.Go(func() error {
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case event := <-e.queue:
+					e.write(ctx, event)
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// write drops an Event that cannot be written: the condition holds the same text, and a terminating namespace takes no new
+// objects. An Event that exists was written before a crash, or by another instance.
+func (e *Events) write(ctx context.Context, event *eventsv1.Event) {
+	err := e.client.Create(ctx, event)
+	if err != nil && ctx.Err() == nil && !apierrors.IsAlreadyExists(err) {
+		e.metrics.DroppedEvent()
+	}
+}
+
+// Transitions records each condition of obj whose status in next differs from that in was. obj is a ServiceExport or a
+// ServiceImport as it was read.
+func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition) {
+	for i := range next {
+		event := newEvent(obj, meta.FindStatusCondition(was, next[i].Type), &next[i])
+		if event == nil {
+			continue
+		}
+		event.ReportingInstance = CutText(e.instance, 128)
+		select {
+		case e.queue <- event:
+		default:
+			e.metrics.DroppedEvent()
+		}
+	}
+}
+
+// newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. It is nil without a
+// transition, for the mirrors of "legacy_conditions", and for a service that begins without a conflict.
+//
+// The name is a hash of the transition, so that a transition is recorded once even if two instances report it.
+func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
+	switch {
+	case was != nil && was.Status == is.Status:
+		return nil
+	case was == nil && is.Type == string(mcsv1beta1.ServiceExportConditionConflict) && is.Status == metav1.ConditionFalse:
+		return nil
+	case is.Type == legacyInitialized || is.Type == legacyExported:
+		return nil
+	}
+	kind, action := mcsv1beta1.ServiceExportKindName, "Export"
+	if _, ok := obj.(*mcsv1beta1.ServiceImport); ok {
+		kind, action = mcsv1beta1.ServiceImportKindName, "Import"
+	}
+	at := is.LastTransitionTime.UTC()
+	hash := apibroker.Hash(16, string(obj.GetUID()), is.Type, string(is.Status), is.Reason, at.Format(time.RFC3339))
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: obj.GetNamespace(), Name: obj.GetName()[:min(len(obj.GetName()), maxEventName-17)] + "." + hash,
+		},
+		EventTime: metav1.NewMicroTime(at),
+		Type:      eventType(is), Reason: cutReasons(is.Reason), Action: action, Note: CutText(is.Message, MaxNote),
+		ReportingController: apibroker.ManagedBy,
+		Regarding: corev1.ObjectReference{
+			APIVersion: mcsv1beta1.GroupVersion.String(), Kind: kind,
+			Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
+		},
+	}
+}
+
+// eventType is Warning where a person has to act. Reason Pending resolves itself.
+func eventType(c *metav1.Condition) string {
+	bad := metav1.ConditionFalse
+	if c.Type == string(mcsv1beta1.ServiceExportConditionConflict) {
+		bad = metav1.ConditionTrue
+	}
+	if c.Status == bad && c.Reason != string(mcsv1beta1.ServiceExportReasonPending) {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// cutReasons returns as many of the comma-separated reasons as fit into an Event.
+func cutReasons(reasons string) string {
+	if len(reasons) <= maxEventReason {
+		return reasons
+	}
+	cut := reasons[:maxEventReason+1]
+	if i := strings.LastIndexByte(cut, ','); i > 0 {
+		return cut[:i]
+	}
+	return cut[:maxEventReason]
+}

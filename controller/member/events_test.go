@@ -1,0 +1,118 @@
+package member
+
+import (
+	"strings"
+	"testing"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+)
+
+// docs/spec/controller.md 6: an Event on each transition, none otherwise.
+func TestNewEvent(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "1"}
+	exp, imp := &mcsv1beta1.ServiceExport{ObjectMeta: meta}, &mcsv1beta1.ServiceImport{ObjectMeta: meta}
+	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	for _, tt := range []struct {
+		name     string
+		obj      apiserver.Object
+		typ      string
+		was      metav1.ConditionStatus // "" for none
+		is       metav1.ConditionStatus
+		reason   string
+		want     string // type, reason and action; "" for none
+		wantKind string
+	}{
+		{name: "appears", obj: exp, typ: "Valid", is: yes, reason: "Valid", want: "Normal Valid Export", wantKind: "ServiceExport"},
+		{name: "turns false", obj: exp, typ: "Valid", was: yes, is: no, reason: "NoService", want: "Warning NoService Export", wantKind: "ServiceExport"},
+		{name: "another reason", obj: exp, typ: "Valid", was: no, is: no, reason: "NotMember"},
+		{name: "waits", obj: exp, typ: "Ready", was: yes, is: unknown, reason: "Pending", want: "Normal Pending Export", wantKind: "ServiceExport"},
+		{name: "waits for an answer", obj: exp, typ: "Ready", was: yes, is: no, reason: "Pending", want: "Normal Pending Export", wantKind: "ServiceExport"},
+		{name: "fails", obj: exp, typ: "Ready", was: unknown, is: no, reason: "Failed", want: "Warning Failed Export", wantKind: "ServiceExport"},
+		{name: "no conflict at first", obj: exp, typ: "Conflict", is: no, reason: "NoConflicts"},
+		{name: "a conflict at first", obj: exp, typ: "Conflict", is: yes, reason: "PortConflict,TypeConflict",
+			want: "Warning PortConflict,TypeConflict Export", wantKind: "ServiceExport"},
+		{name: "conflict over", obj: exp, typ: "Conflict", was: yes, is: no, reason: "NoConflicts", want: "Normal NoConflicts Export",
+			wantKind: "ServiceExport"},
+		{name: "legacy", obj: exp, typ: "Initialized", is: yes, reason: "Valid"},
+		{name: "legacy", obj: exp, typ: "Exported", was: no, is: yes, reason: "Exported"},
+		{name: "import", obj: imp, typ: "Ready", was: yes, is: no, reason: "IPFamilyNotSupported",
+			want: "Warning IPFamilyNotSupported Import", wantKind: "ServiceImport"},
+	} {
+		var was *metav1.Condition
+		if tt.was != "" {
+			c := condition(tt.typ, tt.was, "Before", earlier)
+			was = &c
+		}
+		is := condition(tt.typ, tt.is, tt.reason, later)
+		e := newEvent(tt.obj, was, &is)
+		got, kind := "", ""
+		if e != nil {
+			got, kind = e.Type+" "+e.Reason+" "+e.Action, e.Regarding.Kind
+		}
+		if got != tt.want || kind != tt.wantKind {
+			t.Errorf("%s: event = %q of a %s, want %q of a %s", tt.name, got, kind, tt.want, tt.wantKind)
+		}
+	}
+}
+
+// One transition has one name, so that it is recorded once; another transition has another name.
+func TestEventName(t *testing.T) {
+	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: strings.Repeat("a.", 126) + "a", UID: "1"}}
+	name := func(c metav1.Condition) string { return newEvent(exp, nil, &c).Name }
+	c := condition("Valid", metav1.ConditionFalse, "NoService", earlier)
+	first := name(c)
+	if len(first) > maxEventName {
+		t.Errorf("name of %d octets, want at most %d", len(first), maxEventName)
+	}
+	if again := name(c); again != first {
+		t.Errorf("name = %s, and then %s", first, again)
+	}
+	c.LastTransitionTime = later
+	if other := name(c); other == first {
+		t.Errorf("name = %s at two times", first)
+	}
+}
+
+// Text and reasons of a condition are cut to the limits of an Event.
+func TestEventIsCut(t *testing.T) {
+	exp := &mcsv1beta1.ServiceExport{}
+	c := condition("Conflict", metav1.ConditionTrue, strings.TrimSuffix(strings.Repeat("PortConflict,", 20), ","), later)
+	c.Message = strings.Repeat("ü", MaxNote)
+	e := newEvent(exp, nil, &c)
+	if len(e.Note) > MaxNote || !strings.HasSuffix(e.Note, "ü...") {
+		t.Errorf("note of %d octets, want at most %d, cut behind a character", len(e.Note), MaxNote)
+	}
+	if want := strings.TrimSuffix(strings.Repeat("PortConflict,", 9), ","); e.Reason != want {
+		t.Errorf("reason = %q, want %q", e.Reason, want)
+	}
+	for reasons, want := range map[string]string{
+		strings.Repeat("a", 128):                                strings.Repeat("a", 128),
+		strings.Repeat("a", 129):                                strings.Repeat("a", 128),
+		strings.Repeat("a", 128) + ",b":                         strings.Repeat("a", 128),
+		strings.Repeat("a", 120) + "," + strings.Repeat("b", 9): strings.Repeat("a", 120),
+	} {
+		if got := cutReasons(reasons); got != want {
+			t.Errorf("%q is cut to %q, want %q", reasons, got, want)
+		}
+	}
+}
+
+// The caller of Transitions never waits.
+func TestTransitionsNeverBlock(t *testing.T) {
+	r := &Events{metrics: metrics.New(nil, metrics.Labels{}), instance: "test", queue: make(chan *eventsv1.Event, 1)}
+	exp := &mcsv1beta1.ServiceExport{}
+	r.Transitions(exp, nil, []metav1.Condition{
+		condition("Valid", metav1.ConditionTrue, "Valid", later), condition("Ready", metav1.ConditionTrue, "Exported", later),
+	})
+	if e := <-r.queue; e.Reason != "Valid" || e.ReportingInstance != "test" {
+		t.Errorf("event = %+v, want that of the first condition", e)
+	}
+	if len(r.queue) > 0 {
+		t.Error("a second event waits, want it dropped")
+	}
+}

@@ -1,0 +1,109 @@
+package member
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// Affected are the services that one change of an object may affect. A service may be listed more than once.
+type Affected struct {
+	Exports, Imports []types.NamespacedName
+	Namespace        string // every service of it is affected; "" for none
+	All              bool   // every service is affected
+	// Initial means that the object existed before [Cluster.Handle] was called: the change is part of the backlog.
+	Initial bool
+}
+
+// Handle calls notify for every object that exists, and then for every change, from several goroutines. It fails if Run has
+// returned already.
+func (c *Cluster) Handle(notify func(Affected)) error {
+	for kind, f := range c.followed {
+		if err := c.handle(f, notify); err != nil {
+			return fmt.Errorf("member: handler of %s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) handle(f followed, notify func(Affected)) error {
+	changed := func(initial bool, objects ...apiserver.Object) {
+		var a Affected
+		for _, o := range objects {
+			f.settle(cache.MetaObjectToName(o).String())
+			c.affected(&a, o)
+		}
+		a.Initial = initial
+		notify(a)
+	}
+	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, initial bool) { changed(initial, o.(apiserver.Object)) },
+		UpdateFunc: func(before, after any) {
+			if was, is := before.(apiserver.Object), after.(apiserver.Object); was.GetResourceVersion() != is.GetResourceVersion() {
+				changed(false, was, is)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if was, ok := o.(apiserver.Object); ok {
+				changed(false, was)
+			}
+		},
+	})
+	return err
+}
+
+// affected adds the services that depend on o to a.
+func (c *Cluster) affected(a *Affected, o apiserver.Object) {
+	switch o := o.(type) {
+	case *corev1.Namespace:
+		a.Namespace = o.Name
+	case *networkingv1.ServiceCIDR:
+		a.All = true
+	case *corev1.Service:
+		if svc, derived := c.importOf(o); derived {
+			a.Imports = append(a.Imports, svc)
+		}
+		c.exported(a, KeyOf(o))
+	case *mcsv1beta1.ServiceExport:
+		a.Exports, a.Imports = append(a.Exports, KeyOf(o)), append(a.Imports, KeyOf(o))
+	case *mcsv1beta1.ServiceImport:
+		a.Imports = append(a.Imports, KeyOf(o))
+	case *discoveryv1.EndpointSlice:
+		for _, key := range sourceKeys(o) {
+			c.exported(a, parseKey(key))
+		}
+		for _, key := range importedKeys(o) {
+			a.Imports = append(a.Imports, parseKey(key))
+		}
+	}
+}
+
+// exported adds a service to a if this cluster exports it. Its own import takes the endpoints from this cluster, too.
+func (c *Cluster) exported(a *Affected, svc types.NamespacedName) {
+	if c.Export(svc) != nil {
+		a.Exports, a.Imports = append(a.Exports, svc), append(a.Imports, svc)
+	}
+}
+
+// importOf returns the key of the import that a Service is derived from, by its owner or else by its name.
+func (c *Cluster) importOf(s *corev1.Service) (types.NamespacedName, bool) {
+	if name := merge.ImportOwner(s); name != "" {
+		return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
+	}
+	imports := c.imports.ByIndex(indexDerived, KeyOf(s).String())
+	if len(imports) == 0 {
+		return types.NamespacedName{}, false
+	}
+	return KeyOf(imports[0]), true
+}

@@ -1,0 +1,85 @@
+package member
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// The indexes. Their values are keys of services, "<namespace>/<name>".
+const (
+	indexSource   = "source"   // EndpointSlices of a Service of this cluster
+	indexImported = "imported" // EndpointSlices of a ServiceImport
+	indexDerived  = "derived"  // ServiceImports by the name of their derived Service
+)
+
+func index(keys func(metav1.Object) []string) cache.IndexFunc {
+	return func(o any) ([]string, error) { return keys(o.(metav1.Object)), nil }
+}
+
+// KeyOf returns namespace and name of o.
+func KeyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func keysOf[T metav1.Object](objects []T) []types.NamespacedName {
+	keys := make([]types.NamespacedName, len(objects))
+	for i, o := range objects {
+		keys[i] = KeyOf(o)
+	}
+	return keys
+}
+
+// parseKey reads the value of an index.
+func parseKey(key string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(key, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+func derivedKeys(o metav1.Object) []string {
+	return []string{o.GetNamespace() + "/" + merge.DerivedName(o.GetNamespace(), o.GetName())}
+}
+
+// sourceKeys returns the Service of a slice, unless the slice is imported, by this controller or by another implementation.
+func sourceKeys(o metav1.Object) []string {
+	service := o.GetLabels()[discoveryv1.LabelServiceName]
+	if _, imported := o.GetLabels()[mcsv1beta1.LabelServiceName]; imported || service == "" || isOurSlice(o) {
+		return nil
+	}
+	return []string{o.GetNamespace() + "/" + service}
+}
+
+// importedKeys returns the imports of a slice: by its label and, because someone may have removed that label from a slice of
+// ours, by its owner.
+func importedKeys(o metav1.Object) []string {
+	var keys []string
+	if service := o.GetLabels()[mcsv1beta1.LabelServiceName]; service != "" {
+		keys = append(keys, o.GetNamespace()+"/"+service)
+	}
+	if owner := merge.ImportOwner(o); owner != "" && isOurSlice(o) && owner != o.GetLabels()[mcsv1beta1.LabelServiceName] {
+		keys = append(keys, o.GetNamespace()+"/"+owner)
+	}
+	return keys
+}
+
+func isOurSlice(o metav1.Object) bool {
+	return o.GetLabels()[discoveryv1.LabelManagedBy] == apibroker.ManagedBy
+}
+
+// IsOurs reports whether imp, which may be nil, is an import that this controller manages.
+func IsOurs(imp *mcsv1beta1.ServiceImport) bool {
+	return imp != nil && imp.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy
+}
+
+// IsBrokerNamespace reports whether ns, which may be nil, is a namespace that members write to: this cluster is its own broker.
+func IsBrokerNamespace(ns *corev1.Namespace) bool {
+	return ns != nil && ns.Labels[apibroker.LabelClusterID] != ""
+}

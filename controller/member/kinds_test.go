@@ -1,0 +1,102 @@
+package member
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+)
+
+// edited returns a definition with every version changed.
+func edited(t *testing.T, manifest []byte, change func(version map[string]any)) []byte {
+	t.Helper()
+	var u unstructured.Unstructured
+	if err := yaml.Unmarshal(manifest, &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	versions, _, err := unstructured.NestedSlice(u.Object, "spec", "versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range versions {
+		change(v.(map[string]any))
+	}
+	if err := unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(u.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func lacking(path ...string) func(map[string]any) {
+	full := []string{"schema", "openAPIV3Schema"}
+	for _, name := range path {
+		full = append(full, "properties", name)
+	}
+	return func(version map[string]any) { unstructured.RemoveNestedField(version, full...) }
+}
+
+// notServed also makes the other versions the one that is stored, as one must be.
+func notServed(name string) func(map[string]any) {
+	return func(version map[string]any) {
+		version["served"] = version["name"] != name
+		version["storage"] = version["name"] != name
+	}
+}
+
+// docs/spec/controller.md 5: which definitions have to be there, and what is said where they are not.
+func TestCheckKinds(t *testing.T) {
+	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
+	client, err := apiserver.NewClient(server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	for _, step := range []struct {
+		name    string
+		install []byte
+		want    []string // in the error; none means that all is well
+		alpha   bool
+	}{
+		{name: "nothing", want: []string{"serviceexports", "not there", "v0.5"}},
+		{name: "old export", install: edited(t, mcscrd.ServiceExportCRD, lacking("spec")),
+			want: []string{"serviceexports", "spec.exportedLabels, spec.exportedAnnotations", "v1beta1", "v0.5"}},
+		{name: "export", install: mcscrd.ServiceExportCRD, want: []string{"serviceimports", "not there", "v0.5"}},
+		{name: "only v1alpha1", install: edited(t, mcscrd.ServiceImportCRD, notServed("v1beta1")),
+			want: []string{"serviceimports", "does not serve v1beta1", "v0.5"}},
+		{name: "old import", install: edited(t, mcscrd.ServiceImportCRD, lacking("spec", "trafficDistribution")),
+			want: []string{"serviceimports", "lacks spec.trafficDistribution", "v0.5"}},
+		{name: "older import", install: edited(t, mcscrd.ServiceImportCRD, lacking("status", "endpointSliceObjects")),
+			want: []string{"serviceimports", "lacks status.endpointSliceObjects", "v0.5"}},
+		{name: "import", install: mcscrd.ServiceImportCRD, want: []string{"clusterproperties", "not there"}},
+		{name: "old about", install: edited(t, crd.ClusterProperties, notServed("v1beta1")), alpha: true},
+		{name: "all", install: crd.ClusterProperties},
+	} {
+		if step.install != nil {
+			if err := server.InstallCRDs(t.Context(), step.install); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+		}
+		has, err := CheckKinds(t.Context(), client)
+		if len(step.want) == 0 {
+			if err != nil || has.AboutAlpha != step.alpha || !has.ServiceCIDRs {
+				t.Errorf("%s: %+v, %v; want v1alpha1 of ClusterProperty %t, and ServiceCIDRs", step.name, has, err, step.alpha)
+			}
+			continue
+		}
+		for _, part := range step.want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v, want an error with %q", step.name, err, part)
+			}
+		}
+	}
+}

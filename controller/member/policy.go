@@ -1,0 +1,73 @@
+package member
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+)
+
+// A Policy decides which namespaces take part, for exports and for imports (docs/spec/controller.md 9).
+//
+// A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part except
+// default. The namespaces kube-*, that of the controller and those of a broker never do: whoever could export into kube-system
+// of every member would own all of them.
+type Policy struct {
+	Names      []string
+	Selector   labels.Selector // nil selects nothing
+	Controller string          // namespace of the controller
+}
+
+// Of returns the policy for ns. A namespace that does not exist, nil, counts as terminating.
+func (p Policy) Of(ns *corev1.Namespace) export.NamespacePolicy {
+	switch {
+	case ns == nil || ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating:
+		return export.Terminating
+	case !p.selects(ns):
+		return export.NotAllowed
+	}
+	return export.Allowed
+}
+
+func (p Policy) selects(ns *corev1.Namespace) bool {
+	switch {
+	case p.excludes(ns.Name) || IsBrokerNamespace(ns):
+		return false
+	case len(p.Names) > 0:
+		return slices.Contains(p.Names, ns.Name)
+	case p.Selector != nil:
+		return p.Selector.Matches(labels.Set(ns.Labels))
+	}
+	return ns.Name != metav1.NamespaceDefault
+}
+
+// excludes reports whether no option can make the namespace take part.
+func (p Policy) excludes(namespace string) bool {
+	return strings.HasPrefix(namespace, "kube-") || namespace == p.Controller
+}
+
+// LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it could.
+// An export to it is then no mistake of the exporting cluster.
+func (p Policy) LeftOut(namespace string) bool {
+	return (len(p.Names) > 0 || p.Selector != nil) && !p.excludes(namespace)
+}
+
+// SourceAllowed reports whether ns accepts exports of the cluster. Without the annotation it accepts those of every cluster;
+// an empty annotation accepts none.
+func SourceAllowed(ns *corev1.Namespace, clusterID string) bool {
+	list, limited := ns.Annotations[apibroker.AnnotationAllowedSources]
+	if !limited {
+		return true
+	}
+	for id := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(id) == clusterID {
+			return true
+		}
+	}
+	return false
+}

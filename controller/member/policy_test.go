@@ -1,0 +1,119 @@
+package member
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+)
+
+// docs/spec/controller.md 1, docs/spec/controller.md 9: import_namespaces replaces the default deny, except for kube-* and our own.
+func TestNamespacePolicy(t *testing.T) {
+	named := func(p *Policy) { p.Names = []string{"default", "kube-system", "own", "shop"} }
+	labelled := func(p *Policy) { p.Selector = labels.SelectorFromSet(labels.Set{"team": "a"}) }
+	team := map[string]string{"team": "a"}
+	for _, tt := range []struct {
+		name, namespace string
+		labels          map[string]string
+		set             func(*Policy)
+		want            export.NamespacePolicy
+	}{
+		{name: "any", namespace: "shop", want: export.Allowed},
+		{name: "default", namespace: "default", want: export.NotAllowed},
+		{name: "kube-system", namespace: "kube-system", want: export.NotAllowed},
+		{name: "kube-anything", namespace: "kube-x", want: export.NotAllowed},
+		{name: "kubernetes is a name like others", namespace: "kubernetes", want: export.Allowed},
+		{name: "our own", namespace: "own", want: export.NotAllowed},
+		{name: "named", namespace: "shop", set: named, want: export.Allowed},
+		{name: "named: default", namespace: "default", set: named, want: export.Allowed},
+		{name: "named: another", namespace: "bank", set: named, want: export.NotAllowed},
+		{name: "named: kube-system even so", namespace: "kube-system", set: named, want: export.NotAllowed},
+		{name: "named: our own even so", namespace: "own", set: named, want: export.NotAllowed},
+		{name: "labelled", namespace: "bank", labels: team, set: labelled, want: export.Allowed},
+		{name: "labelled: default", namespace: "default", labels: team, set: labelled, want: export.Allowed},
+		{name: "labelled: another", namespace: "shop", set: labelled, want: export.NotAllowed},
+		{name: "labelled: kube-system even so", namespace: "kube-system", labels: team, set: labelled, want: export.NotAllowed},
+	} {
+		p := Policy{Controller: "own"}
+		if tt.set != nil {
+			tt.set(&p)
+		}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tt.namespace, Labels: tt.labels}}
+		if got := p.Of(ns); got != tt.want {
+			t.Errorf("%s: policy of %s = %d, want %d", tt.name, tt.namespace, got, tt.want)
+		}
+	}
+	p := Policy{}
+	now := metav1.Now()
+	for name, ns := range map[string]*corev1.Namespace{
+		"absent":     nil,
+		"being gone": {ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}},
+		"going": {
+			ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+		},
+		"denied too": {ObjectMeta: metav1.ObjectMeta{Name: "default", DeletionTimestamp: &now}},
+	} {
+		if got := p.Of(ns); got != export.Terminating {
+			t.Errorf("%s: policy = %d, want Terminating", name, got)
+		}
+	}
+}
+
+// docs/spec/controller.md 1: a cluster that is its own broker exports nothing from broker namespaces.
+func TestNoPartOfBroker(t *testing.T) {
+	p := Policy{}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-0", Labels: map[string]string{apibroker.LabelClusterID: "east"}}}
+	p.Names = []string{ns.Name}
+	if got := p.Of(ns); got != export.NotAllowed {
+		t.Errorf("policy of a broker namespace = %v, want %v", got, export.NotAllowed)
+	}
+}
+
+// docs/spec/controller.md 9: an export from a namespace that import_namespaces does not select here is no mistake.
+func TestLeftOut(t *testing.T) {
+	named := Policy{Controller: "own", Names: []string{"shop"}}
+	labelled := Policy{Controller: "own", Selector: labels.Everything()}
+	for _, tt := range []struct {
+		name, namespace string
+		policy          Policy
+		want            bool
+	}{
+		{name: "named", namespace: "bank", policy: named, want: true},
+		{name: "labelled", namespace: "bank", policy: labelled, want: true},
+		{name: "nothing chosen", namespace: "default", policy: Policy{Controller: "own"}},
+		{name: "kube-system", namespace: "kube-system", policy: named},
+		{name: "our own", namespace: "own", policy: labelled},
+	} {
+		if got := tt.policy.LeftOut(tt.namespace); got != tt.want {
+			t.Errorf("%s: %s is left out: %t, want %t", tt.name, tt.namespace, got, tt.want)
+		}
+	}
+}
+
+// docs/spec/controller.md 9: the allow-list of a namespace.
+func TestSourceAllowed(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		list  *string
+		allow bool
+	}{
+		{name: "no list", allow: true},
+		{name: "alone", list: new("east.r1"), allow: true},
+		{name: "among others", list: new("west, east.r1 ,north"), allow: true},
+		{name: "not listed", list: new("west,north")},
+		{name: "part of another", list: new("east.r10,the-east.r1")},
+		{name: "an empty list", list: new("")},
+	} {
+		ns := &corev1.Namespace{}
+		if tt.list != nil {
+			ns.Annotations = map[string]string{apibroker.AnnotationAllowedSources: *tt.list}
+		}
+		if got := SourceAllowed(ns, "east.r1"); got != tt.allow {
+			t.Errorf("%s: allowed = %t, want %t", tt.name, got, tt.allow)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package member
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// CutText returns at most limit octets of text without splitting a character; text that is cut ends with "...".
+func CutText(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const end = "..."
+	return strings.ToValidUTF8(text[:limit-len(end)], "") + end
+}
+
+// Rejection returns why an API server will never accept a write as it is, "" if err is nil or may pass without a change. The
+// text of a rejection that repeats does not change: a condition with it is written once.
+func Rejection(err error) string {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return ""
+	}
+	// An API server that started seconds ago has not read the parameters of its admission policies yet.
+	if strings.Contains(status.Status().Message, "failed to configure ") {
+		return ""
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return CutText(status.Status().Message, MaxNote)
+	}
+	return ""
+}

@@ -1,0 +1,40 @@
+package member
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ownManagers is the prefix of our field managers.
+const ownManagers = "clusterset-"
+
+// trim drops the fields that the controller does not read. Of managedFields it keeps our own entries: [merge.Diff] reads them.
+func trim(object any) (any, error) {
+	o, ok := object.(metav1.Object)
+	if !ok {
+		return object, nil
+	}
+	o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return !strings.HasPrefix(e.Manager, ownManagers)
+	}))
+	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+	switch o := o.(type) {
+	case *corev1.Service:
+		o.Status = corev1.ServiceStatus{}
+	case *corev1.Namespace:
+		o.Spec = corev1.NamespaceSpec{}
+		o.Status.Conditions = nil
+	case *discoveryv1.EndpointSlice:
+		if isOurSlice(o) {
+			break // all of it is compared
+		}
+		for i := range o.Endpoints {
+			o.Endpoints[i].TargetRef, o.Endpoints[i].Hints, o.Endpoints[i].DeprecatedTopology = nil, nil, nil
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,251 @@
+// Package metrics holds the Prometheus metrics of the controller. Every part of the controller writes the few that concern
+// it; nothing here knows the parts.
+//
+// Counters and gauges outlive a term of leadership. [Metrics.Reset] returns those gauges to zero that describe what a leader
+// knows, so that an instance on standby reports nothing stale.
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const prefix = "coredns_clusterset_controller_"
+
+// A Labels lists the label values that have a time series from the start, before anything is counted.
+type Labels struct {
+	Reasons []string // freeze reasons: label "reason" of metric frozen
+	Queues  []string // label "queue"
+}
+
+// Metrics are the metrics of one process. They outlive the controller instances of that process: pass the same to each. Its
+// methods may be called by several goroutines.
+type Metrics struct {
+	labels Labels
+
+	leader, member, connected prometheus.Gauge
+	frozen                    *prometheus.GaugeVec
+	errors                    *prometheus.CounterVec
+	panics                    prometheus.Counter
+	writes                    *prometheus.CounterVec
+	conflicts                 *prometheus.GaugeVec
+	records                   prometheus.Gauge
+	rejected                  *prometheus.CounterVec
+	lag                       prometheus.Histogram
+	pool                      *prometheus.GaugeVec
+	credential                prometheus.Gauge
+	dropped                   prometheus.Counter
+
+	mu       sync.Mutex                       // guards the fields below
+	sources  Sources                          // read at each scrape
+	services map[types.NamespacedName]counted // the contribution of each service to conflicts and records
+}
+
+// counted is what one service adds to the gauges.
+type counted struct {
+	reasons []string
+	records int
+}
+
+// Sources are read at each scrape. The zero value belongs to an instance that does not lead.
+type Sources struct {
+	// Queues returns the number of waiting keys and the age of the oldest one, by name of the queue.
+	Queues map[string]func() (depth int, age time.Duration)
+	// Heartbeats returns when the heartbeat of each member was last seen to change, zero if never.
+	Heartbeats func() map[string]time.Time
+}
+
+// New makes the metrics and registers them with reg, unless reg is nil. It panics if they are registered already.
+func New(reg prometheus.Registerer, l Labels) *Metrics {
+	f := promauto.With(reg)
+	gauge := func(name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
+	}
+	gauges := func(name, help, label string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, []string{label})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
+	}
+	m := &Metrics{
+		labels:    l,
+		leader:    gauge("leader", "Whether this instance is the leader."),
+		member:    gauge("member", "Whether this cluster is a member of a clusterset."),
+		connected: gauge("broker_connected", "Whether the broker answers."),
+		frozen:    gauges("frozen", "Whether operations are suspended, by freeze reason.", "reason"),
+		errors:    counters("errors_total", "Counter of services whose reconcile failed and is retried, by queue.", "queue"),
+		panics:    counter("panics_total", "Counter of panics that were recovered."),
+		writes:    counters("writes_total", "Counter of write requests, by API server, kind and verb.", "side", "kind", "verb"),
+		conflicts: gauges("conflicts", "Number of services whose exports conflict, by reason.", "reason"),
+		records:   gauge("exported_services", "Number of export records that are accepted."),
+		rejected: counters("rejected_objects_total",
+			"Counter of export records, slices and endpoints that are rejected, by reason.", "reason"),
+		lag: f.NewHistogram(prometheus.HistogramOpts{Name: prefix + "endpoint_lag_seconds",
+			Help: "Histogram of the time from the change of an endpoint in its cluster to the write of its imported slice.",
+			// From 10 ms to 1.5 hours: usually a second, and as long as the broker was unreachable.
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20)}),
+		pool:       gauges("vip_pool_addresses", "Number of addresses in the VIP CIDR of this member, by state.", "state"),
+		credential: gauge("credential_expiry_timestamp_seconds", "Time at which the broker credential expires, 0 if it does not or is not known."),
+		dropped:    counter("dropped_events_total", "Counter of Events that were not written because too many were waiting, or the write failed."),
+		services:   make(map[types.NamespacedName]counted),
+	}
+	m.resetFrozen()
+	for _, queue := range l.Queues {
+		m.errors.WithLabelValues(queue)
+	}
+	if reg != nil {
+		reg.MustRegister(scraped{m})
+	}
+	return m
+}
+
+func set(g prometheus.Gauge, on bool) {
+	if on {
+		g.Set(1)
+	} else {
+		g.Set(0)
+	}
+}
+
+// SetLeader records whether this instance is the leader.
+func (m *Metrics) SetLeader(on bool) { set(m.leader, on) }
+
+// SetMember records whether this cluster is a member of a clusterset.
+func (m *Metrics) SetMember(on bool) { set(m.member, on) }
+
+// SetConnected records whether the broker answers.
+func (m *Metrics) SetConnected(on bool) { set(m.connected, on) }
+
+// SetFrozen records whether a freeze reason is in force.
+func (m *Metrics) SetFrozen(reason string, on bool) { set(m.frozen.WithLabelValues(reason), on) }
+
+// Failed counts a reconcile that failed.
+func (m *Metrics) Failed(queue string) { m.errors.WithLabelValues(queue).Inc() }
+
+// Panicked counts a panic that was recovered.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// Wrote counts a write request.
+func (m *Metrics) Wrote(side, kind, verb string) { m.writes.WithLabelValues(side, kind, verb).Inc() }
+
+// DroppedEvent counts an Event that was not written.
+func (m *Metrics) DroppedEvent() { m.dropped.Inc() }
+
+// Rejected counts an object that is not accepted. The reasons are a closed set.
+func (m *Metrics) Rejected(reason string) { m.rejected.WithLabelValues(reason).Inc() }
+
+// ObserveLag counts the time from the change of an endpoint to the write of its slice here.
+func (m *Metrics) ObserveLag(d time.Duration) { m.lag.Observe(d.Seconds()) }
+
+// SetPool records how many addresses of this member's VIP CIDR are in each state.
+func (m *Metrics) SetPool(used, quarantined, free int) {
+	m.pool.WithLabelValues("used").Set(float64(used))
+	m.pool.WithLabelValues("quarantined").Set(float64(quarantined))
+	m.pool.WithLabelValues("free").Set(float64(free))
+}
+
+// SetCredentialExpiry records when the broker credential expires; the zero time means never or unknown.
+func (m *Metrics) SetCredentialExpiry(t time.Time) {
+	if t.IsZero() {
+		m.credential.Set(0)
+		return
+	}
+	m.credential.Set(float64(t.Unix()))
+}
+
+// SetService records the conflict reasons of a service and how many of its export records are accepted. A service without
+// both is forgotten.
+func (m *Metrics) SetService(svc types.NamespacedName, reasons []string, records int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.services[svc]
+	for _, r := range was.reasons {
+		m.conflicts.WithLabelValues(r).Dec()
+	}
+	for _, r := range reasons {
+		m.conflicts.WithLabelValues(r).Inc()
+	}
+	m.records.Add(float64(records - was.records))
+	if delete(m.services, svc); len(reasons) > 0 || records > 0 {
+		m.services[svc] = counted{reasons, records}
+	}
+}
+
+// SetSources replaces what is read at each scrape.
+func (m *Metrics) SetSources(s Sources) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sources = s
+}
+
+// Reset returns every gauge that describes the knowledge of a leader to its value on an instance that does not lead.
+func (m *Metrics) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sources = Sources{}
+	m.services = make(map[types.NamespacedName]counted)
+	m.conflicts.Reset()
+	m.records.Set(0)
+	m.pool.Reset()
+	m.member.Set(0)
+	m.connected.Set(0)
+	m.resetFrozen()
+}
+
+func (m *Metrics) resetFrozen() {
+	for _, reason := range m.labels.Reasons {
+		m.SetFrozen(reason, false)
+	}
+}
+
+// scraped are the metrics that are computed at each scrape.
+type scraped struct{ *Metrics }
+
+var (
+	descDepth = prometheus.NewDesc(prefix+"queue_depth", "Number of services that wait, by queue.", []string{"queue"}, nil)
+	descAge   = prometheus.NewDesc(prefix+"queue_age_seconds",
+		"Time for which the service that waits longest has been waiting, by queue.", []string{"queue"}, nil)
+	descLease = prometheus.NewDesc(prefix+"lease_age_seconds",
+		"Time since the heartbeat of a member was seen to change.", []string{"cluster"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (scraped) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descDepth
+	ch <- descAge
+	ch <- descLease
+}
+
+// Collect implements [prometheus.Collector].
+func (c scraped) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
+	}
+	c.mu.Lock()
+	sources := c.sources
+	c.mu.Unlock()
+	for _, queue := range c.labels.Queues {
+		var depth int
+		var age time.Duration
+		if waiting := sources.Queues[queue]; waiting != nil {
+			depth, age = waiting()
+		}
+		gauge(descDepth, float64(depth), queue)
+		gauge(descAge, age.Seconds(), queue)
+	}
+	if sources.Heartbeats == nil {
+		return
+	}
+	for cluster, seen := range sources.Heartbeats() {
+		if !seen.IsZero() {
+			gauge(descLease, time.Since(seen).Seconds(), cluster)
+		}
+	}
+}

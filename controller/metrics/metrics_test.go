@@ -1,0 +1,68 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func service(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: name}
+}
+
+func TestMetricsLint(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	m := New(reg, Labels{Reasons: []string{"credential"}, Queues: []string{"exports"}})
+	m.Wrote("local", "Service", "apply")
+	m.Rejected("bad_name")
+	m.SetPool(1, 2, 3)
+	m.SetService(service("db"), []string{"PortConflict"}, 2)
+	m.ObserveLag(time.Second)
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "coredns_clusterset_controller_") {
+			t.Errorf("metric %s: want the prefix coredns_clusterset_controller_", f.GetName())
+		}
+	}
+}
+
+// The gauges are sums over services, and forget one that is gone.
+func TestMetricsOfServices(t *testing.T) {
+	m := New(nil, Labels{})
+	ports, kinds := m.conflicts.WithLabelValues("PortConflict"), m.conflicts.WithLabelValues("TypeConflict")
+	for _, step := range []struct {
+		name                  string
+		reasons               []string
+		count                 int
+		ports, kinds, records float64
+	}{
+		{"a", []string{"PortConflict", "TypeConflict"}, 3, 1, 1, 3},
+		{"b", []string{"PortConflict"}, 2, 2, 1, 5},
+		{"a", []string{"PortConflict"}, 1, 2, 0, 3},
+		{"a", nil, 0, 1, 0, 2},
+		{"a", nil, 0, 1, 0, 2},
+		{"b", nil, 0, 0, 0, 0},
+	} {
+		m.SetService(service(step.name), step.reasons, step.count)
+		if p, ty, r := testutil.ToFloat64(ports), testutil.ToFloat64(kinds), testutil.ToFloat64(m.records); p != step.ports || ty != step.kinds || r != step.records {
+			t.Errorf("after %+v: PortConflict %v, TypeConflict %v, records %v", step, p, ty, r)
+		}
+	}
+	if len(m.services) != 0 {
+		t.Errorf("%d services are remembered, want none", len(m.services))
+	}
+}

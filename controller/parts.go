@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/exporter"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/importer"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// errIdentityChanged ends parts that were built for another identity than the cluster has now.
+var errIdentityChanged = errors.New("the identity of this cluster, or its broker, is another one")
+
+// errKindsChanged ends parts whose caches are those of other kinds.
+var errKindsChanged = errors.New("the API server of this cluster has other kinds than before")
+
+// How often the state is reviewed for which there are no events.
+const (
+	reviewPeriod     = time.Second
+	kubeconfigPeriod = 5 * time.Second
+	kindsPeriod      = 5 * time.Minute
+)
+
+// parts are everything that acts for one identity of this cluster during a term. Each is complete; none points back here.
+type parts struct {
+	cfg   Config
+	kinds member.Kinds
+
+	member     *member.Cluster
+	broker     *broker.Broker // always there; without a usable kubeconfig every request fails
+	membership *identity.Membership
+	renewal    *identity.Renewal
+	heartbeat  *identity.Heartbeat
+	massLoss   *safety.MassLoss
+	expiry     *safety.Expiry
+	exporter   *exporter.Exporter
+	importer   *importer.Importer
+	requeue    requeuer
+}
+
+// newParts builds all parts. The caches of the member are complete.
+func (t term) newParts(ctx context.Context, conditions member.Conditions, kinds member.Kinds) (*parts, error) {
+	cfg, m := t.cfg, conditions.Cluster
+	t.setClusterID(ctx, m)
+	link, err := identity.LoadLink(cfg.Broker, cfg.Context)
+	if err != nil {
+		cfg.Log.Errorf("broker: %v; trying again", err)
+	}
+	id, credential := identity.Of(m, link), identity.NewCredential(link, cfg.Metrics)
+	b, err := t.newBroker(id, link, credential)
+	if err != nil {
+		return nil, err
+	}
+	requeue := requeuer{
+		member: m, broker: b,
+		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics),
+	}
+	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
+	p := &parts{cfg: cfg, kinds: kinds, member: m, broker: b, requeue: requeue}
+	p.membership = identity.NewMembership(identity.MembershipConfig{
+		Member: m, Broker: b, Identity: id, Namespace: link.Namespace, Credential: credential,
+		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
+	})
+	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
+	p.heartbeat = &identity.Heartbeat{
+		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, Log: cfg.Log,
+		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash()},
+	}
+	p.massLoss = safety.NewMassLoss(safety.MassLossConfig{
+		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL,
+		Requeue: requeue.importNow, RequeueAll: requeue.all,
+	})
+	p.expiry = safety.NewExpiry(safety.ExpiryConfig{
+		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
+		Requeue: requeue.importLater,
+	})
+	p.exporter = exporter.New(exporter.Config{
+		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
+		Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
+		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
+		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
+	})
+	rejections := importer.NewRejections(cfg.Log, cfg.Metrics)
+	p.importer = importer.New(importer.Config{
+		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
+		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
+		Policy: cfg.policy(), Merge: cfg.mergeOptions(),
+	})
+	b.Handle(p.brokerHandlers(rejections))
+	return p, nil
+}
+
+// setClusterID creates the ClusterProperty of the cluster id, if the options have an id and it is missing.
+func (t term) setClusterID(ctx context.Context, m *member.Cluster) {
+	if t.cfg.ClusterID == "" {
+		return
+	}
+	switch created, err := identity.SetClusterID(ctx, m, t.cfg.ClusterID); {
+	case err != nil:
+		t.cfg.Log.Errorf("cluster id: %v", err)
+	case created:
+		t.cfg.Log.Infof("cluster id: set to %q", t.cfg.ClusterID)
+	}
+}
+
+func (t term) newBroker(id identity.Identity, link identity.Link, credential *identity.Credential) (*broker.Broker, error) {
+	return broker.New(broker.Config{
+		REST: t.guard(credential.Config(), sideBroker), Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID,
+		Log: t.cfg.Log,
+		// A lost link has to be known as such before the silence is taken for that of other members.
+		Interval: min(10*time.Second, t.cfg.TTL/6), Silence: min(25*time.Second, t.cfg.TTL*5/12),
+	})
+}
+
+func (p *parts) brokerHandlers(rejections *importer.Rejections) broker.Handlers {
+	return broker.Handlers{
+		Changed: func(svc types.NamespacedName, initial bool) {
+			p.exporter.RecordsChanged(svc)
+			p.requeue.brokerChanged(svc, initial)
+		},
+		MembersChanged: p.requeue.all,
+		Heartbeat:      func(string) { p.expiry.Renewed() },
+		Rejected:       rejections.Report,
+		RolledBack:     p.massLoss.RolledBack,
+		Listed:         p.massLoss.Listed,
+	}
+}
+
+// run acts until ctx ends, and then returns nil, or until the identity or the kinds change. The broker need not answer.
+func (p *parts) run(ctx context.Context) error {
+	p.membership.Review()
+	p.massLoss.Review()
+	p.cfg.Metrics.SetSources(metrics.Sources{
+		Queues: map[string]func() (int, time.Duration){
+			queueExports: p.requeue.exports.Waiting, queueImports: p.requeue.imports.Waiting,
+		},
+		Heartbeats: p.broker.Heartbeats,
+	})
+	if err := p.member.Handle(p.requeue.memberChanged); err != nil {
+		if ctx.Err() != nil {
+			return nil // the caches have ended, too
+		}
+		return fmt.Errorf("controller: %w", err)
+	}
+	p.requeue.all()
+
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{
+		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.renewal.Run, p.review, p.watchKubeconfig, p.watchKinds,
+	} {
+		g.Go(func() error { return run(ctx) })
+	}
+	g.Go(func() error { return p.requeue.exports.Run(ctx, p.exporter.Reconcile) })
+	g.Go(func() error { return p.requeue.imports.Run(ctx, p.importer.Reconcile) })
+	return g.Wait()
+}
+
+// review derives membership, freeze reasons and pending losses from what is known, every second until ctx ends.
+func (p *parts) review(ctx context.Context) error {
+	return every(ctx, reviewPeriod, func() error {
+		changed := p.membership.Review()
+		p.massLoss.Review()
+		if changed {
+			p.requeue.all()
+		}
+		if p.membership.Changed() {
+			return errIdentityChanged
+		}
+		return nil
+	})
+}
+
+// watchKubeconfig returns errIdentityChanged when the kubeconfig changes.
+func (p *parts) watchKubeconfig(ctx context.Context) error {
+	return every(ctx, kubeconfigPeriod, func() error {
+		// A file that is being replaced may be unreadable for a moment.
+		if l, err := identity.LoadLink(p.cfg.Broker, p.cfg.Context); err == nil && l.Digest != p.membership.Identity.Digest {
+			return errIdentityChanged
+		}
+		return nil
+	})
+}
+
+// watchKinds returns errKindsChanged when the API server of this cluster has other kinds than those that are followed.
+func (p *parts) watchKinds(ctx context.Context) error {
+	return every(ctx, kindsPeriod, func() error {
+		if kindsChanged(ctx, p.member.Client(), p.kinds) {
+			return errKindsChanged
+		}
+		return nil
+	})
+}
+
+// kindsChanged reports whether the kinds are others than before. While a required kind is missing they are not.
+func kindsChanged(ctx context.Context, client *apiserver.Client, before member.Kinds) bool {
+	kinds, err := member.CheckKinds(ctx, client)
+	return err == nil && kinds != before
+}
+
+// every calls do once a period, first after one, until ctx ends or do fails.
+func every(ctx context.Context, period time.Duration, do func() error) error {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := do(); err != nil {
+			return err
+		}
+	}
+}

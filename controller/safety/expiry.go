@@ -1,0 +1,167 @@
+package safety
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
+	"github.com/clusterset-dns/clusterset/controller/member"
+)
+
+// An ExpiryConfig says what an [Expiry] watches.
+type ExpiryConfig struct {
+	Member    *member.Cluster
+	Broker    *broker.Broker
+	ClusterID string // of this cluster, which never expires
+	Freezes   *Freezes
+	TTL       time.Duration // age from which a heartbeat is expired; 0 if none ever is
+	OnExpiry  OnExpiry
+	Log       logging.Logger
+	Requeue   func(types.NamespacedName) // reconciles the import of a service again
+}
+
+// An Expiry decides periodically which members are expired (docs/spec/controller.md 8). It feeds package liveness, which has
+// the rule, with the heartbeats and the state of the link, and has the services of a member reconciled when the member expires
+// or returns. [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
+type Expiry struct {
+	ExpiryConfig
+	renewed chan struct{} // a heartbeat was seen; capacity 1
+
+	link  time.Time            // since when the link is healthy, zero while it is not; used by Run alone
+	known map[string]time.Time // since when a cluster is known to be a member; used by Run alone
+
+	mu     sync.Mutex
+	result liveness.Verdict
+}
+
+// NewExpiry returns an Expiry in which no member is expired.
+func NewExpiry(cfg ExpiryConfig) *Expiry {
+	return &Expiry{ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time)}
+}
+
+// Renewed reports that a heartbeat was seen: a member that was expired returns at once.
+func (e *Expiry) Renewed() {
+	select {
+	case e.renewed <- struct{}{}:
+	default: // an evaluation is due already
+	}
+}
+
+// Run evaluates the heartbeats until ctx ends; it then returns nil.
+func (e *Expiry) Run(ctx context.Context) error {
+	if e.TTL <= 0 {
+		return nil
+	}
+	// Often enough to notice a lost link, and to keep the promised time until a dead member is removed.
+	ticker := time.NewTicker(min(time.Second, e.TTL/10))
+	defer ticker.Stop()
+	for {
+		e.evaluate(time.Now())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-e.renewed:
+		}
+	}
+}
+
+// evaluate applies the rule and requeues the imports from members that expired or returned.
+func (e *Expiry) evaluate(now time.Time) {
+	inputs := e.inputs(now)
+	e.mu.Lock()
+	was := e.result
+	e.result = was.Judge(inputs)
+	is := e.result
+	e.mu.Unlock()
+
+	detail := ""
+	if frozen := is.Held(); len(frozen) > 0 {
+		detail = fmt.Sprintf("%d of %d members went silent at once (%s): the broker may be the cause; their endpoints stay",
+			len(frozen), len(inputs.Members), strings.Join(frozen[:min(len(frozen), 10)], ", "))
+	}
+	e.Freezes.Set(MassExpiry, detail)
+	changed := make(map[string]bool)
+	for _, m := range inputs.Members {
+		if expired := is.Expired(m.Cluster); expired != was.Expired(m.Cluster) {
+			changed[m.Cluster] = true
+			e.report(m.Cluster, expired)
+		}
+	}
+	if len(changed) > 0 {
+		e.requeue(changed)
+	}
+}
+
+func (e *Expiry) report(cluster string, expired bool) {
+	if expired {
+		e.Log.Warningf("cluster %q: no heartbeat for %s; its endpoints: %s", cluster, e.TTL, e.OnExpiry)
+		return
+	}
+	e.Log.Infof("cluster %q: the heartbeat is back", cluster)
+}
+
+// inputs is what the rule needs to know.
+func (e *Expiry) inputs(now time.Time) liveness.View {
+	state := e.Broker.State()
+	healthy := state.Link && state.Membership == broker.Admitted && e.Broker.Synced()
+	switch {
+	case !healthy:
+		e.link = time.Time{}
+	case e.link.IsZero():
+		e.link = now
+	}
+	v := liveness.View{Now: now, TTL: e.TTL, Link: e.link, Self: e.ClusterID}
+	seen, known := e.Broker.Heartbeats(), make(map[string]time.Time)
+	for _, m := range e.Broker.Members() {
+		since, old := e.known[m.Name]
+		if !old {
+			since = now
+		}
+		known[m.Name] = since
+		v.Members = append(v.Members, liveness.Member{Cluster: m.Name, Known: since, Seen: seen[m.Name]})
+	}
+	e.known = known
+	return v
+}
+
+// requeue reconciles the services again that are imported from the clusters.
+func (e *Expiry) requeue(clusters map[string]bool) {
+	for _, svc := range e.Member.Imports() {
+		imp := e.Member.Import(svc)
+		if imp == nil {
+			continue
+		}
+		for _, c := range imp.Status.Clusters {
+			if clusters[c.Cluster] {
+				e.Requeue(svc)
+				break
+			}
+		}
+	}
+}
+
+// Slices returns the slices of a service in another cluster that count: all that the broker has, or what on_expiry leaves of
+// them while the cluster is expired. They are shared: callers must not change them.
+func (e *Expiry) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
+	slices := e.Broker.Slices(svc, cluster)
+	if !e.Expired(cluster) {
+		return slices
+	}
+	return e.OnExpiry.apply(slices)
+}
+
+// Expired reports whether a cluster is expired.
+func (e *Expiry) Expired(cluster string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.result.Expired(cluster)
+}

@@ -1,0 +1,75 @@
+package safety
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+)
+
+// lines is a Logger that keeps what was logged.
+type lines []string
+
+func (l *lines) Infof(format string, args ...any)    { *l = append(*l, fmt.Sprintf(format, args...)) }
+func (l *lines) Warningf(format string, args ...any) { l.Infof(format, args...) }
+func (l *lines) Errorf(format string, args ...any)   { l.Infof(format, args...) }
+
+func (l *lines) count(text string) (n int) {
+	for _, line := range *l {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// frozen returns metric frozen for a reason.
+func frozen(t *testing.T, reg prometheus.Gatherer, r Reason) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if strings.HasSuffix(f.GetName(), "_frozen") && m.GetLabel()[0].GetValue() == string(r) {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no metric frozen of %s", r)
+	return 0
+}
+
+func TestFreezes(t *testing.T) {
+	log, changes, reg := &lines{}, 0, prometheus.NewRegistry()
+	all := Reasons()
+	var names []string
+	for _, r := range all {
+		names = append(names, string(r))
+	}
+	f := NewFreezes(log, metrics.New(reg, metrics.Labels{Reasons: names}), func() { changes++ })
+	for _, r := range all {
+		changes = 0
+		f.Set(r, "")
+		if f.Any(r) || changes != 0 {
+			t.Errorf("%s: frozen at the start, or %d changes by clearing nothing", r, changes)
+		}
+		f.Set(r, "first")
+		f.Set(r, "second")
+		if !f.Any(all...) || !f.Any(r) || f.Detail(r) != "second" || changes != 1 || frozen(t, reg, r) != 1 {
+			t.Errorf("%s: frozen = %t (%s), %d changes, metric %v; want the second detail, 1, 1",
+				r, f.Any(r), f.Detail(r), changes, frozen(t, reg, r))
+		}
+		f.Set(r, "")
+		if f.Any(all...) || f.Detail(all...) != "" || changes != 2 || frozen(t, reg, r) != 0 {
+			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.Any(r), changes, frozen(t, reg, r))
+		}
+		if set, cleared := log.count("frozen ("+string(r)+"): first"), log.count("no longer frozen ("+string(r)+")"); set != 1 || cleared != 1 {
+			t.Errorf("%s: logged %d times when set and %d when cleared, want once each:\n%q", r, set, cleared, *log)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package safety
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// How long a loss is pending.
+const (
+	defaultTTL = time.Minute     // until a list is confirmed, with "lease 0"
+	lossQuiet  = 2 * time.Second // until no other loss followed
+	lossWaits  = 5               // at most, in units of lossQuiet
+)
+
+// fewLosses is how many exports may disappear at once, whatever part of all they are: people delete that many services, and a
+// CRD that is deleted is noticed before lossQuiet is over.
+const fewLosses = 10
+
+// A MassLossConfig says what a [MassLoss] compares.
+type MassLossConfig struct {
+	Member    *member.Cluster
+	Broker    *broker.Broker
+	ClusterID string // of this cluster, whose own exports never count
+	Freezes   *Freezes
+	TTL       time.Duration // of heartbeats, 0 with "lease 0"
+
+	Requeue    func(types.NamespacedName) // reconciles the import of a service again
+	RequeueAll func()                     // reconciles every service again
+}
+
+// A MassLoss decides whether the broker may be believed when it no longer has records of services that this member imports
+// (docs/spec/controller.md 8). There are two cases:
+//
+//   - A list lacks records. [MassLoss.Review] compares each new list with the imports; until it is confirmed, [LostRecords] is
+//     in force if more than half is missing.
+//   - The watch reports deletions. [MassLoss.Confirmed] makes the first deletions wait until no other follows for a moment: if
+//     they become more than half of all imports, and more than a few, they freeze like a list.
+//
+// The methods may be called by several goroutines.
+type MassLoss struct {
+	MassLossConfig
+	quiet time.Duration // a loss is pending until no other followed for this time; 0 confirms at once
+
+	mu       sync.Mutex
+	list     listCheck
+	compared bool // a list was compared with the imports
+	pending  map[importedExport]pendingLoss
+	last     time.Time // of the losses that the watch reported
+}
+
+// A pendingLoss is an imported export whose record was deleted.
+type pendingLoss struct {
+	since     time.Time
+	confirmed bool // the import may lose it
+}
+
+// NewMassLoss returns a MassLoss that has not compared anything.
+func NewMassLoss(cfg MassLossConfig) *MassLoss {
+	cfg.TTL = cmp.Or(cfg.TTL, defaultTTL)
+	return &MassLoss{MassLossConfig: cfg, quiet: min(lossQuiet, cfg.TTL/3), pending: make(map[importedExport]pendingLoss)}
+}
+
+// RolledBack reports that the broker was rolled back to an older state.
+func (l *MassLoss) RolledBack() {
+	l.mu.Lock()
+	l.list = rolledBack(time.Now(), l.TTL)
+	l.freeze("the broker was rolled back")
+	l.mu.Unlock()
+	l.Review()
+}
+
+// Listed reports that the broker sent a list that its caches do not show yet.
+func (l *MassLoss) Listed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list.confirmed = false
+	l.freeze("the broker's records are listed again")
+}
+
+// freeze suspends losses. Before the first comparison nothing is removed anyway. The caller holds l.mu.
+func (l *MassLoss) freeze(detail string) {
+	if l.compared {
+		l.Freezes.Set(LostRecords, detail)
+	}
+}
+
+// Compared reports whether a list was compared with the imports. Nothing may be removed before.
+func (l *MassLoss) Compared() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.compared
+}
+
+// Review compares the list of the broker with the imports until it is confirmed, and afterwards decides on pending losses.
+func (l *MassLoss) Review() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.Broker.Synced() || !l.Broker.Consistent() {
+		return
+	}
+	now := time.Now()
+	if l.list.confirmed {
+		l.reviewPending(now)
+		return
+	}
+	lost := l.lost()
+	c := compare(lost)
+	l.list = l.list.next(now, l.TTL, c)
+	detail := ""
+	switch {
+	case l.list.confirmed:
+		l.confirmList(now, lost, c.massLoss())
+	case l.list.since.IsZero():
+		detail = "the broker was rolled back"
+	default:
+		detail = c.String()
+	}
+	l.Freezes.Set(LostRecords, detail)
+	if !l.compared {
+		l.compared = true
+		l.RequeueAll()
+	}
+}
+
+// confirmList accepts the losses of a list: at once if they lasted for a TTL, else when none of them was restored for a
+// while, because members restore their records one by one. The caller holds l.mu.
+func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, lasted bool) {
+	clear(l.pending)
+	l.last = now
+	for e, missing := range lost {
+		if missing {
+			l.pending[e] = pendingLoss{since: now, confirmed: lasted}
+		}
+	}
+}
+
+// Confirmed reports whether an import may lose the clusters whose records the watch reported as deleted. It is false until
+// they are known not to be the first of many; the service is then queued again.
+func (l *MassLoss) Confirmed(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, confirmed := time.Now(), true
+	for e, missing := range l.lostOf(svc, imp) {
+		if !missing {
+			continue
+		}
+		p, known := l.pending[e]
+		if !known {
+			p = pendingLoss{since: now}
+			l.pending[e], l.last = p, now
+		}
+		confirmed = confirmed && (p.confirmed || l.quiet == 0)
+	}
+	return confirmed
+}
+
+// reviewPending freezes if the pending losses are a mass loss, or confirms those that waited for long enough. The caller holds
+// l.mu.
+func (l *MassLoss) reviewPending(now time.Time) {
+	maps.DeleteFunc(l.pending, func(_ importedExport, p pendingLoss) bool { return now.Sub(p.since) >= l.TTL })
+	waits := func(p pendingLoss) bool { return !p.confirmed }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(l.pending)), waits) {
+		return
+	}
+	if c := l.comparePending(l.lost()); c.lost > fewLosses && c.massLoss() {
+		l.list = listCheck{since: now}
+		l.Freezes.Set(LostRecords, c.String())
+		return
+	}
+	for e, p := range l.pending {
+		if waits(p) && (now.Sub(l.last) >= l.quiet || now.Sub(p.since) >= lossWaits*l.quiet) {
+			p.confirmed = true
+			l.pending[e] = p
+			l.Requeue(e.service)
+		}
+	}
+}
+
+// comparePending compares the pending losses with what was imported before them. The caller holds l.mu.
+func (l *MassLoss) comparePending(lost map[importedExport]bool) comparison {
+	lost = maps.Clone(lost)
+	for e, p := range l.pending {
+		switch missing, imported := lost[e]; {
+		case imported && !missing:
+			delete(l.pending, e) // the record is back
+		case p.confirmed:
+			delete(lost, e)
+		default:
+			lost[e] = true
+		}
+	}
+	return compare(lost)
+}
+
+// lost returns all that our imports have of other clusters, and whether its export record is missing.
+func (l *MassLoss) lost() map[importedExport]bool {
+	lost := make(map[importedExport]bool)
+	for _, svc := range l.Member.Imports() {
+		maps.Copy(lost, l.lostOf(svc, l.Member.Import(svc)))
+	}
+	return lost
+}
+
+// lostOf is lost for one import, which may be nil or not managed by us.
+func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) map[importedExport]bool {
+	if !member.IsOurs(imp) {
+		return nil
+	}
+	lost, records := make(map[importedExport]bool), l.Broker.Records(svc)
+	for _, c := range imp.Status.Clusters {
+		if c.Cluster != l.ClusterID {
+			lost[importedExport{svc, c.Cluster}] = !slices.ContainsFunc(records, func(r merge.Record) bool { return r.Cluster == c.Cluster })
+		}
+	}
+	return lost
+}

@@ -1,0 +1,101 @@
+package safety_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+const west = "west"
+
+func record(svc types.NamespacedName, namespace string) *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: apibroker.RecordName(svc.Namespace, svc.Name), Labels: map[string]string{
+				mcsv1beta1.LabelServiceName: svc.Name, mcsv1beta1.LabelSourceCluster: west, apibroker.LabelSourceNamespace: svc.Namespace,
+			},
+		},
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:         []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
+			ExportCreated: metav1.Now().Rfc3339Copy(),
+		},
+	}
+}
+
+// docs/spec/controller.md 8: more than a few losses by watch, more than half of what is imported, freeze; when the records are
+// back nothing is frozen.
+func TestMassLossByWatch(t *testing.T) {
+	const services = 11 // one more than a few
+	env := memberenv.New(t)
+	env.Join()
+	namespace := env.AddMember(west, "")
+	var all []types.NamespacedName
+	for n := range services {
+		svc := memberenv.Service(fmt.Sprint("app-", n))
+		imp := &mcsv1beta1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name, Labels: map[string]string{
+				apibroker.LabelManagedBy: apibroker.ManagedBy,
+			}},
+			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
+		}
+		env.Create(record(svc, namespace), imp)
+		status := &mcsv1beta1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name},
+			Status:     mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: west}}},
+		}
+		if err := env.Admin.Apply(t.Context(), status, "test", "status"); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, svc)
+	}
+	i := env.Start()
+	i.Follow(broker.Handlers{})
+	l := safety.NewMassLoss(safety.MassLossConfig{
+		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Freezes: i.Freezes, TTL: time.Hour,
+		Requeue: func(types.NamespacedName) {}, RequeueAll: func() {},
+	})
+	records := func(want int) func() bool {
+		return func() bool {
+			n := 0
+			for _, svc := range all {
+				n += len(i.Broker.Records(svc))
+			}
+			return n == want
+		}
+	}
+	env.Await("all records", records(services))
+	if l.Review(); !l.Compared() || i.Freezes.Any(safety.LostRecords) {
+		t.Fatalf("compared %t, frozen %t with all records; want true, false", l.Compared(), i.Freezes.Any(safety.LostRecords))
+	}
+	for _, svc := range all {
+		env.Delete(record(svc, namespace))
+	}
+	env.Await("no records", records(0))
+	for _, svc := range all {
+		if l.Confirmed(svc, i.Member.Import(svc)) {
+			t.Errorf("%s: the loss is confirmed at once", svc)
+		}
+	}
+	if l.Review(); !i.Freezes.Any(safety.LostRecords) {
+		t.Error("more losses than a few at once, all there is, do not freeze")
+	}
+	for _, svc := range all {
+		env.Create(record(svc, namespace))
+	}
+	env.Await("all records are back", records(services))
+	if l.Review(); i.Freezes.Any(safety.LostRecords) {
+		t.Error("frozen, though the records are back")
+	}
+}

@@ -1,0 +1,194 @@
+package memberenv
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+)
+
+// An Instance is the member's view of its own API server and of the broker, from which a test builds the part under test.
+type Instance struct {
+	*Env
+	Member     *member.Cluster
+	Broker     *broker.Broker
+	Membership *identity.Membership
+	Freezes    *safety.Freezes
+	Conditions member.Conditions
+	Metrics    *metrics.Metrics
+	Log        *logtest.Recorder
+	Writes     *Writes
+	// End stops the instance and waits for it. The end of the test does the same.
+	End func()
+
+	registry *prometheus.Registry
+	group    *errgroup.Group
+	ctx      context.Context
+}
+
+// Start returns an Instance whose caches of the member are complete. The member must have joined, see [Env.Join].
+func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
+	e.Helper()
+	i := &Instance{Env: e, Writes: &Writes{}, Log: &logtest.Recorder{}, registry: prometheus.NewRegistry()}
+	i.Metrics = metrics.New(i.registry, metrics.Labels{})
+	rest := e.Server.Config()
+	rest.QPS, rest.Burst = 500, 1000
+	rest.Wrap(func(next http.RoundTripper) http.RoundTripper { return i.Writes.over(next) })
+	var err error
+	must := func() {
+		e.Helper()
+		if err != nil {
+			e.Fatal(err)
+		}
+	}
+	i.Member, err = member.New(member.Config{REST: rest, ServiceCIDRs: serviceCIDRs, Log: i.Log})
+	must()
+	events, err := member.NewEvents(rest, "test", i.Metrics)
+	must()
+	i.Conditions = member.Conditions{Cluster: i.Member, Events: events}
+	var cancel context.CancelFunc
+	i.ctx, cancel = context.WithCancel(e.Context())
+	i.group = &errgroup.Group{}
+	i.group.Go(func() error { return i.Member.Run(i.ctx) })
+	i.group.Go(func() error { return events.Run(i.ctx) })
+	i.End = sync.OnceFunc(func() {
+		cancel()
+		if err := i.group.Wait(); err != nil {
+			e.Error(err)
+		}
+		if i.Broker != nil {
+			i.Broker.Close()
+		}
+		i.Member.Close()
+	})
+	e.Cleanup(i.End)
+	e.Await("caches of the member", i.Member.Synced)
+	if err := i.Member.Handle(func(member.Affected) {}); err != nil {
+		e.Fatal(err)
+	}
+
+	id := identity.Of(i.Member, identity.Link{Digest: "1"})
+	i.Broker, err = broker.New(broker.Config{REST: rest, Namespace: Namespace, ClusterID: ID, Log: i.Log})
+	must()
+	i.Freezes = safety.NewFreezes(i.Log, i.Metrics, func() {})
+	i.Membership = identity.NewMembership(identity.MembershipConfig{
+		Member: i.Member, Broker: i.Broker, Identity: id, Namespace: Namespace,
+		Credential: identity.NewCredential(identity.Link{}, i.Metrics), Freezes: i.Freezes, Metrics: i.Metrics, Log: i.Log,
+	})
+	return i
+}
+
+// Follow runs the broker, and returns when its caches are complete and the cluster is a member.
+func (i *Instance) Follow(h broker.Handlers) {
+	i.Helper()
+	i.Broker.Handle(h)
+	i.group.Go(func() error { return i.Broker.Run(i.ctx) })
+	i.Await("a member with complete caches", func() bool {
+		i.Membership.Review()
+		state := i.Broker.State()
+		return i.Member.Synced() && i.Broker.Synced() && state.Link && state.Membership == broker.Admitted &&
+			i.Membership.Settled() && !i.Freezes.Any(safety.Reasons()...)
+	})
+}
+
+// Expect fails unless got are the wanted writes, in this order.
+func (i *Instance) Expect(what string, got []string, want ...string) {
+	i.Helper()
+	if !slices.Equal(got, want) {
+		i.Errorf("%s: writes = %q, want %q", what, got, want)
+	}
+}
+
+// ConditionsOf returns the conditions of an export as the API server has them, "Type=Status/Reason" sorted.
+func (i *Instance) ConditionsOf(svc types.NamespacedName) string {
+	i.Helper()
+	exp := &mcsv1beta1.ServiceExport{}
+	if err := i.Admin.Get(i.Context(), exp, svc.Namespace, svc.Name); err != nil {
+		i.Fatal(err)
+	}
+	var text []string
+	for _, c := range exp.Status.Conditions {
+		if c.ObservedGeneration != exp.Generation || c.LastTransitionTime.IsZero() {
+			i.Errorf("condition %+v of generation %d, want that and a time", c, exp.Generation)
+		}
+		text = append(text, c.Type+"="+string(c.Status)+"/"+c.Reason)
+	}
+	slices.Sort(text)
+	return strings.Join(text, " ")
+}
+
+// Metric returns the sum of the time series of a metric, without the prefix of the controller, that have the label value, ""
+// for all: the value of counters and gauges, the count of histograms.
+func (i *Instance) Metric(name, label string) (sum float64) {
+	i.Helper()
+	families, err := i.registry.Gather()
+	if err != nil {
+		i.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "coredns_clusterset_controller_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if label == "" || len(m.GetLabel()) > 0 && m.GetLabel()[0].GetValue() == label {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+// Writes are the requests of an Instance that changed something, without Events: "<method> <path below /namespaces/>", with
+// "broker" for the broker namespace of the member.
+type Writes struct {
+	mu    sync.Mutex
+	all   []string
+	reads bool
+}
+
+// WithReads adds reads of single objects: what is known from a watch must not be asked for.
+func (w *Writes) WithReads() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads = true
+}
+
+func (w *Writes) over(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		w.mu.Lock()
+		read := r.Method == http.MethodGet && (!w.reads || r.URL.RawQuery != "")
+		if !read && !strings.HasSuffix(r.URL.Path, "/events") {
+			w.all = append(w.all, r.Method+" "+strings.ReplaceAll(r.URL.Path[strings.LastIndex(r.URL.Path, "/namespaces/")+len("/namespaces/"):],
+				Namespace, "broker"))
+		}
+		w.mu.Unlock()
+		return next.RoundTrip(r)
+	})
+}
+
+// Take returns the writes since the last call.
+func (w *Writes) Take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.all
+	w.all = nil
+	return all
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
