@@ -10,6 +10,12 @@ import (
 // Metrics are the metrics of one process; see [metrics.Metrics].
 type Metrics = metrics.Metrics
 
+// The names of the two queues, which are also label values.
+const (
+	queueExports = "exports"
+	queueImports = "imports"
+)
+
 // The two API servers, as the label "side" of metric writes_total.
 const (
 	sideLocal  = "local"

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -50,16 +51,21 @@ type parts struct {
 	requeue    requeuer
 }
 
+// A guard returns a copy of a client configuration for one side, with the fence and the rate of this controller.
+type guard func(cfg *rest.Config, side string) *rest.Config
+
 // newParts builds all parts. The caches of the member are complete.
-func (t term) newParts(ctx context.Context, conditions member.Conditions, kinds member.Kinds) (*parts, error) {
-	cfg, m := t.cfg, conditions.Cluster
-	t.setClusterID(ctx, m)
+func newParts(
+	ctx context.Context, cfg Config, guarded guard, conditions member.Conditions, kinds member.Kinds,
+) (*parts, error) {
+	m := conditions.Cluster
+	setClusterID(ctx, cfg, m)
 	link, err := identity.LoadLink(cfg.Broker, cfg.Context)
 	if err != nil {
 		cfg.Log.Errorf("broker: %v; trying again", err)
 	}
 	id, credential := identity.Of(m, link), identity.NewCredential(link, cfg.Metrics)
-	b, err := t.newBroker(id, link, credential)
+	b, err := newBroker(cfg, id, link, guarded(credential.Config(), sideBroker))
 	if err != nil {
 		return nil, err
 	}
@@ -103,24 +109,24 @@ func (t term) newParts(ctx context.Context, conditions member.Conditions, kinds 
 }
 
 // setClusterID creates the ClusterProperty of the cluster id, if the options have an id and it is missing.
-func (t term) setClusterID(ctx context.Context, m *member.Cluster) {
-	if t.cfg.ClusterID == "" {
+func setClusterID(ctx context.Context, cfg Config, m *member.Cluster) {
+	if cfg.ClusterID == "" {
 		return
 	}
-	switch created, err := identity.SetClusterID(ctx, m, t.cfg.ClusterID); {
+	switch created, err := identity.SetClusterID(ctx, m, cfg.ClusterID); {
 	case err != nil:
-		t.cfg.Log.Errorf("cluster id: %v", err)
+		cfg.Log.Errorf("cluster id: %v", err)
 	case created:
-		t.cfg.Log.Infof("cluster id: set to %q", t.cfg.ClusterID)
+		cfg.Log.Infof("cluster id: set to %q", cfg.ClusterID)
 	}
 }
 
-func (t term) newBroker(id identity.Identity, link identity.Link, credential *identity.Credential) (*broker.Broker, error) {
+func newBroker(cfg Config, id identity.Identity, link identity.Link, config *rest.Config) (*broker.Broker, error) {
 	return broker.New(broker.Config{
-		REST: t.guard(credential.Config(), sideBroker), Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID,
-		Log: t.cfg.Log,
+		REST: config, Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID,
+		Log: cfg.Log,
 		// A lost link has to be known as such before the silence is taken for that of other members.
-		Interval: min(10*time.Second, t.cfg.TTL/6), Silence: min(25*time.Second, t.cfg.TTL*5/12),
+		Interval: min(10*time.Second, cfg.TTL/6), Silence: min(25*time.Second, cfg.TTL*5/12),
 	})
 }
 

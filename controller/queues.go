@@ -8,12 +8,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
-// The names of the two queues, which are also label values.
-const (
-	queueExports = "exports"
-	queueImports = "imports"
-)
-
 // newQueue returns a queue that counts its failures in m. Work that the end of the lease cuts off has not failed.
 func newQueue(name string, log logging.Logger, m *Metrics) *queue.Queue {
 	return queue.New(queue.Config{

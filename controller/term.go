@@ -100,7 +100,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		p, err := t.newParts(ctx, member.Conditions{Cluster: m, Events: events}, kinds)
+		p, err := newParts(ctx, t.cfg, t.guard, member.Conditions{Cluster: m, Events: events}, kinds)
 		if err != nil {
 			return err
 		}

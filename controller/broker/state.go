@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,13 +106,6 @@ func (b *Broker) others() bool {
 		}
 	}
 	return false
-}
-
-// removal records whether the broker itself confirmed that the namespace of this member is gone. A watch that omits the
-// namespace is no reason to leave the clusterset.
-type removal struct {
-	wake      chan struct{}
-	confirmed atomic.Bool
 }
 
 // checkRemoval asks [Broker.Run] to check soon whether this member was removed.

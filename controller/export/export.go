@@ -7,7 +7,6 @@ package export
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 
@@ -19,48 +18,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
-
-// Options say how, and whether, the cluster exports.
-type Options struct {
-	// ClusterID is that of the cluster; "" while it is no member of a clusterset.
-	ClusterID string
-	// BrokerNamespace is the namespace of the member on the broker.
-	BrokerNamespace string
-	// Namespace says whether services of the namespace of the export may leave the cluster.
-	Namespace NamespacePolicy
-	// Endpoints says what the slices hold.
-	Endpoints Endpoints
-	// VIP is there with "vip cidr".
-	VIP *VIP
-}
-
-// NamespacePolicy says whether services of a namespace may be exported. The zero value refuses.
-type NamespacePolicy uint8
-
-// The policies for a namespace.
-const (
-	NotAllowed  NamespacePolicy = iota // by import_namespaces and the names that are denied by default
-	Allowed                            //
-	Terminating                        // it is being deleted
-)
-
-// Endpoints says what the exported slices hold.
-type Endpoints string
-
-// The values of "endpoints". The default, also if empty, is PodIP.
-const (
-	PodIP     Endpoints = "pod_ip"     // what the source slices hold (KEP-1645, second Lighthouse document)
-	ServiceIP Endpoints = "service_ip" // the cluster IPs of the Service (first Lighthouse document); Headless as PodIP
-)
-
-// A VIP is what decides about the clusterset IP of an export.
-type VIP struct {
-	// Wanted is what holds where the ServiceExport has no annotation that says otherwise.
-	Wanted bool
-	// Allocation is what the record is to hold: what this cluster allocated, or the copy of another's. Only its ips,
-	// allocatedBy and at count.
-	Allocation *v1alpha1.VIP
-}
 
 // The reasons of the condition Valid that the MCS API has no name for (docs/spec/controller.md 3.1).
 const (
@@ -159,20 +116,6 @@ func ours(service *corev1.Service, sources []*discoveryv1.EndpointSlice) []*disc
 	return own
 }
 
-// An exporter makes the objects of one export.
-type exporter struct {
-	exp     *mcsv1beta1.ServiceExport
-	service *corev1.Service
-	o       Options
-	dropped []string
-}
-
-func (x *exporter) drop(format string, args ...any) {
-	x.dropped = append(x.dropped, fmt.Sprintf(format, args...))
-}
-
-func (x *exporter) headless() bool { return x.service.Spec.ClusterIP == corev1.ClusterIPNone }
-
 func (x *exporter) record(spec v1alpha1.ExportedServiceSpec) *v1alpha1.ExportedService {
 	return &v1alpha1.ExportedService{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
@@ -180,15 +123,6 @@ func (x *exporter) record(spec v1alpha1.ExportedServiceSpec) *v1alpha1.ExportedS
 			Namespace: x.o.BrokerNamespace, Name: broker.RecordName(spec.Namespace, spec.Name), Labels: x.labels(),
 		},
 		Spec: spec,
-	}
-}
-
-// labels are those by which watches of the broker select, and its admission policies check who writes.
-func (x *exporter) labels() map[string]string {
-	return map[string]string{
-		mcsv1beta1.LabelServiceName:   x.service.Name,
-		mcsv1beta1.LabelSourceCluster: x.o.ClusterID,
-		broker.LabelSourceNamespace:   x.service.Namespace,
 	}
 }
 
@@ -248,30 +182,6 @@ func (x *exporter) families() []corev1.IPFamily {
 	return families
 }
 
-// clusterIPs returns the addresses of the Service, at most one for each family.
-func (x *exporter) clusterIPs() []netip.Addr {
-	given := x.service.Spec.ClusterIPs
-	if len(given) == 0 {
-		given = []string{x.service.Spec.ClusterIP}
-	}
-	var addrs []netip.Addr
-	for _, s := range given {
-		addr, err := broker.ParseAddress(s)
-		if err != nil || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }) {
-			continue
-		}
-		addrs = append(addrs, addr)
-	}
-	return addrs
-}
-
-func familyOf(addr netip.Addr) corev1.IPFamily {
-	if addr.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
-}
-
 // vip returns what the record says about a clusterset IP: the annotation of the export says more than the flag of the
 // cluster (second Lighthouse document, "Creating ServiceExport").
 func (x *exporter) vip() *v1alpha1.VIP {
@@ -291,12 +201,4 @@ func (x *exporter) vip() *v1alpha1.VIP {
 		v.IPs, v.AllocatedBy, v.At = slices.Clone(a.IPs), a.AllocatedBy, a.At.DeepCopy()
 	}
 	return v
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
 }

@@ -29,13 +29,6 @@ type aggregates struct {
 	published map[types.NamespacedName]*mcsv1beta1.ServiceImport // as listed, or as written since
 }
 
-func newAggregates(cfg Config, own *Own) *aggregates {
-	return &aggregates{
-		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
-		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
-	}
-}
-
 // publish makes the broker have the aggregate of a service, or none. One goroutine at a time publishes a service.
 func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName) error {
 	if err := a.list(ctx); err != nil {

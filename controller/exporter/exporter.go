@@ -78,7 +78,10 @@ type Exporter struct {
 func New(cfg Config) *Exporter {
 	v := newVIPs(cfg.Broker, cfg.Membership.Identity.ClusterID, cfg.Merge, cfg.Metrics, cfg.Retry)
 	own := &Own{member: cfg.Member, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints, vips: v}
-	a := newAggregates(cfg, own)
+	a := &aggregates{
+		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
+		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
+	}
 	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a}
 }
 

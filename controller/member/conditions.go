@@ -12,12 +12,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// The names of Valid and Ready in the first version of KEP-1645.
-const (
-	legacyInitialized = "Initialized"
-	legacyExported    = "Exported"
-)
-
 // maxMessage is the limit of the CRDs of the MCS API for the message of a condition, in octets.
 const maxMessage = 32768
 
@@ -113,11 +107,4 @@ func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []stri
 	}
 	slices.Sort(owned)
 	return slices.Compact(owned)
-}
-
-// WithLegacy returns Valid and Ready, and both under the names that the first version of KEP-1645 gave them.
-func WithLegacy(valid, ready metav1.Condition) []metav1.Condition {
-	initialized, exported := valid, ready
-	initialized.Type, exported.Type = legacyInitialized, legacyExported
-	return []metav1.Condition{valid, ready, initialized, exported}
 }

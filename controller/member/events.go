@@ -31,7 +31,6 @@ const (
 // The limits of the API server for the fields of an Event, in octets.
 const (
 	maxEventReason = 128
-	MaxNote        = 1024
 	maxEventName   = 253
 )
 

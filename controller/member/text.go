@@ -8,6 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// MaxNote is the limit of the API server for the note of an Event, in octets.
+const MaxNote = 1024
+
 // CutText returns at most limit octets of text without splitting a character; text that is cut ends with "...".
 func CutText(text string, limit int) string {
 	if len(text) <= limit {

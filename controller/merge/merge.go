@@ -34,81 +34,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A Record is an export record with what the broker, not its writer, says about it.
-type Record struct {
-	Cluster  string      // id of the member, by the label of its broker namespace
-	Admitted metav1.Time // creation of that namespace
-	Created  metav1.Time // creation of the record; zero while the broker does not have it
-	Spec     v1alpha1.ExportedServiceSpec
-}
-
-// A Result is what the export records of one service come to. It shares no memory with them.
-type Result struct {
-	// Import has its name, labels, annotations and spec, and status.clusters; nil if there is to be none.
-	//
-	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in.
-	Import *mcsv1beta1.ServiceImport
-
-	Oldest    string     // cluster whose export comes first in precedence; "" if there is none
-	Members   []Member   // one for each record that is not refused whole, sorted by cluster
-	Conflicts []Conflict // in the order of the table in docs/spec/controller.md 6.2
-	Refused   []Refusal  // sorted by cluster
-
-	vip       VIPMode
-	portNames []string // of the ports of Import, as the derived Service and the slices have them
-}
-
-// A Member says what one exporting cluster contributes to the import.
-type Member struct {
-	Cluster string
-	LeftOut LeftOut
-	Ports   []PortMapping // which ports of its slices count, in the order of its record
-}
-
-// LeftOut says why no endpoint of a member counts. It is empty if they do.
-type LeftOut string
-
-// The reasons for leaving a member out.
-const (
-	LeftOutType     LeftOut = "TypeConflict"     // "type_conflict exclude", and the type is another
-	LeftOutFamily   LeftOut = "IPFamilyConflict" // no IP family in common with those before it
-	LeftOutPorts    LeftOut = "PortConflict"     // no port that it serves is one of the import
-	LeftOutConflict LeftOut = "Conflict"         // "on_conflict withhold", and there is a conflict
-)
-
-// A PortMapping says which port of the import one port of a member's slices is.
-type PortMapping struct {
-	From        string // name in the member's slices, which is that in its Service
-	To          string // name in imported slices
-	Protocol    corev1.Protocol
-	AppProtocol *string
-}
-
-// A Refusal is something that a member wrote and that counts for nothing.
-type Refusal struct {
-	Cluster string
-	Object  string // what was refused: the name of an export record or slice
-	Reason  Reason
-	Detail  string // for a log: the first value that was bad, cut, and what is wanted
-}
-
-// Reason is why something was refused; it is a label of a metric.
-type Reason string
-
-// The reasons of a [Refusal].
-const (
-	BadCluster  Reason = "cluster_id" // the writer has no valid cluster id
-	BadRecord   Reason = "record"     // a value out of bounds
-	BadName     Reason = "name"       // a name or label of another service or cluster than its place says
-	Duplicate   Reason = "duplicate"  // a second record of one cluster
-	BadSlice    Reason = "slice"      // a slice out of bounds
-	BadAddress  Reason = "address"    // an address that no service may have
-	AlienCIDR   Reason = "cidr"       // an address outside the networks that the member declared
-	ServiceCIDR Reason = "own_cidr"   // an address in a service network of the importing cluster
-	AlienVIP    Reason = "vip"        // a clusterset IP that its allocator may not give out, or that another service has
-	NotTaken    Reason = "namespace"  // a namespace that takes no exports, or none of that cluster
-)
-
 // Merge folds the export records of one service into its import, and lists what they disagree on.
 //
 // Ports are united or intersected, IP families intersected (for Headless united); any other property is taken from the
@@ -138,30 +63,6 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	}
 	r.Members = m.members(r.portNames)
 	return r
-}
-
-// merging is the state of one call of Merge.
-type merging struct {
-	o         Options
-	all       []*entry // oldest first
-	oldest    *entry
-	families  []corev1.IPFamily
-	ports     []unionPort
-	conflicts []Conflict
-	refused   []Refusal // of what a record says, while the record counts
-}
-
-// An entry is a record that counts, and what became of it.
-type entry struct {
-	Record
-	when   moment
-	out    LeftOut
-	serves []int // for each port of the record, its index in the union, or -1
-}
-
-// in returns the entries that are not left out, oldest first. There is always one, the oldest.
-func (m *merging) in() []*entry {
-	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool { return e.out == LeftOutType || e.out == LeftOutFamily })
 }
 
 // mergeTypes compares the types; under "type_conflict exclude" whoever disagrees is left out.
@@ -229,18 +130,6 @@ func unite(a, b []corev1.IPFamily) []corev1.IPFamily {
 	return a
 }
 
-// leftOut returns the ids of the clusters that are left out for one reason, sorted.
-func (m *merging) leftOut(why LeftOut) []string {
-	var clusters []string
-	for _, e := range m.all {
-		if e.out == why {
-			clusters = append(clusters, e.Cluster)
-		}
-	}
-	slices.Sort(clusters)
-	return clusters
-}
-
 // withhold leaves everybody out (KEP-1645, first version, "Global Properties").
 func (m *merging) withhold() {
 	for _, e := range m.all {
@@ -294,12 +183,4 @@ func (m *merging) members(portNames []string) []Member {
 	}
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return members
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
 }

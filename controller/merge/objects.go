@@ -33,9 +33,6 @@ type Cluster struct {
 	Conditions []metav1.Condition
 }
 
-// DerivedName is the name of the Service that is derived from an import.
-func DerivedName(namespace, name string) string { return "derived-" + broker.Hash(16, namespace, name) }
-
 // Families returns those of the families that the import has, in its order. None means that the import cannot be reached
 // from here (condition Ready: IPFamilyNotSupported).
 func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
@@ -73,11 +70,6 @@ func Desired(r Result, c Cluster) (Objects, []Refusal) {
 		o.Import.Status.Conditions = append(o.Import.Status.Conditions, *c.Conditions[i].DeepCopy())
 	}
 	return o, refused
-}
-
-// hasService reports whether a Service is derived from the import. A Service must have a port.
-func (r Result) hasService() bool {
-	return (r.vip == "" || r.vip == Derived) && r.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(r.Import.Spec.Ports) > 0
 }
 
 // service returns the Service that gives the import its addresses in this cluster (KEP-1645, "ClusterSet Service

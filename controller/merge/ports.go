@@ -11,12 +11,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A unionPort is a port of the import, as the oldest export that has it says.
-type unionPort struct {
-	v1alpha1.ServicePort
-	servers int // exports that serve it
-}
-
 // mergePorts unites the ports, oldest record first (docs/spec/controller.md 4.3; KEP-1645, "Service Port": no name twice, and no protocol
 // and number twice).
 func (m *merging) mergePorts() {

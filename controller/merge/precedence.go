@@ -4,51 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
-
-// A moment is a time that counts for precedence, in whole seconds, as the API has it.
-type moment struct {
-	pending bool // the broker does not have the record yet: after all that it has
-	unix    int64
-}
-
-func (a moment) compare(b moment) int {
-	if a.pending != b.pending {
-		if a.pending {
-			return 1
-		}
-		return -1
-	}
-	return cmp.Compare(a.unix, b.unix)
-}
-
-// moment returns the time that counts where a member claims one: min(max(claimed, admitted), created), so that nobody
-// can backdate past their admission or ahead of the broker's clock (docs/spec/controller.md 4.2).
-func (p Precedence) moment(claimed, admitted, created metav1.Time) moment {
-	if created.IsZero() {
-		return moment{pending: true, unix: later(claimed.Time, admitted.Time).Unix()}
-	}
-	if p == ByBroker {
-		return moment{unix: created.Unix()}
-	}
-	return moment{unix: min(later(claimed.Time, admitted.Time).Unix(), created.Unix())}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
 
 // admit returns the records that count, in order of precedence, and why the others do not.
 func admit(service types.NamespacedName, records []Record, o Options) ([]*entry, []Refusal) {
@@ -105,20 +66,4 @@ func encode(v any) []byte {
 		return nil // a time of a year that RFC 3339 cannot say
 	}
 	return text
-}
-
-func compareRefusals(a, b Refusal) int {
-	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Object, b.Object),
-		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Detail, b.Detail))
-}
-
-// quote shows a value that came from elsewhere, cut so that it cannot flood a log.
-func quote(s string) string { return fmt.Sprintf("%q", cut(s, 80)) }
-
-// cut returns at most limit octets of s, without splitting a character.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "..."
 }

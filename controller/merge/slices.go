@@ -29,9 +29,6 @@ type Source struct {
 	Reserved []netip.Prefix
 }
 
-// importedPrefix starts the name of an imported slice.
-const importedPrefix = "imported-"
-
 // Slices returns the imported form of the slices of one member, in their order, and what of them is refused. It shares no
 // memory with src.
 //

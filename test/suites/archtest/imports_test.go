@@ -34,6 +34,15 @@ var tests = []string{
 	"net/http/httptest", module + "/test/...", module + "/cmd/...",
 }
 
+// parts returns packages of the controller, and the controller itself, which no part may reach.
+func parts(names ...string) []string {
+	paths := []string{module + "/controller"}
+	for _, name := range names {
+		paths = append(paths, module+"/controller/"+name)
+	}
+	return paths
+}
+
 var rules = []rule{
 	{name: "the index is of the standard library alone", pkg: "cache/index", allow: []string{"std"}},
 	{name: "the resolver is pure", pkg: "resolver", allow: []string{"std", module + "/cache/index", miekg}, direct: true},
@@ -57,6 +66,14 @@ var rules = []rule{
 	{name: "judges and allocators are pure", pkg: "controller/vip", deny: []string{clientgo, "k8s.io/klog/..."}},
 	{name: "merge and export are pure", pkg: "controller/merge", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "merge and export are pure", pkg: "controller/export", deny: []string{clientgo, module + "/controller/broker"}},
+	// The parts of the controller, from the lowest: a part may reach those before it.
+	{name: "metrics of the controller know no part", pkg: "controller/metrics", deny: []string{module + "/..."}},
+	{name: "the member knows no part above it", pkg: "controller/member", deny: parts("broker", "safety", "identity", "exporter", "importer")},
+	{name: "the broker knows no part above it", pkg: "controller/broker", deny: parts("member", "safety", "identity", "exporter", "importer")},
+	{name: "safety knows no part above it", pkg: "controller/safety", deny: parts("identity", "exporter", "importer")},
+	{name: "identity knows no part above it", pkg: "controller/identity", deny: parts("exporter", "importer")},
+	{name: "the exporter does not know the importer", pkg: "controller/exporter", deny: parts("importer")},
+	{name: "only the wiring knows the lease and the queue", pkg: "controller/importer", deny: parts("lease", "queue")},
 }
 
 // A pkg is what the go command tells of a package.
@@ -124,7 +141,8 @@ func TestImports(t *testing.T) {
 	// A rule that meets no package proves nothing.
 	for _, name := range []string{
 		"", "/plugin", "/resolver", "/cache", "/cache/index", "/cmd/coredns", "/controller", "/controller/merge", "/controller/export",
-		"/controller/vip", "/controller/liveness", "/admin", "/deploy",
+		"/controller/vip", "/controller/liveness", "/controller/metrics", "/controller/member", "/controller/broker", "/controller/safety",
+		"/controller/identity", "/controller/exporter", "/controller/importer", "/admin", "/deploy",
 	} {
 		if _, ok := all[module+name]; !ok {
 			t.Errorf("no package %s", module+name)

@@ -1,0 +1,47 @@
+package export
+
+import (
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// Options say how, and whether, the cluster exports.
+type Options struct {
+	// ClusterID is that of the cluster; "" while it is no member of a clusterset.
+	ClusterID string
+	// BrokerNamespace is the namespace of the member on the broker.
+	BrokerNamespace string
+	// Namespace says whether services of the namespace of the export may leave the cluster.
+	Namespace NamespacePolicy
+	// Endpoints says what the slices hold.
+	Endpoints Endpoints
+	// VIP is there with "vip cidr".
+	VIP *VIP
+}
+
+// NamespacePolicy says whether services of a namespace may be exported. The zero value refuses.
+type NamespacePolicy uint8
+
+// The policies for a namespace.
+const (
+	NotAllowed  NamespacePolicy = iota // by import_namespaces and the names that are denied by default
+	Allowed                            //
+	Terminating                        // it is being deleted
+)
+
+// Endpoints says what the exported slices hold.
+type Endpoints string
+
+// The values of "endpoints". The default, also if empty, is PodIP.
+const (
+	PodIP     Endpoints = "pod_ip"     // what the source slices hold (KEP-1645, second Lighthouse document)
+	ServiceIP Endpoints = "service_ip" // the cluster IPs of the Service (first Lighthouse document); Headless as PodIP
+)
+
+// A VIP is what decides about the clusterset IP of an export.
+type VIP struct {
+	// Wanted is what holds where the ServiceExport has no annotation that says otherwise.
+	Wanted bool
+	// Allocation is what the record is to hold: what this cluster allocated, or the copy of another's. Only its ips,
+	// allocatedBy and at count.
+	Allocation *v1alpha1.VIP
+}

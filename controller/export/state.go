@@ -1,0 +1,67 @@
+package export
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// An exporter makes the objects of one export.
+type exporter struct {
+	exp     *mcsv1beta1.ServiceExport
+	service *corev1.Service
+	o       Options
+	dropped []string
+}
+
+func (x *exporter) drop(format string, args ...any) {
+	x.dropped = append(x.dropped, fmt.Sprintf(format, args...))
+}
+
+func (x *exporter) headless() bool { return x.service.Spec.ClusterIP == corev1.ClusterIPNone }
+
+// labels are those by which watches of the broker select, and its admission policies check who writes.
+func (x *exporter) labels() map[string]string {
+	return map[string]string{
+		mcsv1beta1.LabelServiceName:   x.service.Name,
+		mcsv1beta1.LabelSourceCluster: x.o.ClusterID,
+		broker.LabelSourceNamespace:   x.service.Namespace,
+	}
+}
+
+// clusterIPs returns the addresses of the Service, at most one for each family.
+func (x *exporter) clusterIPs() []netip.Addr {
+	given := x.service.Spec.ClusterIPs
+	if len(given) == 0 {
+		given = []string{x.service.Spec.ClusterIP}
+	}
+	var addrs []netip.Addr
+	for _, s := range given {
+		addr, err := broker.ParseAddress(s)
+		if err != nil || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }) {
+			continue
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
+
+func familyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}

@@ -1,0 +1,93 @@
+package merge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A property is taken from the oldest export as it is. Two exports agree if its text is the same.
+type property struct {
+	reason mcsv1beta1.ServiceExportConditionReason
+	what   string
+	text   func(*v1alpha1.ExportedServiceSpec) string
+}
+
+var properties = []property{
+	{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "session affinity", affinity},
+	{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity config", affinityConfig},
+	{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internal traffic policy", internalTrafficPolicy},
+	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "traffic distribution", trafficDistribution},
+	{mcsv1beta1.ServiceExportReasonLabelsConflict, "labels", labels},
+	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "annotations", annotations},
+}
+
+func (m *merging) compareProperties() {
+	in := m.in()
+	for _, p := range properties {
+		want := p.text(&m.oldest.Spec)
+		var disagree int
+		for _, e := range in {
+			if p.text(&e.Spec) != want {
+				disagree++
+			}
+		}
+		if disagree > 0 {
+			using := strings.ReplaceAll(want, separator, ", ")
+			m.conflict(finding{reason: p.reason, what: p.what, using: using, disagree: disagree, unresolved: true})
+		}
+	}
+}
+
+func affinity(s *v1alpha1.ExportedServiceSpec) string {
+	return string(cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone))
+}
+
+func affinityConfig(s *v1alpha1.ExportedServiceSpec) string {
+	timeout := s.SessionAffinityConfig
+	switch {
+	case timeout != nil && timeout.ClientIP != nil && timeout.ClientIP.TimeoutSeconds != nil:
+		return fmt.Sprintf("%ds", *timeout.ClientIP.TimeoutSeconds)
+	case s.SessionAffinity == corev1.ServiceAffinityClientIP:
+		return fmt.Sprintf("%ds", corev1.DefaultClientIPServiceAffinitySeconds)
+	}
+	return "none"
+}
+
+func internalTrafficPolicy(s *v1alpha1.ExportedServiceSpec) string {
+	if s.InternalTrafficPolicy == nil {
+		return string(corev1.ServiceInternalTrafficPolicyCluster)
+	}
+	return string(*s.InternalTrafficPolicy)
+}
+
+func trafficDistribution(s *v1alpha1.ExportedServiceSpec) string {
+	return cmp.Or(deref(s.TrafficDistribution), "none")
+}
+
+// separator stands between the entries of a map in a property's text. No key contains it.
+const separator = "\x00"
+
+func labels(s *v1alpha1.ExportedServiceSpec) string {
+	text := make([]string, 0, len(s.Labels))
+	for _, l := range s.Labels {
+		text = append(text, l.Key+"="+l.Value)
+	}
+	slices.Sort(text)
+	return strings.Join(text, separator)
+}
+
+func annotations(s *v1alpha1.ExportedServiceSpec) string {
+	text := make([]string, 0, len(s.Annotations))
+	for _, a := range s.Annotations {
+		text = append(text, a.Key+"="+a.Value)
+	}
+	slices.Sort(text)
+	return strings.Join(text, separator)
+}

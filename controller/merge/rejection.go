@@ -1,0 +1,48 @@
+package merge
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// A Refusal is something that a member wrote and that counts for nothing.
+type Refusal struct {
+	Cluster string
+	Object  string // what was refused: the name of an export record or slice
+	Reason  Reason
+	Detail  string // for a log: the first value that was bad, cut, and what is wanted
+}
+
+// Reason is why something was refused; it is a label of a metric.
+type Reason string
+
+// The reasons of a [Refusal].
+const (
+	BadCluster  Reason = "cluster_id" // the writer has no valid cluster id
+	BadRecord   Reason = "record"     // a value out of bounds
+	BadName     Reason = "name"       // a name or label of another service or cluster than its place says
+	Duplicate   Reason = "duplicate"  // a second record of one cluster
+	BadSlice    Reason = "slice"      // a slice out of bounds
+	BadAddress  Reason = "address"    // an address that no service may have
+	AlienCIDR   Reason = "cidr"       // an address outside the networks that the member declared
+	ServiceCIDR Reason = "own_cidr"   // an address in a service network of the importing cluster
+	AlienVIP    Reason = "vip"        // a clusterset IP that its allocator may not give out, or that another service has
+	NotTaken    Reason = "namespace"  // a namespace that takes no exports, or none of that cluster
+)
+
+func compareRefusals(a, b Refusal) int {
+	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Object, b.Object),
+		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Detail, b.Detail))
+}
+
+// quote shows a value that came from elsewhere, cut so that it cannot flood a log.
+func quote(s string) string { return fmt.Sprintf("%q", cut(s, 80)) }
+
+// cut returns at most limit octets of s, without splitting a character.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "..."
+}

@@ -1,0 +1,64 @@
+package merge
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A Record is an export record with what the broker, not its writer, says about it.
+type Record struct {
+	Cluster  string      // id of the member, by the label of its broker namespace
+	Admitted metav1.Time // creation of that namespace
+	Created  metav1.Time // creation of the record; zero while the broker does not have it
+	Spec     v1alpha1.ExportedServiceSpec
+}
+
+// A Result is what the export records of one service come to. It shares no memory with them.
+type Result struct {
+	// Import has its name, labels, annotations and spec, and status.clusters; nil if there is to be none.
+	//
+	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in.
+	Import *mcsv1beta1.ServiceImport
+
+	Oldest    string     // cluster whose export comes first in precedence; "" if there is none
+	Members   []Member   // one for each record that is not refused whole, sorted by cluster
+	Conflicts []Conflict // in the order of the table in docs/spec/controller.md 6.2
+	Refused   []Refusal  // sorted by cluster
+
+	vip       VIPMode
+	portNames []string // of the ports of Import, as the derived Service and the slices have them
+}
+
+// hasService reports whether a Service is derived from the import. A Service must have a port.
+func (r Result) hasService() bool {
+	return (r.vip == "" || r.vip == Derived) && r.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(r.Import.Spec.Ports) > 0
+}
+
+// A Member says what one exporting cluster contributes to the import.
+type Member struct {
+	Cluster string
+	LeftOut LeftOut
+	Ports   []PortMapping // which ports of its slices count, in the order of its record
+}
+
+// LeftOut says why no endpoint of a member counts. It is empty if they do.
+type LeftOut string
+
+// The reasons for leaving a member out.
+const (
+	LeftOutType     LeftOut = "TypeConflict"     // "type_conflict exclude", and the type is another
+	LeftOutFamily   LeftOut = "IPFamilyConflict" // no IP family in common with those before it
+	LeftOutPorts    LeftOut = "PortConflict"     // no port that it serves is one of the import
+	LeftOutConflict LeftOut = "Conflict"         // "on_conflict withhold", and there is a conflict
+)
+
+// A PortMapping says which port of the import one port of a member's slices is.
+type PortMapping struct {
+	From        string // name in the member's slices, which is that in its Service
+	To          string // name in imported slices
+	Protocol    corev1.Protocol
+	AppProtocol *string
+}

@@ -1,0 +1,114 @@
+package merge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// merging is the state of one call of Merge.
+type merging struct {
+	o         Options
+	all       []*entry // oldest first
+	oldest    *entry
+	families  []corev1.IPFamily
+	ports     []unionPort
+	conflicts []Conflict
+	refused   []Refusal // of what a record says, while the record counts
+}
+
+// An entry is a record that counts, and what became of it.
+type entry struct {
+	Record
+	when   moment
+	out    LeftOut
+	serves []int // for each port of the record, its index in the union, or -1
+}
+
+// in returns the entries that are not left out, oldest first. There is always one, the oldest.
+func (m *merging) in() []*entry {
+	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool { return e.out == LeftOutType || e.out == LeftOutFamily })
+}
+
+// leftOut returns the ids of the clusters that are left out for one reason, sorted.
+func (m *merging) leftOut(why LeftOut) []string {
+	var clusters []string
+	for _, e := range m.all {
+		if e.out == why {
+			clusters = append(clusters, e.Cluster)
+		}
+	}
+	slices.Sort(clusters)
+	return clusters
+}
+
+// A unionPort is a port of the import, as the oldest export that has it says.
+type unionPort struct {
+	v1alpha1.ServicePort
+	servers int // exports that serve it
+}
+
+// A finding is a disagreement before it is put into words.
+type finding struct {
+	reason     mcsv1beta1.ServiceExportConditionReason
+	what       string   // in the singular or plural, as after "conflicting"
+	using      string   // the value that holds
+	merged     string   // what that is of all values; "" if it is the oldest export's
+	disagree   int      // exports that have another
+	leftOut    []string // clusters that are left out because of it, sorted
+	unresolved bool
+}
+
+// conflict puts a finding into words: `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1".
+// 2/5 clusters disagree.`
+func (m *merging) conflict(f finding) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Conflicting %s. ", f.what)
+	using := quote(f.using)
+	switch {
+	case m.o.OnConflict == Withhold && f.unresolved:
+		fmt.Fprintf(&b, "Service withheld, not using %s", using)
+	case f.merged != "":
+		fmt.Fprintf(&b, "Using %s %s, by precedence", f.merged, using)
+	default:
+		fmt.Fprintf(&b, "Using %s", using)
+	}
+	fmt.Fprintf(&b, " from oldest service export in %q. %d/%d clusters disagree.", m.oldest.Cluster, f.disagree, len(m.all))
+	if len(f.leftOut) > 0 {
+		fmt.Fprintf(&b, " Left out: %s.", list(f.leftOut))
+	}
+	m.conflicts = append(m.conflicts, Conflict{Reason: f.reason, Message: b.String(), unresolved: f.unresolved})
+}
+
+// list shows at most ten names.
+func list(names []string) string {
+	const shown = 10
+	var text []string
+	for _, name := range names[:min(len(names), shown)] {
+		text = append(text, fmt.Sprintf("%q", name))
+	}
+	if more := len(names) - shown; more > 0 {
+		text = append(text, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(text, ", ")
+}
+
+func (m *merging) orderConflicts() {
+	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
+		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
+	})
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
