@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestClassify(t *testing.T) {
 		{"rollback", errRolledBack, RolledBack},
 		{"another cluster", ErrReplaced, Replaced},
 		{"410 expired", apierrors.NewResourceExpired("old"), Expired},
-		{"410 gone", apierrors.NewGone("old"), Expired},
+		{"410 gone", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonGone}}, Expired},
 		{"version too large", tooLarge, Expired},
 		{"no streamed lists", errNoStream, Expired},
 		{"another version", errMoved, Expired},

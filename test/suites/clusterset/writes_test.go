@@ -137,8 +137,12 @@ func count(t *testing.T, meters []*meter, when string, want ...string) {
 	t.Helper()
 	until.OK(t, when, func(context.Context) error {
 		for i, m := range meters {
-			if got, err := m.writes(); err != nil || got != want[i] {
-				return fmt.Errorf("%s wrote %q (%v), want %q", scriptName(clusters.Members[i]), got, err, want[i])
+			got, err := m.writes()
+			if err != nil {
+				return err
+			}
+			if got != want[i] {
+				return fmt.Errorf("%s wrote %q, want %q", scriptName(clusters.Members[i]), got, want[i])
 			}
 		}
 		return nil

@@ -14,6 +14,13 @@ import (
 )
 
 func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c gobuild.Command
@@ -22,8 +29,5 @@ func main() {
 	flag.StringVar(&c.Next, "next", "", "name of what is built after that")
 	flag.Parse()
 	c.Packages = flag.Args()
-	if err := gobuild.Build(ctx, c, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	return gobuild.Build(ctx, c, os.Stdout)
 }

@@ -99,8 +99,8 @@ func TestWrongAnswer(t *testing.T) {
 
 var id = regexp.MustCompile(`, id: \d+`)
 
-// comparable returns the lines without the id of the message, which is random. They are sorted, since the server rotates the records.
-func comparable(out string) []string {
+// sortedLines returns the lines without the id of the message, which is random. They are sorted, since the server rotates the records.
+func sortedLines(out string) []string {
 	return slices.Sorted(strings.Lines(id.ReplaceAllString(strings.TrimLeft(out, "\n"), "")))
 }
 
@@ -123,7 +123,7 @@ func TestQueryPrintsWhatDigPrints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := comparable(got), comparable(want); !slices.Equal(got, want) {
+		if got, want := sortedLines(got), sortedLines(want); !slices.Equal(got, want) {
 			t.Errorf("%s %s: got\n%q\nwant\n%q", name, q.Qtype, got, want)
 		}
 	}
