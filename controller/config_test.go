@@ -56,7 +56,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-func TestConfigIsRefused(t *testing.T) {
+func TestConfigIsRejected(t *testing.T) {
 	good := Defaults()
 	good.Local, good.Broker = &rest.Config{}, "/etc/broker"
 	for _, tt := range []struct {

@@ -90,8 +90,8 @@ func TestImportNamespacesTakesSelectors(t *testing.T) {
 	}
 }
 
-// What is out of range is refused with the value and what is wanted; how many words there may be is part of the option.
-func TestOptionsRefuse(t *testing.T) {
+// What is out of range is rejected with the value and what is wanted; how many words there may be is part of the option.
+func TestOptionsReject(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"cluster_id East", "East"},
 		{"cluster_id a.b.c", "a.b.c"},
@@ -129,7 +129,7 @@ func TestOptionsRefuse(t *testing.T) {
 			t.Errorf("%s: %v (counted %t), want an error that has %q and says what is wanted", tt.line, err, ok, tt.want)
 		}
 		if now := Defaults(); !equal(c, now) {
-			t.Errorf("%s: refused, yet the Config changed", tt.line)
+			t.Errorf("%s: rejected, yet the Config changed", tt.line)
 		}
 	}
 	for _, line := range []string{"broker", "broker a b c", "cluster_id", "vip", "vip cidr 1.0.0.0/8 x", "lease", "lease 1s 3s 5s", "import_namespaces", "service_cidr"} {

@@ -1,7 +1,7 @@
 // Package broker names what all that is written to a broker, or made from it, agrees on: the API group, object names,
 // labels, bounds, and which texts are valid in it.
 //
-// The functions are pure. The CRDs of the group refuse what these functions refuse, where a schema can say it.
+// The functions are pure. The CRDs of the group reject what these functions reject, where a schema can say it.
 package broker
 
 import (
@@ -70,7 +70,7 @@ const (
 	AnnotationAllocatedBy = "lighthouse.submariner.io/clusterset-ip-allocated-by"
 )
 
-// Bounds of what an export record and its slices may hold. Whatever is beyond them is refused whole.
+// Bounds of what an export record and its slices may hold. Whatever is beyond them is rejected whole.
 const (
 	MaxPorts     = 100  // of one export record, and of one slice
 	MaxEndpoints = 1000 // of one slice

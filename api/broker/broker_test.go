@@ -67,7 +67,7 @@ func TestValid(t *testing.T) {
 	} {
 		for _, s := range tt.yes {
 			if !tt.valid(s) {
-				t.Errorf("%s %q refused", tt.name, s)
+				t.Errorf("%s %q rejected", tt.name, s)
 			}
 		}
 		for _, s := range tt.no {

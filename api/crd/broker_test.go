@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// TestBroker installs the definitions on a real API server. What it refuses the code must refuse too, and the other way
+// TestBroker installs the definitions on a real API server. What it rejects the code must reject too, and the other way
 // round, lest a record lands on the broker that every member ignores.
 func TestBroker(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ExportedServices, crd.Members}})
@@ -42,16 +42,16 @@ func TestBroker(t *testing.T) {
 			}
 		}
 	})
-	t.Run("export record refused", func(t *testing.T) {
+	t.Run("export record rejected", func(t *testing.T) {
 		for _, tt := range badExports {
 			e := fullExport()
 			tt.spoil(e)
 			if tt.keepName {
 				e.Name = broker.RecordName(e.Spec.Namespace, e.Spec.Name)
 			}
-			brokerRefuses(t, client, "exportedservices", tt.name, tt.field, e)
+			brokerRejects(t, client, "exportedservices", tt.name, tt.field, e)
 			if err := e.Spec.Validate(); err == nil && !tt.schemaOnly {
-				t.Errorf("%s: accepted by the code, refused by the schema", tt.name)
+				t.Errorf("%s: accepted by the code, rejected by the schema", tt.name)
 			}
 		}
 	})
@@ -83,11 +83,11 @@ func brokerPost(t *testing.T, c *rest.RESTClient, resource string, o metav1.Obje
 	return r.Do(t.Context())
 }
 
-func brokerRefuses(t *testing.T, c *rest.RESTClient, resource, name, field string, o metav1.Object) {
+func brokerRejects(t *testing.T, c *rest.RESTClient, resource, name, field string, o metav1.Object) {
 	t.Helper()
 	err := brokerPost(t, c, resource, o).Error()
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) {
-		t.Errorf("%s: %v, want %s refused", name, err, field)
+		t.Errorf("%s: %v, want %s rejected", name, err, field)
 	}
 }
 
@@ -266,9 +266,9 @@ func testMember(t *testing.T, client *rest.RESTClient) {
 	for _, tt := range badMembers {
 		m := newMember("west")
 		tt.spoil(m)
-		brokerRefuses(t, client, "members", tt.name, tt.field, m)
+		brokerRejects(t, client, "members", tt.name, tt.field, m)
 		if err := m.Validate(); err == nil {
-			t.Errorf("%s: accepted by the code, refused by the schema", tt.name)
+			t.Errorf("%s: accepted by the code, rejected by the schema", tt.name)
 		}
 	}
 	other := newMember("west")
@@ -325,7 +325,7 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
 		Body([]byte(`{"status":{"mergeOptions":"all"}}`)).Do(t.Context()).Error()
 	if !apierrors.IsInvalid(err) {
-		t.Errorf("status.mergeOptions: %v, want it refused", err)
+		t.Errorf("status.mergeOptions: %v, want it rejected", err)
 	}
 }
 
@@ -336,7 +336,7 @@ func testMemberUpdate(t *testing.T, client *rest.RESTClient) {
 	} {
 		err := client.Patch(types.MergePatchType).Resource("members").Name("east").Body([]byte(patch)).Do(t.Context()).Error()
 		if !apierrors.IsInvalid(err) {
-			t.Errorf("%s: %v, want it refused", patch, err)
+			t.Errorf("%s: %v, want it rejected", patch, err)
 		}
 	}
 }

@@ -138,9 +138,9 @@ func TestClusterProperty(t *testing.T) {
 		}
 		for name, value := range map[string]string{"empty.example.org": "", "long.example.org": strings.Repeat("a", 128_001)} {
 			b := &v1beta1.ClusterProperty{ObjectMeta: named(name), Spec: v1beta1.ClusterPropertySpec{Value: value}}
-			refused(t, beta, v1beta1.Resource, b)
+			rejected(t, beta, v1beta1.Resource, b)
 			a := &v1alpha1.ClusterProperty{ObjectMeta: named(name), Spec: v1alpha1.ClusterPropertySpec{Value: value}}
-			refused(t, alpha, v1alpha1.Resource, a)
+			rejected(t, alpha, v1alpha1.Resource, a)
 		}
 	})
 }
@@ -201,10 +201,10 @@ func read(t *testing.T, c *rest.RESTClient, name string, into runtime.Object) {
 	}
 }
 
-func refused(t *testing.T, c *rest.RESTClient, r schema.GroupVersionResource, o metav1.Object) {
+func rejected(t *testing.T, c *rest.RESTClient, r schema.GroupVersionResource, o metav1.Object) {
 	t.Helper()
 	err := c.Post().Resource(r.Resource).Body(o).Do(t.Context()).Error()
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.value") {
-		t.Errorf("%s %s: %v, want spec.value refused", r.Version, o.GetName(), err)
+		t.Errorf("%s %s: %v, want spec.value rejected", r.Version, o.GetName(), err)
 	}
 }

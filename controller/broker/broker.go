@@ -65,7 +65,7 @@ type Handlers struct {
 	// Heartbeat: the Lease of a member was seen to change.
 	Heartbeat func(clusterID string)
 	// Rejected: an object is not accepted. It is called once for each version of an object.
-	Rejected func(merge.Refusal)
+	Rejected func(merge.Rejection)
 	// RolledBack: the broker returned to an older state. It is called before anything of that state can be read.
 	RolledBack func()
 	// Listed: members, their namespaces or their export records were listed again. It is called before the list can be read:
@@ -125,7 +125,7 @@ func (h Handlers) complete() Handlers {
 		h.Heartbeat = func(string) {}
 	}
 	if h.Rejected == nil {
-		h.Rejected = func(merge.Refusal) {}
+		h.Rejected = func(merge.Rejection) {}
 	}
 	if h.RolledBack == nil {
 		h.RolledBack = func() {}

@@ -136,7 +136,7 @@ type link struct {
 	changed        map[types.NamespacedName]int
 	membersChanged int
 	beats          map[string]int
-	rejected       []merge.Refusal
+	rejected       []merge.Rejection
 }
 
 // running counts links: only when the first and the last of them is over, no goroutine may be left.
@@ -160,7 +160,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 		Changed:        func(svc types.NamespacedName, _ bool) { l.note(func() { l.changed[svc]++ }) },
 		MembersChanged: func() { l.note(func() { l.membersChanged++ }) },
 		Heartbeat:      func(id string) { l.note(func() { l.beats[id]++ }) },
-		Rejected:       func(r merge.Refusal) { l.note(func() { l.rejected = append(l.rejected, r) }) },
+		Rejected:       func(r merge.Rejection) { l.note(func() { l.rejected = append(l.rejected, r) }) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

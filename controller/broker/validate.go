@@ -38,9 +38,9 @@ func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err e
 }
 
 // validateRecord returns a record as [merge.Merge] takes it, or why it is rejected.
-func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *merge.Refusal) {
-	reject := func(cluster string, reason merge.Reason, err error) (merge.Record, *merge.Refusal) {
-		return merge.Record{}, &merge.Refusal{Cluster: cluster, Object: r.Name, Reason: reason, Detail: err.Error()}
+func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *merge.Rejection) {
+	reject := func(cluster string, reason merge.Reason, err error) (merge.Record, *merge.Rejection) {
+		return merge.Record{}, &merge.Rejection{Cluster: cluster, Object: r.Name, Reason: reason, Detail: err.Error()}
 	}
 	id, since, err := b.memberOf(r.Namespace)
 	if err != nil {
@@ -60,9 +60,9 @@ func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *mer
 }
 
 // validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package merge validates the contents.
-func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Refusal) {
-	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Refusal) {
-		return "", &merge.Refusal{Cluster: cluster, Object: s.Name, Reason: reason, Detail: err.Error()}
+func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rejection) {
+	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Rejection) {
+		return "", &merge.Rejection{Cluster: cluster, Object: s.Name, Reason: reason, Detail: err.Error()}
 	}
 	id, _, err := b.memberOf(s.Namespace)
 	if err != nil {
@@ -97,7 +97,7 @@ func agree(labels map[string]string, svc types.NamespacedName, cluster string) e
 }
 
 // report reports the rejection of an object once for each version and reason, or with nil forgets an earlier one.
-func (b *Broker) report(obj metav1.Object, kind string, r *merge.Refusal) {
+func (b *Broker) report(obj metav1.Object, kind string, r *merge.Rejection) {
 	key := kind + "/" + obj.GetNamespace() + "/" + obj.GetName()
 	if r == nil {
 		b.rejections.Clear(key)

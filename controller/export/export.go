@@ -1,7 +1,17 @@
 // Package export computes the export record and slices of a ServiceExport, its Service and its EndpointSlices
 // (docs/spec/controller.md 2, docs/spec/controller.md 3).
 //
-// It is pure: the same objects give the same export record and slices. It never touches its input.
+//	ServiceExport ──┐            ┌─▶ Record: the export record, for the broker
+//	Service ────────┼──▶ From ───┼─▶ Slices: the EndpointSlices, for the broker
+//	EndpointSlices ─┘     ▲      ├─▶ Local: the same slices, for this cluster's own import
+//	Options ──────────────┘      └─▶ Reason, Failed, Dropped: for the conditions of the ServiceExport
+//
+// An export is in one of three states. If it is not valid, there is no record and Reason is why: this cluster is
+// not a member, the namespace is not allowed, there is no such Service, or its type cannot be exported. If it is valid but no valid record can be made of it, Failed is
+// why. Otherwise it has a record; Dropped are the parts that were requested and are not exported.
+//
+// The package is pure: the same objects give the same export record and slices, and it never changes its input. Package exporter
+// writes the results.
 package export
 
 import (
@@ -25,9 +35,9 @@ const (
 	ReasonNotMember           mcsv1beta1.ServiceExportConditionReason = "NotMember"
 )
 
-// A Result is what becomes of one ServiceExport. It shares no memory with what it was made from.
+// A Result is what one ServiceExport exports and reports. It shares no memory with the objects that it was computed from.
 type Result struct {
-	// Record is the export record; nil if the service is not exported, and whatever the broker has of it is to go.
+	// Record is the export record; nil if the service is not exported: the exporter then removes a record that exists.
 	Record *v1alpha1.ExportedService
 	// Slices are those for the broker, sorted by name.
 	Slices []*discoveryv1.EndpointSlice
@@ -42,7 +52,7 @@ type Result struct {
 	Dropped []string
 }
 
-// Valid is the condition of the ServiceExport. Its LastTransitionTime is for the writer, who knows what was there before.
+// Valid is the condition of the ServiceExport. Its LastTransitionTime is for the writer, which knows the earlier one.
 func (r Result) Valid(generation int64) metav1.Condition {
 	status := metav1.ConditionFalse
 	if r.Reason == mcsv1beta1.ServiceExportReasonValid {
@@ -54,10 +64,10 @@ func (r Result) Valid(generation int64) metav1.Condition {
 	}
 }
 
-// From returns what is exported for exp. service and sources are what the cluster has under its name: the Service, or nil,
-// and the EndpointSlices of that Service.
+// From returns what is exported for exp. service is the Service of its name, or nil, and sources are the
+// EndpointSlices of that Service.
 //
-// An export that is being deleted comes to nothing, like one that is not valid.
+// An export that is being deleted has no record, like one that is not valid.
 func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*discoveryv1.EndpointSlice, o Options) Result {
 	r := Result{}
 	r.Reason, r.Message = valid(exp, service, o)
@@ -80,7 +90,7 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	return r
 }
 
-// valid returns reason and message of the condition Valid. What no other change of the export could mend comes first.
+// valid returns reason and message of the condition Valid. The reasons that the owner of the export cannot remove come first.
 func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (mcsv1beta1.ServiceExportConditionReason, string) {
 	switch {
 	case !broker.IsClusterID(o.ClusterID):

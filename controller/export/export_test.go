@@ -291,7 +291,7 @@ func TestVIP(t *testing.T) {
 		{name: "annotation against the flag", annotation: "false", vip: &VIP{Wanted: true}, want: "{}"},
 		{name: "annotation without the flag", annotation: "true", vip: &VIP{}, want: `{"wanted":true}`},
 		{name: "annotation that says nothing", annotation: "maybe", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
-		{name: "a copy of another's allocation, not of its wish", vip: &VIP{Allocation: given},
+		{name: "a copy of another's allocation, not of its request", vip: &VIP{Allocation: given},
 			want: `{"ips":["243.0.0.1"],"allocatedBy":"west","at":"2026-03-01T09:00:00Z"}`},
 	} {
 		exp, o := newExport(), options()
@@ -309,7 +309,7 @@ func TestVIP(t *testing.T) {
 	}
 }
 
-// What no record can hold is a failure that says so, not a record that every importer refuses.
+// What no record can hold is a failure that says so, not a record that every importer rejects.
 func TestTooManyPorts(t *testing.T) {
 	service := newService()
 	for i := range broker.MaxPorts {

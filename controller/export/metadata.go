@@ -10,7 +10,7 @@ import (
 )
 
 // exportedLabels returns spec.exportedLabels, sorted by key, without those that no import could have: every importer would
-// refuse the whole record for one of them.
+// reject the whole record for one of them.
 func (x *exporter) exportedLabels() []v1alpha1.Label {
 	var labels []v1alpha1.Label
 	for _, key := range x.keys("Label", x.exp.Spec.ExportedLabels) {

@@ -18,7 +18,7 @@ type Options struct {
 	VIP *VIP
 }
 
-// NamespacePolicy says whether services of a namespace may be exported. The zero value refuses.
+// NamespacePolicy says whether services of a namespace may be exported. The zero value allows no export.
 type NamespacePolicy uint8
 
 // The policies for a namespace.
@@ -39,9 +39,9 @@ const (
 
 // A VIP is what decides about the clusterset IP of an export.
 type VIP struct {
-	// Wanted is what holds where the ServiceExport has no annotation that says otherwise.
+	// Wanted is the default for a ServiceExport without the annotation.
 	Wanted bool
-	// Allocation is what the record is to hold: what this cluster allocated, or the copy of another's. Only its ips,
+	// Allocation is the allocation for the record: this cluster's own, or a copy of another cluster's. Only its ips,
 	// allocatedBy and at count.
 	Allocation *v1alpha1.VIP
 }

@@ -30,7 +30,7 @@ func (x *exporter) slices(sources []*discoveryv1.EndpointSlice) []*discoveryv1.E
 	return exported
 }
 
-// exportable drops slices that every importer would refuse whole.
+// exportable drops slices that every importer would reject as a whole.
 func (x *exporter) exportable(s *discoveryv1.EndpointSlice) bool {
 	switch {
 	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
@@ -107,7 +107,8 @@ func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSli
 
 func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
-// trim returns a copy for the broker: nodes are nobody else's business, and a pod that moves is no news.
+// trim returns a copy for the broker: other clusters have no use for node names, and a pod that moves to another node need not
+// change the slice.
 func trim(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	t := s.DeepCopy()
 	for i := range t.Endpoints {

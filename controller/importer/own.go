@@ -22,7 +22,7 @@ func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
 // rejected of them. derived, the derived Service, may be nil.
 func ownSlices(
 	id string, imp *mcsv1beta1.ServiceImport, derived *corev1.Service, own export.Result, o merge.Options,
-) ([]*discoveryv1.EndpointSlice, []merge.Refusal) {
+) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
 	if own.Record == nil {
 		return nil, nil
 	}

@@ -43,7 +43,7 @@ type planner struct {
 func (p planner) plan(svc types.NamespacedName, own export.Result) plan {
 	records, o := p.broker.RecordsWith(svc, own.Record), p.broker.MergeOptions(svc, p.options)
 	all := merge.Merge(svc, records, o)
-	for _, r := range all.Refused {
+	for _, r := range all.Rejected {
 		p.rejections.Report(r)
 	}
 	made := plan{result: all, conflicts: all.Conflicts, accepted: len(all.Members)}
@@ -77,7 +77,7 @@ func (p planner) acceptedRecords(namespace string, records []merge.Record) []mer
 	reject := func(r merge.Record, detail string) {
 		if r.Cluster != p.clusterID {
 			name := apibroker.RecordName(namespace, r.Spec.Name)
-			p.rejections.Report(merge.Refusal{Cluster: r.Cluster, Object: name, Reason: merge.NotTaken, Detail: detail})
+			p.rejections.Report(merge.Rejection{Cluster: r.Cluster, Object: name, Reason: merge.NotTaken, Detail: detail})
 		}
 	}
 	var accepted []merge.Record

@@ -219,7 +219,7 @@ func TestRejections(t *testing.T) {
 	rs := NewRejections(&logtest.Recorder{}, metrics.New(nil, metrics.Labels{}))
 	var named int
 	for n := range maxNamed + 10 {
-		r := merge.Refusal{Cluster: "west", Object: types.NamespacedName{Name: fmt.Sprint(n)}.String(), Reason: merge.BadSlice}
+		r := merge.Rejection{Cluster: "west", Object: types.NamespacedName{Name: fmt.Sprint(n)}.String(), Reason: merge.BadSlice}
 		first, last := rs.first(r)
 		if again, _ := rs.first(r); again {
 			t.Fatal("a rejection is logged twice")
@@ -234,7 +234,7 @@ func TestRejections(t *testing.T) {
 	if named != maxNamed || len(rs.logged["west"]) != maxNamed {
 		t.Errorf("logged %d and remembered %d, want %d", named, len(rs.logged["west"]), maxNamed)
 	}
-	if first, _ := rs.first(merge.Refusal{Cluster: "north", Object: "0", Reason: merge.BadSlice}); !first {
+	if first, _ := rs.first(merge.Rejection{Cluster: "north", Object: "0", Reason: merge.BadSlice}); !first {
 		t.Error("the rejections of one cluster hide those of another")
 	}
 }

@@ -33,7 +33,7 @@ func NewRejections(log logging.Logger, m *metrics.Metrics) *Rejections {
 }
 
 // Report counts a rejection, and logs it if it is new.
-func (rs *Rejections) Report(r merge.Refusal) {
+func (rs *Rejections) Report(r merge.Rejection) {
 	rs.metrics.Rejected(string(r.Reason))
 	first, last := rs.first(r)
 	if !first {
@@ -47,7 +47,7 @@ func (rs *Rejections) Report(r merge.Refusal) {
 
 // first reports whether this is the first rejection of its kind and there is room to remember it; last reports that there is
 // no more room for this cluster.
-func (rs *Rejections) first(r merge.Refusal) (first, last bool) {
+func (rs *Rejections) first(r merge.Rejection) (first, last bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	key, of := rejected{r.Object, r.Reason}, rs.logged[r.Cluster]

@@ -8,8 +8,8 @@
 //	 │ └─ more than half of all at once ─▶ frozen       │
 //	 └──────── heartbeat seen ◀──────────────┴──────────┘
 //
-// [Verdict.Judge] makes these moves; the controller calls it at least once a second. While the link to the broker is lost it expires no
-// member; afterwards each has a full TTL again.
+// [Result.Evaluate] makes these moves; the controller calls it at least once a second. While the link to the broker is lost it
+// expires no member; afterwards each has a full TTL again.
 //
 // The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock of a
 // member does not matter.
@@ -27,79 +27,76 @@ type Member struct {
 	Seen    time.Time // when its heartbeat was last seen to change; zero if never
 }
 
-// A View is what a judgement is made of. Its times are from one monotonic clock.
-type View struct {
-	Now time.Time
-	// TTL is the age from which on a heartbeat is expired; with 0 nobody expires.
-	TTL time.Duration
-	// Link is since when the link to the broker is healthy, zero while it is not.
-	Link time.Time
-	// Self is the cluster that judges; it is among Members, and never judged.
-	Self    string
+// Inputs are the inputs of one evaluation. All times are from one monotonic clock.
+type Inputs struct {
+	Now     time.Time
+	TTL     time.Duration // a member expires at this age of its heartbeat; with 0 no member expires
+	Link    time.Time     // when the link to the broker became healthy; zero while it is not
+	Self    string        // this cluster: it is among Members and never expires
 	Members []Member
 }
 
-// A Verdict says which members are expired. It never changes; the zero value is that of the start.
-type Verdict struct {
-	expired map[string]expiry
-	held    []string
-	looked  time.Time // when it was made
-	grace   time.Time // no silence from before counts
+// A Result is which members are expired, and which are frozen. It never changes. The zero value, for the start, has neither.
+type Result struct {
+	expired   map[string]expiry
+	frozen    []string  // sorted
+	evaluated time.Time // when this result was computed
+	grace     time.Time // silence counts only from here on
 }
 
 type expiry struct{ when, seen time.Time }
 
 // Expired reports whether the endpoints of a cluster no longer count. It stays so until a new heartbeat is seen.
-func (v Verdict) Expired(cluster string) bool {
-	_, expired := v.expired[cluster]
+func (r Result) Expired(cluster string) bool {
+	_, expired := r.expired[cluster]
 	return expired
 }
 
-// Held returns the clusters, sorted, that would be expired if they were fewer.
+// Frozen returns the clusters, sorted, that are silent for a TTL and do not expire, because too many members are silent.
 //
-// More than half of the members, and more than two, that fall silent within one TTL say that the broker does not pass
-// heartbeats on. Those count that are silent for half a TTL already: the first of them must not go before the others are
-// noticed. The hold lasts until enough of them are heard of; the others then get a TTL more.
-func (v Verdict) Held() []string { return v.held }
+// More than half of the members, and more than two, that fall silent within one TTL mean that the broker does not pass
+// heartbeats on. A member counts as silent after half a TTL: otherwise the first of them would expire before the others
+// are noticed. The freeze lasts until enough heartbeats are back; the members that are still silent then get another TTL.
+func (r Result) Frozen() []string { return r.frozen }
 
-// Judge returns the verdict that follows on v.
+// Evaluate returns the result that follows r.
 //
-// While the link is lost nobody expires. When it is back every member has a full TTL; so it has after the start, and after
-// a time in which nobody judged, because this process or its machine stood still.
-func (v Verdict) Judge(view View) Verdict {
-	next := Verdict{expired: v.stillExpired(view), looked: view.Now, grace: v.grace}
+// While the link is lost no member expires. Every member has a full TTL after the start, after the link is back, and after a
+// pause of the evaluation, as when this process or its machine was suspended.
+func (r Result) Evaluate(in Inputs) Result {
+	next := Result{expired: r.stillExpired(in), evaluated: in.Now, grace: r.grace}
 	switch {
-	case view.TTL <= 0:
-		return Verdict{}
-	case view.Link.IsZero():
-		next.held = v.held
+	case in.TTL <= 0:
+		return Result{}
+	case in.Link.IsZero():
+		next.frozen = r.frozen
 		return next
-	case !v.looked.IsZero() && view.Now.Sub(v.looked) > view.TTL/2:
-		next.grace = view.Now
+	case !r.evaluated.IsZero() && in.Now.Sub(r.evaluated) > in.TTL/2:
+		next.grace = in.Now
 	}
-	silent, suspects := next.silent(view)
+	silent, suspects := next.silent(in)
 	switch {
 	case len(silent) == 0:
-	case suspects > 2 && 2*suspects > len(view.Members):
+	case suspects > 2 && 2*suspects > len(in.Members):
 		for _, m := range silent {
-			next.held = append(next.held, m.Cluster)
+			next.frozen = append(next.frozen, m.Cluster)
 		}
-		slices.Sort(next.held)
-	case len(v.held) > 0:
-		next.grace = view.Now
+		slices.Sort(next.frozen)
+	case len(r.frozen) > 0:
+		next.grace = in.Now
 	default:
 		for _, m := range silent {
-			next.expired[m.Cluster] = expiry{when: view.Now, seen: m.Seen}
+			next.expired[m.Cluster] = expiry{when: in.Now, seen: m.Seen}
 		}
 	}
 	return next
 }
 
 // stillExpired returns those of the expired members that were not heard of since.
-func (v Verdict) stillExpired(view View) map[string]expiry {
+func (r Result) stillExpired(in Inputs) map[string]expiry {
 	still := make(map[string]expiry)
-	for _, m := range view.Members {
-		if e, expired := v.expired[m.Cluster]; expired && !m.Seen.After(e.seen) && m.Cluster != view.Self {
+	for _, m := range in.Members {
+		if e, expired := r.expired[m.Cluster]; expired && !m.Seen.After(e.seen) && m.Cluster != in.Self {
 			still[m.Cluster] = e
 		}
 	}
@@ -107,22 +104,22 @@ func (v Verdict) stillExpired(view View) map[string]expiry {
 }
 
 // silent returns the members that are to expire, and how many fell silent within about one TTL.
-func (v Verdict) silent(view View) (members []Member, suspects int) {
-	for _, m := range view.Members {
-		if m.Cluster == view.Self {
+func (r Result) silent(in Inputs) (members []Member, suspects int) {
+	for _, m := range in.Members {
+		if m.Cluster == in.Self {
 			continue
 		}
-		if e, expired := v.expired[m.Cluster]; expired {
-			if view.Now.Sub(e.when) < view.TTL {
+		if e, expired := r.expired[m.Cluster]; expired {
+			if in.Now.Sub(e.when) < in.TTL {
 				suspects++
 			}
 			continue
 		}
-		age := view.Now.Sub(latest(m.Known, m.Seen, view.Link, v.grace))
-		if age >= view.TTL/2 {
+		age := in.Now.Sub(latest(m.Known, m.Seen, in.Link, r.grace))
+		if age >= in.TTL/2 {
 			suspects++
 		}
-		if age >= view.TTL {
+		if age >= in.TTL {
 			members = append(members, m)
 		}
 	}

@@ -21,7 +21,7 @@ type world struct {
 	dies    map[string]int // when a member renews last
 	returns map[string]int // when it renews again
 	down    [2]int         // the link is lost from the first to before the second
-	still   [2]int         // nobody judges
+	still   [2]int         // the process is suspended
 	joins   map[string]int // when it is known; 0 if not here
 	leaves  map[string]int
 }
@@ -53,8 +53,8 @@ func (w world) seen(cluster string, now int) time.Time {
 	return at(last)
 }
 
-func (w world) view(now int) View {
-	v := View{Now: at(now), TTL: ttl, Link: w.link(now), Self: "self"}
+func (w world) inputs(now int) Inputs {
+	v := Inputs{Now: at(now), TTL: ttl, Link: w.link(now), Self: "self"}
 	for _, cluster := range w.members {
 		if left, leaves := w.leaves[cluster]; now < w.joins[cluster] || leaves && now >= left {
 			continue
@@ -64,16 +64,16 @@ func (w world) view(now int) View {
 	return v
 }
 
-// run tells what changed, and when, in the first ten minutes: "+a" is expired, "-a" is back, "!a,b" are held.
+// run returns what changed, and when, in the first ten minutes: "+a" is expired, "-a" is back, "!a,b" are frozen.
 func (w world) run() []string {
-	var v Verdict
+	var v Result
 	var log []string
 	for now := 1; now <= 600; now++ {
 		if now >= w.still[0] && now < w.still[1] {
 			continue
 		}
 		was := v
-		v = v.Judge(w.view(now))
+		v = v.Evaluate(w.inputs(now))
 		for _, cluster := range w.members {
 			switch {
 			case v.Expired(cluster) && !was.Expired(cluster):
@@ -82,15 +82,15 @@ func (w world) run() []string {
 				log = append(log, fmt.Sprintf("%d -%s", now, cluster))
 			}
 		}
-		if !slices.Equal(v.Held(), was.Held()) {
-			log = append(log, fmt.Sprintf("%d !%s", now, strings.Join(v.Held(), ",")))
+		if !slices.Equal(v.Frozen(), was.Frozen()) {
+			log = append(log, fmt.Sprintf("%d !%s", now, strings.Join(v.Frozen(), ",")))
 		}
 	}
 	return log
 }
 
 // docs/spec/controller.md 8.2, docs/spec/controller.md 8.3, docs/spec/controller.md 8.4.
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	three := []string{"self", "a", "b"}
 	five := []string{"self", "a", "b", "c", "d"}
 	for _, tt := range []struct {
@@ -105,32 +105,32 @@ func TestJudge(t *testing.T) {
 		{name: "without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}}, want: []string{"61 +a"}},
 		{name: "joined later, without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}, joins: map[string]int{"a": 200}},
 			want: []string{"260 +a"}},
-		{name: "oneself is never judged", world: world{members: three, dies: map[string]int{"self": 100}}},
+		{name: "this cluster never expires", world: world{members: three, dies: map[string]int{"self": 100}}},
 		{name: "both others of three", world: world{members: three, dies: map[string]int{"a": 100, "b": 100}}, want: []string{"160 +a", "160 +b"}},
-		{name: "three of five at once are held", world: world{members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}},
+		{name: "three of five at once are frozen", world: world{members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}},
 			want: []string{"160 !a,b,c"}},
 		{name: "three of seven are not more than half", world: world{
 			members: append(five, "e", "f"), dies: map[string]int{"a": 100, "b": 100, "c": 100},
 		}, want: []string{"160 +a", "160 +b", "160 +c"}},
-		{name: "the first is held before the last is silent", world: world{
+		{name: "the first is frozen before the last is silent", world: world{
 			members: five, dies: map[string]int{"a": 100, "b": 110, "c": 120, "d": 130},
 		}, want: []string{"160 !a", "170 !a,b", "180 !a,b,c", "190 !a,b,c,d"}},
-		{name: "held, and all return", world: world{
+		{name: "frozen, and all return", world: world{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}, returns: map[string]int{"a": 200, "b": 201, "c": 202},
 		}, want: []string{"160 !a,b,c", "200 !"}},
-		{name: "held, and one returns: the others get a TTL more", world: world{
+		{name: "frozen, and one returns: the others get a TTL more", world: world{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}, returns: map[string]int{"a": 200},
 		}, want: []string{"160 !a,b,c", "200 !", "260 +b", "260 +c"}},
 		{name: "one after the other", world: world{members: five, dies: map[string]int{"a": 100, "b": 200, "c": 300}},
 			want: []string{"160 +a", "260 +b", "360 +c"}},
-		{name: "the third within a TTL is held until the first are long gone", world: world{
+		{name: "the third within a TTL is frozen until the first are long gone", world: world{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 150},
 		}, want: []string{"160 +a", "160 +b", "210 !c", "220 !", "280 +c"}},
 		{name: "link lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
 		{name: "link lost and back", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 300}}, want: []string{"360 +a"}},
 		{name: "expired before the link was lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{200, 400}},
 			want: []string{"150 +a"}},
-		{name: "nobody judged for a while", world: world{members: three, dies: map[string]int{"a": 190}, still: [2]int{200, 280}},
+		{name: "the process was suspended", world: world{members: three, dies: map[string]int{"a": 190}, still: [2]int{200, 280}},
 			want: []string{"340 +a"}},
 		{name: "left", world: world{members: three, dies: map[string]int{"a": 100}, leaves: map[string]int{"a": 200}}, want: []string{"160 +a", "200 -a"}},
 	} {
@@ -142,31 +142,31 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// With "lease 0" nobody expires, and who was expired is back.
-func TestJudgeWithoutLease(t *testing.T) {
+// With "lease 0" no member expires, and an expired one is back.
+func TestEvaluateWithoutLease(t *testing.T) {
 	w := world{members: []string{"self", "a"}, dies: map[string]int{"a": 0}}
-	var v Verdict
+	var v Result
 	for now := 1; now <= 61; now++ {
-		v = v.Judge(w.view(now))
+		v = v.Evaluate(w.inputs(now))
 	}
 	if !v.Expired("a") {
 		t.Fatal("a is not expired after a TTL")
 	}
-	view := w.view(62)
-	view.TTL = 0
-	if v = v.Judge(view); v.Expired("a") {
+	in := w.inputs(62)
+	in.TTL = 0
+	if v = v.Evaluate(in); v.Expired("a") {
 		t.Error("a is expired without a TTL")
 	}
 }
 
-// A verdict is not changed by the next one.
-func TestVerdictNeverChanges(t *testing.T) {
+// Evaluate does not change the result that it starts from.
+func TestResultNeverChanges(t *testing.T) {
 	w := world{members: []string{"self", "a"}, dies: map[string]int{"a": 0}, returns: map[string]int{"a": 70}}
-	var v Verdict
+	var v Result
 	for now := 1; now <= 65; now++ {
-		v = v.Judge(w.view(now))
+		v = v.Evaluate(w.inputs(now))
 	}
-	if next := v.Judge(w.view(75)); next.Expired("a") || !v.Expired("a") {
+	if next := v.Evaluate(w.inputs(75)); next.Expired("a") || !v.Expired("a") {
 		t.Errorf("expired = %t, and %t next, want true and false", v.Expired("a"), next.Expired("a"))
 	}
 }

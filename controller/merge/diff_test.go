@@ -14,13 +14,13 @@ import (
 
 func desiredOf(t *testing.T, records ...Record) Objects {
 	t.Helper()
-	o, refused := Desired(Merge(shop, records, Options{}), Cluster{
+	o, rejected := Desired(Merge(shop, records, Options{}), Cluster{
 		Sources: []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))}, Owner: "uid-1",
 		Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9"},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}},
 	})
-	if len(refused) > 0 {
-		t.Fatal(refused)
+	if len(rejected) > 0 {
+		t.Fatal(rejected)
 	}
 	return o
 }

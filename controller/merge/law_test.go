@@ -394,12 +394,12 @@ func FuzzMerge(f *testing.F) {
 		_ = json.Unmarshal(offered, &list)
 		o := newGenerator(uint64(seed)).options()
 		r := Merge(shop, records, o)
-		if len(r.Members)+len(r.Refused) != len(records) {
-			t.Fatalf("%d members and %d refused of %d records", len(r.Members), len(r.Refused), len(records))
+		if len(r.Members)+len(r.Rejected) != len(records) {
+			t.Fatalf("%d members and %d rejected of %d records", len(r.Members), len(r.Rejected), len(records))
 		}
-		for _, refusal := range r.Refused {
-			if len(refusal.Detail) > 1000 {
-				t.Fatalf("detail of %d octets", len(refusal.Detail))
+		for _, rejection := range r.Rejected {
+			if len(rejection.Detail) > 1000 {
+				t.Fatalf("detail of %d octets", len(rejection.Detail))
 			}
 		}
 		if c := Condition(r.Conflicts, 1); len(c.Message) > 32768 || len(c.Reason) > 1024 {
@@ -410,10 +410,10 @@ func FuzzMerge(f *testing.F) {
 			t.Fatalf("%s\nreversed %s", a, b)
 		}
 		for _, m := range r.Members {
-			imported, refused := r.Slices(Source{Cluster: m.Cluster, Slices: list, Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+			imported, rejected := r.Slices(Source{Cluster: m.Cluster, Slices: list, Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 			checkImported(t, imported)
-			if len(imported) > len(list) || len(refused) > 5*len(list) {
-				t.Fatalf("%d imported and %d refused of %d slices", len(imported), len(refused), len(list))
+			if len(imported) > len(list) || len(rejected) > 5*len(list) {
+				t.Fatalf("%d imported and %d rejected of %d slices", len(imported), len(rejected), len(list))
 			}
 		}
 	})

@@ -39,12 +39,12 @@ import (
 // Ports are united or intersected, IP families intersected (for Headless united); any other property is taken from the
 // oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
-	entries, refused := admit(service, records, o)
-	r := Result{Refused: refused, vip: o.VIP}
+	entries, rejected := admit(service, records, o)
+	r := Result{Rejected: rejected, vip: o.VIP}
 	if len(entries) == 0 {
 		return r
 	}
-	m := &merging{o: o, all: entries, oldest: entries[0]}
+	m := &merger{o: o, all: entries, oldest: entries[0]}
 	m.mergeTypes()
 	m.mergeFamilies()
 	m.mergePorts()
@@ -53,8 +53,8 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	m.orderConflicts()
 
 	r.Oldest, r.Conflicts = m.oldest.Cluster, m.conflicts
-	r.Refused = append(r.Refused, m.refused...)
-	slices.SortFunc(r.Refused, compareRefusals)
+	r.Rejected = append(r.Rejected, m.rejected...)
+	slices.SortFunc(r.Rejected, compareRejections)
 	if o.OnConflict == Withhold && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
 		m.withhold()
 	} else {
@@ -66,7 +66,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 }
 
 // mergeTypes compares the types; under "type_conflict exclude" whoever disagrees is left out.
-func (m *merging) mergeTypes() {
+func (m *merger) mergeTypes() {
 	var disagree int
 	for _, e := range m.all {
 		if e.Spec.Type == m.oldest.Spec.Type {
@@ -87,7 +87,7 @@ func (m *merging) mergeTypes() {
 
 // mergeFamilies intersects the families, so that each reaches every backend behind one address. A Headless service has
 // an address for each backend, so there they are united.
-func (m *merging) mergeFamilies() {
+func (m *merger) mergeFamilies() {
 	m.families = slices.Clone(m.oldest.Spec.IPFamilies)
 	headless := m.oldest.Spec.Type == v1alpha1.Headless
 	for _, e := range m.in()[1:] {
@@ -131,13 +131,13 @@ func unite(a, b []corev1.IPFamily) []corev1.IPFamily {
 }
 
 // withhold leaves everybody out (KEP-1645, first version, "Global Properties").
-func (m *merging) withhold() {
+func (m *merger) withhold() {
 	for _, e := range m.all {
 		e.out = LeftOutConflict
 	}
 }
 
-func (m *merging) newImport(service types.NamespacedName, vip *Allocation) *mcsv1beta1.ServiceImport {
+func (m *merger) newImport(service types.NamespacedName, vip *Allocation) *mcsv1beta1.ServiceImport {
 	spec := &m.oldest.Spec
 	imp := &mcsv1beta1.ServiceImport{
 		TypeMeta: metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName},
@@ -172,7 +172,7 @@ func (m *merging) newImport(service types.NamespacedName, vip *Allocation) *mcsv
 	return imp
 }
 
-func (m *merging) members(portNames []string) []Member {
+func (m *merger) members(portNames []string) []Member {
 	members := make([]Member, 0, len(m.all))
 	for _, e := range m.all {
 		member := Member{Cluster: e.Cluster, LeftOut: e.out}

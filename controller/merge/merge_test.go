@@ -387,7 +387,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRejected(t *testing.T) {
 	twin := record("b", 5, headless)
 	records := []Record{
 		record("b", 2), twin, record("UPPER", 1), record("c", 1, ports("x/TCP/0")), record("d", 1, label("a.kubernetes.io/b", "c")),
@@ -399,15 +399,15 @@ func TestRefused(t *testing.T) {
 		t.Errorf("import = %s, want that of the record that counts", s)
 	}
 	var reasons []string
-	for _, r := range got.Refused {
+	for _, r := range got.Rejected {
 		if r.Object != "db.shop" || r.Detail == "" {
-			t.Errorf("refusal = %+v, want object and detail", r)
+			t.Errorf("rejection = %+v, want object and detail", r)
 		}
 		reasons = append(reasons, r.Cluster+":"+string(r.Reason))
 	}
 	want := []string{"UPPER:cluster_id", "b:duplicate", "c:record", "d:record", "e:name", "f:record"}
 	if !slices.Equal(reasons, want) {
-		t.Errorf("refused = %v, want %v", reasons, want)
+		t.Errorf("rejected = %v, want %v", reasons, want)
 	}
 }
 

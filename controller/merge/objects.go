@@ -45,8 +45,8 @@ func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
 }
 
 // Desired returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
-// refused.
-func Desired(r Result, c Cluster) (Objects, []Refusal) {
+// rejected.
+func Desired(r Result, c Cluster) (Objects, []Rejection) {
 	if r.Import == nil {
 		return Objects{}, nil
 	}
@@ -54,10 +54,10 @@ func Desired(r Result, c Cluster) (Objects, []Refusal) {
 	if o.Service != nil {
 		setIPs(o.Import, c.ClusterIPs)
 	}
-	var refused []Refusal
+	var rejected []Rejection
 	for _, src := range c.Sources {
 		imported, no := r.Slices(src)
-		o.Slices, refused = append(o.Slices, imported...), append(refused, no...)
+		o.Slices, rejected = append(o.Slices, imported...), append(rejected, no...)
 	}
 	for _, s := range o.Slices {
 		s.OwnerReferences = owners(r.Import, c.Owner)
@@ -69,7 +69,7 @@ func Desired(r Result, c Cluster) (Objects, []Refusal) {
 	for i := range c.Conditions {
 		o.Import.Status.Conditions = append(o.Import.Status.Conditions, *c.Conditions[i].DeepCopy())
 	}
-	return o, refused
+	return o, rejected
 }
 
 // service returns the Service that gives the import its addresses in this cluster (KEP-1645, "ClusterSet Service

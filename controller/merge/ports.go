@@ -13,7 +13,7 @@ import (
 
 // mergePorts unites the ports, oldest record first (docs/spec/controller.md 4.3; KEP-1645, "Service Port": no name twice, and no protocol
 // and number twice).
-func (m *merging) mergePorts() {
+func (m *merger) mergePorts() {
 	in := m.in()
 	var clash bool
 	for _, e := range in {
@@ -39,7 +39,7 @@ func (m *merging) mergePorts() {
 
 // unitePorts adds the ports of e to the union and notes which of the union it serves. It reports whether an older port
 // stood in the way of one of them.
-func (m *merging) unitePorts(e *entry) (clash bool) {
+func (m *merger) unitePorts(e *entry) (clash bool) {
 	older := len(m.ports)
 	e.serves = make([]int, len(e.Spec.Ports))
 	for i, p := range e.Spec.Ports {
@@ -77,7 +77,7 @@ func samePort(u unionPort, p v1alpha1.ServicePort) bool {
 }
 
 // keepCommonPorts takes from the union what not all serve (first Lighthouse document, "Service Ports").
-func (m *merging) keepCommonPorts(in []*entry) {
+func (m *merger) keepCommonPorts(in []*entry) {
 	moved := make([]int, len(m.ports))
 	var common []unionPort
 	for i, u := range m.ports {
@@ -98,7 +98,7 @@ func (m *merging) keepCommonPorts(in []*entry) {
 }
 
 // comparePorts returns how many exports have a set of ports that is not that of the import.
-func (m *merging) comparePorts(in []*entry) int {
+func (m *merger) comparePorts(in []*entry) int {
 	var disagree int
 	for _, e := range in {
 		same := len(e.serves) == len(m.ports)
@@ -116,7 +116,7 @@ func equalPorts(a, b v1alpha1.ServicePort) bool {
 	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && deref(a.AppProtocol) == deref(b.AppProtocol)
 }
 
-func (m *merging) importPorts() []mcsv1beta1.ServicePort {
+func (m *merger) importPorts() []mcsv1beta1.ServicePort {
 	ports := make([]mcsv1beta1.ServicePort, 0, len(m.ports))
 	for _, u := range m.ports {
 		ports = append(ports, mcsv1beta1.ServicePort{
@@ -128,7 +128,7 @@ func (m *merging) importPorts() []mcsv1beta1.ServicePort {
 
 // portNames returns the names that the ports of the import have in a derived Service and in the slices that go with it.
 // A Service with several ports needs a name for each (docs/spec/controller.md 5).
-func (m *merging) portNames() []string {
+func (m *merger) portNames() []string {
 	names := make([]string, len(m.ports))
 	for i, u := range m.ports {
 		names[i] = u.Name
@@ -147,7 +147,7 @@ func (m *merging) portNames() []string {
 }
 
 // portMap tells which ports of the slices of e count, so that traffic for a port reaches only endpoints that serve it.
-func (m *merging) portMap(e *entry, names []string) []PortMapping {
+func (m *merger) portMap(e *entry, names []string) []PortMapping {
 	var mapping []PortMapping
 	for i, at := range e.serves {
 		if at < 0 {
@@ -162,7 +162,7 @@ func (m *merging) portMap(e *entry, names []string) []PortMapping {
 }
 
 // portText shows the ports of the import, at most eight of them.
-func (m *merging) portText() string {
+func (m *merger) portText() string {
 	const shown = 8
 	var text []string
 	for _, u := range m.ports[:min(len(m.ports), shown)] {
@@ -174,7 +174,7 @@ func (m *merging) portText() string {
 	return strings.Join(text, ", ")
 }
 
-func (m *merging) mergedPorts() string {
+func (m *merger) mergedPorts() string {
 	if m.o.PortMerge == Intersection {
 		return "the intersection"
 	}

@@ -12,25 +12,25 @@ import (
 )
 
 // admit returns the records that count, in order of precedence, and why the others do not.
-func admit(service types.NamespacedName, records []Record, o Options) ([]*entry, []Refusal) {
+func admit(service types.NamespacedName, records []Record, o Options) ([]*entry, []Rejection) {
 	var entries []*entry
-	var refused []Refusal
-	refuse := func(r *Record, reason Reason, detail string) {
+	var rejected []Rejection
+	reject := func(r *Record, reason Reason, detail string) {
 		name := broker.RecordName(service.Namespace, service.Name)
-		refused = append(refused, Refusal{Cluster: r.Cluster, Object: name, Reason: reason, Detail: detail})
+		rejected = append(rejected, Rejection{Cluster: r.Cluster, Object: name, Reason: reason, Detail: detail})
 	}
 	for i := range records {
 		r := &records[i]
 		if !broker.IsClusterID(r.Cluster) {
-			refuse(r, BadCluster, "cluster id "+quote(r.Cluster)+": want one RFC 1123 label, or two joined by one dot")
+			reject(r, BadCluster, "cluster id "+quote(r.Cluster)+": want one RFC 1123 label, or two joined by one dot")
 			continue
 		}
 		if err := r.Spec.Validate(); err != nil {
-			refuse(r, BadRecord, err.Error())
+			reject(r, BadRecord, err.Error())
 			continue
 		}
 		if r.Spec.Namespace != service.Namespace || r.Spec.Name != service.Name {
-			refuse(r, BadName, "service "+r.Spec.Namespace+"/"+r.Spec.Name+": want "+service.String())
+			reject(r, BadName, "service "+r.Spec.Namespace+"/"+r.Spec.Name+": want "+service.String())
 			continue
 		}
 		when := o.Precedence.moment(r.Spec.ExportCreated, r.Admitted, r.Created)
@@ -42,13 +42,13 @@ func admit(service types.NamespacedName, records []Record, o Options) ([]*entry,
 	kept := entries[:0]
 	for _, e := range entries {
 		if slices.ContainsFunc(kept, func(k *entry) bool { return k.Cluster == e.Cluster }) {
-			refuse(&e.Record, Duplicate, "want one export record for each cluster")
+			reject(&e.Record, Duplicate, "want one export record for each cluster")
 			continue
 		}
 		kept = append(kept, e)
 	}
-	slices.SortFunc(refused, compareRefusals)
-	return kept, refused
+	slices.SortFunc(rejected, compareRejections)
+	return kept, rejected
 }
 
 // byPrecedence sorts the oldest first, by cluster id among equals. No two records of one cluster may be equal, lest the

@@ -28,7 +28,7 @@ var properties = []property{
 	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "annotations", annotations},
 }
 
-func (m *merging) compareProperties() {
+func (m *merger) compareProperties() {
 	in := m.in()
 	for _, p := range properties {
 		want := p.text(&m.oldest.Spec)

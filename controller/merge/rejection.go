@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A Refusal is something that a member wrote and that counts for nothing.
-type Refusal struct {
+// A Rejection is an object of a member, or a part of one, that merge does not accept.
+type Rejection struct {
 	Cluster string
-	Object  string // what was refused: the name of an export record or slice
+	Object  string // the name of an export record or slice
 	Reason  Reason
 	Detail  string // for a log: the first value that was bad, cut, and what is wanted
 }
 
-// Reason is why something was refused; it is a label of a metric.
+// Reason is why an object was rejected; it is a label of a metric.
 type Reason string
 
-// The reasons of a [Refusal].
+// The reasons of a [Rejection].
 const (
 	BadCluster  Reason = "cluster_id" // the writer has no valid cluster id
 	BadRecord   Reason = "record"     // a value out of bounds
@@ -31,7 +31,7 @@ const (
 	NotTaken    Reason = "namespace"  // a namespace that takes no exports, or none of that cluster
 )
 
-func compareRefusals(a, b Refusal) int {
+func compareRejections(a, b Rejection) int {
 	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Object, b.Object),
 		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Detail, b.Detail))
 }

@@ -23,10 +23,10 @@ type Result struct {
 	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in.
 	Import *mcsv1beta1.ServiceImport
 
-	Oldest    string     // cluster whose export comes first in precedence; "" if there is none
-	Members   []Member   // one for each record that is not refused whole, sorted by cluster
-	Conflicts []Conflict // in the order of the table in docs/spec/controller.md 6.2
-	Refused   []Refusal  // sorted by cluster
+	Oldest    string      // cluster whose export comes first in precedence; "" if there is none
+	Members   []Member    // one for each record that is not rejected whole, sorted by cluster
+	Conflicts []Conflict  // in the order of the table in docs/spec/controller.md 6.2
+	Rejected  []Rejection // sorted by cluster
 
 	vip       VIPMode
 	portNames []string // of the ports of Import, as the derived Service and the slices have them

@@ -178,9 +178,9 @@ func (m *member) desired() merge.Objects {
 	if m.existing.Service != nil {
 		c.ClusterIPs = m.existing.Service.Spec.ClusterIPs
 	}
-	o, refused := merge.Desired(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records, merge.Options{}), c)
-	if len(refused) > 0 {
-		m.Fatalf("refused: %+v", refused)
+	o, rejected := merge.Desired(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records, merge.Options{}), c)
+	if len(rejected) > 0 {
+		m.Fatalf("rejected: %+v", rejected)
 	}
 	if c.Owner == "" {
 		o.Service, o.Slices = nil, nil

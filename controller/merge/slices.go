@@ -29,12 +29,12 @@ type Source struct {
 	Reserved []netip.Prefix
 }
 
-// Slices returns the imported form of the slices of one member, in their order, and what of them is refused. It shares no
+// Slices returns the imported form of the slices of one member, in their order, and the rejections. It shares no
 // memory with src.
 //
 // Only ports of the member's port map are left, under the names of the import; only families of the import; only
 // addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out.
-func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Refusal) {
+func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 	at := slices.IndexFunc(r.Members, func(m Member) bool { return m.Cluster == src.Cluster })
 	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
 		return nil, nil
@@ -46,41 +46,41 @@ func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Refusal) {
 			continue
 		}
 		if reason, err := im.check(s); err != nil {
-			im.refuse(s, reason, err)
+			im.reject(s, reason, err)
 			continue
 		}
 		i := im.slice(s)
 		switch {
 		case i == nil:
 		case slices.ContainsFunc(imported, func(other *discoveryv1.EndpointSlice) bool { return other.Name == i.Name }):
-			im.refuse(s, Duplicate, fmt.Errorf("slice %s: want it once", quote(s.Name)))
+			im.reject(s, Duplicate, fmt.Errorf("slice %s: want it once", quote(s.Name)))
 		default:
 			imported = append(imported, i)
 		}
 	}
-	return imported, im.refused
+	return imported, im.rejected
 }
 
 // An importer reads the slices of one member.
 type importer struct {
 	Result
-	src     Source
-	member  Member
-	refused []Refusal
+	src      Source
+	member   Member
+	rejected []Rejection
 }
 
-// refuse notes a refusal, once for each slice and reason.
-func (im *importer) refuse(s *discoveryv1.EndpointSlice, reason Reason, err error) {
+// reject records a rejection, once for each slice and reason.
+func (im *importer) reject(s *discoveryv1.EndpointSlice, reason Reason, err error) {
 	name := cut(s.Name, 253)
-	if n := len(im.refused); n > 0 && slices.ContainsFunc(im.refused, func(r Refusal) bool {
+	if n := len(im.rejected); n > 0 && slices.ContainsFunc(im.rejected, func(r Rejection) bool {
 		return r.Object == name && r.Reason == reason
 	}) {
 		return
 	}
-	im.refused = append(im.refused, Refusal{Cluster: im.src.Cluster, Object: name, Reason: reason, Detail: err.Error()})
+	im.rejected = append(im.rejected, Rejection{Cluster: im.src.Cluster, Object: name, Reason: reason, Detail: err.Error()})
 }
 
-// check refuses a slice whole: one whose names do not agree with each other, or that is out of bounds.
+// check rejects a whole slice: one whose names do not agree with each other, or that is out of bounds.
 func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
 	service := im.Import
 	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
@@ -177,7 +177,7 @@ func (im *importer) ports(ports []discoveryv1.EndpointPort) []discoveryv1.Endpoi
 		}
 		m := im.member.Ports[at]
 		named := func(q discoveryv1.EndpointPort) bool { return *q.Name == m.To }
-		if slices.ContainsFunc(imported, named) { // the API server refuses a second port of a name
+		if slices.ContainsFunc(imported, named) { // the API server rejects a second port of a name
 			continue
 		}
 		imported = append(imported, discoveryv1.EndpointPort{
@@ -219,7 +219,7 @@ func (im *importer) addresses(s *discoveryv1.EndpointSlice, given []string) []st
 			reason, err = im.accept(s.AddressType, addr)
 		}
 		if err != nil {
-			im.refuse(s, reason, err)
+			im.reject(s, reason, err)
 			continue
 		}
 		if canonical := addr.String(); !slices.Contains(addresses, canonical) {

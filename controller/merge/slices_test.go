@@ -104,12 +104,12 @@ func TestSlices(t *testing.T) {
 		return s
 	}
 	for _, tt := range []struct {
-		name    string
-		slice   *discoveryv1.EndpointSlice
-		with    Record // of cluster b; the zero Record is one that serves http
-		local   bool
-		want    string // ports and addresses; "none"
-		refused string
+		name     string
+		slice    *discoveryv1.EndpointSlice
+		with     Record // of cluster b; the zero Record is one that serves http
+		local    bool
+		want     string // ports and addresses; "none"
+		rejected string
 	}{
 		{name: "as it is", slice: source([]string{"http"}, "10.1.0.1", "10.1.0.2"), want: "[http] [10.1.0.1 10.1.0.2]"},
 		{name: "a port that the member does not serve", slice: source([]string{"http", "other"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
@@ -120,24 +120,24 @@ func TestSlices(t *testing.T) {
 		{name: "a member that is left out", slice: source([]string{"http"}, "10.1.0.1"), with: record("b", 2, ports("http/TCP/81")), want: "none"},
 		{name: "no endpoints", slice: source([]string{"http"}), want: "[http] []"},
 		{name: "a family that the import does not have", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeIPv6 }), want: "none"},
-		{name: "FQDN", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }), want: "none", refused: "slice"},
-		{name: "another service's name", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = broker.SliceName("shop", "web", "x") }), want: "none", refused: "name"},
-		{name: "a name without a hash", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = "db.shop.x" }), want: "none", refused: "name"},
-		{name: "another service's label", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "web" }), want: "none", refused: "name"},
-		{name: "spoofed source-cluster", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "a" }), want: "none", refused: "name"},
-		{name: "someone else's namespace", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[broker.LabelSourceNamespace] = "kube-system" }), want: "none", refused: "name"},
-		{name: "1,001 endpoints", slice: source([]string{"http"}, many...), want: "none", refused: "slice"},
+		{name: "FQDN", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }), want: "none", rejected: "slice"},
+		{name: "another service's name", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = broker.SliceName("shop", "web", "x") }), want: "none", rejected: "name"},
+		{name: "a name without a hash", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = "db.shop.x" }), want: "none", rejected: "name"},
+		{name: "another service's label", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "web" }), want: "none", rejected: "name"},
+		{name: "spoofed source-cluster", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "a" }), want: "none", rejected: "name"},
+		{name: "someone else's namespace", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[broker.LabelSourceNamespace] = "kube-system" }), want: "none", rejected: "name"},
+		{name: "1,001 endpoints", slice: source([]string{"http"}, many...), want: "none", rejected: "slice"},
 		{name: "1,000 endpoints", slice: source([]string{"http"}, many[:1000]...), want: "[http] " + fmt.Sprint(many[:1000])},
-		{name: "101 ports", slice: source(slices.Repeat([]string{"http"}, 101), "10.1.0.1"), want: "none", refused: "slice"},
+		{name: "101 ports", slice: source(slices.Repeat([]string{"http"}, 101), "10.1.0.1"), want: "none", rejected: "slice"},
 		{name: "a port name twice", slice: source([]string{"http", "http"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
-		{name: "loopback", slice: source([]string{"http"}, "127.0.0.1", "10.1.0.1"), want: "[http] [10.1.0.1]", refused: "address"},
-		{name: "link-local", slice: source([]string{"http"}, "169.254.169.254"), want: "none", refused: "address"},
-		{name: "IPv6 in an IPv4 slice", slice: source([]string{"http"}, "fd00::1"), want: "none", refused: "address"},
-		{name: "no address", slice: source([]string{"http"}, "db.example.org"), want: "none", refused: "address"},
-		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "none", refused: "own_cidr"},
-		{name: "not declared", slice: source([]string{"http"}, "192.0.2.1"), want: "none", refused: "cidr"},
+		{name: "loopback", slice: source([]string{"http"}, "127.0.0.1", "10.1.0.1"), want: "[http] [10.1.0.1]", rejected: "address"},
+		{name: "link-local", slice: source([]string{"http"}, "169.254.169.254"), want: "none", rejected: "address"},
+		{name: "IPv6 in an IPv4 slice", slice: source([]string{"http"}, "fd00::1"), want: "none", rejected: "address"},
+		{name: "no address", slice: source([]string{"http"}, "db.example.org"), want: "none", rejected: "address"},
+		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "none", rejected: "own_cidr"},
+		{name: "not declared", slice: source([]string{"http"}, "192.0.2.1"), want: "none", rejected: "cidr"},
 		{name: "own export: neither matters", slice: source([]string{"http"}, "10.96.0.1", "192.0.2.1"), local: true, want: "[http] [10.96.0.1 192.0.2.1]"},
-		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "none", refused: "address"},
+		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "none", rejected: "address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := tt.with
@@ -147,16 +147,16 @@ func TestSlices(t *testing.T) {
 			src := sourceOf(tt.slice)
 			src.Local = tt.local
 			before := mustJSON(t, tt.slice)
-			imported, refused := Merge(shop, []Record{record("a", 1), b}, Options{}).Slices(src)
+			imported, rejected := Merge(shop, []Record{record("a", 1), b}, Options{}).Slices(src)
 			if got := show(imported); got != tt.want {
 				t.Errorf("slices = %s, want %s", got, tt.want)
 			}
 			var reasons []string
-			for _, r := range refused {
+			for _, r := range rejected {
 				reasons = append(reasons, string(r.Reason))
 			}
-			if got := strings.Join(reasons, ","); got != tt.refused {
-				t.Errorf("refused = %q, want %q", got, tt.refused)
+			if got := strings.Join(reasons, ","); got != tt.rejected {
+				t.Errorf("rejected = %q, want %q", got, tt.rejected)
 			}
 			if after := mustJSON(t, tt.slice); after != before {
 				t.Errorf("slice = %s after the import, want %s", after, before)
@@ -181,8 +181,8 @@ func show(imported []*discoveryv1.EndpointSlice) string {
 
 func TestSlicesOfNobody(t *testing.T) {
 	r := Merge(shop, []Record{record("a", 1)}, Options{})
-	if got, refused := r.Slices(sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || refused != nil {
-		t.Errorf("slices = %v, refused = %v of a cluster that exports nothing, want neither", got, refused)
+	if got, rejected := r.Slices(sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || rejected != nil {
+		t.Errorf("slices = %v, rejected = %v of a cluster that exports nothing, want neither", got, rejected)
 	}
 	if o, _ := Desired(Merge(shop, nil, Options{}), Cluster{Sources: []Source{sourceOf()}}); !(Changes{Create: o}).Empty() {
 		t.Errorf("objects = %+v without exports, want none", o)

@@ -12,15 +12,15 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// merging is the state of one call of Merge.
-type merging struct {
+// merger is the state of one call of Merge.
+type merger struct {
 	o         Options
 	all       []*entry // oldest first
 	oldest    *entry
 	families  []corev1.IPFamily
 	ports     []unionPort
 	conflicts []Conflict
-	refused   []Refusal // of what a record says, while the record counts
+	rejected  []Rejection // of what a record says, while the record counts
 }
 
 // An entry is a record that counts, and what became of it.
@@ -32,12 +32,12 @@ type entry struct {
 }
 
 // in returns the entries that are not left out, oldest first. There is always one, the oldest.
-func (m *merging) in() []*entry {
+func (m *merger) in() []*entry {
 	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool { return e.out == LeftOutType || e.out == LeftOutFamily })
 }
 
 // leftOut returns the ids of the clusters that are left out for one reason, sorted.
-func (m *merging) leftOut(why LeftOut) []string {
+func (m *merger) leftOut(why LeftOut) []string {
 	var clusters []string
 	for _, e := range m.all {
 		if e.out == why {
@@ -67,7 +67,7 @@ type finding struct {
 
 // conflict puts a finding into words: `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1".
 // 2/5 clusters disagree.`
-func (m *merging) conflict(f finding) {
+func (m *merger) conflict(f finding) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Conflicting %s. ", f.what)
 	using := quote(f.using)
@@ -99,7 +99,7 @@ func list(names []string) string {
 	return strings.Join(text, ", ")
 }
 
-func (m *merging) orderConflicts() {
+func (m *merger) orderConflicts() {
 	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
 		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
 	})

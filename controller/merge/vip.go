@@ -136,7 +136,7 @@ func (c claim) compare(d claim) int {
 
 // mergeVIP returns the clusterset IP under "vip cidr", and compares who wants one with what is (second Lighthouse
 // document, "Conflict Resolution"). What was allocated stays, whoever changes their mind.
-func (m *merging) mergeVIP(service types.NamespacedName) *Allocation {
+func (m *merger) mergeVIP(service types.NamespacedName) *Allocation {
 	if m.o.VIP != CIDR || m.oldest.Spec.Type != v1alpha1.ClusterSetIP {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (m *merging) mergeVIP(service types.NamespacedName) *Allocation {
 		}
 	}
 	vip := Allocated(service, claims, m.o)
-	m.refuseVIPs(service, claims)
+	m.rejectVIPs(service, claims)
 	using := vip != nil || wantsVIP(m.oldest)
 	var disagree int
 	for _, e := range in {
@@ -171,23 +171,24 @@ func (m *merging) mergeVIP(service types.NamespacedName) *Allocation {
 	return vip
 }
 
-// refuseVIPs tells of the claims of a service to what is not theirs. One that only is younger than another is not refused.
-func (m *merging) refuseVIPs(service types.NamespacedName, claims []Claim) {
-	refuse := func(c Claim, want string) {
-		m.refused = append(m.refused, Refusal{
+// rejectVIPs rejects the claims of a service to IPs that are not its own. A claim that is only younger than another is not
+// rejected.
+func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
+	reject := func(c Claim, want string) {
+		m.rejected = append(m.rejected, Rejection{
 			Cluster: c.Cluster, Object: broker.RecordName(service.Namespace, service.Name), Reason: AlienVIP,
 			Detail: "clusterset IP " + quote(strings.Join(c.VIP.IPs, ", ")) + ": want " + want,
 		})
 	}
 	for _, c := range claims {
 		if c.Service == service && len(c.VIP.IPs) > 0 && !(claim{Claim: c}).valid(m.o) {
-			refuse(c, "one in the VIP CIDR of its allocator, "+quote(c.VIP.AllocatedBy))
+			reject(c, "one in the VIP CIDR of its allocator, "+quote(c.VIP.AllocatedBy))
 		}
 	}
 	valid := validClaims(claims, m.o)
 	for _, c := range valid {
 		if c.Service == service && c.beaten(valid) {
-			refuse(c.Claim, "one that no other service has")
+			reject(c.Claim, "one that no other service has")
 		}
 	}
 }

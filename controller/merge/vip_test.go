@@ -46,12 +46,12 @@ func claimOf(name, cluster string, created int, with func(*v1alpha1.ExportedServ
 // docs/spec/controller.md 5.7.
 func TestVIP(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		records []Record
-		claims  []Claim
-		want    string // "ip by"; "" for none
-		reason  string
-		refused string // clusters whose claims are refused
+		name     string
+		records  []Record
+		claims   []Claim
+		want     string // "ip by"; "" for none
+		reason   string
+		rejected string // clusters whose claims are rejected
 	}{
 		{name: "allocated by the first exporter", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1))}, want: "243.0.0.1 a"},
 		{name: "the oldest valid allocation wins",
@@ -66,13 +66,13 @@ func TestVIP(t *testing.T) {
 		{name: "a copy outlives its allocator", records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 1))}, want: "243.2.0.1 left"},
 		{name: "outside the CIDR of the one that it names",
 			records: []Record{record("a", 1, vip(true, "243.1.0.1", "a", 1)), record("b", 2, vip(true, "243.1.0.2", "b", 2))},
-			want:    "243.1.0.2 b", refused: "a"},
-		{name: "outside the network of all VIP CIDRs", records: []Record{record("a", 1, vip(true, "244.2.0.1", "left", 1))}, refused: "a"},
-		{name: "a member's, in the name of one that left", records: []Record{record("b", 1, vip(true, "243.0.0.1", "left", 1))}, refused: "b"},
-		{name: "a member without a VIP CIDR did not leave", records: []Record{record("b", 1, vip(true, "243.2.0.1", "plain", 1))}, refused: "b"},
+			want:    "243.1.0.2 b", rejected: "a"},
+		{name: "outside the network of all VIP CIDRs", records: []Record{record("a", 1, vip(true, "244.2.0.1", "left", 1))}, rejected: "a"},
+		{name: "a member's, in the name of one that left", records: []Record{record("b", 1, vip(true, "243.0.0.1", "left", 1))}, rejected: "b"},
+		{name: "a member without a VIP CIDR did not leave", records: []Record{record("b", 1, vip(true, "243.2.0.1", "plain", 1))}, rejected: "b"},
 		{name: "one that left does not beat a member", records: []Record{
 			record("a", 1, vip(true, "243.0.0.1", "a", 1)), record("b", 2, vip(true, "243.0.0.1", "left", 0)),
-		}, want: "243.0.0.1 a", refused: "b"},
+		}, want: "243.0.0.1 a", rejected: "b"},
 		{name: "a copy that states an earlier time than the original does not make it older",
 			records: []Record{
 				record("a", 5, vip(true, "243.0.0.1", "a", 5)), record("b", 4, vip(true, "243.1.0.1", "b", 4)),
@@ -80,19 +80,19 @@ func TestVIP(t *testing.T) {
 			}, want: "243.1.0.1 b"},
 		{name: "a copy of another service's address does not count",
 			records: []Record{record("b", 1, vip(true, "243.0.0.1", "a", 1))},
-			claims:  []Claim{claimOf("x", "a", 5, vip(true, "243.0.0.1", "a", 5))}, refused: "b"},
+			claims:  []Claim{claimOf("x", "a", 5, vip(true, "243.0.0.1", "a", 5))}, rejected: "b"},
 		{name: "the allocator's own record beats copies for another service",
 			records: []Record{record("a", 5, vip(true, "243.0.0.1", "a", 5))},
 			claims:  []Claim{claimOf("x", "b", 1, vip(true, "243.0.0.1", "a", 1))}, want: "243.0.0.1 a"},
 		{name: "two services with copies of one address: the older claim",
 			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
-			claims:  []Claim{claimOf("x", "a", 1, vip(true, "243.2.0.1", "left", 1))}, refused: "b"},
+			claims:  []Claim{claimOf("x", "a", 1, vip(true, "243.2.0.1", "left", 1))}, rejected: "b"},
 		{name: "two services with copies of one address: a later record cannot backdate",
 			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
 			claims:  []Claim{claimOf("x", "a", 5, vip(true, "243.2.0.1", "left", 1))}, want: "243.2.0.1 left"},
 		{name: "an address that no service may have", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1), func(s *v1alpha1.ExportedServiceSpec) {
 			s.VIP.IPs = append(s.VIP.IPs, "fd00::1") // not in the CIDR
-		})}, refused: "a"},
+		})}, rejected: "a"},
 		{name: "nobody wants one", records: []Record{record("a", 1, vip(false, "", "", 0)), record("b", 2)}},
 		{name: "a difference: the oldest wins",
 			records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1)), record("b", 2, vip(false, "243.0.0.1", "a", 1))},
@@ -112,15 +112,15 @@ func TestVIP(t *testing.T) {
 			if want := orElse(tt.reason, "NoConflicts"); reasonsOf(r) != want {
 				t.Errorf("reason = %s, want %s", reasonsOf(r), want)
 			}
-			var refused []string
-			for _, r := range r.Refused {
+			var rejected []string
+			for _, r := range r.Rejected {
 				if r.Reason != AlienVIP || r.Object != "db.shop" {
-					t.Errorf("refused %+v, want its clusterset IP", r)
+					t.Errorf("rejected %+v, want its clusterset IP", r)
 				}
-				refused = append(refused, r.Cluster)
+				rejected = append(rejected, r.Cluster)
 			}
-			if got := strings.Join(refused, ","); got != tt.refused {
-				t.Errorf("refused of %q, want of %q", got, tt.refused)
+			if got := strings.Join(rejected, ","); got != tt.rejected {
+				t.Errorf("rejected of %q, want of %q", got, tt.rejected)
 			}
 			for _, mode := range []VIPMode{Derived, NoVIP} {
 				if r := Merge(shop, tt.records, Options{VIP: mode, Pools: pools()}); len(r.Import.Spec.IPs) > 0 || len(r.Conflicts) > 0 {

@@ -28,9 +28,9 @@ type ExpiryConfig struct {
 	Requeue   func(types.NamespacedName) // reconciles the import of a service again
 }
 
-// An Expiry decides periodically which members are expired (docs/spec/controller.md 8). It feeds package liveness, which has
-// the rule, with the heartbeats and the state of the link, and has the services of a member reconciled when the member expires
-// or returns. [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
+// An Expiry decides periodically which members are expired (docs/spec/controller.md 8). It passes the heartbeats
+// and the state of the link to package liveness, which has the rule, and requeues the services of a member when the member
+// expires or returns. [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
 	ExpiryConfig
 	renewed chan struct{} // a heartbeat was seen; capacity 1
@@ -39,7 +39,7 @@ type Expiry struct {
 	known map[string]time.Time // since when a cluster is known to be a member; used by Run alone
 
 	mu     sync.Mutex
-	result liveness.Verdict
+	result liveness.Result
 }
 
 // NewExpiry returns an Expiry in which no member is expired.
@@ -79,12 +79,12 @@ func (e *Expiry) evaluate(now time.Time) {
 	inputs := e.inputs(now)
 	e.mu.Lock()
 	was := e.result
-	e.result = was.Judge(inputs)
+	e.result = was.Evaluate(inputs)
 	is := e.result
 	e.mu.Unlock()
 
 	detail := ""
-	if frozen := is.Held(); len(frozen) > 0 {
+	if frozen := is.Frozen(); len(frozen) > 0 {
 		detail = fmt.Sprintf("%d of %d members went silent at once (%s): the broker may be the cause; their endpoints stay",
 			len(frozen), len(inputs.Members), strings.Join(frozen[:min(len(frozen), 10)], ", "))
 	}
@@ -109,8 +109,8 @@ func (e *Expiry) report(cluster string, expired bool) {
 	e.Log.Infof("cluster %q: the heartbeat is back", cluster)
 }
 
-// inputs is what the rule needs to know.
-func (e *Expiry) inputs(now time.Time) liveness.View {
+// inputs returns the inputs of an evaluation at now.
+func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 	state := e.Broker.State()
 	healthy := state.Link && state.Membership == broker.Admitted && e.Broker.Synced()
 	switch {
@@ -119,7 +119,7 @@ func (e *Expiry) inputs(now time.Time) liveness.View {
 	case e.link.IsZero():
 		e.link = now
 	}
-	v := liveness.View{Now: now, TTL: e.TTL, Link: e.link, Self: e.ClusterID}
+	in := liveness.Inputs{Now: now, TTL: e.TTL, Link: e.link, Self: e.ClusterID}
 	seen, known := e.Broker.Heartbeats(), make(map[string]time.Time)
 	for _, m := range e.Broker.Members() {
 		since, old := e.known[m.Name]
@@ -127,10 +127,10 @@ func (e *Expiry) inputs(now time.Time) liveness.View {
 			since = now
 		}
 		known[m.Name] = since
-		v.Members = append(v.Members, liveness.Member{Cluster: m.Name, Known: since, Seen: seen[m.Name]})
+		in.Members = append(in.Members, liveness.Member{Cluster: m.Name, Known: since, Seen: seen[m.Name]})
 	}
 	e.known = known
-	return v
+	return in
 }
 
 // requeue reconciles the services again that are imported from the clusters.

@@ -1,6 +1,20 @@
 // Package vip allocates the clusterset IPs of one member (docs/spec/controller.md 5.7).
 //
-// It is pure: it has no clock, and what it knows of the broker it is told.
+// Each address of the member's VIP CIDR is in one of these states:
+//
+//	        Allocate
+//	free ─────────────▶ reserved: given out, and kept for its service until Release
+//	 ▲                     │  ▲
+//	 │                Name │  │ Name
+//	 │                     ▼  │
+//	 │                  named: export records on the broker name it
+//	 │                     │
+//	 │ 10 minutes          │ no record names it and no service reserves it
+//	 └── quarantine ◀──────┘
+//
+// An address may be named and reserved at once. Only the service that had an address gets it again during the quarantine.
+//
+// The package is pure: the caller passes the time and the addresses that records name.
 package vip
 
 import (
@@ -19,32 +33,29 @@ import (
 // to it what is meant for the one that had it.
 const Quarantine = 10 * time.Minute
 
-// A Pool is the VIP CIDR of a member. An address in it is taken while an export record names it, whoever wrote that, or
-// while it is held: given out, and not yet seen in a record, or not yet withdrawn from one.
-//
-// A Pool is for one goroutine at a time.
+// A Pool is the VIP CIDR of a member, with the state of each address. It is for one goroutine at a time.
 type Pool struct {
 	prefix     netip.Prefix
 	quarantine time.Duration
 
-	named map[types.NamespacedName][]netip.Addr // in the records of a service
-	held  map[types.NamespacedName]netip.Addr
-	taken map[netip.Addr]int // by how many services it is named or held
-	freed map[netip.Addr]freed
+	named    map[types.NamespacedName][]netip.Addr // in the export records of a service, of any cluster
+	reserved map[types.NamespacedName]netip.Addr
+	taken    map[netip.Addr]int // by how many services it is named or reserved
+	freed    map[netip.Addr]freed
 }
 
 // freed is an address in quarantine.
 type freed struct {
-	service types.NamespacedName // who had it
+	service types.NamespacedName // the last that had it
 	until   time.Time
 }
 
-// New returns a pool of which nothing is taken. What records name is to be told by [Pool.Name] before the first
+// New returns a pool of free addresses. The caller passes the addresses of all records to [Pool.Name] before the first
 // [Pool.Allocate].
 func New(prefix netip.Prefix, quarantine time.Duration) *Pool {
 	return &Pool{
 		prefix: prefix.Masked(), quarantine: quarantine,
-		named: make(map[types.NamespacedName][]netip.Addr), held: make(map[types.NamespacedName]netip.Addr),
+		named: make(map[types.NamespacedName][]netip.Addr), reserved: make(map[types.NamespacedName]netip.Addr),
 		taken: make(map[netip.Addr]int), freed: make(map[netip.Addr]freed),
 	}
 }
@@ -52,8 +63,8 @@ func New(prefix netip.Prefix, quarantine time.Duration) *Pool {
 // Prefix returns the network of the pool.
 func (p *Pool) Prefix() netip.Prefix { return p.prefix }
 
-// Name says which addresses the records of a service name now; those outside the pool do not count. An address that no
-// service names any more, and that is not held, is in quarantine from now on.
+// Name sets the addresses that the records of a service name; addresses outside the pool are ignored. An address that is
+// neither named nor reserved any more enters quarantine.
 func (p *Pool) Name(service types.NamespacedName, addrs []netip.Addr, now time.Time) {
 	var named []netip.Addr
 	for _, a := range addrs {
@@ -71,13 +82,13 @@ func (p *Pool) Name(service types.NamespacedName, addrs []netip.Addr, now time.T
 	}
 }
 
-// Allocate returns the address that is held for the service, or else holds one for it. It is false if all are taken or in
-// quarantine.
+// Allocate returns the address that is reserved for the service, or else reserves one. It returns false if all addresses are
+// taken or in quarantine.
 //
-// The address follows from the name of the service as far as it is free, and so two instances that overlap, or one before
-// and after a crash, choose the same. A service may have back what is in quarantine because of it.
+// The first choice is a hash of the service's name, so that two instances that overlap, or one before and after a crash,
+// choose the same address. A service may get back the address that it had before the quarantine.
 func (p *Pool) Allocate(service types.NamespacedName, now time.Time) (netip.Addr, bool) {
-	if a, ok := p.held[service]; ok {
+	if a, ok := p.reserved[service]; ok {
 		return a, true
 	}
 	addr := p.preferred(service)
@@ -86,7 +97,7 @@ func (p *Pool) Allocate(service types.NamespacedName, now time.Time) (netip.Addr
 	for range len(p.taken) + len(p.freed) + 3 {
 		if p.free(addr, service, now) {
 			delete(p.freed, addr)
-			p.held[service] = addr
+			p.reserved[service] = addr
 			p.take(addr)
 			return addr, true
 		}
@@ -97,16 +108,17 @@ func (p *Pool) Allocate(service types.NamespacedName, now time.Time) (netip.Addr
 	return netip.Addr{}, false
 }
 
-// Release holds nothing for the service any more: what its records are to name has been written.
+// Release ends the reservation of the service. The caller has then written the records that name its address, or removed
+// them.
 func (p *Pool) Release(service types.NamespacedName, now time.Time) {
-	if a, ok := p.held[service]; ok {
-		delete(p.held, service)
+	if a, ok := p.reserved[service]; ok {
+		delete(p.reserved, service)
 		p.drop(service, a, now)
 	}
 }
 
-// Usage returns how many addresses are taken, in quarantine, and free; more than an int holds count as that many. The two
-// ends of an IPv4 network are never free.
+// Usage returns how many addresses are taken, in quarantine, and free; a free count beyond the largest int is
+// the largest int. The two ends of an IPv4 network are never free.
 func (p *Pool) Usage(now time.Time) (used, quarantined, free int) {
 	for a, f := range p.freed {
 		if !now.Before(f.until) {

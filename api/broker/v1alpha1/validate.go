@@ -13,7 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Validate returns why an export record counts for nothing, or nil. It refuses all that the CRD refuses, as a broker may
+// Validate returns why an export record counts for nothing, or nil. It rejects all that the CRD rejects, as a broker may
 // have lost its CRD or have one of another version; but only the CRD can compare the name of the object with its contents.
 func (s *ExportedServiceSpec) Validate() error {
 	for _, check := range []func(*ExportedServiceSpec) error{
@@ -165,7 +165,7 @@ func (v *VIP) Validate() error {
 	return checkIPs(v.IPs)
 }
 
-// checkIPs refuses anything but at most one usable address of each family, in canonical form.
+// checkIPs rejects anything but at most one usable address of each family, in canonical form.
 func checkIPs(ips []string) error {
 	if len(ips) > 2 {
 		return fmt.Errorf("%d addresses: want at most one for each family", len(ips))
@@ -186,7 +186,7 @@ func checkIPs(ips []string) error {
 	return nil
 }
 
-// Validate returns why a Member counts for nothing, or nil. Beyond what the CRD refuses, the namespace has to end in the
+// Validate returns why a Member counts for nothing, or nil. Beyond what the CRD rejects, the namespace has to end in the
 // hash of the cluster id.
 func (m *Member) Validate() error {
 	switch {

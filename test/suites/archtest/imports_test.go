@@ -62,8 +62,8 @@ var rules = []rule{
 	{name: "the controller and the DNS side are apart", pkg: "controller/...",
 		deny: []string{module + "/cache/...", module + "/plugin/...", module + "/resolver/...", coredns, miekg}},
 	{name: "the controller knows no command", pkg: "controller/...", deny: append(slices.Clone(tests[:4]), "github.com/spf13/cobra/...", "k8s.io/cli-runtime/...")},
-	{name: "judges and allocators are pure", pkg: "controller/liveness", allow: []string{"std"}},
-	{name: "judges and allocators are pure", pkg: "controller/vip", deny: []string{clientgo, "k8s.io/klog/..."}},
+	{name: "liveness and allocators are pure", pkg: "controller/liveness", allow: []string{"std"}},
+	{name: "liveness and allocators are pure", pkg: "controller/vip", deny: []string{clientgo, "k8s.io/klog/..."}},
 	{name: "merge and export are pure", pkg: "controller/merge", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "merge and export are pure", pkg: "controller/export", deny: []string{clientgo, module + "/controller/broker"}},
 	// The parts of the controller, from the lowest: a part may reach those before it.
