@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -45,75 +44,17 @@ func brokerCRDs(aggregateView bool) []*unstructured.Unstructured {
 	return all
 }
 
+// memberRequirements are the CRDs that a member needs, in the order of their installation.
+func memberRequirements() []crd.Requirement {
+	return append([]crd.Requirement{crd.Properties()}, crd.MCS()...)
+}
+
 func memberCRDs() []*unstructured.Unstructured {
-	return slices.Concat(parse(crd.ClusterProperties), parse(mcscrd.ServiceExportCRD), parse(mcscrd.ServiceImportCRD))
-}
-
-// checkCRD returns an error if a CRD that exists in a cluster cannot be used. It has to serve the version that ours stores, with
-// all fields of ours (docs/spec/controller.md 5.3).
-func checkCRD(ours, existing *unstructured.Unstructured) error {
-	if ours.GetName() == "clusterproperties.about.k8s.io" {
-		if aboutVersion(existing) == "" {
-			return fmt.Errorf("CRD %s serves neither v1beta1 nor v1alpha1: update it to that of KEP-2149", existing.GetName())
-		}
-		return nil
+	var all []*unstructured.Unstructured
+	for _, r := range memberRequirements() {
+		all = append(all, parse(r.Manifest)...)
 	}
-	const source = "update it to that of sigs.k8s.io/mcs-api v0.5 or later"
-	want, have := servedSchema(ours, "v1beta1"), servedSchema(existing, "v1beta1")
-	if have == nil {
-		return fmt.Errorf("CRD %s does not serve v1beta1: %s", existing.GetName(), source)
-	}
-	if missing := missingField(want, have, ""); missing != "" {
-		return fmt.Errorf("CRD %s has no field %s at v1beta1: %s", existing.GetName(), missing, source)
-	}
-	return nil
-}
-
-// aboutVersion returns the version of ClusterProperty to use, "" if the CRD serves no version that we know.
-func aboutVersion(definition *unstructured.Unstructured) string {
-	for _, v := range []string{"v1beta1", "v1alpha1"} {
-		if servedSchema(definition, v) != nil {
-			return v
-		}
-	}
-	return ""
-}
-
-// servedSchema returns the schema of a version, nil if the version is not served.
-func servedSchema(definition *unstructured.Unstructured, version string) map[string]any {
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		if v, ok := v.(map[string]any); ok && v["name"] == version && v["served"] == true {
-			s, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
-			return s
-		}
-	}
-	return nil
-}
-
-// missingField returns the path of the first field, in order of names, that want has and have would prune; "" if it has all.
-func missingField(want, have map[string]any, path string) string {
-	if have["x-kubernetes-preserve-unknown-fields"] == true {
-		return ""
-	}
-	if items, ok := want["items"].(map[string]any); ok {
-		existing, _ := have["items"].(map[string]any)
-		return missingField(items, existing, path+"[]")
-	}
-	fields, _ := want["properties"].(map[string]any)
-	existing, _ := have["properties"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		at := strings.TrimPrefix(path+"."+name, ".")
-		got, ok := existing[name].(map[string]any)
-		if !ok {
-			return at
-		}
-		field, _ := fields[name].(map[string]any)
-		if missing := missingField(field, got, at); missing != "" {
-			return missing
-		}
-	}
-	return ""
+	return all
 }
 
 // install applies the CRDs that are missing, with update all of them, and waits until the API server serves all of them.

@@ -75,19 +75,20 @@ func (c *cluster) localState(ctx context.Context) (localState, error) {
 	if l.uid, err = c.kubeSystem(ctx); err != nil {
 		return l, err
 	}
-	for _, ours := range memberCRDs() {
-		existing, err := c.find(ctx, ours)
+	for _, r := range memberRequirements() {
+		existing, err := c.find(ctx, parse(r.Manifest)[0])
 		if err != nil {
 			return l, err
 		}
 		if existing == nil {
 			continue
 		}
-		if err := checkCRD(ours, existing); err != nil {
+		version, err := r.Check(existing)
+		if err != nil {
 			l.invalidCRDs = append(l.invalidCRDs, err)
 		}
-		if v := aboutVersion(existing); v != "" && stringAt(existing, "spec", "group") == about.GroupName {
-			l.aboutVersion = v
+		if version != "" && stringAt(existing, "spec", "group") == about.GroupName {
+			l.aboutVersion = version
 		}
 	}
 	if l.id, err = c.find(ctx, l.property(about.ClusterIDName, "")); err != nil {

@@ -1,5 +1,5 @@
-// Package crd holds the generated CustomResourceDefinitions of the types below api, as YAML, to be installed. Nobody may
-// write to them.
+// Package crd holds the generated CustomResourceDefinitions of the types below api, as YAML, to be installed; they
+// must not be changed. [Requirement] checks whether the CRDs of a cluster have the fields of ours.
 package crd
 
 import _ "embed"
