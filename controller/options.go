@@ -22,7 +22,7 @@ import (
 // (docs/spec/controller.md 1.3).
 type Option struct {
 	Name     string
-	Args     string // as the README writes them
+	Args     string // in the notation of README.md
 	Default  string // in the words of Args
 	Help     string // one phrase
 	Min, Max int    // how many arguments; Max < 0 means any number

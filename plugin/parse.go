@@ -33,7 +33,7 @@ const (
 
 // A directive is one line of a clusterset block.
 type directive struct {
-	args     string // as the README writes them
+	args     string // in the notation of README.md
 	min, max int    // the number of arguments; max < 0: no upper bound
 	set      func(*block, []string) error
 }
@@ -60,7 +60,7 @@ var directives = map[string]directive{
 // A Directive is a directive that another package defines.
 type Directive struct {
 	Name     string
-	Args     string // as the README writes them
+	Args     string // in the notation of README.md
 	Min, Max int    // the number of arguments; Max < 0: no upper bound
 	// Needs is another directive that the block must have, or "".
 	Needs string
@@ -68,7 +68,7 @@ type Directive struct {
 	Set func([]string) error
 }
 
-// Directives returns the directives of this package and more, with their arguments as the README writes them, sorted.
+// Directives returns the directives of this package and more, with their arguments in the notation of README.md, sorted.
 func Directives(more ...Directive) []string {
 	var lines []string
 	for name, d := range with(more) {

@@ -17,9 +17,9 @@ const statusPeriod = 10 * time.Second
 // firstRetry is the time between two attempts at the first heartbeat, for which other members wait.
 const firstRetry = time.Second
 
-// A Heartbeat renews the Lease of this member on the broker and keeps the status of its Member current (docs/spec/controller.md
-// 8). It beats only while the member's own API server answers: without that the member knows nothing about its endpoints. A
-// member that leaves deletes its Lease.
+// A Heartbeat renews the Lease of this member on the broker and keeps the status of its Member current
+// (docs/spec/controller.md 8). It renews only while the member's own API server answers: without that the member knows nothing
+// about its endpoints. A member that leaves deletes its Lease.
 type Heartbeat struct {
 	Membership *Membership
 	Broker     *broker.Broker

@@ -69,8 +69,8 @@ func (p planner) families() []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 }
 
-// acceptedRecords returns the records that a namespace accepts, and reports those that it never accepts (docs/spec/controller.md
-// 9).
+// acceptedRecords returns the records that a namespace accepts, and reports those that it never accepts
+// (docs/spec/controller.md 9).
 func (p planner) acceptedRecords(namespace string, records []merge.Record) []merge.Record {
 	ns := p.member.Namespace(namespace)
 	policy := p.policy.Of(ns)

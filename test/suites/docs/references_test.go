@@ -117,7 +117,7 @@ var (
 func TestSectionsAreNamed(t *testing.T) {
 	for file, text := range texts(t) {
 		// The rules refer to themselves, and this test has what it searches for.
-		if path.Dir(file) == "docs/spec" || path.Base(file) == "references_test.go" || slices.Contains(bareSections, path.Dir(file)) {
+		if path.Dir(file) == "docs/spec" || path.Base(file) == "references_test.go" {
 			continue
 		}
 		text = lineStart.ReplaceAllString(text, " ")
@@ -129,9 +129,6 @@ func TestSectionsAreNamed(t *testing.T) {
 		}
 	}
 }
-
-// bareSections are the folders that still refer to sections without their document.
-var bareSections = []string{"controller", "controller/broker"}
 
 var (
 	fence     = regexp.MustCompile("(?ms)^ *(?:~~~|```).*?^ *(?:~~~|```) *$")

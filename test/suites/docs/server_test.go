@@ -217,7 +217,7 @@ metadata:
 	apply(t, binding)
 	awaitAnswer(t, s, more.dns, web, "10.200.0.10")
 	awaitAnswer(t, s, more.dns, "payment.bank.svc.clusterset.local.", "NXDOMAIN")
-	awaitLog(t, s, `node node-1 stands in zone "zone-a"`)
+	awaitLog(t, s, `node node-1 is in zone "zone-a"`)
 }
 
 const binding = `
