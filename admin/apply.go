@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // apply makes an object equal to desired and returns it. An object that clusterset manages never takes over an existing object
@@ -51,7 +52,7 @@ func (c *cluster) applyAll(ctx context.Context, objects []*unstructured.Unstruct
 
 // send applies desired and returns the resulting object; in a dry run the object that would result, as far as that is known.
 func (c *cluster) send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true}
 	switch c.options.DryRun {
 	case DryRunClient:
 		if before != nil && covers(before.Object, desired.Object) && keepsMemberSpec(before, desired) {

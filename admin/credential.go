@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
@@ -175,7 +176,7 @@ func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccou
 		Spec:       authv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 	})
 	response, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(account.Namespace).
-		Create(ctx, request, metav1.CreateOptions{FieldManager: FieldManager}, "token")
+		Create(ctx, request, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin}, "token")
 	if err != nil {
 		return "", fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
 	}

@@ -10,9 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// FieldManager is the field manager of all objects that this package applies.
-const FieldManager = "clusterset-join"
-
 // DryRun selects what happens to writes. The zero value executes them.
 type DryRun string
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 func newExport(f *factory) *cobra.Command {
@@ -129,7 +130,7 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	}
 	same := before != nil && e.covered(before)
 	if e.dry != admin.DryRunClient {
-		options := metav1.ApplyOptions{FieldManager: exportManager, Force: true, DryRun: e.dryRun()}
+		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.dryRun()}
 		after, err := r.Apply(ctx, name, e.desired(name), options)
 		if err != nil {
 			return err
@@ -161,7 +162,7 @@ func sameExport(a, b *unstructured.Unstructured) bool {
 // covered predicts, for a client-side dry run, whether an export stays unchanged: it has everything that the flags ask for, and nothing
 // that an earlier call asked for and this one does not.
 func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
-	ours := appliedFields(existing, exportManager)
+	ours := appliedFields(existing, wellknown.ManagerExport)
 	useVIP := existing.GetAnnotations()[broker.AnnotationUseVIP]
 	_, owned, _ := unstructured.NestedFieldNoCopy(ours, "f:metadata", "f:annotations", "f:"+broker.AnnotationUseVIP)
 	if e.useVIP != useVIP && (e.useVIP != "" || owned) {

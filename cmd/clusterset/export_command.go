@@ -16,9 +16,6 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// exportManager is the field manager of "clusterset export".
-const exportManager = "clusterset-export"
-
 var (
 	serviceExports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")
 	serviceImports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")

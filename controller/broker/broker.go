@@ -38,9 +38,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// FieldManager is the field manager of a member on the broker.
-const FieldManager = "clusterset-exporter"
-
 // A Config says which broker a member has.
 type Config struct {
 	REST      *rest.Config // with the credential of this member, its rate limit and its transport

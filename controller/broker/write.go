@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // ApplyRecord makes r the export record of its service in the namespace of this member, whatever name and namespace r has. A
@@ -21,7 +22,7 @@ import (
 func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
-	if err := b.client.Apply(ctx, r, FieldManager); err != nil {
+	if err := b.client.Apply(ctx, r, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
 	b.ownRecords.Wrote(r)
@@ -43,7 +44,7 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
-	if err := b.client.Apply(ctx, s, FieldManager); err != nil {
+	if err := b.client.Apply(ctx, s, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
 	b.ownSlices.Wrote(s)
@@ -71,7 +72,7 @@ func (b *Broker) Renew(ctx context.Context) error {
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.cfg.ClusterID, RenewTime: &now},
 	}
-	if err := b.client.Apply(ctx, lease, FieldManager); err != nil {
+	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
 	b.heartbeats.wrote(b.cfg.Namespace, now)
@@ -98,7 +99,7 @@ func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) er
 		return nil
 	}
 	m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: b.cfg.ClusterID}, Status: status}
-	if err := b.client.Apply(ctx, m, FieldManager, "status"); err != nil {
+	if err := b.client.Apply(ctx, m, wellknown.ManagerExporter, "status"); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
 	return nil
@@ -118,9 +119,9 @@ func (b *Broker) Token(ctx context.Context, ttl time.Duration) (token string, ex
 func (b *Broker) ApplyImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
 	imp = b.published(imp)
 	status := imp.DeepCopy()
-	err := b.client.Apply(ctx, imp, FieldManager)
+	err := b.client.Apply(ctx, imp, wellknown.ManagerExporter)
 	if err == nil {
-		err = b.client.Apply(ctx, status, FieldManager, "status")
+		err = b.client.Apply(ctx, status, wellknown.ManagerExporter, "status")
 	}
 	return b.imports(err)
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/identity"
@@ -37,10 +38,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
-
-// fieldManager is the field manager of Valid, Ready and their legacy names in the status of ServiceExports. That of the
-// importer, for Conflict, is [merge.FieldManager].
-const fieldManager = "clusterset-exporter"
 
 // retryUnreachable is when an export whose objects the broker lacks is reconciled again while the broker is unreachable.
 const retryUnreachable = 10 * time.Second
@@ -189,5 +186,5 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	if e.cfg.LegacyConditions {
 		want = member.WithLegacy(valid, ready)
 	}
-	return e.cfg.Conditions.Set(ctx, exp, fieldManager, want)
+	return e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, want)
 }

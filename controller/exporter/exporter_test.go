@@ -11,6 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -133,7 +134,7 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 	set := func(want ...metav1.Condition) []string {
 		t.Helper()
 		a.Writes.Take()
-		if err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), merge.FieldManager, want); err != nil {
+		if err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want); err != nil {
 			t.Fatal(err)
 		}
 		return a.Writes.Take()
@@ -167,7 +168,7 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 
 	gone := a.Member.Export(db)
 	b.Delete(memberenv.NewExport(db))
-	if err := a.cfg.Conditions.Set(t.Context(), gone, merge.FieldManager, []metav1.Condition{conflict}); err != nil {
+	if err := a.cfg.Conditions.Set(t.Context(), gone, wellknown.ManagerImporter, []metav1.Condition{conflict}); err != nil {
 		t.Errorf("condition of an export that is gone: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
@@ -21,9 +22,6 @@ const (
 	renewPeriod  = 30 * time.Second // between two attempts to renew
 	minLife      = 10 * time.Minute // the shortest life that an API server grants
 )
-
-// credentialManager is the field manager of the token in the Secret.
-const credentialManager = "clusterset-credential"
 
 // A Renewal keeps a [Credential] valid: it renews the token at half of its life and saves it in the Secret of the join, and it
 // takes a newer token from the token file or that Secret (docs/spec/controller.md 2). [Renewal.Run] is its only user.
@@ -114,7 +112,7 @@ func (r *Renewal) save(ctx context.Context, t token) error {
 	if err := r.Member.Client().Apply(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID},
 		Data:       map[string][]byte{apibroker.KeyToken: []byte(t.text)},
-	}, credentialManager); err != nil {
+	}, wellknown.ManagerCredential); err != nil {
 		return err
 	}
 	r.Credential.saved(t)

@@ -30,6 +30,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
@@ -161,7 +162,7 @@ func (i *Importer) reportConflicts(
 	if own.Record != nil {
 		want = append(want, merge.Condition(conflicts, exp.Generation))
 	}
-	return i.cfg.Conditions.Set(ctx, exp, merge.FieldManager, want)
+	return i.cfg.Conditions.Set(ctx, exp, wellknown.ManagerImporter, want)
 }
 
 func reasonsOf(conflicts []merge.Conflict) []string {

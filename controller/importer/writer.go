@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -234,7 +235,7 @@ func (w *writer) createService(ctx context.Context, o *corev1.Service) error {
 // create makes an object. It never takes over an existing one of that name.
 func (w *writer) create(ctx context.Context, o apiserver.Object) error {
 	created := o.DeepCopyObject().(apiserver.Object)
-	err := w.member.Client().Create(ctx, created, merge.FieldManager)
+	err := w.member.Client().Create(ctx, created, wellknown.ManagerImporter)
 	switch {
 	case err == nil:
 		w.set(created)
@@ -253,7 +254,7 @@ func (w *writer) create(ctx context.Context, o apiserver.Object) error {
 func (w *writer) patch(ctx context.Context, o apiserver.Object) error {
 	was := w.existing(o)
 	patched := o.DeepCopyObject().(apiserver.Object)
-	err := w.member.Client().Patch(ctx, patched, merge.Patch(o, was), merge.FieldManager)
+	err := w.member.Client().Patch(ctx, patched, merge.Patch(o, was), wellknown.ManagerImporter)
 	switch {
 	case err == nil:
 		w.set(patched)
@@ -318,7 +319,7 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	applied := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
 	}
-	switch err := w.member.Client().Apply(ctx, applied, merge.FieldManager, "status"); {
+	switch err := w.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return w.refresh(ctx, o)
 	case err != nil:

@@ -7,10 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// ownManagers is the prefix of our field managers.
-const ownManagers = "clusterset-"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
 
 // trim drops the fields that the controller does not read. Of managedFields it keeps our own entries: [merge.Diff] reads them.
 func trim(object any) (any, error) {
@@ -19,7 +18,7 @@ func trim(object any) (any, error) {
 		return object, nil
 	}
 	o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return !strings.HasPrefix(e.Manager, ownManagers)
+		return !strings.HasPrefix(e.Manager, wellknown.ManagerPrefix)
 	}))
 	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	switch o := o.(type) {

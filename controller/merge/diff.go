@@ -15,10 +15,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
-
-// FieldManager is the name under which the importer writes imports, derived Services and slices.
-const FieldManager = "clusterset-importer"
 
 // Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order. Then
 // import, Service and slices are created and updated, in that order.
@@ -40,7 +38,7 @@ func (c Changes) Empty() bool {
 // Diff compares the fields that are ours and returns what has to be written, sharing no memory with existing.
 //
 // existing may hold objects that are not ours; they are never changed nor deleted. To find a label or annotation that is
-// ours no more, it has to have the managedFields of [FieldManager]. An update is the desired object with the UID and the
+// ours no more, it has to have the managedFields of [wellknown.ManagerImporter]. An update is the desired object with the UID and the
 // resource version of the one that was compared; [Patch] writes it. In place of the other it would lack what others own,
 // and to apply it would leave what others have put into our fields. To be deleted are objects that exist, as they are.
 func Diff(desired, existing Objects) Changes {
@@ -270,14 +268,14 @@ func sameOwnedMeta(desired, existing metav1.Object) bool {
 		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations()) && hasOwners(desired, existing)
 }
 
-// ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [FieldManager] has set.
+// ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [wellknown.ManagerImporter] has set.
 //
 // fieldpath.Set of structured-merge-diff parses the same text into a tree of all fields, of which two maps of strings are
 // needed here: measured on an import, it takes 1.4 times as long and 4 times the memory, for every object that is compared.
 func ownedKeys(entries []metav1.ManagedFieldsEntry) map[string][]string {
 	owned := make(map[string][]string)
 	for _, e := range entries {
-		if e.Manager != FieldManager || e.Subresource != "" || e.FieldsV1 == nil {
+		if e.Manager != wellknown.ManagerImporter || e.Subresource != "" || e.FieldsV1 == nil {
 			continue
 		}
 		var fields struct {

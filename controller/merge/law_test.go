@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // A generator makes exports that meet often: few names, few numbers, few times.
@@ -372,7 +373,7 @@ func own(m metav1.Object) {
 	if err != nil {
 		panic(err)
 	}
-	m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: FieldManager, FieldsV1: metav1.NewFieldsV1(string(text))}})
+	m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: wellknown.ManagerImporter, FieldsV1: metav1.NewFieldsV1(string(text))}})
 }
 
 // FuzzMerge decodes anything into records and slices. Whatever it is, nothing panics, what comes out is no larger than what

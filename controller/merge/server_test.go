@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -278,7 +279,7 @@ func (m *member) read() {
 	}
 }
 
-var options = metav1.ApplyOptions{FieldManager: merge.FieldManager, Force: true}
+var options = metav1.ApplyOptions{FieldManager: wellknown.ManagerImporter, Force: true}
 
 func (s server) resource(r schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
 	return s.Dynamic().Resource(r).Namespace(namespace)
@@ -296,7 +297,7 @@ func (s server) write(r schema.GroupVersionResource, o metav1.Object, got any) {
 
 func (s server) create(r schema.GroupVersionResource, o metav1.Object) {
 	s.Helper()
-	options := metav1.CreateOptions{FieldManager: merge.FieldManager}
+	options := metav1.CreateOptions{FieldManager: wellknown.ManagerImporter}
 	if _, err := s.resource(r, o.GetNamespace()).Create(s.Context(), s.unstructured(o), options); err != nil {
 		s.Fatal(err)
 	}
@@ -304,7 +305,7 @@ func (s server) create(r schema.GroupVersionResource, o metav1.Object) {
 
 func (s server) patch(r schema.GroupVersionResource, o, existing metav1.Object) {
 	s.Helper()
-	options := metav1.PatchOptions{FieldManager: merge.FieldManager}
+	options := metav1.PatchOptions{FieldManager: wellknown.ManagerImporter}
 	patch := merge.Patch(o, existing)
 	if _, err := s.resource(r, o.GetNamespace()).Patch(s.Context(), o.GetName(), types.MergePatchType, patch, options); err != nil {
 		s.Fatalf("%v: %s", err, patch)
