@@ -51,7 +51,7 @@ func newBrokerRemove(f *factory) *cobra.Command {
 	var o admin.LeaveOptions
 	c := &cobra.Command{
 		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
-		Long: `Remove from the broker a member whose cluster no longer exists. Its exports disappear from all other members, and its cluster id
+		Long: `Remove from the broker a member whose cluster no longer exists. Its exports disappear from all other members, and its cluster ID
 becomes free. For a cluster that still exists, use "clusterset leave".
 
 The command fails if the member renewed its heartbeat less than a minute ago, unless --force is given. It waits up to 2 minutes until

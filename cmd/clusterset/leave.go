@@ -14,7 +14,7 @@ func newLeave(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
 		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, delete its objects on the broker, its credential, and
-last ClusterProperty clusterset.k8s.io. The cluster keeps its cluster id and its ServiceExports.
+last ClusterProperty clusterset.k8s.io. The cluster keeps its cluster ID and its ServiceExports.
 
 The command waits up to 2 minutes until the broker has deleted the namespace of the member. After an interruption, run it again.
 To rename a cluster, leave and join with the new id.`,
