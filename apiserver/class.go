@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"errors"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,26 +83,16 @@ func (c Class) log(to logging.Logger, subject string, err error) {
 	switch c {
 	case OK, Expired:
 	case Unreachable:
-		to.Warningf("%s: out of reach: %s", subject, short(err))
+		to.Warningf("%s: out of reach: %s", subject, logging.Line(err))
 	case Unauthorized:
-		to.Errorf("%s: the credential is rejected; what is known stays until it is accepted: %s", subject, short(err))
+		to.Errorf("%s: the credential is rejected; what is known stays until it is accepted: %s", subject, logging.Line(err))
 	case Forbidden:
-		to.Errorf("%s: rights are missing; trying again until they are there: %s", subject, short(err))
+		to.Errorf("%s: rights are missing; trying again until they are there: %s", subject, logging.Line(err))
 	case Absent:
 		to.Warningf("%s: not installed; trying again until it is", subject)
 	case RolledBack:
-		to.Warningf("%s: rolled back; listing anew: %s", subject, short(err))
+		to.Warningf("%s: rolled back; listing anew: %s", subject, logging.Line(err))
 	case Replaced:
-		to.Errorf("%s: another cluster answers; what is known stays until the right one is back: %s", subject, short(err))
+		to.Errorf("%s: another cluster answers; what is known stays until the right one is back: %s", subject, logging.Line(err))
 	}
-}
-
-// short returns the text of an error on one line of at most 303 octets.
-func short(err error) string {
-	const limit = 300
-	text := strings.ReplaceAll(err.Error(), "\n", " ")
-	if len(text) > limit {
-		text = text[:limit] + "..."
-	}
-	return text
 }

@@ -242,7 +242,7 @@ func (s *Set) Waiting() string {
 			continue
 		}
 		if err := s.Err(); err != nil {
-			return fmt.Sprintf("%s: %s", w.id, short(err))
+			return fmt.Sprintf("%s: %s", w.id, logging.Line(err))
 		}
 		return w.id.String() + ": the list is under way"
 	}

@@ -277,7 +277,7 @@ func (w *fileWatch) check() {
 	case err == nil:
 		s.cfg.Log.Infof("%s: valid again", s.cfg.Name)
 	default:
-		s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, short(err))
+		s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, logging.Line(err))
 	}
 }
 

@@ -269,7 +269,7 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 		err = sn.fits(s.cfg.identity(), s.cfg.SnapshotMaxAge, time.Now())
 	}
 	if err != nil {
-		s.cfg.Log.Warningf("%s: snapshot %s is not used: %s", s.cfg.Name, s.cfg.Snapshot, short(err))
+		s.cfg.Log.Warningf("%s: snapshot %s is not used: %s", s.cfg.Name, s.cfg.Snapshot, logging.Line(err))
 		return nil
 	}
 	s.restore(sn)
@@ -365,7 +365,7 @@ func (w *snapshotWriter) write() {
 		w.state, w.asOf = state, sn.asOf
 	}
 	if w.logged.Changed(logging.Text(err)) && err != nil {
-		s.cfg.Log.Errorf("%s: snapshot: %s", s.cfg.Name, short(err))
+		s.cfg.Log.Errorf("%s: snapshot: %s", s.cfg.Name, logging.Line(err))
 	}
 }
 

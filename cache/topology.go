@@ -40,5 +40,5 @@ func whyNot(class apiserver.Class, err error) string {
 	case apiserver.Forbidden:
 		return "the right to get it is missing"
 	}
-	return short(err)
+	return logging.Line(err)
 }

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"io"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -211,12 +210,3 @@ var (
 	_ cache.TransformingStore = (*watchStore)(nil)
 	_ apiserver.ListReader    = listingStore{}
 )
-
-// short returns the text of an error on one line of at most 303 octets.
-func short(err error) string {
-	s := strings.ReplaceAll(err.Error(), "\n", " ")
-	if len(s) > 300 {
-		return s[:300] + "..."
-	}
-	return s
-}

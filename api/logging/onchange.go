@@ -1,6 +1,9 @@
 package logging
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // An OnChange remembers which state was logged last, so that a loop that meets the same failure each second logs it once.
 //
@@ -82,4 +85,14 @@ func Text(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// Line returns the text of err on one line of at most 303 octets, for a log.
+func Line(err error) string {
+	const limit = 300
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	if len(text) > limit {
+		text = text[:limit] + "..."
+	}
+	return text
 }

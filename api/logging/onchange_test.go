@@ -3,6 +3,7 @@ package logging
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -97,5 +98,14 @@ func TestText(t *testing.T) {
 	}
 	if got := Text(errors.New("x")); got != "x" {
 		t.Errorf("Text = %q, want x", got)
+	}
+}
+
+func TestLine(t *testing.T) {
+	long := strings.Repeat("x", 301)
+	for text, want := range map[string]string{"a\nb": "a b", long[:300]: long[:300], long: long[:300] + "..."} {
+		if got := Line(errors.New(text)); got != want {
+			t.Errorf("Line(%q) = %q, want %q", text, got, want)
+		}
 	}
 }
