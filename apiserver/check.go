@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,7 @@ const (
 	// checkTimeout bounds one server check, of a few small answers.
 	checkTimeout = 15 * time.Second
 
-	// compareInterval is the least time between two comparisons of versions over the same connections. Only another server,
-	// or one that was started again, can have been rolled back.
+	// compareInterval is the default of SetConfig.CompareInterval.
 	compareInterval = 30 * time.Second
 )
 
@@ -38,7 +38,7 @@ const (
 //	    ▼                                             ▼        │
 //	  failed ◄────────────────────────────────────────┴────────┘
 //
-// A rollback does not fail the check: the watches that it concerns list anew.
+// A rollback does not fail the check: all watches list anew.
 type serverCheck struct {
 	logged logging.OnChange[Class] // the normal state is passed
 
@@ -148,9 +148,10 @@ func (s *Set) requestCheck() {
 func (s *Set) runChecks(ctx context.Context) {
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
-		pause := s.cfg.Interval
+		var pause time.Duration
 		if s.checkServer(ctx) && !s.compared.IsZero() {
 			backoff = NewBackoff()
+			pause = min(s.cfg.Interval, max(0, time.Until(s.compared.Add(s.cfg.CompareInterval))))
 		} else {
 			pause = backoff.Step()
 		}
@@ -173,14 +174,16 @@ func (s *Set) checkServer(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	uid, err := s.cfg.Client.SystemUID(limited)
-	if err != nil && !apierrors.IsForbidden(err) { // without the right to read it the versions decide
+	known := s.check.identity()
+	switch class := Classify(err); {
+	case class == Forbidden, class == Absent && known == "": // without a UID the versions decide
+	case err != nil:
 		return s.failCheck(ctx, err)
-	}
-	if known := s.check.identity(); err == nil && known != "" && known != uid && !s.adopt(uid) {
+	case known != "" && known != uid && !s.adopt(uid):
 		return s.failCheck(ctx, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known))
 	}
 	dials := s.cfg.Client.Dials()
-	if covered, _ := s.check.covers(dials); covered && time.Since(s.compared) < compareInterval {
+	if covered, _ := s.check.covers(dials); covered && time.Since(s.compared) < s.cfg.CompareInterval {
 		for _, w := range s.watches {
 			w.markChecked()
 		}
@@ -228,9 +231,10 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 		return false
 	}
 	class := Classify(err)
-	if class == Unreachable || class == Replaced {
-		// An open watch may be all that keeps the old server from ending, and nothing comes of it any longer. To another
-		// cluster a connection could last while the address leads to the right one again.
+	if class == Unreachable && !answered(err) || class == Replaced {
+		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
+		// longer. A connection to another cluster could last while the address leads to the right one again. A server that
+		// answers with an error keeps its open watches: it may just be overloaded.
 		s.cfg.Client.Drop()
 	}
 	if class != Unreachable {
@@ -249,15 +253,14 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 	return false
 }
 
-// compare asks for the newest version of each kind, and rolls back the watches that have seen a later one. It is not
-// complete if the server cannot say for a kind that it served before: one that was started a moment ago does not know yet
-// who may do what.
+// compare asks for the newest version of each kind. If a watch has seen a later one, the server lost a part of its history,
+// and of other kinds it may have lost as much: all watches list anew. It is not complete if the server cannot say for a kind that it
+// served before: one that was started a moment ago does not know yet who may do what. Such a kind holds up no other.
 func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 	complete = true
-	var ahead []*listWatch
-	newest := map[*listWatch]uint64{}
-	for _, watches := range s.byResource() {
-		now, err := s.newest(ctx, watches[0])
+	reasons := map[*listWatch]error{}
+	for _, group := range s.byResource() {
+		newest, err := s.newest(ctx, group[0].listWatch)
 		switch class := Classify(err); {
 		case err == nil:
 		case class == Unauthorized, class == Unreachable && !answered(err):
@@ -266,19 +269,16 @@ func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 			complete = complete && class == Absent
 			continue
 		}
-		for _, w := range watches {
-			if now > 0 && now < w.version() {
-				ahead = append(ahead, w)
-				newest[w] = now
+		for _, w := range group {
+			if newest > 0 && newest < w.version {
+				reasons[w.listWatch] = fmt.Errorf("%w: version %d, was %d", errRolledBack, newest, w.version)
 			} else {
 				w.markChecked()
 			}
 		}
 	}
-	if len(ahead) > 0 {
-		s.rollBack(ahead, func(w *listWatch) error {
-			return fmt.Errorf("%w: version %d, was %d", errRolledBack, newest[w], w.version())
-		})
+	if len(reasons) > 0 {
+		s.rollBack(s.watches, func(w *listWatch) error { return cmp.Or(reasons[w], errRolledBack) })
 		s.cfg.RolledBack()
 	}
 	return complete, nil
@@ -297,19 +297,28 @@ func (s *Set) rollBack(watches []*listWatch, why func(*listWatch) error) {
 	}
 }
 
-// byResource groups the watches that have seen a version. One answer does for a group: a version counts all writes to the
+// A seenWatch is a watch with the newest version that it had seen at one moment. What it sees after a request was sent may be
+// newer than the response.
+type seenWatch struct {
+	*listWatch
+	version uint64
+}
+
+// byResource groups the watches that have seen a version. One response does for a group: a version counts all writes to the
 // etcd that a resource is in. The first of a group is one that is open, if there is one.
-func (s *Set) byResource() map[schema.GroupResource][]*listWatch {
-	groups := map[schema.GroupResource][]*listWatch{}
+func (s *Set) byResource() map[schema.GroupResource][]seenWatch {
+	groups := map[schema.GroupResource][]seenWatch{}
 	for _, w := range s.watches {
-		if w.version() == 0 {
+		version := w.version()
+		if version == 0 {
 			continue
 		}
 		key := schema.GroupResource{Group: w.resource.Group, Resource: w.resource.Plural}
-		groups[key] = append(groups[key], w)
-		if last := len(groups[key]) - 1; w.isOpen() {
-			groups[key][0], groups[key][last] = w, groups[key][0]
+		group := append(groups[key], seenWatch{w, version})
+		if last := len(group) - 1; w.isOpen() {
+			group[0], group[last] = group[last], group[0]
 		}
+		groups[key] = group
 	}
 	return groups
 }

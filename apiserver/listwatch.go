@@ -194,16 +194,13 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 	}
 }
 
-// broke takes an error that came by a proxy.
+// broke takes an error that came by a proxy. The watch ends with it; one that is not about versions the next attempt finds
+// again, if it lasts.
 func (w *listWatch) broke(p *watchProxy, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.proxy != p:
-	case Classify(err) == Expired:
+	if w.proxy == p && Classify(err) == Expired {
 		w.move(expired, nil)
-	default:
-		w.move(failed, err)
 	}
 }
 
@@ -296,6 +293,9 @@ func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 		}
 		return err
 	})
+	if err == nil {
+		err = w.mayKeep()
+	}
 	if err != nil {
 		return nil, outward(ctx, err)
 	}
@@ -483,10 +483,20 @@ func (w *listWatch) mayContinue(options *metav1.ListOptions) error {
 	defer w.mu.Unlock()
 	switch {
 	case !w.rolledBack:
-	case options.ResourceVersion == "":
+	case options.ResourceVersion == "" && options.Continue == "":
 		w.rolledBack = false
 	default:
 		return apierrors.NewResourceExpired(fmt.Sprintf("%s: version %s is from before a rollback", w.id, options.ResourceVersion))
+	}
+	return nil
+}
+
+// mayKeep fails for a list that was requested before a rollback was found, or before another cluster was adopted.
+func (w *listWatch) mayKeep() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rolledBack {
+		return apierrors.NewResourceExpired(fmt.Sprintf("%s: the list is from before a rollback", w.id))
 	}
 	return nil
 }

@@ -51,7 +51,10 @@ type SetConfig struct {
 	UID    types.UID // of kube-system; "" means that of the first check
 	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
 	Interval time.Duration
-	Log      logging.Logger // nil drops every line
+	// CompareInterval is the least time between two comparisons of versions over the same connections; 30 s if 0. Only another
+	// server, or one that was started again, can have been rolled back, unless a proxy keeps connections open meanwhile.
+	CompareInterval time.Duration
+	Log             logging.Logger // nil drops every line
 	// RolledBack is called after the server went back to an older state, when its watches begin to follow it there.
 	RolledBack func()
 	// Checked is called, nil or not, with the error of a server check whose outcome is another one than that of the check
@@ -81,6 +84,9 @@ type Set struct {
 func NewSet(cfg SetConfig) *Set {
 	if cfg.Interval == 0 {
 		cfg.Interval = 30 * time.Second
+	}
+	if cfg.CompareInterval == 0 {
+		cfg.CompareInterval = compareInterval
 	}
 	if cfg.Log == nil {
 		cfg.Log = logging.Discard
@@ -250,10 +256,10 @@ func (s *Set) Waiting() string {
 }
 
 // Err is why the API server, or else one of the watches that are named, or of all, cannot be followed right now; nil if all
-// can. [Classify] has its class.
+// can. [Classify] has its class. A watch that lists anew after a rollback is followed: the server answers.
 func (s *Set) Err(of ...WatchID) error {
 	for w := range s.named(of) {
-		if h := s.healthOf(w); h.Err != nil {
+		if h := s.healthOf(w); h.Err != nil && h.Class != RolledBack {
 			return h.Err
 		}
 	}

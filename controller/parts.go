@@ -154,7 +154,7 @@ func (p *parts) run(ctx context.Context) error {
 		},
 		Heartbeats: p.broker.Heartbeats,
 	})
-	if err := p.member.Handle(p.requeue.memberChanged); err != nil {
+	if err := p.member.Handle(ctx, p.requeue.memberChanged); err != nil {
 		if ctx.Err() != nil {
 			return nil // the caches have ended, too
 		}

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,18 +24,24 @@ type Affected struct {
 	Initial bool
 }
 
-// Handle calls notify for every object that exists, and then for every change, from several goroutines. It fails if Run has
-// returned already.
-func (c *Cluster) Handle(notify func(Affected)) error {
+// Handle calls notify for every object that exists, returns, and goes on to call it for every change, from several goroutines.
+// It fails if Run has returned already, or if ctx ends first.
+func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
+	var notified []cache.InformerSynced
 	for kind, f := range c.followed {
-		if err := c.handle(f, notify); err != nil {
+		registration, err := c.handle(f, notify)
+		if err != nil {
 			return fmt.Errorf("member: handler of %s: %w", kind, err)
 		}
+		notified = append(notified, registration.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), notified...) {
+		return fmt.Errorf("member: handlers: %w", ctx.Err())
 	}
 	return nil
 }
 
-func (c *Cluster) handle(f followed, notify func(Affected)) error {
+func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEventHandlerRegistration, error) {
 	changed := func(initial bool, objects ...apiserver.Object) {
 		var a Affected
 		for _, o := range objects {
@@ -44,7 +51,7 @@ func (c *Cluster) handle(f followed, notify func(Affected)) error {
 		a.Initial = initial
 		notify(a)
 	}
-	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+	return f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) { changed(initial, o.(apiserver.Object)) },
 		UpdateFunc: func(before, after any) {
 			if was, is := before.(apiserver.Object), after.(apiserver.Object); was.GetResourceVersion() != is.GetResourceVersion() {
@@ -60,7 +67,6 @@ func (c *Cluster) handle(f followed, notify func(Affected)) error {
 			}
 		},
 	})
-	return err
 }
 
 // affected adds the services that depend on o to a.

@@ -77,7 +77,7 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	})
 	e.Cleanup(i.End)
 	e.Await("caches of the member", i.Member.Synced)
-	if err := i.Member.Handle(func(member.Affected) {}); err != nil {
+	if err := i.Member.Handle(i.ctx, func(member.Affected) {}); err != nil {
 		e.Fatal(err)
 	}
 
