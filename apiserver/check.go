@@ -314,11 +314,10 @@ func (s *Set) byResource() map[schema.GroupResource][]seenWatch {
 			continue
 		}
 		key := schema.GroupResource{Group: w.resource.Group, Resource: w.resource.Plural}
-		group := append(groups[key], seenWatch{w, version})
-		if last := len(group) - 1; w.isOpen() {
+		groups[key] = append(groups[key], seenWatch{w, version})
+		if group, last := groups[key], len(groups[key])-1; w.isOpen() {
 			group[0], group[last] = group[last], group[0]
 		}
-		groups[key] = group
 	}
 	return groups
 }

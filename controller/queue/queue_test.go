@@ -47,6 +47,12 @@ func newObserved() *observed {
 	return o
 }
 
+// pause lets time pass. What the workers did meanwhile happened before it returns.
+func pause(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // start runs the queue and returns a function that ends it and checks that nothing is left.
 func (o *observed) start(t *testing.T, do Work) (end func()) {
 	t.Helper()
@@ -96,10 +102,10 @@ func TestDebounce(t *testing.T) {
 					return nil
 				})
 				for _, at := range tt.adds {
-					time.Sleep(time.Until(start.Add(time.Duration(at) * time.Millisecond)))
+					pause(time.Until(start.Add(time.Duration(at) * time.Millisecond)))
 					o.Add(service("db"), Live)
 				}
-				time.Sleep(10 * time.Second)
+				pause(10 * time.Second)
 				if text := strings.Join(got, " "); text != tt.want {
 					t.Errorf("changes at %v ran at %s, want %s", tt.adds, text, tt.want)
 				}
@@ -123,7 +129,7 @@ func TestBackOff(t *testing.T) {
 			return nil
 		})
 		o.Add(service("db"), Live)
-		time.Sleep(10 * time.Minute)
+		pause(10 * time.Minute)
 		for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000} {
 			want *= time.Millisecond
 			if got := ran[i+1].Sub(ran[i]); got < want || got > min(want*3/2, maxBackOff) {
@@ -134,14 +140,14 @@ func TestBackOff(t *testing.T) {
 			t.Errorf("Waiting = %d, %s; want 1 since the change, %s", depth, age, time.Since(start))
 		}
 		fails = false
-		time.Sleep(time.Until(ran[len(ran)-1].Add(time.Second)))
+		pause(time.Until(ran[len(ran)-1].Add(time.Second)))
 		at := time.Now()
 		o.Add(service("db"), Live)
 		synctest.Wait()
 		if last := ran[len(ran)-1]; !last.Equal(at) {
 			t.Errorf("an event during a back-off ran after %s, want at once", last.Sub(at))
 		}
-		time.Sleep(10 * time.Minute)
+		pause(10 * time.Minute)
 		o.checkForgotten(t)
 		end()
 	})
@@ -163,12 +169,12 @@ func TestFailuresAreLoggedWithinBounds(t *testing.T) {
 			return nil
 		})
 		o.Add(service("db"), Live)
-		time.Sleep(time.Hour)
+		pause(time.Hour)
 		if got := o.log.Count("failure "); got != maxLogged {
 			t.Errorf("%d of 15 different failures are logged, want %d", got, maxLogged)
 		}
 		o.Add(service("db"), Live)
-		time.Sleep(time.Hour)
+		pause(time.Hour)
 		if same, expected := o.log.Count("same"), o.log.Count(errExpected.Error()); same != 1 || expected != 0 {
 			t.Errorf("a repeated failure is logged %d times and an expected one %d, want 1 and 0", same, expected)
 		}
@@ -242,7 +248,7 @@ func TestAddAfter(t *testing.T) {
 		if depth, _ := o.Waiting(); depth != 0 {
 			t.Errorf("depth = %d before its time, want 0", depth)
 		}
-		time.Sleep(24 * time.Hour)
+		pause(24 * time.Hour)
 		if len(got) != 2 || got[0] != time.Minute || got[1] != time.Minute+time.Hour {
 			t.Errorf("ran after %v, want after the earlier time, and an hour later", got)
 		}
@@ -291,7 +297,7 @@ func TestLaws(t *testing.T) {
 				o.Add(key, p)
 				time.Sleep(time.Duration(pause) * time.Millisecond)
 			}
-			time.Sleep(time.Hour)
+			pause(time.Hour)
 			for key := range changed {
 				t.Errorf("seed %d: a change of %s is lost", seed, key)
 			}
@@ -316,7 +322,7 @@ func TestPanicsAreRecovered(t *testing.T) {
 		})
 		o.Add(service("panics"), Live)
 		o.Add(service("works"), Live)
-		time.Sleep(time.Hour)
+		pause(time.Hour)
 		if runs["panics"] != 3 || runs["works"] != 1 || o.panics != 2 || o.failures != 2 {
 			t.Errorf("runs %v, %d panics, %d failures; want 3 and 1, 2, 2", runs, o.panics, o.failures)
 		}
