@@ -243,6 +243,9 @@ func (s *Store) Waiting() string {
 			return "waiting for the list of " + w.id().String() + " from " + s.cfg.Name
 		}
 	}
+	if s.consistentLocked() { // The publisher has it in hand.
+		return "building the first state from " + s.cfg.Name
+	}
 	return ""
 }
 

@@ -386,6 +386,23 @@ func ready(t *testing.T, cfg Config, n int) *Store {
 	return s
 }
 
+// A start waits for the first state to be published, not only for the lists that it is built from.
+func TestWaitingIncludesThePublisher(t *testing.T) {
+	s, err := New(Config{Name: "files", Manifests: []string{t.TempDir()}})
+	must(t, err)
+	if got := s.Waiting(); !strings.HasPrefix(got, "waiting for the list of") {
+		t.Errorf("waiting %q before a list", got)
+	}
+	s.apply(s.files)
+	if got := s.Waiting(); got != "building the first state from files" {
+		t.Errorf("waiting %q between the lists and the first state", got)
+	}
+	s.publisher.round()
+	if got := s.Waiting(); got != "" || !s.State().Ready {
+		t.Errorf("waiting %q, ready %t after the first round", got, s.State().Ready)
+	}
+}
+
 // Synced is about the first state that may be served, not about the first one at all.
 func TestSyncedIsClosedOnce(t *testing.T) {
 	s, err := New(Config{Manifests: []string{t.TempDir()}})

@@ -514,7 +514,7 @@ func testExpelled(t *testing.T, a admin) {
 
 func testLost(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
-	eventually(t, "a link", func() bool { return l.State().Link })
+	l.awaitRecords(db, "east", "west")
 	a.cp.KillAPIServer()
 	eventually(t, "no link, and why", func() bool { return !l.State().Link && l.State().Detail != "" })
 	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
