@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -236,16 +237,8 @@ const pollInterval = time.Second
 func (s *Store) followFiles(ctx context.Context) error {
 	s.apply(s.files)
 	w := fileWatch{store: s, seen: s.stamps}
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			w.check()
-		}
-	}
+	wait.UntilWithContext(ctx, func(context.Context) { w.check() }, pollInterval)
+	return nil
 }
 
 // A fileWatch finds out when files change.

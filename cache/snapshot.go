@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
@@ -314,16 +316,8 @@ func (s *Store) writeSnapshots(ctx context.Context) error {
 		return nil
 	case <-s.synced:
 	}
-	ticker := time.NewTicker(snapshotPause)
-	defer ticker.Stop()
 	w := snapshotWriter{store: s, file: filepath.Clean(s.cfg.Snapshot)}
-	for ctx.Err() == nil {
-		w.write()
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-		}
-	}
+	wait.UntilWithContext(ctx, func(context.Context) { w.write() }, snapshotPause)
 	w.write()
 	w.release()
 	return nil

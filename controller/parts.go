@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -217,16 +218,9 @@ func kindsChanged(ctx context.Context, client *apiserver.Client, before member.K
 
 // every calls do once a period, first after one, until ctx ends or do fails.
 func every(ctx context.Context, period time.Duration, do func() error) error {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		if err := do(); err != nil {
-			return err
-		}
+	err := wait.PollUntilContextCancel(ctx, period, false, func(context.Context) (bool, error) { return false, do() })
+	if ctx.Err() != nil {
+		return nil
 	}
+	return err
 }

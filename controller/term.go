@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -119,14 +120,6 @@ func (t term) guard(cfg *rest.Config, side string) *rest.Config {
 
 // awaitSynced returns when the caches of this cluster are complete. It reports false if ctx ends first.
 func awaitSynced(ctx context.Context, m *member.Cluster) bool {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for !m.Synced() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-ticker.C:
-		}
-	}
-	return ctx.Err() == nil
+	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return m.Synced(), nil })
+	return err == nil && ctx.Err() == nil
 }

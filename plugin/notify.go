@@ -4,10 +4,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/coredns/coredns/plugin/transfer"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // notifyPause is the least time between two NOTIFYs of a zone.
@@ -18,7 +19,7 @@ const notifyPause = time.Second
 func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, notified uint32) {
 	serials, cancel := h.store.Subscribe()
 	defer cancel()
-	failed := make([]string, len(h.zones))
+	failed := make([]logging.OnChange[string], len(h.zones))
 	for {
 		if serial := h.store.State().Serial; serial != notified {
 			notified = serial
@@ -39,21 +40,9 @@ func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, notified uin
 	}
 }
 
-// logChange logs err unless its text was logged last, and returns the text.
-func logChange(logged string, err error) string {
-	if err == nil {
-		return ""
-	}
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	if text != logged {
-		Log.Warningf("notify: %s", text)
-	}
-	return text
-}
-
 // notify sends NOTIFY for each zone, and reports whether it has finished: a secondary that does not answer takes seconds,
-// and the end of ctx does not wait for it. failed has the error that was logged last for each zone.
-func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []string) bool {
+// and the end of ctx does not wait for it. failed is what was logged last for each zone.
+func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []logging.OnChange[string]) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -61,7 +50,9 @@ func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []str
 			if ctx.Err() != nil {
 				return
 			}
-			failed[i] = logChange(failed[i], t.Notify(z.origin))
+			if err := t.Notify(z.origin); failed[i].Changed(logging.Text(err)) && err != nil {
+				Log.Warningf("notify: %s", logging.Line(err))
+			}
 		}
 	}()
 	select {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -45,14 +46,7 @@ func (r *Renewal) Run(ctx context.Context) error {
 	var secretRead, attempt time.Time
 	var failing logging.OnChange[bool]
 	part := 0.45 + 0.1*rand.Float64() // members that joined together should not renew together
-	ticker := time.NewTicker(filePeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		c.readFile()
 		now := time.Now()
 		if c.Rejected() != "" && now.Sub(secretRead) >= secretPeriod {
@@ -66,7 +60,8 @@ func (r *Renewal) Run(ctx context.Context) error {
 				r.Log.Errorf("credential: %v; trying again", err)
 			}
 		}
-	}
+	}, filePeriod)
+	return nil
 }
 
 // readSecret takes the token that an earlier instance or an administrator wrote to the Secret, if it is of the same account.
