@@ -268,7 +268,7 @@ func (p *instances) restart(inst *instance) {
 	p.restarting = inst
 }
 
-// isRestarting tells the OnShutdown of an instance that was replaced from that at the end of the process.
+// isRestarting distinguishes the OnShutdown of an instance that was replaced from the one at the end of the process.
 func (p *instances) isRestarting(inst *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -53,7 +53,7 @@ func (j *journal) count(text string) (n int) {
 	return n
 }
 
-// A countedConn tells when it is closed.
+// A countedConn reports when it is closed.
 type countedConn struct {
 	net.Conn
 	closed func()

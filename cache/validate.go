@@ -250,7 +250,7 @@ func (v *validation) port(ports []index.Port, name string, protocol corev1.Proto
 	return append(ports, index.Port{Name: label, Proto: proto, Number: uint16(number)})
 }
 
-// readProperty keeps the two properties that count. All others are none of our business.
+// readProperty keeps the two properties that count. All others are ignored.
 func readProperty(obj *customObject) (item, []Rejection) {
 	var v validation
 	it := item{key: keyOf(obj)}

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// Every option tells one Config from another; nothing else does.
+// Two Configs differ if one option does, and only then.
 func TestDifference(t *testing.T) {
 	base := Defaults()
 	base.Broker = "/etc/broker"

@@ -16,7 +16,7 @@ func (x *exporter) exportedLabels() []v1alpha1.Label {
 	for _, key := range x.keys("Label", x.exp.Spec.ExportedLabels) {
 		value := x.exp.Spec.ExportedLabels[key]
 		if !broker.IsLabelValue(value) {
-			x.drop("Label %.80q is not exported: its value is none of a label.", key)
+			x.drop("Label %.80q is not exported: its value is not valid for a label.", key)
 			continue
 		}
 		labels = append(labels, v1alpha1.Label{Key: key, Value: value})
@@ -44,7 +44,7 @@ func (x *exporter) keys(what string, m map[string]string) []string {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		switch {
 		case !broker.IsLabelKey(key):
-			x.drop("%s %.80q is not exported: its key is none of a label.", what, key)
+			x.drop("%s %.80q is not exported: its key is not valid for a label.", what, key)
 		case broker.IsReservedKey(key):
 			x.drop("%s %.80q is not exported: its prefix is reserved.", what, key)
 		case len(keys) == broker.MaxMetadata:

@@ -109,7 +109,7 @@ func (r Result) service(c Cluster) *corev1.Service {
 	return s
 }
 
-// owners is the safety net that removes slices and Service if nobody of us does. It does not claim control.
+// owners is the safety net: the API server removes slices and Service where no controller of ours does it. It does not claim control.
 func owners(imp *mcsv1beta1.ServiceImport, uid types.UID) []metav1.OwnerReference {
 	if uid == "" {
 		return nil

@@ -146,7 +146,7 @@ func (m *merger) portNames() []string {
 	return names
 }
 
-// portMap tells which ports of the slices of e count, so that traffic for a port reaches only endpoints that serve it.
+// portMap returns which ports of the slices of e count, so that traffic for a port reaches only endpoints that serve it.
 func (m *merger) portMap(e *entry, names []string) []PortMapping {
 	var mapping []PortMapping
 	for i, at := range e.serves {

@@ -21,7 +21,7 @@ type ExportedService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the member says. There is no status: nobody else writes to it.
+	// Spec is what the member says. There is no status: only the member writes to it.
 	Spec ExportedServiceSpec `json:"spec"`
 }
 

@@ -28,7 +28,7 @@ type Member struct {
 
 // MemberSpec is what a member was admitted with.
 type MemberSpec struct {
-	// KubeSystemUID is the UID of the namespace kube-system: it tells this cluster from another that wants the same id.
+	// KubeSystemUID is the UID of the namespace kube-system: it distinguishes this cluster from another that wants the same id.
 	//
 	// +kubebuilder:validation:MaxLength=36
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`

@@ -76,14 +76,14 @@ var rules = []rule{
 	{name: "only the wiring knows the lease and the queue", pkg: "controller/importer", deny: parts("lease", "queue")},
 }
 
-// A pkg is what the go command tells of a package.
+// A pkg is what the go command reports about a package.
 type pkg struct {
 	path          string
 	standard      bool
 	imports, deps []string
 }
 
-// list tells of all packages of this module without tests, and of all that they need.
+// list returns all packages of this module without tests, and all that they need.
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps",

@@ -132,7 +132,7 @@ func localize(t *testing.T, text, kubeconfig string) corefile {
 	return c
 }
 
-// hasSource tells whether the block that begins with the first line says where objects come from.
+// hasSource reports whether the block that begins with the first line says where objects come from.
 func hasSource(lines []string) bool {
 	if !strings.HasSuffix(lines[0], "{") {
 		return false

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // mark begins a line with what has to be gone later.
 const mark = "HAS TO GO: "
 
-// end tells the processes and network namespaces that were started here, and comes to the bad end.
+// end prints the processes and network namespaces that were started here, then ends in the way that the environment says.
 func end(t *testing.T) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	must(t, err)

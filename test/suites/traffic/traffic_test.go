@@ -113,7 +113,7 @@ func (c *clusterset) headless(t *testing.T) {
 	}
 }
 
-// expiry is how long a member that nobody hears of may stay in the answers.
+// expiry is how long a silent member may stay in the answers.
 const expiry = leaseTTL + 10*time.Second
 
 // controllerKilled: the others stop using the pods of a member that is not heard of, and use them again when it is.
