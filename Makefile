@@ -10,8 +10,8 @@ SHELL := bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP    = -s -w$(if $(VERSION), -X main.version=$(VERSION))
 
-# Packages that start control planes take a core each.
-TEST_PARALLEL ?= 2
+# More packages than cores: those that start control planes wait most of their time.
+TEST_PARALLEL ?= 4
 TEST_TIMEOUT  ?= 25m
 TEST_FLAGS    ?=
 PACKAGES      ?= ./...
