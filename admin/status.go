@@ -115,6 +115,7 @@ func (s *collector) readExports(ctx context.Context, c *cluster) error {
 		}
 	}
 	slices.SortFunc(s.state.Conflicts, compareConflicts)
+	slices.Sort(s.state.Cluster.Exports.Undeclared)
 	return nil
 }
 

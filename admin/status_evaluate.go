@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -79,6 +80,7 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker, or runs with \"lease 0\"")
 	}
 	e.evaluateCredential(c.CredentialExpires)
+	e.evaluateUndeclared(c.Exports.Undeclared)
 	if c.Exports.NotReady == 0 {
 		return
 	}
@@ -86,6 +88,19 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	if own != nil && len(own.PodCIDRs) == 0 {
 		e.warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
 	}
+}
+
+func (e evaluation) evaluateUndeclared(exports []string) {
+	const shown = 10
+	if len(exports) == 0 {
+		return
+	}
+	text := strings.Join(exports[:min(len(exports), shown)], ", ")
+	if more := len(exports) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	e.problem("endpoints of %s have addresses in none of the networks that this cluster declared, and are not exported: "+
+		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
 }
 
 func (e evaluation) evaluateCredential(expires *time.Time) {

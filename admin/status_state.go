@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // A State is the state of a clusterset as one cluster, the broker, or both show it. The JSON form is stable: fields are only added.
@@ -47,6 +49,9 @@ type ExportState struct {
 	// Reasons counts the exports that are not ready by the reason of their condition Valid or, if that is True, Ready. The reason is
 	// NotReconciled if the controller has not set these conditions for the current generation.
 	Reasons map[string]int `json:"reasons,omitempty"`
+
+	// Undeclared names the exports that lack addresses outside of the networks that the cluster declared: "<namespace>/<name>".
+	Undeclared []string `json:"undeclared,omitempty"`
 }
 
 // BrokerState identifies the broker.
@@ -99,6 +104,9 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
 	if c := CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
 		s.Ready++
+		if c.Reason == wellknown.ReasonUndeclaredAddresses {
+			s.Undeclared = append(s.Undeclared, e.Namespace+"/"+e.Name)
+		}
 		return
 	}
 	s.NotReady++

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -224,5 +226,28 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 	}
 	if _, err := dyn.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// docs/spec/controller.md 3.4: exports that lack addresses are a problem, and named.
+func TestStatusNamesUndeclaredAddresses(t *testing.T) {
+	cluster := &ClusterState{Exports: ExportState{}}
+	for i := range 12 {
+		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%02d", i), Generation: 1}}
+		e.Status.Conditions = []metav1.Condition{{
+			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionTrue, ObservedGeneration: 1,
+			Reason: wellknown.ReasonUndeclaredAddresses,
+		}}
+		if i == 0 {
+			e.Status.Conditions[0].Reason = string(mcsv1beta1.ServiceExportReasonExported)
+		}
+		cluster.Exports.add(e)
+	}
+	state := State{Cluster: cluster}
+	evaluation{state: &state, now: time.Now()}.evaluateMember(cluster, nil)
+	wantProblem(t, state, "endpoints of shop/db-01, shop/db-02, shop/db-03, shop/db-04, shop/db-05, shop/db-06, shop/db-07, shop/db-08, "+
+		"shop/db-09, shop/db-10 and 1 more have addresses in none of the networks that this cluster declared")
+	if cluster.Exports.Ready != 12 {
+		t.Errorf("%d of 12 exports are ready, want all", cluster.Exports.Ready)
 	}
 }

@@ -41,15 +41,17 @@ type Result struct {
 	Record *v1alpha1.ExportedService
 	// Slices are those for the broker, sorted by name.
 	Slices []*discoveryv1.EndpointSlice
-	// Local are the same for this cluster's own import: their endpoints keep nodeName.
+	// Local are the same for this cluster's own import: their endpoints keep nodeName, and their addresses need not be declared.
 	Local []*discoveryv1.EndpointSlice
 	// Reason and Message are those of the condition Valid, which is true if the reason is Valid.
 	Reason  mcsv1beta1.ServiceExportConditionReason
 	Message string
 	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
 	Failed string
-	// Dropped says, one sentence each and sorted, what was asked for and is not exported.
+	// Dropped says, sorted, what was asked for and is not exported.
 	Dropped []string
+	// Undeclared is the number of addresses that are not exported because the cluster did not declare their network.
+	Undeclared int
 }
 
 // Valid is the condition of the ServiceExport. Its LastTransitionTime is for the writer, which knows the earlier one.
@@ -83,8 +85,9 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	r.Record = x.record(spec)
 	r.Local = x.slices(ours(service, sources))
 	for _, s := range r.Local {
-		r.Slices = append(r.Slices, trim(s))
+		r.Slices = append(r.Slices, x.declared(trim(s)))
 	}
+	r.Undeclared = x.dropUndeclared()
 	slices.Sort(x.dropped)
 	r.Dropped = x.dropped
 	return r

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -248,6 +249,54 @@ func TestSlices(t *testing.T) {
 	dropped := From(newExport(), newService(), sources, options()).Dropped
 	if len(dropped) != 2 || !strings.Contains(dropped[0], `"f" is not exported: it has 1001 endpoints`) || !strings.Contains(dropped[1], `"g"`) {
 		t.Errorf("dropped = %q, want the large slice and the one of names", dropped)
+	}
+}
+
+// docs/spec/controller.md 3.4: one address outside of the declared networks costs no other endpoint anything.
+func TestUndeclared(t *testing.T) {
+	networks := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/64")}
+	mixed := newSlice("a", discoveryv1.AddressTypeIPv4, "10.1.0.1", "192.168.0.9", "10.2.0.1", "10.1.0.2")
+	mixed.Endpoints[0].Addresses = []string{"192.168.0.7", "10.1.0.1", "169.254.0.1"}
+	alien := newSlice("b", discoveryv1.AddressTypeIPv6, "fd00:2::1")
+	sources := []*discoveryv1.EndpointSlice{mixed, alien}
+	before := mustJSON(t, sources)
+	const named = "Addresses in none of the networks that this cluster declared are not exported: 10.2.0.1, 169.254.0.1, 192.168.0.7 and 2 more. " +
+		"Join again with all networks of its endpoints."
+	for _, tt := range []struct {
+		name       string
+		networks   []netip.Prefix
+		mode       Endpoints
+		want       string
+		dropped    []string
+		undeclared int
+	}{
+		{name: "not known yet", want: "IPv4:15432 [192.168.0.7 10.1.0.1 169.254.0.1 192.168.0.9 10.2.0.1 10.1.0.2]; IPv6:15432 [fd00:2::1]"},
+		{name: "some", networks: networks, want: "IPv4:15432 [10.1.0.1 10.1.0.2]; IPv6:15432 []", dropped: []string{named}, undeclared: 5},
+		{name: "none are declared", networks: []netip.Prefix{}, mode: ServiceIP, want: "IPv4:5432 []; IPv6:5432 []",
+			dropped: []string{strings.Replace(named, "10.2.0.1, 169.254.0.1, 192.168.0.7 and 2 more", "10.96.0.5, fd00:96::5", 1)}, undeclared: 2},
+	} {
+		o := options()
+		o.Networks, o.Endpoints = tt.networks, tt.mode
+		r := From(newExport(), newService(), sources, o)
+		if got := show(r.Slices); got != tt.want {
+			t.Errorf("%s: slices = %s, want %s", tt.name, got, tt.want)
+		}
+		if !slices.Equal(r.Dropped, tt.dropped) || r.Undeclared != tt.undeclared {
+			t.Errorf("%s: dropped %q, undeclared %d, want %q, %d", tt.name, r.Dropped, r.Undeclared, tt.dropped, tt.undeclared)
+		}
+		o.Networks = nil
+		if got, want := mustJSON(t, r.Local), mustJSON(t, From(newExport(), newService(), sources, o).Local); got != want {
+			t.Errorf("%s: local = %s, want all: %s", tt.name, got, want)
+		}
+	}
+	if after := mustJSON(t, sources); after != before {
+		t.Errorf("input = %s after it, want %s", after, before)
+	}
+	wide := newSlice("c", discoveryv1.AddressTypeIPv4, "10.1.0.1", "10.1.0.2")
+	wide.Endpoints[0].Addresses = slices.Repeat([]string{"10.1.0.1"}, broker.MaxEndpoints)
+	r := From(newExport(), newService(), []*discoveryv1.EndpointSlice{wide}, options())
+	if len(r.Slices) > 0 || len(r.Dropped) != 1 || !strings.Contains(r.Dropped[0], "it has 1001 addresses") {
+		t.Errorf("slices %v, dropped %q, want none but its name", r.Slices, r.Dropped)
 	}
 }
 

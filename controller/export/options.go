@@ -1,6 +1,8 @@
 package export
 
 import (
+	"net/netip"
+
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
@@ -12,6 +14,9 @@ type Options struct {
 	BrokerNamespace string
 	// Namespace says whether services of the namespace of the export may leave the cluster.
 	Namespace NamespacePolicy
+	// Networks are those that the cluster declared at its join: addresses outside of them are left out. While they are not known
+	// they are nil, and no address is left out.
+	Networks []netip.Prefix
 	// Endpoints says what the slices hold.
 	Endpoints Endpoints
 	// VIP is there with "vip cidr".

@@ -37,12 +37,21 @@ func (x *exporter) exportable(s *discoveryv1.EndpointSlice) bool {
 		x.drop("EndpointSlice %q is not exported: its address type is %.80q.", s.Name, s.AddressType)
 	case len(s.Endpoints) > broker.MaxEndpoints:
 		x.drop("EndpointSlice %q is not exported: it has %d endpoints, at most %d can be.", s.Name, len(s.Endpoints), broker.MaxEndpoints)
+	case addresses(s) > broker.MaxEndpoints:
+		x.drop("EndpointSlice %q is not exported: it has %d addresses, at most %d can be.", s.Name, addresses(s), broker.MaxEndpoints)
 	case len(s.Ports) > broker.MaxPorts:
 		x.drop("EndpointSlice %q is not exported: it has %d ports, at most %d can be.", s.Name, len(s.Ports), broker.MaxPorts)
 	default:
 		return true
 	}
 	return false
+}
+
+func addresses(s *discoveryv1.EndpointSlice) (n int) {
+	for i := range s.Endpoints {
+		n += len(s.Endpoints[i].Addresses)
+	}
+	return n
 }
 
 func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {

@@ -17,6 +17,8 @@ type exporter struct {
 	service *corev1.Service
 	o       Options
 	dropped []string
+	// undeclared are addresses outside of the networks of the cluster.
+	undeclared []string
 }
 
 func (x *exporter) drop(format string, args ...any) {

@@ -74,7 +74,7 @@ type Exporter struct {
 // New returns an Exporter.
 func New(cfg Config) *Exporter {
 	v := newVIPs(cfg.Broker, cfg.Membership.Identity.ClusterID, cfg.Merge, cfg.Metrics, cfg.Retry)
-	own := &Own{member: cfg.Member, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints, vips: v}
+	own := &Own{member: cfg.Member, broker: cfg.Broker, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints, vips: v}
 	a := &aggregates{
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
@@ -101,6 +101,7 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	}
 	e.vips.sync(svc)
 	r, exp := e.own.Export(svc)
+	e.cfg.Metrics.SetUndeclared(svc, r.Undeclared)
 	var o outcome
 	if isMember || leaving {
 		o = e.export(ctx, svc, r)

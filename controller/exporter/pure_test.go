@@ -46,6 +46,8 @@ func TestReadiness(t *testing.T) {
 		{name: "exported", r: valid, has: true, want: "True Exported The broker has this export."},
 		{name: "exported in part", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not.", "B is not."}}, has: true,
 			want: "True Exported The broker has this export. A is not. B is not."},
+		{name: "exported but for some addresses", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not."}, Undeclared: 1}, has: true,
+			want: "True UndeclaredAddresses The broker has this export. A is not."},
 		{name: "not valid", r: export.Result{Reason: "NoService"}, want: "False Pending Nothing is exported until the export is valid."},
 		{name: "no record can say it", r: export.Result{Reason: valid.Reason, Failed: "Too much."}, want: "False Failed Too much."},
 		{name: "link lost before", r: valid, o: outcome{waitsFor: "Waiting."}, want: "Unknown Pending Waiting."},

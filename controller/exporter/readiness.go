@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
@@ -43,8 +44,11 @@ func readiness(r export.Result, o outcome, published bool) metav1.Condition {
 	case o.noVIP != "" && published:
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
 	case published:
-		exported := string(mcsv1beta1.ServiceExportReasonExported)
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: exported, Message: exportedMessage(r.Dropped)}
+		reason := string(mcsv1beta1.ServiceExportReasonExported)
+		if r.Undeclared > 0 {
+			reason = wellknown.ReasonUndeclaredAddresses
+		}
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: reason, Message: exportedMessage(r.Dropped)}
 	}
 	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: cmp.Or(o.waitsFor, retrying)}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// denying makes the broker reject slices with the address 10.66.0.1 and records of the service "rejected".
+// denying makes the broker reject slices with the address 10.1.66.1 and records of the service "rejected".
 const denying = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -24,7 +24,7 @@ spec:
     - {name: broker, expression: request.namespace.startsWith("member-")}
   validations:
     - expression: >-
-        request.resource.resource != "endpointslices" || object.endpoints.all(e, !("10.66.0.1" in e.addresses))
+        request.resource.resource != "endpointslices" || object.endpoints.all(e, !("10.1.66.1" in e.addresses))
     - expression: >-
         request.resource.resource != "exportedservices" || object.spec.name != "rejected"
 ---
@@ -41,7 +41,7 @@ func TestExportRejected(t *testing.T) {
 	if err := b.Server.ApplyYAML(t.Context(), []byte(denying)); err != nil {
 		t.Fatal(err)
 	}
-	bad := memberenv.NewSourceSlice(db, "probe", "10.66.0.1")
+	bad := memberenv.NewSourceSlice(db, "probe", "10.1.66.1")
 	bad.Namespace = memberenv.Namespace
 	b.Await("the policy", func() bool {
 		err := b.Admin.Create(t.Context(), bad.DeepCopyObject().(apiserver.Object))
@@ -52,7 +52,7 @@ func TestExportRejected(t *testing.T) {
 	})
 
 	// One slice of two: the record comes nevertheless, and goes on being written.
-	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.66.0.1"), memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.66.1"), memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
 	seen := func(svc types.NamespacedName, slices int) func() bool {
 		return func() bool {
 			return a.Member.Export(svc) != nil && a.Member.Service(svc) != nil && len(a.Member.SourceSlices(svc)) == slices

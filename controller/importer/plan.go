@@ -104,22 +104,16 @@ func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Re
 			continue
 		}
 		sources = append(sources, merge.Source{
-			Cluster: m.Cluster, Slices: p.expiry.Slices(svc, m.Cluster), Declared: declared(p.broker.Member(m.Cluster)), Reserved: reserved,
+			Cluster: m.Cluster, Slices: p.expiry.Slices(svc, m.Cluster), Declared: networksOf(p.broker.Member(m.Cluster)), Reserved: reserved,
 		})
 	}
 	return sources
 }
 
-// declared returns the networks that a member declared at its join; m may be nil.
-func declared(m *v1alpha1.Member) []netip.Prefix {
+// networksOf returns the networks that a member declared; m may be nil.
+func networksOf(m *v1alpha1.Member) []netip.Prefix {
 	if m == nil {
 		return nil
 	}
-	var networks []netip.Prefix
-	for _, text := range slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs) {
-		if p, err := apibroker.ParsePrefix(text); err == nil {
-			networks = append(networks, p)
-		}
-	}
-	return networks
+	return m.Networks()
 }

@@ -39,10 +39,12 @@ type Metrics struct {
 	pool                      *prometheus.GaugeVec
 	credential                prometheus.Gauge
 	dropped                   prometheus.Counter
+	undeclared                prometheus.Gauge
 
 	mu       sync.Mutex                       // guards the fields below
 	sources  Sources                          // read at each scrape
 	services map[types.NamespacedName]counted // the contribution of each service to conflicts and records
+	outside  map[types.NamespacedName]int     // its contribution to undeclared
 }
 
 // counted is what one service adds to the gauges.
@@ -94,7 +96,9 @@ func New(reg prometheus.Registerer, l Labels) *Metrics {
 		pool:       gauges("vip_pool_addresses", "Number of addresses in the VIP CIDR of this member, by state.", "state"),
 		credential: gauge("credential_expiry_timestamp_seconds", "Time at which the broker credential expires, 0 if it does not or is not known."),
 		dropped:    counter("dropped_events_total", "Counter of Events that were not written because too many were waiting, or the write failed."),
+		undeclared: gauge("undeclared_addresses", "Number of addresses that are not exported because this cluster did not declare their network."),
 		services:   make(map[types.NamespacedName]counted),
+		outside:    make(map[types.NamespacedName]int),
 	}
 	m.resetFrozen()
 	for _, queue := range l.Queues {
@@ -178,6 +182,16 @@ func (m *Metrics) SetService(svc types.NamespacedName, reasons []string, records
 	}
 }
 
+// SetUndeclared records how many addresses of a service are not exported because the cluster did not declare their network.
+func (m *Metrics) SetUndeclared(svc types.NamespacedName, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.undeclared.Add(float64(n - m.outside[svc]))
+	if m.outside[svc] = n; n == 0 {
+		delete(m.outside, svc)
+	}
+}
+
 // SetSources replaces what is read at each scrape.
 func (m *Metrics) SetSources(s Sources) {
 	m.mu.Lock()
@@ -190,7 +204,8 @@ func (m *Metrics) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sources = Sources{}
-	m.services = make(map[types.NamespacedName]counted)
+	m.services, m.outside = make(map[types.NamespacedName]counted), make(map[types.NamespacedName]int)
+	m.undeclared.Set(0)
 	m.conflicts.Reset()
 	m.records.Set(0)
 	m.pool.Reset()

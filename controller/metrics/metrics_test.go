@@ -66,3 +66,24 @@ func TestMetricsOfServices(t *testing.T) {
 		t.Errorf("%d services are remembered, want none", len(m.services))
 	}
 }
+
+func TestUndeclaredAddresses(t *testing.T) {
+	m := New(nil, Labels{})
+	for _, step := range []struct {
+		name  string
+		count int
+		want  float64
+	}{{"a", 2, 2}, {"b", 1, 3}, {"a", 1, 2}, {"a", 0, 1}, {"c", 0, 1}} {
+		m.SetUndeclared(service(step.name), step.count)
+		if got := testutil.ToFloat64(m.undeclared); got != step.want {
+			t.Errorf("after %+v: %v, want %v", step, got, step.want)
+		}
+	}
+	if len(m.outside) != 1 {
+		t.Errorf("%d services are remembered, want b alone", len(m.outside))
+	}
+	m.Reset()
+	if got := testutil.ToFloat64(m.undeclared); got != 0 {
+		t.Errorf("after Reset: %v, want 0", got)
+	}
+}

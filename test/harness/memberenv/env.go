@@ -77,7 +77,9 @@ func New(t *testing.T) *Env {
 	for _, name := range []string{"shop", wellknown.ControllerNamespace} {
 		e.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	e.addMember(ID, v1alpha1.MemberSpec{KubeSystemUID: string(e.System), VIPCIDR: "243.0.0.4/31"})
+	e.addMember(ID, v1alpha1.MemberSpec{
+		KubeSystemUID: string(e.System), VIPCIDR: "243.0.0.4/31", PodCIDRs: []string{"10.1.0.0/16"},
+	})
 	return e
 }
 
