@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // A cluster is one of the API servers of an operation: the broker or the member. This file reads; apply.go writes.
@@ -26,6 +27,7 @@ type cluster struct {
 	role    Role
 	client  dynamic.Interface
 	options WriteOptions
+	skipped []string // objects that exist and do not decode, and why: one sentence each
 }
 
 // open does not contact the API server.
@@ -81,6 +83,11 @@ func (c *cluster) read(ctx context.Context, o typedObject) (bool, error) {
 	return true, nil
 }
 
+// skip notes an object that is left out because it does not decode: any member can write one to the broker.
+func (c *cluster) skip(o *unstructured.Unstructured, err error) {
+	c.skipped = append(c.skipped, fmt.Sprintf("%s: %s is left out, because it does not decode: %s", c.role, describe(o), logging.Line(err)))
+}
+
 // listObjects returns the objects of a resource in all namespaces, nil if the server does not have the resource.
 func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource, selector string) ([]*unstructured.Unstructured, error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -107,17 +114,20 @@ func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResou
 	return all, nil
 }
 
-// list is listObjects for a Go type.
+// list is listObjects for a Go type. What does not decode is left out, see [cluster.skip].
 func list[T any](ctx context.Context, c *cluster, from schema.GroupVersionResource, selector string) ([]T, error) {
 	objects, err := c.listObjects(ctx, from, selector)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]T, len(objects))
-	for i, o := range objects {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &all[i]); err != nil {
-			return nil, fmt.Errorf("%s: list %s: %w", c.role, from.Resource, err)
+	all := make([]T, 0, len(objects))
+	for _, o := range objects {
+		var item T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &item); err != nil {
+			c.skip(o, err)
+			continue
 		}
+		all = append(all, item)
 	}
 	return all, nil
 }
@@ -134,13 +144,20 @@ func (c *cluster) kubeSystem(ctx context.Context) (types.UID, error) {
 	return found.GetUID(), nil
 }
 
-// heartbeat returns the time at which a member last renewed its heartbeat, by the clock of the member; nil if it never did.
+// heartbeat returns the time at which a member last renewed its heartbeat, by the clock of the member; nil if it never did, or
+// wrote a time that does not decode.
 func (c *cluster) heartbeat(ctx context.Context, namespace string) (*time.Time, error) {
-	lease := &coordinationv1.Lease{
-		TypeMeta: typeMeta("coordination.k8s.io/v1", "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: broker.HeartbeatName},
-	}
-	if exists, err := c.read(ctx, lease); err != nil || !exists || lease.Spec.RenewTime == nil {
+	found, err := c.find(ctx, object(coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, broker.HeartbeatName))
+	if err != nil || found == nil {
 		return nil, err
+	}
+	var lease coordinationv1.Lease
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &lease); err != nil {
+		c.skip(found, err)
+		return nil, nil
+	}
+	if lease.Spec.RenewTime == nil {
+		return nil, nil
 	}
 	return &lease.Spec.RenewTime.Time, nil
 }

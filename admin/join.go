@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,6 +115,7 @@ func (j *joiner) decide(ctx context.Context) error {
 		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Warnings: in.warnings(a),
 	}
+	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
 	if isLoopback(j.kubeconfig) {
 		j.result.Warnings = append(j.result.Warnings,
 			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")

@@ -81,6 +81,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	defer func() { s.state.Problems = append(s.state.Problems, c.skipped...) }()
 	local, err := c.localState(ctx)
 	if err != nil {
 		return err
@@ -159,6 +160,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer func() { s.state.Problems = append(s.state.Problems, c.skipped...) }()
 	s.state.Broker = &BrokerState{Server: s.brokerConfig.Host}
 	if s.state.Broker.UID, err = c.kubeSystem(ctx); err != nil {
 		return err

@@ -100,6 +100,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), "no leader: Lease clusterset-system/clusterset-controller has expired")
+	t.Run("what does not decode", func(t *testing.T) { undecodable(t, onBroker, east, joined.Namespace, o) })
 	o.Now = func() time.Time { return now.Add(25 * time.Hour) }
 	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")
 
@@ -131,6 +132,37 @@ func TestCredentialAndStatus(t *testing.T) {
 		state := status(t, onBroker.Config(), west.Config(), StatusDefaults())
 		wantProblem(t, state, "the broker has no Member for this cluster")
 	})
+}
+
+// undecodable: an object that the API server accepts and Go does not decode is left out and named; all else is read.
+func undecodable(t *testing.T, onBroker, east *controlplane.ControlPlane, west string, o StatusOptions) {
+	const year10000 = "9999-12-31T23:59:59.000000-23:00" // in UTC, which is how the API server returns it
+	heartbeat := strings.NewReplacer("NAMESPACE", west, "NAME", broker.HeartbeatName, "RENEWED", year10000).Replace(lease)
+	if err := onBroker.ApplyYAML(t.Context(), []byte(heartbeat)); err != nil {
+		t.Fatal(err)
+	}
+	exports := east.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace("default")
+	odd := object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), "default", "odd")
+	created, err := exports.Create(t.Context(), odd, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+		"type": "Odd", "status": "True", "reason": "Odd", "message": "", "lastTransitionTime": "2026-01-01t00:00:00z",
+	}}}
+	if _, err := exports.UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	state := status(t, onBroker.Config(), east.Config(), o)
+	wantProblem(t, state, "member: ServiceExport default/odd is left out, because it does not decode: ")
+	wantProblem(t, state, "broker: Lease "+west+"/"+broker.HeartbeatName+" is left out, because it does not decode: ")
+	if len(state.Members) != 2 {
+		t.Errorf("members = %+v, want both", state.Members)
+	}
+	mustJoin(t, onBroker, east, options("east"))
+	if err := exports.Delete(t.Context(), "odd", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // unreadBroker: the state of the cluster is reported even if the broker cannot be read.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
@@ -100,7 +99,7 @@ func (c *Client) connect() error {
 		if c.rests[gv] != nil {
 			continue
 		}
-		r, err := c.restFor(gv, known().codecs, k.custom)
+		r, err := c.restFor(gv, known().codecs.WithoutConversion(), k.custom)
 		if err != nil {
 			return err
 		}
@@ -114,13 +113,13 @@ func (c *Client) connect() error {
 }
 
 // restFor makes a REST client: JSON for custom resources, else protobuf.
-func (c *Client) restFor(gv schema.GroupVersion, codecs serializer.CodecFactory, custom bool) (rest.Interface, error) {
+func (c *Client) restFor(gv schema.GroupVersion, codecs runtime.NegotiatedSerializer, custom bool) (rest.Interface, error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	if gv.Group == "" {
 		config.APIPath = "/api"
 	}
-	config.NegotiatedSerializer = codecs.WithoutConversion()
+	config.NegotiatedSerializer = codecs
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	if !custom {
 		config.ContentType = runtime.ContentTypeProtobuf
@@ -342,12 +341,12 @@ func (c *Client) Metadata(ctx context.Context, resource, name string) (*metav1.O
 
 // SystemUID is the UID of the namespace kube-system: it identifies a cluster.
 func (c *Client) SystemUID(ctx context.Context) (types.UID, error) {
-	var system metav1.PartialObjectMetadata
+	var system metadata
 	path := []string{"/api/v1/namespaces", metav1.NamespaceSystem}
 	if err := c.read(ctx, &system, request{accept: runtime.ContentTypeJSON, path: path, unlimited: true}); err != nil {
 		return "", fmt.Errorf("get Namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	return system.UID, nil
+	return system.Metadata.UID, nil
 }
 
 // Newest is the resource version up to which the API server knows the kind of example, as new as its etcd; 0 means that it
@@ -363,13 +362,22 @@ func (c *Client) Newest(ctx context.Context, example runtime.Object, namespace s
 
 // newest is Newest of the objects at a path. Without a version in the request, the answer is as new as etcd.
 func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
-	var list metav1.PartialObjectMetadataList
+	var list metadata
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: accept, path: path, unlimited: true})
 	if err != nil {
 		return 0, err
 	}
-	return number(list.ResourceVersion), nil
+	return number(list.Metadata.ResourceVersion), nil
+}
+
+// metadata is what is read of a document that others wrote parts of: a time in the metadata of an object may be one that JSON
+// cannot say, and [metav1.ObjectMeta] does not decode then.
+type metadata struct {
+	Metadata struct {
+		UID             types.UID `json:"uid"`
+		ResourceVersion string    `json:"resourceVersion"`
+	} `json:"metadata"`
 }
 
 // A request is what read asks for.

@@ -52,6 +52,7 @@ type listWatch struct {
 	seen       uint64              // the newest resource version that the server sent
 	rolledBack bool                // the reflector has to list without a version
 	unshown    unshownList
+	bad        undecodables
 	proxy      *watchProxy // the open watch
 	closed     bool
 }
@@ -189,6 +190,7 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 		w.seen = v
 	}
 	if complete {
+		w.bad.end()
 		w.listComplete(version)
 		w.move(streamed, nil)
 	}
@@ -301,6 +303,7 @@ func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 	}
 	if m, err := meta.ListAccessor(list); err == nil {
 		w.note(nil, m.GetResourceVersion(), false)
+		w.siftList(list, options.Continue == "", m.GetContinue() == "")
 		if m.GetContinue() == "" {
 			w.mu.Lock()
 			w.listComplete(m.GetResourceVersion())
@@ -421,6 +424,7 @@ func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bo
 	w.markContact()
 	if streams {
 		w.unshown = unshownList{version: math.MaxUint64}
+		w.bad.begin()
 		w.move(listing, nil)
 	} else {
 		w.move(opened, nil)
@@ -443,7 +447,7 @@ func (w *listWatch) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := w.set.cfg.Client.restFor(gv, w.resource.Codecs, w.resource.Custom)
+	client, err := w.set.cfg.Client.restFor(gv, objectCodecs{w.resource.Codecs.WithoutConversion()}, w.resource.Custom)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -108,6 +109,8 @@ type WatchOptions struct {
 	// Listed is called when the server sent a list, be it the first, and the informer does not show it yet: what it lacks
 	// was not said to be deleted. With a list that is streamed it is called when that begins.
 	Listed func()
+	// Undecodable is called for each version of an object that does not decode. The informer does not have the object then.
+	Undecodable func(*Undecodable)
 	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
 	Changed func(Health)
 }
@@ -224,6 +227,26 @@ func (s *Set) named(of []WatchID) func(yield func(*listWatch) bool) {
 			}
 		}
 	}
+}
+
+// Undecodable returns the object of a watch with a key if it exists and does not decode, else nil.
+func (s *Set) Undecodable(id WatchID, key string) *Undecodable {
+	for w := range s.named([]WatchID{id}) {
+		return w.undecodable(key)
+	}
+	return nil
+}
+
+// Undecodables returns all objects of a watch that do not decode, sorted by key.
+func (s *Set) Undecodables(id WatchID) (all []*Undecodable) {
+	for w := range s.named([]WatchID{id}) {
+		w.mu.Lock()
+		for _, key := range slices.Sorted(maps.Keys(w.bad.current)) {
+			all = append(all, w.bad.current[key])
+		}
+		w.mu.Unlock()
+	}
+	return all
 }
 
 // Synced reports whether the watches that are named, or all, were listed once.

@@ -157,6 +157,7 @@ func TestLife(t *testing.T) {
 				!f.set.LastContact().IsZero() && f.set.UID() != ""
 		})
 	})
+	t.Run("odd time", func(t *testing.T) { testOddTime(t, cp) })
 	t.Run("overlay", func(t *testing.T) { testOverlay(t, cp) })
 	t.Run("readers of an overlay", func(t *testing.T) { testReaders(t, cp) })
 	t.Run("killed", func(t *testing.T) { testKilled(t, cp) })
@@ -171,6 +172,26 @@ func TestLife(t *testing.T) {
 	})
 	t.Run("rolled back", func(t *testing.T) { testRolledBack(t, cp) })
 	t.Run("replaced", func(t *testing.T) { testReplaced(t, cp) })
+}
+
+// A time that JSON cannot say, in the metadata of any object, does not keep the server check from reading versions.
+func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
+	c, err := apiserver.NewClient(cp.Config())
+	must(t, err)
+	defer c.Close()
+	s := &corev1.Service{}
+	must(t, c.Get(t.Context(), s, "shop", "a"))
+	s.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "odd", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:tier":{}}}}`), Time: new(metav1.Unix(300_000_000_000, 0)),
+	}}
+	must(t, c.Update(t.Context(), s))
+	if year := s.ManagedFields[0].Time.Year(); year < 10_000 {
+		t.Fatalf("the API server changed the year to %d", year)
+	}
+	if v, err := c.Newest(t.Context(), s, "shop"); err != nil || v == 0 {
+		t.Errorf("newest version = %d, %v, want one", v, err)
+	}
 }
 
 func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {

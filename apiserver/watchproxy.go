@@ -55,7 +55,7 @@ func (p *watchProxy) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			p.note(event)
+			event = p.note(event)
 			select {
 			case <-ctx.Done():
 				return
@@ -67,15 +67,17 @@ func (p *watchProxy) run(ctx context.Context) {
 	}
 }
 
-func (p *watchProxy) note(event watch.Event) {
+// note takes note of an event, and returns it as the reflector may see it.
+func (p *watchProxy) note(event watch.Event) watch.Event {
 	if event.Type == watch.Error {
 		p.owner.broke(p, apierrors.FromObject(event.Object))
-		return
+		return event
 	}
 	if m, err := meta.Accessor(event.Object); err == nil {
 		complete := event.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 		p.owner.note(p, m.GetResourceVersion(), complete)
 	}
+	return p.owner.sift(event)
 }
 
 // end ends the watch. It may have ended because the server is gone.

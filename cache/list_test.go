@@ -26,6 +26,11 @@ func TestReadList(t *testing.T) {
 		{name: "no version", text: `{"metadata":{},"items":[]}`, fails: "want a list"},
 		{name: "two lists", text: `{"items":[],"metadata":{"resourceVersion":"7"}}{`, fails: "got { behind the list"},
 		{name: "a line end", text: `{"items":[],"metadata":{"resourceVersion":"7"}}` + "\n", version: "7"},
+		{
+			name: "times that Go does not parse",
+			text: `{"items":[{"metadata":{"name":"web","creationTimestamp":"10000-01-01T00:00:00Z","managedFields":[{"time":"x"},{"time":7}]}}],` +
+				`"metadata":{"resourceVersion":"7"}}`, names: "web", version: "7",
+		},
 		{name: "null", text: `{"items":null}`, fails: "items: got <nil>, want ["},
 		{name: "an object that is none", text: `{"items":[7]}`, fails: "items: json: cannot unmarshal number"},
 	}

@@ -33,12 +33,24 @@ type customMeta struct {
 	ResourceVersion   string            `json:"resourceVersion"`
 	Labels            map[string]string `json:"labels"`
 	Annotations       map[string]string `json:"annotations"`
-	CreationTimestamp metav1.Time       `json:"creationTimestamp"`
+	CreationTimestamp laxTime           `json:"creationTimestamp"`
 	ManagedFields     []managedField    `json:"managedFields"`
 }
 
 type managedField struct {
-	Time *metav1.Time `json:"time"`
+	Time laxTime `json:"time"`
+}
+
+// A laxTime is the zero time where JSON has one that Go does not parse, such as one in the year 10000, which the API server
+// accepts with an offset and returns in UTC. Times only serve the lag metric: such a time costs nothing else.
+type laxTime struct{ metav1.Time }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *laxTime) UnmarshalJSON(text []byte) error {
+	if t.Time.UnmarshalJSON(text) != nil {
+		t.Time = metav1.Time{}
+	}
+	return nil
 }
 
 func (m *customMeta) GetNamespace() string              { return m.Namespace }
@@ -46,10 +58,10 @@ func (m *customMeta) GetName() string                   { return m.Name }
 func (m *customMeta) GetResourceVersion() string        { return m.ResourceVersion }
 func (m *customMeta) GetLabels() map[string]string      { return m.Labels }
 func (m *customMeta) GetAnnotations() map[string]string { return m.Annotations }
-func (m *customMeta) GetCreationTimestamp() metav1.Time { return m.CreationTimestamp }
+func (m *customMeta) GetCreationTimestamp() metav1.Time { return m.CreationTimestamp.Time }
 func (m *customMeta) GetManagedFields() (fields []metav1.ManagedFieldsEntry) {
 	for _, f := range m.ManagedFields {
-		fields = append(fields, metav1.ManagedFieldsEntry{Time: f.Time})
+		fields = append(fields, metav1.ManagedFieldsEntry{Time: &f.Time.Time})
 	}
 	return fields
 }

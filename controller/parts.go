@@ -58,6 +58,7 @@ type guard func(cfg *rest.Config, side string) *rest.Config
 // newParts builds all parts. The caches of the member are complete.
 func newParts(
 	ctx context.Context, cfg Config, guarded guard, conditions member.Conditions, kinds member.Kinds,
+	rejections *importer.Rejections,
 ) (*parts, error) {
 	m := conditions.Cluster
 	setClusterID(ctx, cfg, m)
@@ -99,11 +100,10 @@ func newParts(
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
 	})
-	rejections := importer.NewRejections(cfg.Log, cfg.Metrics)
 	p.importer = importer.New(importer.Config{
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
 		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
-		Policy: cfg.policy(), Merge: cfg.mergeOptions(),
+		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
 	})
 	b.Handle(p.brokerHandlers(rejections))
 	return p, nil

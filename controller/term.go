@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
@@ -84,7 +85,10 @@ func checkKinds(ctx context.Context, cfg *rest.Config) (member.Kinds, error) {
 // ends, or why the parts have to be built again.
 func (t term) act(ctx context.Context, kinds member.Kinds) error {
 	config := t.guard(t.cfg.Local, sideLocal)
-	m, err := member.New(member.Config{REST: config, Kinds: kinds, ServiceCIDRs: t.cfg.ServiceCIDRs, Log: t.cfg.Log})
+	rejections := importer.NewRejections(t.cfg.Log, t.cfg.Metrics)
+	m, err := member.New(member.Config{
+		REST: config, Kinds: kinds, ServiceCIDRs: t.cfg.ServiceCIDRs, Log: t.cfg.Log, Rejected: rejections.Report,
+	})
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		p, err := newParts(ctx, t.cfg, t.guard, member.Conditions{Cluster: m, Events: events}, kinds)
+		p, err := newParts(ctx, t.cfg, t.guard, member.Conditions{Cluster: m, Events: events}, kinds, rejections)
 		if err != nil {
 			return err
 		}

@@ -87,7 +87,9 @@ type Broker struct {
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
 	removal    removal
-	noImports  sync.Once // logs that the broker has no ServiceImports
+	// undecodable has a value when an object was found that does not decode; capacity 1.
+	undecodable chan struct{}
+	noImports   sync.Once // logs that the broker has no ServiceImports
 }
 
 // New makes a Broker without contacting it.
@@ -100,7 +102,7 @@ func New(cfg Config) (*Broker, error) {
 	if cfg.Log == nil {
 		cfg.Log = logging.Discard
 	}
-	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete()}
+	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
@@ -133,15 +135,28 @@ func (h Handlers) complete() Handlers {
 	return h
 }
 
+// The kinds whose objects are rejected.
+const (
+	kindMember = "Member"
+	kindRecord = "ExportedService"
+	kindSlice  = "EndpointSlice"
+)
+
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
 	listed := func() { b.handlers.Listed() }
+	undecodable := func(*apiserver.Undecodable) {
+		select {
+		case b.undecodable <- struct{}{}:
+		default: // a report is due already
+		}
+	}
 	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID, Listed: listed})
 	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
-		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: listed,
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: listed, Undecodable: undecodable,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
-		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: listed,
+		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: listed, Undecodable: undecodable,
 		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{

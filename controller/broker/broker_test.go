@@ -18,6 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -223,7 +224,7 @@ func TestBroker(t *testing.T) {
 		test func(*testing.T, admin)
 	}{
 		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"hostile", testHostile},
-		{"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
+		{"undecodable", testUndecodable}, {"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
 		{"lost", testLost}, {"restored", testRestored}, {"membership", testMembership},
 	} {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, admin{t, a.cp, a.c}) }) {
@@ -471,6 +472,118 @@ func testVIPs(t *testing.T, a admin) {
 		t.Errorf("VIPs = %v, want one with three claims", vips)
 	}
 	must(t, a.c.Delete(t.Context(), other))
+}
+
+// An object that the API server accepts and Go does not decode costs itself: lists and watches go on, and it is rejected with its
+// member, once (docs/spec/controller.md 9.1).
+func testUndecodable(t *testing.T, a admin) {
+	// A broker whose CRD is of another version, or laxer, accepts anything.
+	must(t, a.cp.InstallCRDs(t.Context(), lax(t, crd.ExportedServices)))
+	all := a.cp.Dynamic().Resource(v1alpha1.ExportedServices)
+	put := func(id, name string, change func(spec map[string]any)) {
+		t.Helper()
+		r := record(id, types.NamespacedName{Namespace: "odd", Name: name})
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r)
+		must(t, err)
+		u := &unstructured.Unstructured{Object: content}
+		u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExportedService"))
+		change(content["spec"].(map[string]any))
+		until.OK(t, "lax CRD", func(ctx context.Context) error {
+			_, err := all.Namespace(r.Namespace).Apply(ctx, r.Name, u, metav1.ApplyOptions{FieldManager: "admin", Force: true})
+			return err
+		})
+	}
+	at := func(value any, path ...string) func(map[string]any) {
+		return func(spec map[string]any) { must(t, unstructured.SetNestedField(spec, value, path...)) }
+	}
+	good := types.NamespacedName{Namespace: "odd", Name: "good"}
+	put("west", "good", at("2026-01-01T00:00:00Z", "exportCreated"))
+
+	before := connect(t, a.cp.Config()) // follows by watch what after finds in its first list
+	before.awaitRecords(good, "west")
+	rows := map[string]func(map[string]any){
+		"lower-case":  at("2026-01-01t00:00:00z", "exportCreated"),
+		"offset":      at("2026-01-01T00:00:00+99:99", "exportCreated"),
+		"tail":        at("2026-01-01T00:00:00Zt"+strings.Repeat("x", 10_000), "exportCreated"),
+		"day":         at("2026-02-30T00:00:00Z", "exportCreated"),
+		"time-number": at(int64(1), "exportCreated"),
+		"vip-time":    at(map[string]any{"at": "2026-01-01t00:00:00z"}, "vip"),
+		"int32":       at([]any{map[string]any{"port": int64(1) << 40, "protocol": "TCP"}}, "ports"),
+		"float":       at([]any{map[string]any{"port": 1.5, "protocol": "TCP"}}, "ports"),
+		"huge":        at(1e300, "exportGeneration"),
+		"port-text":   at([]any{map[string]any{"port": "80", "protocol": "TCP"}}, "ports"),
+		"list-object": at(map[string]any{}, "ports"),
+		"object-list": at([]any{}, "vip"),
+		"bool":        at("yes", "publishNotReadyAddresses"),
+		"spec":        func(spec map[string]any) { clear(spec); spec["namespace"] = []any{} },
+		"timeout":     at(map[string]any{"clientIP": map[string]any{"timeoutSeconds": int64(1) << 40}}, "sessionAffinityConfig"),
+	}
+	for name, change := range rows {
+		put("west", name, change)
+	}
+	after := connect(t, a.cp.Config())
+	for _, l := range []*link{before, after} {
+		eventually(t, "synced", l.Synced)
+		for name := range rows {
+			eventually(t, name+" is rejected", func() bool { return l.undecodable(name) == 1 })
+		}
+		put("east", "good", at("2026-01-02T00:00:00Z", "exportCreated"))
+		l.awaitRecords(good, "east", "west")
+	}
+	// A good version becomes a bad one, which counts like none, and a good one again. The other member is not affected.
+	put("west", "good", rows["lower-case"])
+	for _, l := range []*link{before, after} {
+		l.awaitRecords(good, "east")
+		eventually(t, "the bad version is rejected", func() bool { return l.undecodable("good") == 1 })
+	}
+	put("west", "good", at("2026-01-03T00:00:00Z", "exportCreated"))
+	for _, l := range []*link{before, after} {
+		l.awaitRecords(good, "east", "west")
+		for name := range rows {
+			if n := l.undecodable(name); n != 1 {
+				t.Errorf("%s is rejected %d times, want once", name, n)
+			}
+		}
+		if s := l.State(); !s.Link {
+			t.Errorf("state = %+v, want a link", s)
+		}
+	}
+	for _, id := range []string{"east", "west"} {
+		must(t, all.Namespace(namespaceOf(id)).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: api.LabelSourceNamespace + "=odd"}))
+	}
+	must(t, a.cp.InstallCRDs(t.Context(), crd.ExportedServices))
+}
+
+// lax returns the definition without its schema.
+func lax(t *testing.T, definition []byte) []byte {
+	t.Helper()
+	objects, err := controlplane.ParseYAML(definition)
+	must(t, err)
+	u := objects[0].(*unstructured.Unstructured)
+	versions, _, err := unstructured.NestedSlice(u.Object, "spec", "versions")
+	must(t, err)
+	for _, v := range versions {
+		v.(map[string]any)["schema"] = map[string]any{
+			"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+		}
+	}
+	must(t, unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"))
+	content, err := u.MarshalJSON()
+	must(t, err)
+	return content
+}
+
+// undecodable counts the rejections of a record in namespace odd, of west, as undecodable.
+func (l *link) undecodable(name string) int {
+	return l.count(func() (n int) {
+		for _, r := range l.rejected {
+			if r.Reason == merge.Undecodable && r.Cluster == "west" && r.Object == name+".odd" && r.Detail != "" && len(r.Detail) < 400 {
+				n++
+			}
+		}
+		return n
+	})
 }
 
 func testView(t *testing.T, a admin) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -108,11 +109,16 @@ func (b *Broker) report(obj metav1.Object, kind string, r *merge.Rejection) {
 	}
 }
 
-// The kinds that report distinguishes.
-const (
-	kindRecord = "ExportedService"
-	kindSlice  = "EndpointSlice"
-)
+// reportUndecodable reports an object that does not decode, once for each of its versions.
+func (b *Broker) reportUndecodable(bad *apiserver.Undecodable) {
+	id, _, err := b.memberOf(bad.Namespace)
+	if err != nil {
+		id = "" // of no member
+	}
+	b.report(bad, "undecodable "+bad.Kind, &merge.Rejection{
+		Cluster: id, Object: bad.Name, Reason: merge.Undecodable, Detail: bad.Err.Error(),
+	})
+}
 
 // acceptRecord returns a validated record and whether it is accepted; a rejection is reported.
 func (b *Broker) acceptRecord(r *v1alpha1.ExportedService) (merge.Record, bool) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // Handle sets who is notified. It must be called at most once, before Run, and before anything else uses the Broker.
@@ -34,11 +35,15 @@ func (b *Broker) Run(ctx context.Context) error {
 // listed, and asks the broker whether this member was removed.
 func (b *Broker) review(ctx context.Context) {
 	const pause = time.Second
-	for ctx.Err() == nil {
+	for all := true; ctx.Err() == nil; {
 		synced := b.Synced()
-		if synced {
+		if synced && all {
 			b.validateUnread()
 		}
+		if synced { // else it is not known which member a namespace belongs to
+			b.reportUndecodables()
+		}
+		all = !synced
 		if b.removed() && b.confirmRemoval(ctx) {
 			b.removal.confirmed.Store(true)
 			b.handlers.MembersChanged()
@@ -49,8 +54,11 @@ func (b *Broker) review(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+		case <-b.undecodable:
 		case <-b.removal.wake:
+			all = true
 		case <-again:
+			all = true
 		}
 	}
 }
@@ -165,6 +173,15 @@ func (b *Broker) validateUnread() {
 	}
 	for _, item := range b.slices.GetStore().List() {
 		b.acceptSlice(item.(*discoveryv1.EndpointSlice))
+	}
+}
+
+// reportUndecodables reports what does not decode.
+func (b *Broker) reportUndecodables() {
+	for _, kind := range []string{kindMember, kindRecord} {
+		for _, bad := range b.set.Undecodables(apiserver.WatchID{Kind: kind}) {
+			b.reportUndecodable(bad)
+		}
 	}
 }
 

@@ -96,6 +96,10 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	if !isMember && !e.cfg.Membership.Settled() {
 		return nil
 	}
+	if e.cfg.Member.Unreadable(svc) {
+		e.cfg.Retry(svc, member.UnreadableRetry)
+		return nil
+	}
 	if err := e.catchUp(ctx, svc); err != nil {
 		return err
 	}

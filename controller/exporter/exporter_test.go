@@ -6,6 +6,7 @@ import (
 
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/about"
@@ -66,12 +67,50 @@ func TestExportLife(t *testing.T) {
 	})
 	a.Expect("a new slice before the old one goes", got, sliceWrite("PATCH", "db-2"), sliceWrite("DELETE", "db-1"))
 
+	a = b.unreadable(a)
+
 	b.Delete(exp)
 	got = a.do(db, "end of export seen", func() bool { return a.Member.Export(db) == nil })
 	a.Expect("withdrawn", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-2"))
 	a.Expect("withdrawn, again", a.do(db, "", again))
 	b.orphan(a)
 	b.outside(a)
+}
+
+// unreadable: a ServiceExport that does not decode costs itself, and nothing follows from it, be it in a list or a change
+// (docs/spec/controller.md 9.1).
+func (b *env) unreadable(a *exporting) *exporting {
+	b.Helper()
+	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+	setTime := func(text string) {
+		b.Helper()
+		patch := `{"status": {"conditions": [{"type": "Odd", "status": "True", "reason": "Odd", "message": "", "lastTransitionTime": "` + text + `"}]}}`
+		if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	unread := func(a *exporting) {
+		b.Helper()
+		b.Await("an export that does not decode", func() bool { return a.Member.Unreadable(db) })
+		b.Await("the informer lacks it", func() bool { return a.Member.Export(db) == nil })
+		a.Writes.Take()
+		if err := a.Reconcile(b.Context(), db); err != nil {
+			b.Error(err)
+		}
+		a.Expect("an export that does not decode", a.Writes.Take())
+		b.Await("it is rejected", func() bool { return slices.Contains(a.Rejected(), "ServiceExport shop/db") })
+	}
+	setTime("2026-01-01t00:00:00z")
+	unread(a)
+	a.End()
+	a = b.start(func(*Config) {}) // which needs all lists
+	unread(a)
+	setTime("2026-01-01T00:00:00Z")
+	b.Await("it decodes again", func() bool { return !a.Member.Unreadable(db) && a.Member.Export(db) != nil })
+	a.Writes.WithReads()
+	got := a.do(db, "", func() bool { return true })
+	a.Expect("an export that decodes again", got, statusWrite) // the patch removed the other conditions
+	return a
 }
 
 // docs/spec/controller.md 7: a cluster that leaves withdraws its exports, and does not report them as exported.

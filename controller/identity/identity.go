@@ -42,13 +42,19 @@ func Of(c *member.Cluster, l Link) Identity {
 
 // properties are what the ClusterProperty objects of this cluster say.
 type properties struct {
-	clusterID string // cluster.clusterset.k8s.io, "" if absent; may be invalid
-	joined    bool   // clusterset.k8s.io exists
-	leaving   bool   // clusterset.k8s.io has the annotation of a cluster that leaves
-	brokerUID types.UID
+	clusterID  string // cluster.clusterset.k8s.io, "" if absent; may be invalid
+	joined     bool   // clusterset.k8s.io exists
+	leaving    bool   // clusterset.k8s.io has the annotation of a cluster that leaves
+	unreadable string // the name of one of the two that exists and does not decode, "" if there is none
+	brokerUID  types.UID
 }
 
 func readProperties(c *member.Cluster) (p properties) {
+	for _, name := range []string{about.ClusterIDName, about.ClusterSetName} {
+		if c.UnreadableProperty(name) {
+			p.unreadable = name
+		}
+	}
 	if id := c.Property(about.ClusterIDName); id != nil {
 		p.clusterID = id.Spec.Value
 	}

@@ -55,7 +55,8 @@ type state struct {
 type inputs struct {
 	properties
 	broker broker.State
-	taken  bool // the Member of our id is another cluster
+	taken  bool   // the Member of our id is another cluster
+	built  string // the cluster id that the controller was built for
 }
 
 // NewMembership returns a Membership that is unknown until the first review.
@@ -64,6 +65,8 @@ func NewMembership(cfg MembershipConfig) *Membership { return &Membership{Member
 // evaluate is the table of docs/spec/controller.md 7. While something is unknown the cluster stays what it was.
 func evaluate(in inputs) state {
 	switch {
+	case in.unreadable != "":
+		return state{clusterID: in.built, detail: fmt.Sprintf("ClusterProperty %s does not decode: correct it", in.unreadable)}
 	case !in.joined:
 		return state{settled: true, detail: "this cluster has not joined a clusterset"}
 	case in.clusterID == "":
@@ -114,17 +117,21 @@ func (m *Membership) Settled() bool {
 // Changed reports whether the properties of this cluster describe another identity than that which the controller was built
 // for.
 func (m *Membership) Changed() bool {
-	return m.Member.Synced() && Of(m.Member, Link{Digest: m.Identity.Digest}) != m.Identity
+	return m.Member.Synced() && readProperties(m.Member).unreadable == "" &&
+		Of(m.Member, Link{Digest: m.Identity.Digest}) != m.Identity
 }
 
 // Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches. It
 // reports whether the state changed, so that every service has to be reconciled.
 func (m *Membership) Review() (changed bool) {
-	in := inputs{properties: readProperties(m.Member), broker: m.Broker.State()}
+	in := inputs{properties: readProperties(m.Member), broker: m.Broker.State(), built: m.Identity.ClusterID}
 	in.taken = m.taken(in.clusterID)
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now
+	if in.unreadable != "" && was.settled {
+		now = was // the cluster stays what it was
+	}
 	m.now = now
 	m.mu.Unlock()
 	for _, r := range []safety.Reason{safety.BrokerIdentity, safety.BrokerEmpty} {

@@ -29,6 +29,12 @@ func TestEvaluate(t *testing.T) {
 		{name: "nothing at all", given: inputs{}, settled: true},
 		{name: "id but not joined", given: inputs{properties: properties{clusterID: "east"}}, settled: true},
 		{name: "not joined, whatever the broker says", given: with(func(e *inputs) { e.joined = false }), settled: true},
+		{
+			name: "a property that does not decode, which looks like none",
+			given: with(func(e *inputs) {
+				e.properties, e.built = properties{clusterID: "east", unreadable: "clusterset.k8s.io"}, "east"
+			}), id: "east",
+		},
 		{name: "joined, id gone", given: with(func(e *inputs) { e.clusterID = "" })},
 		{name: "joined, id not valid", given: with(func(e *inputs) { e.clusterID = "East_1" })},
 		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), settled: true},

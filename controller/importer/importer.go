@@ -56,7 +56,8 @@ type Config struct {
 	Log        logging.Logger
 
 	Policy member.Policy
-	Merge  merge.Options // without pools and claims
+	Merge  merge.Options                             // without pools and claims
+	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 }
 
 // An Importer makes this cluster have the import of each service (docs/spec/controller.md 4, docs/spec/controller.md 5,
@@ -94,6 +95,9 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	switch {
 	case member.IsBrokerNamespace(i.cfg.Member.Namespace(svc.Namespace)):
 		return nil // its objects have our label, too, and belong to the members
+	case i.cfg.Member.Unreadable(svc):
+		i.cfg.Retry(svc, member.UnreadableRetry)
+		return nil
 	case id == "" && !settled:
 		return nil
 	case id == "":

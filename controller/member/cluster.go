@@ -22,6 +22,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -47,6 +48,8 @@ type Config struct {
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
 	Log          logging.Logger
+	// Rejected is called for each version of an object that does not decode; nil drops it.
+	Rejected func(merge.Rejection)
 }
 
 // A Cluster is the member's own cluster as its API server describes it.
@@ -72,6 +75,7 @@ type Cluster struct {
 	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if the kind is not served
 
 	followed map[reflect.Type]followed
+	rejected func(merge.Rejection)
 }
 
 // followed is one kind of a Cluster, whatever its type.
@@ -91,6 +95,10 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
+		rejected: cfg.Rejected,
+	}
+	if c.rejected == nil {
+		c.rejected = func(merge.Rejection) {}
 	}
 	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, RolledBack: c.rolledBack})
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
@@ -112,7 +120,13 @@ func New(cfg Config) (*Cluster, error) {
 
 // follow adds a kind to the set.
 func follow[T apiserver.Object](c *Cluster, example T, indexers cache.Indexers) *apiserver.Overlay[T] {
-	informer := c.set.Add(example, apiserver.WatchOptions{Transform: trim, Indexers: indexers})
+	informer := c.set.Add(example, apiserver.WatchOptions{
+		Transform: trim, Indexers: indexers,
+		Undecodable: func(bad *apiserver.Undecodable) {
+			name := bad.Kind + " " + cache.MetaObjectToName(bad).String()
+			c.rejected(merge.Rejection{Cluster: merge.Local, Object: name, Reason: merge.Undecodable, Detail: bad.Err.Error()})
+		},
+	})
 	o := apiserver.NewOverlay[T](informer)
 	c.followed[reflect.TypeOf(example)] = followed{
 		informer: informer,
@@ -135,6 +149,30 @@ func (c *Cluster) Synced() bool { return c.set.Synced() }
 
 // Waiting names a kind that was not listed yet and the reason, "" if there is none.
 func (c *Cluster) Waiting() string { return c.set.Waiting() }
+
+// UnreadableRetry is the time until a service with an object that does not decode is reconciled again: no event follows when
+// the object is deleted.
+const UnreadableRetry = 5 * time.Second
+
+// Unreadable reports whether the ServiceExport or the ServiceImport of a service exists and does not decode. What it says is
+// not known, so that nothing may follow from it.
+func (c *Cluster) Unreadable(svc types.NamespacedName) bool {
+	return slices.ContainsFunc([]string{kindExport, kindImport}, func(kind string) bool {
+		return c.set.Undecodable(apiserver.WatchID{Kind: kind}, svc.String()) != nil
+	})
+}
+
+// UnreadableProperty reports whether the ClusterProperty exists and does not decode.
+func (c *Cluster) UnreadableProperty(name string) bool {
+	return c.set.Undecodable(apiserver.WatchID{Kind: kindProperty}, name) != nil
+}
+
+// The kinds that may not decode: those of CRDs.
+const (
+	kindExport   = "ServiceExport"
+	kindImport   = "ServiceImport"
+	kindProperty = "ClusterProperty"
+)
 
 // Client is for writes, and for reads that must not come from the caches.
 func (c *Cluster) Client() *apiserver.Client { return c.client }

@@ -8,27 +8,31 @@ import (
 
 // A Rejection is an object of a member, or a part of one, that merge does not accept.
 type Rejection struct {
-	Cluster string
+	Cluster string // "" if the object belongs to no member
 	Object  string // the name of an export record or slice
 	Reason  Reason
 	Detail  string // for a log: the first value that was bad, cut, and what is wanted
 }
+
+// Local is the Cluster of a [Rejection] of an object in this cluster. No cluster id has a blank.
+const Local = "this cluster"
 
 // Reason is why an object was rejected; it is a label of a metric.
 type Reason string
 
 // The reasons of a [Rejection].
 const (
-	BadCluster  Reason = "cluster_id" // the writer has no valid cluster id
-	BadRecord   Reason = "record"     // a value out of bounds
-	BadName     Reason = "name"       // a name or label of another service or cluster than its place says
-	Duplicate   Reason = "duplicate"  // a second record of one cluster
-	BadSlice    Reason = "slice"      // a slice out of bounds
-	BadAddress  Reason = "address"    // an address that no service may have
-	AlienCIDR   Reason = "cidr"       // an address outside the networks that the member declared
-	ServiceCIDR Reason = "own_cidr"   // an address in a service network of the importing cluster
-	AlienVIP    Reason = "vip"        // a clusterset IP that its allocator may not give out, or that another service has
-	NotTaken    Reason = "namespace"  // a namespace that takes no exports, or none of that cluster
+	BadCluster  Reason = "cluster_id"  // the writer has no valid cluster id
+	BadRecord   Reason = "record"      // a value out of bounds
+	Undecodable Reason = "undecodable" // a value that its Go type does not take
+	BadName     Reason = "name"        // a name or label of another service or cluster than its place says
+	Duplicate   Reason = "duplicate"   // a second record of one cluster
+	BadSlice    Reason = "slice"       // a slice out of bounds
+	BadAddress  Reason = "address"     // an address that no service may have
+	AlienCIDR   Reason = "cidr"        // an address outside the networks that the member declared
+	ServiceCIDR Reason = "own_cidr"    // an address in a service network of the importing cluster
+	AlienVIP    Reason = "vip"         // a clusterset IP that its allocator may not give out, or that another service has
+	NotTaken    Reason = "namespace"   // a namespace that takes no exports, or none of that cluster
 )
 
 func compareRejections(a, b Rejection) int {

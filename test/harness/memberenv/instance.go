@@ -16,6 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
@@ -35,6 +36,8 @@ type Instance struct {
 	// End stops the instance and waits for it. The end of the test does the same.
 	End func()
 
+	mu       sync.Mutex
+	rejected []string
 	registry *prometheus.Registry
 	group    *errgroup.Group
 	ctx      context.Context
@@ -55,7 +58,7 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 			e.Fatal(err)
 		}
 	}
-	i.Member, err = member.New(member.Config{REST: rest, ServiceCIDRs: serviceCIDRs, Log: i.Log})
+	i.Member, err = member.New(member.Config{REST: rest, ServiceCIDRs: serviceCIDRs, Log: i.Log, Rejected: i.reject})
 	must()
 	events, err := member.NewEvents(rest, "test", i.Metrics)
 	must()
@@ -90,6 +93,19 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 		Credential: identity.NewCredential(identity.Link{}, i.Metrics), Freezes: i.Freezes, Metrics: i.Metrics, Log: i.Log,
 	})
 	return i
+}
+
+// Rejected returns the objects of the member that were rejected.
+func (i *Instance) Rejected() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.rejected)
+}
+
+func (i *Instance) reject(r merge.Rejection) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.rejected = append(i.rejected, r.Object)
 }
 
 // Follow runs the broker, and returns when its caches are complete and the cluster is a member.

@@ -1,0 +1,267 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+// An Undecodable is an object that the API server accepted and that its Go type does not take: the format date-time of a CRD
+// is laxer than the parser of Go, and a CRD may be laxer than the type. A [Set] treats it as an object that is not there, so
+// that it does not cost the list or the watch that it is part of.
+type Undecodable struct {
+	metav1.PartialObjectMetadata       // namespace, name, UID and resource version
+	Err                          error // why it does not decode, on one line
+}
+
+// objectCodecs decode each object by itself: one that does not decode becomes an [Undecodable].
+type objectCodecs struct{ runtime.NegotiatedSerializer }
+
+// DecoderToVersion implements [runtime.NegotiatedSerializer].
+func (c objectCodecs) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return objectDecoder{c.NegotiatedSerializer.DecoderToVersion(d, gv)}
+}
+
+type objectDecoder struct{ runtime.Decoder }
+
+// An objectList is a list in which some object did not decode.
+type objectList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+// DeepCopyObject shares the objects, which never change.
+func (l *objectList) DeepCopyObject() runtime.Object {
+	c := *l
+	return &c
+}
+
+// Decode decodes a list as a whole, and object by object only if that fails.
+func (d objectDecoder) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, gvk, err := d.Decoder.Decode(data, defaults, into)
+	if err == nil {
+		return obj, gvk, nil
+	}
+	if list := d.decodeList(data); list != nil {
+		return list, gvk, nil
+	}
+	if bad := newUndecodable(data, err); bad != nil {
+		return bad, gvk, nil
+	}
+	return obj, gvk, err
+}
+
+// decodeList returns nil if data is no list, or one of which an item is not even an object.
+func (d objectDecoder) decodeList(data []byte) *objectList {
+	var raw struct {
+		metav1.TypeMeta
+		metav1.ListMeta `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	if json.Unmarshal(data, &raw) != nil || !strings.HasSuffix(raw.Kind, "List") {
+		return nil
+	}
+	list := &objectList{TypeMeta: raw.TypeMeta, ListMeta: raw.ListMeta, Items: make([]runtime.Object, len(raw.Items))}
+	for i, item := range raw.Items {
+		obj, _, err := d.Decoder.Decode(item, nil, nil)
+		if err != nil {
+			bad := newUndecodable(item, err)
+			if bad == nil {
+				return nil
+			}
+			obj = bad
+		}
+		list.Items[i] = obj
+	}
+	return list
+}
+
+// newUndecodable returns nil if data is not an object of an API server. Only what the API server checks itself is read.
+func newUndecodable(data []byte, err error) *Undecodable {
+	var raw struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Namespace       string    `json:"namespace"`
+			Name            string    `json:"name"`
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(data, &raw) != nil || raw.Kind == "" || raw.Metadata.Name == "" {
+		return nil
+	}
+	return &Undecodable{
+		PartialObjectMetadata: metav1.PartialObjectMetadata{TypeMeta: raw.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+			Namespace: raw.Metadata.Namespace, Name: raw.Metadata.Name,
+			UID: raw.Metadata.UID, ResourceVersion: raw.Metadata.ResourceVersion,
+		}},
+		Err: errors.New(logging.Line(err)), // which quotes the bad value, of whatever size
+	}
+}
+
+// An undecodables has the objects of one watch that do not decode, by key. The lock of the watch guards it.
+type undecodables struct {
+	current map[string]*Undecodable
+	// corrected are those that decode, or are gone, by a list or an event that the informer may not show yet.
+	corrected map[string]*Undecodable
+	listed    map[string]*Undecodable // of the list that is under way; nil if there is none
+}
+
+// begin begins a list.
+func (u *undecodables) begin() { u.listed = make(map[string]*Undecodable) }
+
+// set takes an object that does not decode, and reports whether this version of it is new.
+func (u *undecodables) set(bad *Undecodable) bool {
+	key := cache.MetaObjectToName(bad).String()
+	if u.listed != nil {
+		u.listed[key] = bad
+	}
+	was := u.current[key]
+	if u.current == nil {
+		u.current = make(map[string]*Undecodable)
+	}
+	u.current[key] = bad
+	delete(u.corrected, key)
+	return was == nil || was.UID != bad.UID || was.ResourceVersion != bad.ResourceVersion
+}
+
+// correct takes the key of an object that decodes.
+func (u *undecodables) correct(key string) {
+	delete(u.listed, key)
+	bad := u.current[key]
+	if bad == nil {
+		return
+	}
+	delete(u.current, key)
+	if u.corrected == nil {
+		u.corrected = make(map[string]*Undecodable)
+	}
+	u.corrected[key] = bad
+}
+
+// remove takes the key of an object that is gone.
+func (u *undecodables) remove(key string) {
+	delete(u.listed, key)
+	delete(u.current, key)
+	delete(u.corrected, key)
+}
+
+// end ends a list: of what it does not have, the informer shows soon whether it decodes or is gone.
+func (u *undecodables) end() {
+	if u.listed == nil {
+		return
+	}
+	for key := range u.current {
+		if u.listed[key] == nil {
+			u.correct(key)
+		}
+	}
+	u.listed = nil
+}
+
+// sift takes an event of the watch and returns it as the reflector may see it: with an object that does not decode it is the
+// deletion of what is known under that name.
+func (w *listWatch) sift(event watch.Event) watch.Event {
+	m, isObject := event.Object.(metav1.Object)
+	if event.Type == watch.Bookmark || event.Type == watch.Error || !isObject {
+		return event
+	}
+	bad, undecodable := event.Object.(*Undecodable)
+	key := cache.MetaObjectToName(m).String()
+	w.mu.Lock()
+	switch {
+	case event.Type == watch.Deleted:
+		w.bad.remove(key)
+	case undecodable:
+		undecodable = w.bad.set(bad)
+	default:
+		w.bad.correct(key)
+	}
+	w.mu.Unlock()
+	if bad == nil {
+		return event
+	}
+	if undecodable && event.Type != watch.Deleted {
+		w.notifyUndecodable(bad)
+	}
+	return watch.Event{Type: watch.Deleted, Object: w.resource.stub(bad)}
+}
+
+// siftList removes from a list, or from a part of one, what does not decode.
+func (w *listWatch) siftList(list runtime.Object, first, last bool) {
+	var news []*Undecodable
+	w.mu.Lock()
+	if first {
+		w.bad.begin()
+	}
+	if l, ok := list.(*objectList); ok {
+		l.Items = slices.DeleteFunc(l.Items, func(obj runtime.Object) bool {
+			bad, undecodable := obj.(*Undecodable)
+			if undecodable && w.bad.set(bad) {
+				news = append(news, bad)
+			}
+			return undecodable
+		})
+	}
+	if last {
+		w.bad.end()
+	}
+	w.mu.Unlock()
+	w.notifyUndecodable(news...)
+}
+
+func (w *listWatch) notifyUndecodable(news ...*Undecodable) {
+	if w.options.Undecodable == nil {
+		return
+	}
+	for _, bad := range news {
+		w.options.Undecodable(bad)
+	}
+}
+
+// undecodable returns the object with a key if it does not decode, or did not until a moment ago and is not in the informer
+// yet: what the informer lacks then is not gone.
+func (w *listWatch) undecodable(key string) *Undecodable {
+	w.mu.Lock()
+	bad, corrected := w.bad.current[key], w.bad.corrected[key]
+	w.mu.Unlock()
+	if bad != nil || corrected == nil {
+		return bad
+	}
+	if w.informer != nil {
+		if _, shown, _ := w.informer.GetStore().GetByKey(key); !shown && !w.consistent() {
+			return corrected
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bad.corrected[key] == corrected {
+		delete(w.bad.corrected, key)
+	}
+	return w.bad.current[key]
+}
+
+// stub returns an object of the type of the resource with nothing but the identity of another.
+func (r Resource) stub(of *Undecodable) runtime.Object {
+	obj := reflect.New(reflect.TypeOf(r.Example).Elem()).Interface().(runtime.Object)
+	m := obj.(metav1.Object)
+	m.SetNamespace(of.Namespace)
+	m.SetName(of.Name)
+	m.SetUID(of.UID)
+	m.SetResourceVersion(of.ResourceVersion)
+	return obj
+}
