@@ -53,6 +53,14 @@ STRESS_RUNS ?= 5
 test-stress: ## run all tests STRESS_RUNS=5 times beside a busy loop on each core
 	@test/tools/stress.sh $(STRESS_RUNS) $(MAKE) --no-print-directory test TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
+# How long for each target, and which targets.
+FUZZ_TIME ?= 10m
+FUZZ      ?= .
+
+.PHONY: fuzz
+fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIME=10m each
+	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
+
 .PHONY: bin/summary
 bin/summary:
 	@go build -o $@ ./test/tools/summary

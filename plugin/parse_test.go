@@ -67,7 +67,7 @@ func base(set func(*Config)) Config {
 	return c
 }
 
-func selects(t *testing.T, s string) labels.Selector {
+func selects(t testing.TB, s string) labels.Selector {
 	t.Helper()
 	sel, err := labels.Parse(s)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestDirectivesAreThoseOfSection7(t *testing.T) {
 }
 
 // accepted has, by directive, valid lines and what each changes in the Config of an empty block.
-func accepted(t *testing.T) map[string]map[string]func(*Config) {
+func accepted(t testing.TB) map[string]map[string]func(*Config) {
 	return map[string]map[string]func(*Config){
 		"kubeconfig": {
 			"kubeconfig /etc/k/config":       func(c *Config) { c.Kubeconfig = "/etc/k/config" },
@@ -562,3 +562,39 @@ func equal(t *testing.T, what string, got, want Config) {
 }
 
 func label(octets int) string { return strings.Repeat("a", octets) }
+
+// FuzzParse gives Parse the lines of a block. A block is either rejected at a line of the file or the same Config each time, within the
+// documented bounds.
+func FuzzParse(f *testing.F) {
+	for _, lines := range accepted(f) {
+		for line := range lines {
+			f.Add(line)
+		}
+	}
+	for _, lines := range []string{"}", "}\n}\nclusterset {", "ttl", "ttl -1", "labels a in (", "topology zone", "manifests \x00", `kubeconfig "`, "max_answers 1e9", "import x", "{$HOME}"} {
+		f.Add(lines)
+	}
+	read := func(lines string) (Config, error) {
+		c := caddy.NewTestController("dns", "clusterset {\n"+lines+"\n}\n")
+		c.ServerBlockKeys = []string{"dns://clusterset.local.:53"}
+		dnsserver.GetConfig(c)
+		config, _, err := Parse(c)
+		return config, err
+	}
+	f.Fuzz(func(t *testing.T, lines string) {
+		config, err := read(lines)
+		if err != nil {
+			if !strings.Contains(err.Error(), "Testfile:") {
+				t.Errorf("Parse(%q) = %q, want the place in the file", lines, err)
+			}
+			return
+		}
+		again, err := read(lines)
+		if err != nil || !reflect.DeepEqual(again, config) {
+			t.Errorf("Parse(%q) = %+v, %v the second time, want %+v", lines, again, err, config)
+		}
+		if config.TTL < 0 || config.TTL > time.Hour || config.MaxAnswers < 0 || config.StartupTimeout < 0 || len(config.Zones) == 0 {
+			t.Errorf("Parse(%q) = %+v, which is outside of the bounds", lines, config)
+		}
+	})
+}
