@@ -53,6 +53,15 @@ STRESS_RUNS ?= 5
 test-stress: ## run all tests STRESS_RUNS=5 times beside a busy loop on each core
 	@test/tools/stress.sh $(STRESS_RUNS) $(MAKE) --no-print-directory test TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
+# Which faults, such as "F1 F9"; all if empty.
+FAULTS ?=
+
+.PHONY: faults
+faults: ## run the tests of docs/outages.md; print for each fault the bound and what was measured
+	@$(NEED) $@ dig nsd
+	@$(MAKE) --no-print-directory control-plane further-binaries
+	@go run ./test/tools/faults $(FAULTS)
+
 # How long for each target, and which targets.
 FUZZ_TIME ?= 10m
 FUZZ      ?= .

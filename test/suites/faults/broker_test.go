@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -89,6 +90,7 @@ func TestBrokerIsRestored(t *testing.T) {
 	inEast, inWest := steady(t, east, ns, "old", "new-1", "new-2", "new-3"), steady(t, west, ns, "old", "new-1", "new-2", "new-3")
 
 	restoreBroker(t, saved)
+	restored := time.Now()
 	e.awaitMetric("frozen", "lost_records", 1)
 	for _, m := range clusters.Members {
 		for _, name := range []string{"new-1", "new-2", "new-3"} {
@@ -96,6 +98,7 @@ func TestBrokerIsRestored(t *testing.T) {
 		}
 		awaitRecord(t, m, ns, "withdrawn", false)
 	}
+	outages.Within(t, "F6", restored, "exports back")
 	e.awaitMetric("frozen", "lost_records", 0)
 	w.awaitMetric("frozen", "lost_records", 0)
 	for _, m := range clusters.Members {

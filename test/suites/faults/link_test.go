@@ -2,12 +2,15 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -129,8 +132,10 @@ func TestMemberIsCutOff(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	inEast := undisturbed(t, east, ns)
 
+	cut := time.Now()
 	link.sever()
 	awaitImport(t, west, ns, "web", "10.22.0.1")
+	outages.Within(t, "F9", cut, fmt.Sprintf("endpoints of a member with a TTL of %s left", ttl))
 	e.awaitMetric("broker_connected", "", 0)
 	e.awaitSilence("west")
 	serve(t, east, ns, "web", "10.21.0.2")

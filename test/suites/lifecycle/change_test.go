@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
 // theBlock serves {namespaces}.
@@ -105,11 +107,13 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // Some queries without the server; how many does not matter.
 		must(t, cp.StartAPIServer(t.Context()))
 		// The new watches see what is written now.
-		ip := fmt.Sprintf("10.96.3.%d", 2-i%2)
+		back, ip := time.Now(), fmt.Sprintf("10.96.3.%d", 2-i%2)
 		apply(t, vip(ns, "web", ip))
 		s.await(web, "NOERROR "+ip)
+		outages.Within(t, "F2", back, "change visible")
 	}
 	l.stop()
+	outages.Measured(t, "F1", "%d answers, %d wrong, %d datagrams lost", l.answers.Load(), len(l.wrong), l.lost.Load())
 }
 
 // TestStaleAfter stops the API server. Answers are marked as stale after stale_after, until it is back.

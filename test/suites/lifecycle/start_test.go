@@ -3,8 +3,10 @@ package lifecycle
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
 // other is a server block with another plugin in the same process, which has to answer at all times.
@@ -58,7 +60,9 @@ clusterset.local.:{port} {
 	s.want("clusterset.local AXFR tcp", "SERVFAIL EDE14")
 
 	must(t, cp.StartAPIServer(t.Context()))
+	back := time.Now()
 	s.await("web.absent.svc.clusterset.local A", "NOERROR 10.96.1.1")
+	outages.Within(t, "F3", back, "first answer")
 	s.want("web.absent.svc.clusterset.local AAAA", "NOERROR")
 	s.want("none.absent.svc.clusterset.local A", "NOERROR") // That is whoami.
 	s.want(otherQuestion, otherAnswer)

@@ -1,0 +1,177 @@
+// Command faults runs the tests that docs/outages.md names as the proof of each fault, and prints for each fault the bound and what its
+// tests measured. A test reports a measurement with t.Attr("measured", "F2: 1.4 s").
+//
+// Usage: faults [ID...], such as faults F1 F9; all without an ID. The exit status is 1 if a test failed, or did not run.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
+)
+
+func main() {
+	ok, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+func run(ids []string) (ok bool, err error) {
+	faults, err := outages.Read("docs/outages.md")
+	if err != nil {
+		return false, err
+	}
+	if faults, err = selected(faults, ids); err != nil {
+		return false, err
+	}
+	results := outcomes{status: map[outages.Test]string{}, measured: map[string][]string{}}
+	tests := testsByDir(faults)
+	for i, dir := range slices.Sorted(maps.Keys(tests)) {
+		fmt.Printf("%d of %d: %s: %s\n", i+1, len(tests), dir, strings.Join(tests[dir], ", "))
+		if err := results.test(dir, tests[dir]); err != nil {
+			return false, err
+		}
+	}
+	return results.print(os.Stdout, faults), nil
+}
+
+// selected returns the faults with one of the ids, all if there is none.
+func selected(faults []outages.Fault, ids []string) ([]outages.Fault, error) {
+	if len(ids) == 0 {
+		return faults, nil
+	}
+	var some []outages.Fault
+	for _, id := range ids {
+		i := slices.IndexFunc(faults, func(f outages.Fault) bool { return f.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("no fault %q in docs/outages.md: want an id such as F1", id)
+		}
+		some = append(some, faults[i])
+	}
+	return some, nil
+}
+
+// testsByDir returns the names of all tests of the faults.
+func testsByDir(faults []outages.Fault) map[string][]string {
+	tests := map[string][]string{}
+	for _, f := range faults {
+		for _, t := range f.Tests {
+			if !slices.Contains(tests[t.Dir], t.Name) {
+				tests[t.Dir] = append(tests[t.Dir], t.Name)
+			}
+		}
+	}
+	return tests
+}
+
+// outcomes are what the tests said.
+type outcomes struct {
+	status   map[outages.Test]string // "pass", "fail" or "skip"
+	measured map[string][]string     // by the id of a fault
+}
+
+// test runs tests of one package. Its error is that of go test itself; a test that fails is none.
+func (o *outcomes) test(dir string, names []string) error {
+	cmd := exec.Command("go", "test", "-json", "-count=1", "-pgo=off", "-timeout=60m", "-run", "^("+strings.Join(names, "|")+")$", "./"+dir)
+	cmd.Stderr = os.Stderr
+	// Ctrl-C reaches the tests, too: they end what they have started.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupted)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := o.add(dir, line); err != nil {
+			return err
+		}
+	}
+	err = cmd.Wait()
+	select {
+	case s := <-interrupted:
+		return fmt.Errorf("ended by the signal %s", s)
+	default:
+	}
+	if _, failed := err.(*exec.ExitError); failed {
+		return nil // The outcomes say so.
+	}
+	return err
+}
+
+// add takes one line of go test -json.
+func (o *outcomes) add(dir string, line []byte) error {
+	var event struct{ Action, Test, Output, Key, Value string }
+	if err := json.Unmarshal(line, &event); err != nil {
+		return fmt.Errorf("output of go test: %w", err)
+	}
+	switch event.Action {
+	case "pass", "fail", "skip":
+		o.status[outages.Test{Dir: dir, Name: event.Test}] = event.Action
+	case "attr":
+		if id, value, ok := strings.Cut(event.Value, ": "); ok && event.Key == "measured" {
+			o.measured[id] = append(o.measured[id], value)
+		}
+	case "output", "build-output":
+		if strings.Contains(event.Output, "FAIL") || strings.Contains(event.Output, "_test.go:") || event.Action == "build-output" {
+			fmt.Print(event.Output)
+		}
+	}
+	return nil
+}
+
+const untested = "no test"
+
+// result is the outcome of the first test of f that has not passed, "pass" if all have.
+func (o *outcomes) result(f outages.Fault) string {
+	if len(f.Tests) == 0 {
+		return untested
+	}
+	for _, t := range f.Tests {
+		if status := cmp.Or(o.status[t], "did not run"); status != "pass" {
+			return status
+		}
+	}
+	return "pass"
+}
+
+// print writes the table, and reports whether every test of them has passed.
+func (o *outcomes) print(w io.Writer, faults []outages.Fault) bool {
+	ok := true
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tRESULT\tBOUND\tMEASURED")
+	for _, f := range faults {
+		result := o.result(f)
+		ok = ok && (result == "pass" || result == untested)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", f.ID, result, f.Bound, cmp.Or(strings.Join(o.measured[f.ID], "; "), "-"))
+	}
+	table.Flush()
+	return ok
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
+)
+
+// The table says what failed, what did not run, what nothing proves, and what was measured.
+func TestPrint(t *testing.T) {
+	a, b := outages.Test{Dir: "x", Name: "TestA"}, outages.Test{Dir: "x", Name: "TestB"}
+	faults := []outages.Fault{
+		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "6 s", Tests: []outages.Test{a, b}}, {ID: "F3", Bound: "-"},
+	}
+	for _, tt := range []struct {
+		name, events, want string
+		ok                 bool
+	}{
+		{name: "passed", ok: true,
+			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"F1: 2 s"}
+{"Action":"pass","Test":"TestA"}
+{"Action":"pass","Test":"TestB"}`,
+			want: "F1 pass 5 s 2 s\nF2 pass 6 s -\nF3 no test - -"},
+		{name: "one failed", events: `{"Action":"pass","Test":"TestA"}
+{"Action":"fail","Test":"TestB"}`,
+			want: "F1 pass 5 s -\nF2 fail 6 s -\nF3 no test - -"},
+		{name: "one did not run", events: `{"Action":"pass","Test":"TestB"}`,
+			want: "F1 did not run 5 s -\nF2 did not run 6 s -\nF3 no test - -"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := outcomes{status: map[outages.Test]string{}, measured: map[string][]string{}}
+			for line := range strings.Lines(tt.events) {
+				if err := o.add("x", []byte(line)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out strings.Builder
+			if ok := o.print(&out, faults); ok != tt.ok {
+				t.Errorf("print = %t, want %t", ok, tt.ok)
+			}
+			var got []string
+			for line := range strings.Lines(out.String()) {
+				got = append(got, strings.Join(strings.Fields(line), " "))
+			}
+			if text := strings.Join(got[1:], "\n"); text != tt.want {
+				t.Errorf("table:\n%s\nwant:\n%s", text, tt.want)
+			}
+		})
+	}
+}
