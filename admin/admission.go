@@ -49,6 +49,7 @@ type Admission struct {
 	ClusterSet string // name of the clusterset, for an annotation of the Member; no annotation if empty
 	Spec       v1alpha1.MemberSpec
 	Quota      Quota
+	Grant      broker.Grant // of tokens
 }
 
 // Objects returns all objects of a member on the broker, in the order in which they have to be written.
@@ -88,7 +89,9 @@ func (a Admission) member() *v1alpha1.Member {
 }
 
 func (a Admission) namespace() *corev1.Namespace {
-	return &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
+	n := &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
+	n.Annotations = a.Grant.Annotations()
+	return n
 }
 
 // policyBinding restricts the addresses that the member writes to the networks that its Member declares.

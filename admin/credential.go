@@ -129,8 +129,11 @@ type credential struct {
 	now        time.Time
 }
 
+// minCredentialLife is the shortest life of a token that API servers grant.
+const minCredentialLife = 10 * time.Minute
+
 // writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that belongs to the
-// account and is fresh, and otherwise requests one from the broker.
+// account, is fresh and does not live longer than wanted, and otherwise requests one from the broker.
 func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want credential) (time.Time, error) {
 	old := newSecret(want.namespace)
 	exists, err := c.read(ctx, old)
@@ -139,7 +142,7 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 	}
 	token, keep := string(old.Data[broker.KeyToken]), false
 	if t, err := apiserver.ParseToken(token); exists && err == nil {
-		keep = isFresh(t, want.now) && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
+		keep = isFresh(t, want.now) && t.Life() <= want.life && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
 	}
 	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) {
 		c.report(toUnstructured(old), Unchanged, "the token is valid")
@@ -155,9 +158,11 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 		return time.Time{}, nil
 	}
 	if !keep {
-		if token, err = onBroker.requestToken(ctx, want.account, want.life); err != nil {
+		request, err := onBroker.requestToken(ctx, want.account, want.life)
+		if err != nil {
 			return time.Time{}, err
 		}
+		token = request.Status.Token
 	}
 	secret := newSecret(want.namespace)
 	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
@@ -168,7 +173,8 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 	return t.Expires, err
 }
 
-func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccount, life time.Duration) (string, error) {
+// requestToken returns the request as the API server completed it.
+func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccount, life time.Duration) (*authv1.TokenRequest, error) {
 	seconds := int64(life / time.Second)
 	request := toUnstructured(&authv1.TokenRequest{
 		TypeMeta:   typeMeta("authentication.k8s.io/v1", "TokenRequest"),
@@ -178,11 +184,11 @@ func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccou
 	response, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(account.Namespace).
 		Create(ctx, request, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin}, "token")
 	if err != nil {
-		return "", fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
+		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
 	}
-	var r authv1.TokenRequest
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(response.Object, &r); err != nil {
-		return "", fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
+	r := &authv1.TokenRequest{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(response.Object, r); err != nil {
+		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
 	}
-	return r.Status.Token, nil
+	return r, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -33,7 +34,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.decide, j.reserve, j.admit, j.prepareMember, j.writeCredential, j.writeMembership,
+		j.read, j.decide, j.reserve, j.admit, j.recordAudiences, j.prepareMember, j.writeCredential, j.writeMembership,
 	} {
 		if err := step(ctx); err != nil {
 			return JoinResult{}, fmt.Errorf("join: %w", err)
@@ -47,11 +48,12 @@ type joiner struct {
 	broker, member *cluster
 	brokerConfig   *rest.Config
 
-	input      joinInput             // by read and decide
-	admission  Admission             // by decide
-	kubeconfig []byte                // by decide
-	account    corev1.ServiceAccount // by admit
-	result     JoinResult
+	input        joinInput             // by read and decide
+	admission    Admission             // by decide; its audiences by recordAudiences
+	newNamespace bool                  // by decide: the broker namespace did not exist
+	kubeconfig   []byte                // by decide
+	account      corev1.ServiceAccount // by admit
+	result       JoinResult
 }
 
 // read reads what all decisions depend on.
@@ -110,6 +112,9 @@ func (j *joiner) decide(ctx context.Context) error {
 	if j.kubeconfig, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace); err != nil {
 		return err
 	}
+	if a.Grant, err = j.grant(ctx, a); err != nil {
+		return err
+	}
 	j.admission = a
 	j.result = JoinResult{
 		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace,
@@ -119,6 +124,44 @@ func (j *joiner) decide(ctx context.Context) error {
 	if isLoopback(j.kubeconfig) {
 		j.result.Warnings = append(j.result.Warnings,
 			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")
+	}
+	return nil
+}
+
+// grant returns the bounds of the member's tokens, with the audiences that an earlier join recorded.
+func (j *joiner) grant(ctx context.Context, a Admission) (broker.Grant, error) {
+	namespace, err := j.broker.find(ctx, toUnstructured(a.namespace()))
+	if err != nil {
+		return broker.Grant{}, err
+	}
+	g := broker.Grant{Life: j.input.options.CredentialLife}
+	if j.newNamespace = namespace == nil; !j.newNamespace {
+		g.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
+	}
+	return g, nil
+}
+
+// recordAudiences lets the member request tokens for the audiences of the broker's API server and no others. Only a token request
+// says which they are, and it needs the service account; so the namespace is written once more.
+func (j *joiner) recordAudiences(ctx context.Context) error {
+	if j.input.options.DryRun != DryRunNone {
+		return nil
+	}
+	request, err := j.broker.requestToken(ctx, &j.account, minCredentialLife)
+	if err != nil {
+		return err
+	}
+	recorded := toUnstructured(j.admission.namespace())
+	j.admission.Grant.Audiences = request.Spec.Audiences
+	namespace := toUnstructured(j.admission.namespace())
+	if reflect.DeepEqual(namespace, recorded) {
+		return nil
+	}
+	if _, err := j.broker.send(ctx, namespace, nil); err != nil {
+		return fmt.Errorf("%s: apply %s: %w", j.broker.role, describe(namespace), err)
+	}
+	if !j.newNamespace {
+		j.broker.report(namespace, Updated, "audiences of tokens")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -37,7 +38,7 @@ type JoinOptions struct {
 	Endpoints              string   // "pod_ip" or "service_ip"; with the latter, service CIDRs of members must not overlap
 
 	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the broker configuration
-	CredentialLife   time.Duration // requested lifetime of the token, at least 10 minutes; the broker may grant less
+	CredentialLife   time.Duration // longest lifetime of a token, at least 10 minutes; the broker may grant less
 	Quota            Quota
 	AllowSameCluster bool // broker and member may be the same cluster
 	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
@@ -48,7 +49,8 @@ type JoinOptions struct {
 // JoinDefaults returns the default options.
 func JoinDefaults() JoinOptions {
 	return JoinOptions{
-		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), CredentialLife: 24 * time.Hour, Now: time.Now,
+		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), Now: time.Now,
+		CredentialLife: broker.DefaultCredentialLife,
 	}
 }
 

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	authv1 "k8s.io/api/authentication/v1"
 	authzv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func credentialOf(t *testing.T, member *controlplane.ControlPlane) (*rest.Config, string) {
@@ -64,10 +67,11 @@ func TestCredentialAndStatus(t *testing.T) {
 		t.Errorf("namespace of the context = %s, want %s", own, want)
 	}
 	t.Run("rights", func(t *testing.T) { rights(t, config, own, joined.Namespace) })
+	t.Run("tokens", func(t *testing.T) { tokens(t, onBroker, east, own) })
 
 	t.Run("half of its life", func(t *testing.T) {
 		o := options("east")
-		o.Now = func() time.Time { return time.Now().Add(13 * time.Hour) }
+		o.Now = func() time.Time { return time.Now().Add(broker.DefaultCredentialLife * 13 / 24) }
 		was := mustJoin(t, onBroker, east, options("east")).CredentialExpires
 		if is := mustJoin(t, onBroker, east, o).CredentialExpires; !is.After(was) {
 			t.Errorf("credential expires %s, want later than %s", is, was)
@@ -101,7 +105,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), "no leader: Lease clusterset-system/clusterset-controller has expired")
 	t.Run("what does not decode", func(t *testing.T) { undecodable(t, onBroker, east, joined.Namespace, o) })
-	o.Now = func() time.Time { return now.Add(25 * time.Hour) }
+	o.Now = func() time.Time { return now.Add(broker.DefaultCredentialLife + time.Hour) }
 	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")
 
 	t.Run("a broker that cannot be read", func(t *testing.T) { unreadBroker(t, onBroker, east, o) })
@@ -205,6 +209,42 @@ func wantProblem(t *testing.T, s State, want string) {
 	t.Helper()
 	if !strings.Contains(strings.Join(s.Problems, "\n"), want) {
 		t.Errorf("problems %q, want %s", s.Problems, want)
+	}
+}
+
+// tokens requests tokens with the credential of the member, within and beyond what its join granted. docs/spec/controller.md 2.4.
+func tokens(t *testing.T, onBroker, east *controlplane.ControlPlane, own string) {
+	request := func(ctx context.Context, life time.Duration, audiences ...string) error {
+		config, _ := credentialOf(t, east)
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		seconds := int64(life.Seconds())
+		_, err = client.CoreV1().ServiceAccounts(own).CreateToken(ctx, broker.ServiceAccount, &authv1.TokenRequest{
+			Spec: authv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: audiences},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	for _, tt := range []struct {
+		name, denied string
+		err          error
+	}{
+		{"a week", "", request(t.Context(), broker.DefaultCredentialLife)},
+		{"100 years", "at most 168h0m0s", request(t.Context(), 100*365*24*time.Hour)},
+		{"another audience", "for this API server alone", request(t.Context(), time.Hour, "vault.example")},
+	} {
+		if tt.denied == "" && tt.err != nil || tt.denied != "" && (tt.err == nil || !strings.Contains(tt.err.Error(), tt.denied)) {
+			t.Errorf("%s: error %v, want %q in it", tt.name, tt.err, tt.denied)
+		}
+	}
+	o := options("east")
+	o.CredentialLife = 30 * 24 * time.Hour
+	mustJoin(t, onBroker, east, o)
+	until.OK(t, "token for 30 days", func(ctx context.Context) error { return request(ctx, o.CredentialLife) })
+	// Back to the default: a token that lives longer is replaced.
+	if expires := mustJoin(t, onBroker, east, options("east")).CredentialExpires; time.Until(expires) > broker.DefaultCredentialLife {
+		t.Errorf("credential expires %s, want within a week", expires)
 	}
 }
 

@@ -219,12 +219,13 @@ func (c *Client) Delete(ctx context.Context, obj Object) error {
 	return err
 }
 
-// Token asks for a token of a service account that is valid for ttl, or as long as the server grants.
-func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.Duration) (string, time.Time, error) {
+// Token asks for a token of a service account that is valid for ttl, or as long as the server grants. Without audiences it is
+// for the API server itself.
+func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.Duration, audiences ...string) (string, time.Time, error) {
 	seconds := int64(ttl.Seconds())
 	request := &authenticationv1.TokenRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
-		Spec:     authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
+		Spec:     authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: audiences},
 	}
 	body, err := json.Marshal(request)
 	if err != nil {

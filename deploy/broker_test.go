@@ -122,9 +122,75 @@ func configMap(ns string) runtime.Object {
 	return &corev1.ConfigMap{TypeMeta: kind(corev1.SchemeGroupVersion, "ConfigMap"), ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}}
 }
 
-func tokenRequest(ns string) runtime.Object {
-	return &authenticationv1.TokenRequest{
+func tokenRequest(ns string, spec ...authenticationv1.TokenRequestSpec) runtime.Object {
+	r := &authenticationv1.TokenRequest{
 		TypeMeta: kind(authenticationv1.SchemeGroupVersion, "TokenRequest"), ObjectMeta: metav1.ObjectMeta{Namespace: ns},
+	}
+	for _, s := range spec {
+		r.Spec = s
+	}
+	return r
+}
+
+func lives(d time.Duration) authenticationv1.TokenRequestSpec {
+	return authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr(int64(d.Seconds()))}
+}
+
+// testTokens requests tokens as east: with the bounds that a join without a grant leaves, and with those of a grant.
+func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Interface) {
+	east := namespaceOf("east")
+	request := func(ctx context.Context, spec authenticationv1.TokenRequestSpec) error {
+		return write{object: tokenRequest(east, spec), name: broker.ServiceAccount, subresource: "token"}.do(ctx, client)
+	}
+	day := 24 * time.Hour
+	for _, tt := range []struct {
+		spec    authenticationv1.TokenRequestSpec
+		refused string
+	}{{lives(7 * day), ""}, {lives(7*day + time.Second), "at most 168h,"}, {lives(100 * 365 * day), "at most 168h,"}} {
+		if err := refused(request(t.Context(), tt.spec), tt.refused); err != nil {
+			t.Errorf("without a grant: token for %ds: %v", *tt.spec.ExpirationSeconds, err)
+		}
+	}
+	// The broker's own audience, as it fills it in.
+	sa := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(tokenRequest(east))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetName(broker.ServiceAccount)
+	answer, err := c.Dynamic().Resource(sa).Namespace(east).Create(t.Context(), u, metav1.CreateOptions{}, "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _, _ := unstructured.NestedStringSlice(answer.Object, "spec", "audiences")
+	if len(own) == 0 {
+		t.Fatal("the API server filled in no audience")
+	}
+	grant := broker.Grant{Life: time.Hour, Audiences: append([]string{"other.example"}, own...)}
+	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{
+		Name: east, Labels: map[string]string{broker.LabelClusterID: "east"}, Annotations: grant.Annotations(),
+	}})
+	eventually(t, "the grant", func(ctx context.Context) error { return refused(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,") })
+	const alone = "for this API server alone"
+	for _, tt := range []struct {
+		name    string
+		spec    authenticationv1.TokenRequestSpec
+		refused string
+	}{
+		{"all of the grant", lives(time.Hour), ""},
+		{"audiences that are filled in", authenticationv1.TokenRequestSpec{}, ""},
+		{"an audience of the grant", authenticationv1.TokenRequestSpec{Audiences: own}, ""},
+		{"another audience", authenticationv1.TokenRequestSpec{Audiences: []string{"vault.example"}}, alone},
+		{"another audience besides", authenticationv1.TokenRequestSpec{Audiences: append([]string{"vault.example"}, own...)}, alone},
+		{"bound to an object", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			Kind: "Secret", APIVersion: "v1", Name: "x",
+		}}, alone},
+	} {
+		// An object that a token is bound to has to exist, which is checked after admission.
+		if err := refused(request(t.Context(), tt.spec), tt.refused); err != nil {
+			t.Errorf("with a grant: %s: %v", tt.name, err)
+		}
 	}
 }
 
@@ -359,6 +425,7 @@ func TestBrokerWrites(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	testTokens(t, c, client)
 	testOthers(t, c)
 }
 

@@ -65,7 +65,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR` that contains the --vip-cidr of all members")
 	f.StringVar(&o.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster will export: pod_ip or service_ip")
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
-	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "`DURATION` for which a credential is valid, at least 10m; the controller renews it at half of that")
+	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "longest `DURATION` for which a credential is valid, at least 10m; the controller renews it daily, or at half of that")
 	f.Int64Var(&o.Quota.Exports, "quota-exports", o.Quota.Exports, "maximum `NUMBER` of services that the cluster may export")
 	f.Int64Var(&o.Quota.Slices, "quota-slices", o.Quota.Slices, "maximum `NUMBER` of EndpointSlices that the cluster may export")
 	f.Int64Var(&o.Quota.Leases, "quota-leases", o.Quota.Leases, "maximum `NUMBER` of Leases that the cluster may have on the broker")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,9 +106,18 @@ func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) er
 	return nil
 }
 
+// Grant asks the broker which tokens this member may request.
+func (b *Broker) Grant(ctx context.Context) (broker.Grant, error) {
+	ns := &corev1.Namespace{}
+	if err := b.client.Get(ctx, ns, "", b.cfg.Namespace); err != nil {
+		return broker.Grant{}, fmt.Errorf("broker: %w", err)
+	}
+	return broker.GrantOf(ns.Annotations), nil
+}
+
 // Token returns a new token of this member's service account, valid until expires: for ttl, or for what the broker grants.
-func (b *Broker) Token(ctx context.Context, ttl time.Duration) (token string, expires time.Time, err error) {
-	token, expires, err = b.client.Token(ctx, b.cfg.Namespace, broker.ServiceAccount, ttl)
+func (b *Broker) Token(ctx context.Context, ttl time.Duration, audiences ...string) (token string, expires time.Time, err error) {
+	token, expires, err = b.client.Token(ctx, b.cfg.Namespace, broker.ServiceAccount, ttl, audiences...)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("broker: %w", err)
 	}

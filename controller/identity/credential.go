@@ -12,11 +12,14 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
+// maxAge is the age, doubled, at which a token is renewed although it lives longer: once a day.
+const maxAge = 48 * time.Hour
+
 // A Credential is what this member presents to the broker. If the kubeconfig names a token file, the token is renewed by a
 // [Renewal]; other credentials of a kubeconfig are used as they are. The methods may be called by several goroutines.
 //
 //	file or Secret has a newer token --> take --> +---------+ --> transport adds it to each request
-//	TokenRequest at half of its life -> renewed-> | current |
+//	TokenRequest when it is due     -> renewed-> | current |
 //	                                              +---------+ <-- a 401 marks it as rejected, any other response clears that
 type Credential struct {
 	link    Link
@@ -89,7 +92,7 @@ func (c *Credential) readFile() {
 	}
 }
 
-// due reports whether the token has lived for the given part of its life.
+// due reports whether the token has lived for the given part of its life, of which two days count.
 //
 // The age of a token that this process renewed is counted by its monotonic clock, whatever the clocks of the machines say. The
 // time at which another process got its token is believed if it makes the token older; if it lies in the future, one of the
@@ -101,7 +104,7 @@ func (c *Credential) due(now time.Time, part float64) bool {
 	if life <= 0 || c.rejected != "" {
 		return false
 	}
-	until := time.Duration(part * float64(life))
+	until := time.Duration(part * float64(min(life, maxAge)))
 	if now.Sub(c.loaded) >= until {
 		return true
 	}

@@ -15,6 +15,7 @@ import (
 func TestTokenIsDue(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	hour := token{text: "a", Token: apiserver.Token{Issued: start, Expires: start.Add(time.Hour)}}
+	week := token{text: "a", Token: apiserver.Token{Issued: start, Expires: start.Add(7 * 24 * time.Hour)}}
 	for _, tt := range []struct {
 		name  string
 		given *Credential
@@ -25,6 +26,8 @@ func TestTokenIsDue(t *testing.T) {
 		{name: "at half of its life", given: &Credential{token: hour, loaded: start.Add(time.Minute)}, after: 30 * time.Minute, want: true},
 		{name: "expired", given: &Credential{token: hour, loaded: start.Add(time.Hour)}, after: 2 * time.Hour, want: true},
 		{name: "rejected", given: &Credential{token: hour, rejected: "a"}, after: 30 * time.Minute},
+		{name: "of a week, young", given: &Credential{token: week, loaded: start}, after: 23 * time.Hour},
+		{name: "of a week, after a day", given: &Credential{token: week, loaded: start}, after: 24 * time.Hour, want: true},
 		{name: "says nothing", given: &Credential{token: token{text: "opaque"}}, after: time.Hour},
 		{name: "our clock is an hour ahead", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 89 * time.Minute},
 		{name: "and half of its life is over", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 90 * time.Minute, want: true},

@@ -6,7 +6,7 @@
 //
 //	kubeconfig file --> Link --> Credential --> transport of the broker's client
 //	token file, Secret ------------^   ^
-//	                                   +-- Renewal: TokenRequest at half of the token's life
+//	                                   +-- Renewal: TokenRequest once a day, or at half of the token's life
 //
 // An [Identity] never changes: if the properties or the kubeconfig name another cluster or broker, the controller ends all that
 // was built for this one and starts again. [Membership] changes as the broker answers, and is evaluated every second.

@@ -24,7 +24,7 @@ const (
 	minLife      = 10 * time.Minute // the shortest life that an API server grants
 )
 
-// A Renewal keeps a [Credential] valid: it renews the token at half of its life and saves it in the Secret of the join, and it
+// A Renewal keeps a [Credential] valid: it renews the token at half of its life, daily at the latest, saves it in the Secret of the join, and
 // takes a newer token from the token file or that Secret (docs/spec/controller.md 2). [Renewal.Run] is its only user.
 type Renewal struct {
 	Credential *Credential
@@ -83,10 +83,15 @@ func (r *Renewal) refresh(ctx context.Context, due bool) error {
 	return r.save(ctx, r.Credential.current())
 }
 
-// renew gets a new token, uses it and saves it.
+// renew gets a new token, uses it and saves it. The audiences are named although the broker would fill in its own: after it got
+// another one, in place of or beside the old, tokens are still asked for what the policy allows.
 func (r *Renewal) renew(ctx context.Context) error {
-	life := max(r.Credential.current().Life(), minLife)
-	text, expires, err := r.Broker.Token(ctx, life)
+	grant, err := r.Broker.Grant(ctx)
+	if err != nil {
+		return err
+	}
+	life := max(grant.Request(r.Credential.current().Life()), minLife)
+	text, expires, err := r.Broker.Token(ctx, life, grant.Audiences...)
 	if err != nil {
 		return err
 	}
