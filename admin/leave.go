@@ -162,6 +162,12 @@ func (l *leaver) removeMembership(ctx context.Context) error {
 	if _, err := l.member.remove(ctx, toUnstructured(newSecret(l.options.Namespace))); err != nil {
 		return err
 	}
-	_, err := l.member.remove(ctx, l.local.membershipProperty(l.local.clusterSet(), nil))
+	property := l.local.membershipProperty(l.local.clusterSet(), nil)
+	if l.options.DryRun == DryRunServer && l.local.membership != nil && !l.local.leaving() {
+		// The policy allows this after announce, which happened only in this dry run.
+		l.member.report(property, Deleted, "")
+		return nil
+	}
+	_, err := l.member.remove(ctx, property)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -156,8 +157,45 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 			t.Errorf("as a member: %s: %v", tt.name, err)
 		}
 	}
+	testMembership(t, client)
 	if err := client.Delete(t.Context(), about.ClusterSetName, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("leave: %v", err)
 	}
 	free("after leaving")
+}
+
+// testMembership ends with the property marked as leave does it. Before that, one that is ours cannot be deleted.
+func testMembership(t *testing.T, client dynamic.ResourceInterface) {
+	remove := func(ctx context.Context) error {
+		return client.Delete(ctx, about.ClusterSetName, metav1.DeleteOptions{DryRun: dryRun})
+	}
+	mark := func(labels, annotations map[string]string) {
+		t.Helper()
+		p, err := client.Get(t.Context(), about.ClusterSetName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SetLabels(labels)
+		p.SetAnnotations(annotations)
+		if _, err := client.Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const leave = `run "clusterset leave"`
+	if err := refused(remove(t.Context()), ""); err != nil {
+		t.Errorf("of another implementation: %v", err)
+	}
+	ours := map[string]string{broker.LabelManagedBy: broker.ManagedBy}
+	mark(ours, nil)
+	if err := refused(remove(t.Context()), leave); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	all := client.DeleteCollection(t.Context(), metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{FieldSelector: "metadata.name=" + about.ClusterSetName})
+	if err := refused(all, leave); err != nil {
+		t.Errorf("delete all: %v", err)
+	}
+	mark(ours, map[string]string{broker.AnnotationLeaving: "true"})
+	if err := refused(remove(t.Context()), ""); err != nil {
+		t.Errorf("while leaving: %v", err)
+	}
 }

@@ -29,7 +29,7 @@ type MembershipConfig struct {
 // A Membership is the membership state of this cluster (docs/spec/controller.md 7). It is one of
 //
 //	state        ClusterID  Settled
-//	not joined   ""         true     nothing of ours remains, at the broker or here
+//	not joined   ""         true     nothing of ours remains, at the broker or here; not believed while the broker disagrees
 //	unknown      "" or id   false    nothing is removed until it is known
 //	member       id         true     exports and imports
 //	frozen       id         true     a member, and a freeze reason is in force
@@ -55,6 +55,7 @@ type state struct {
 type inputs struct {
 	properties
 	broker broker.State
+	linked bool   // there is a kubeconfig of the broker
 	taken  bool   // the Member of our id is another cluster
 	built  string // the cluster id that the controller was built for
 }
@@ -68,7 +69,7 @@ func evaluate(in inputs) state {
 	case in.unreadable != "":
 		return state{clusterID: in.built, detail: fmt.Sprintf("ClusterProperty %s does not decode: correct it", in.unreadable)}
 	case !in.joined:
-		return state{settled: true, detail: "this cluster has not joined a clusterset"}
+		return evaluateUnjoined(in)
 	case in.clusterID == "":
 		return state{detail: "ClusterProperty cluster.clusterset.k8s.io is missing: create it with the cluster id"}
 	case !apibroker.IsClusterID(in.clusterID):
@@ -100,6 +101,23 @@ func evaluate(in inputs) state {
 	return state{clusterID: in.clusterID, detail: "the broker has not answered yet"}
 }
 
+// evaluateUnjoined is the part of the table without the ClusterProperty of the membership, which somebody may have deleted by
+// hand: a leave takes the cluster off the broker first, so a broker that has it says that it did not leave. A broker that
+// rejects the credential says that it did.
+func evaluateUnjoined(in inputs) state {
+	if in.linked && apibroker.IsClusterID(in.clusterID) {
+		switch {
+		case in.broker.Membership == broker.Admitted && !in.taken:
+			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+				detail: "ClusterProperty clusterset.k8s.io is missing, but the broker has this cluster as a member: join to restore it, or leave"}
+		case in.broker.Membership == broker.Unknown && !in.broker.Credential:
+			return state{clusterID: in.clusterID,
+				detail: "ClusterProperty clusterset.k8s.io is missing, and the broker has not said yet whether this cluster is a member"}
+		}
+	}
+	return state{settled: true, detail: "this cluster has not joined a clusterset"}
+}
+
 // ClusterID returns the cluster id, "" if this cluster is not a member or is leaving.
 func (m *Membership) ClusterID() string {
 	m.mu.Lock()
@@ -124,7 +142,9 @@ func (m *Membership) Changed() bool {
 // Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches. It
 // reports whether the state changed, so that every service has to be reconciled.
 func (m *Membership) Review() (changed bool) {
-	in := inputs{properties: readProperties(m.Member), broker: m.Broker.State(), built: m.Identity.ClusterID}
+	in := inputs{
+		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
+	}
 	in.taken = m.taken(in.clusterID)
 	now := evaluate(in)
 	m.mu.Lock()

@@ -10,12 +10,15 @@ import (
 // docs/spec/controller.md 7: while something is unknown the cluster stays what it was.
 func TestEvaluate(t *testing.T) {
 	member := inputs{
-		properties: properties{clusterID: "east", joined: true, brokerUID: "b1"}, broker: broker.State{Link: true, Membership: broker.Admitted},
+		properties: properties{clusterID: "east", joined: true, brokerUID: "b1"}, broker: broker.State{Link: true, Membership: broker.Admitted}, linked: true,
 	}
 	with := func(change func(*inputs)) inputs {
 		e := member
 		change(&e)
 		return e
+	}
+	unjoined := func(s broker.State) inputs {
+		return with(func(e *inputs) { e.properties, e.broker = properties{clusterID: "east"}, s })
 	}
 	on := func(s broker.Membership) inputs { return with(func(e *inputs) { e.broker.Membership = s }) }
 	for _, tt := range []struct {
@@ -28,13 +31,19 @@ func TestEvaluate(t *testing.T) {
 		{name: "member", given: member, id: "east", settled: true},
 		{name: "nothing at all", given: inputs{}, settled: true},
 		{name: "id but not joined", given: inputs{properties: properties{clusterID: "east"}}, settled: true},
-		{name: "not joined, whatever the broker says", given: with(func(e *inputs) { e.joined = false }), settled: true},
 		{
 			name: "a property that does not decode, which looks like none",
 			given: with(func(e *inputs) {
 				e.properties, e.built = properties{clusterID: "east", unreadable: "clusterset.k8s.io"}, "east"
 			}), id: "east",
 		},
+		{name: "not joined, no kubeconfig", given: with(func(e *inputs) { e.joined, e.linked = false, false }), settled: true},
+		{name: "not joined, broker disagrees", given: unjoined(broker.State{Link: true, Membership: broker.Admitted}), id: "east", settled: true, freeze: safety.BrokerIdentity},
+		{name: "not joined, broker not asked yet", given: unjoined(broker.State{}), id: "east"},
+		{name: "not joined, credential revoked", given: unjoined(broker.State{Credential: true}), settled: true},
+		{name: "not joined, not on the broker", given: unjoined(broker.State{Link: true, Membership: broker.Expelled}), settled: true},
+		{name: "not joined, no member on the broker", given: unjoined(broker.State{Link: true, Membership: broker.Empty}), settled: true},
+		{name: "not joined, id of another cluster", given: with(func(e *inputs) { e.joined, e.taken = false, true }), settled: true},
 		{name: "joined, id gone", given: with(func(e *inputs) { e.clusterID = "" })},
 		{name: "joined, id not valid", given: with(func(e *inputs) { e.clusterID = "East_1" })},
 		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), settled: true},

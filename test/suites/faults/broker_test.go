@@ -15,9 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
@@ -296,6 +298,46 @@ func TestMemberIsExpelled(t *testing.T) {
 	w.awaitMetric("member", "", 1)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+}
+
+// The ClusterProperty of the membership is deleted by hand: a policy denies it, and where the policy does not apply the controller asks the
+// broker before it believes it (docs/spec/controller.md 7.1). Imports stay, the own endpoints are still followed, and a join restores it.
+func TestMembershipIsDeletedByHand(t *testing.T) {
+	const ns = "byhand"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	run(t, east)
+	w := run(t, west)
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	inWest := steady(t, west, ns, "web")
+	properties := west.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1", Resource: "clusterproperties"})
+	remove := func(ctx context.Context) error {
+		return properties.Delete(ctx, about.ClusterSetName, metav1.DeleteOptions{})
+	}
+	if err := remove(t.Context()); err == nil || !strings.Contains(err.Error(), `run "clusterset leave"`) {
+		t.Fatalf("delete of the property: %v, want it denied", err)
+	}
+	unlabel := []byte(`{"metadata":{"labels":null}}`)
+	if _, err := properties.Patch(t.Context(), about.ClusterSetName, types.MergePatchType, unlabel, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := join(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	w.awaitMetric("frozen", "broker_identity", 1)
+	serve(t, west, ns, "web", "10.22.0.2")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("frozen", "broker_identity", 0)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
+	inWest()
 }
 
 // Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own, everything is frozen until
