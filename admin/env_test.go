@@ -95,7 +95,7 @@ func initBroker(t *testing.T, c *controlplane.ControlPlane) {
 
 func options(id string) JoinOptions {
 	o := JoinDefaults()
-	o.ClusterID, o.PodCIDRs = id, []string{"10.244.0.0/16"}
+	o.ClusterID, o.PodCIDRs, o.AllowOverlap = id, []string{"10.244.0.0/16"}, true
 	return o
 }
 

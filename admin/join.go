@@ -102,7 +102,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	if err := j.readNetworks(ctx, id); err != nil {
 		return err
 	}
-	if err := in.checkServiceCIDRs(id); err != nil {
+	if err := in.checkNetworks(id); err != nil {
 		return err
 	}
 	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,25 +11,43 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// checkServiceCIDRs returns an error if cluster IPs of this cluster could be cluster IPs of another member. It matters only where
-// cluster IPs are exported (docs/spec/controller.md 9).
-func (in *joinInput) checkServiceCIDRs(id string) error {
-	if in.options.Endpoints != "service_ip" {
+// checkNetworks returns an error if an address that this cluster exports could be one of another member, or the other way round: no
+// cluster imports addresses in its own networks, whose traffic would go to its own Pods and Services (docs/spec/controller.md 9.3).
+// Service CIDRs of clusters that export Pods may be the same.
+func (in *joinInput) checkNetworks(id string) error {
+	if in.options.AllowOverlap {
 		return nil
 	}
-	var claims []claim
-	for i := range in.members {
-		if m := &in.members[i]; m.Name != id {
-			claims = append(claims, claimsOf(m.Spec.ServiceCIDRs, m.Name)...)
-		}
-	}
-	for _, p := range in.services {
-		if other, ok := overlap(p, claims); ok {
-			return fmt.Errorf("service CIDR %s overlaps with %s of %s: with --endpoints=service_ip each member needs service CIDRs of its own",
-				p, other.network, other.by)
-		}
+	if o := in.overlapping(id); o != "" {
+		return errors.New(o + ": want networks that no other member has; with --allow-overlap no endpoint in both is imported")
 	}
 	return nil
+}
+
+// overlapping says which network that this cluster declares overlaps with one of another member, "" if none does.
+func (in *joinInput) overlapping(id string) string {
+	for i := range in.members {
+		m := &in.members[i]
+		if m.Name == id {
+			continue
+		}
+		pods, services := claimsOf(m.Spec.PodCIDRs, m.Name), claimsOf(m.Spec.ServiceCIDRs, m.Name)
+		againstPods, againstServices := slices.Concat(pods, services), pods
+		if in.options.Endpoints == "service_ip" {
+			againstPods, againstServices = services, slices.Concat(pods, services)
+		}
+		for _, p := range in.pods {
+			if other, ok := overlap(p, againstPods); ok {
+				return fmt.Sprintf("pod CIDR %s overlaps with %s of %s", p, other.network, other.by)
+			}
+		}
+		for _, p := range in.services {
+			if other, ok := overlap(p, againstServices); ok {
+				return fmt.Sprintf("service CIDR %s overlaps with %s of %s", p, other.network, other.by)
+			}
+		}
+	}
+	return ""
 }
 
 // claimsOf skips texts that are not networks: an administrator edited that Member by hand.
@@ -142,17 +161,8 @@ func (in *joinInput) warnings(a Admission) []string {
 		warn("this cluster is in clusterset %q, but member %q of this broker is in %q: run \"clusterset leave\" and join again to have one name",
 			a.ClusterSet, member, others)
 	}
-	for i := range in.members {
-		m := &in.members[i]
-		if m.Name == a.ClusterID || serviceIPs {
-			continue
-		}
-		for _, p := range in.pods {
-			if other, ok := overlap(p, claimsOf(m.Spec.PodCIDRs, m.Name)); ok {
-				warn("pod CIDR %s overlaps with %s of %s: two pods can have the same address", p, other.network, other.by)
-				break
-			}
-		}
+	if o := in.overlapping(a.ClusterID); o != "" {
+		warn("%s: no endpoint in both is imported by a cluster that has that network", o)
 	}
 	return all
 }

@@ -35,7 +35,8 @@ type JoinOptions struct {
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
 	VIPCIDR                string   // a network, [VIPAuto] or [VIPNone]; "" keeps the VIP CIDR of the member
 	VIPPool                string   // the network that contains the VIP CIDRs of all members
-	Endpoints              string   // "pod_ip" or "service_ip"; with the latter, service CIDRs of members must not overlap
+	Endpoints              string   // "pod_ip" or "service_ip": which of the networks the cluster exports addresses of
+	AllowOverlap           bool     // the networks may overlap with those of other members
 
 	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the broker configuration
 	CredentialLife   time.Duration // longest lifetime of a token, at least 10 minutes; the broker may grant less

@@ -100,8 +100,12 @@ func TestBadJoins(t *testing.T) {
 		{"prefix", func(o *JoinOptions) { o.Prefix = "a.b" }, `namespace prefix "a.b": want an RFC 1123 label of at most 40 octets`},
 		{"pod CIDR", func(o *JoinOptions) { o.PodCIDRs = []string{"10.0.0.7/8"} }, `CIDR "10.0.0.7/8": want a network`},
 		{
-			"service CIDRs overlap", func(o *JoinOptions) { o.Endpoints = "service_ip" },
-			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": with --endpoints=service_ip each member needs service CIDRs of its own`,
+			"service CIDRs overlap", func(o *JoinOptions) { o.AllowOverlap, o.Endpoints = false, "service_ip" },
+			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": want networks that no other member has`,
+		},
+		{
+			"pod CIDRs overlap", func(o *JoinOptions) { o.AllowOverlap, o.PodCIDRs = false, []string{"10.8.0.0/15"} },
+			`pod CIDR 10.8.0.0/15 overlaps with 10.9.0.0/16 of member "stranger": want networks that no other member has`,
 		},
 		{
 			"VIP CIDR outside of the pool", func(o *JoinOptions) { o.VIPCIDR = "10.7.0.0/16" },
@@ -279,6 +283,46 @@ func TestClusterSetName(t *testing.T) {
 		got, err := in.clusterSet("east")
 		if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
 			t.Errorf("%s: %q, %v, want %q, error %q", tt.name, got, err, tt.want, tt.wantErr)
+		}
+	}
+}
+
+// TestOverlap: which networks of two clusters must not overlap depends on what each exports.
+func TestOverlap(t *testing.T) {
+	west := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: v1alpha1.MemberSpec{
+		PodCIDRs: []string{"10.2.0.0/16", "not a network"}, ServiceCIDRs: []string{"10.96.0.0/16"},
+	}}
+	for _, tt := range []struct {
+		name, pods, services, endpoints string
+		want                            string
+	}{
+		{name: "none", pods: "10.1.0.0/16", services: "10.97.0.0/16"},
+		{name: "services of clusters that export Pods", pods: "10.1.0.0/16", services: "10.96.0.0/16"},
+		{name: "services of clusters that export them", pods: "10.1.0.0/16", services: "10.96.0.0/12", endpoints: "service_ip",
+			want: `service CIDR 10.96.0.0/12 overlaps with 10.96.0.0/16 of member "west"`},
+		{name: "pods", pods: "10.1.0.0/16 10.2.7.0/24", want: `pod CIDR 10.2.7.0/24 overlaps with 10.2.0.0/16 of member "west"`},
+		{name: "pods of a cluster that does not export them", pods: "10.2.0.0/16", services: "10.97.0.0/16", endpoints: "service_ip"},
+		{name: "pods and its services", pods: "10.96.7.0/24", want: `pod CIDR 10.96.7.0/24 overlaps with 10.96.0.0/16 of member "west"`},
+		{name: "services and its pods", services: "10.2.0.0/16", want: `service CIDR 10.2.0.0/16 overlaps with 10.2.0.0/16 of member "west"`},
+	} {
+		in := joinInput{options: JoinOptions{Endpoints: tt.endpoints}, members: []v1alpha1.Member{west}}
+		in.pods, in.services = prefixes(t, tt.pods), prefixes(t, tt.services)
+		if got := in.overlapping("east"); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		err := in.checkNetworks("east")
+		if (err != nil) != (tt.want != "") || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+		if got := in.overlapping("west"); got != "" {
+			t.Errorf("%s: %q with itself", tt.name, got)
+		}
+		in.options.AllowOverlap = true
+		if err := in.checkNetworks("east"); err != nil {
+			t.Errorf("%s, allowed: %v", tt.name, err)
+		}
+		if warned := strings.Contains(strings.Join(in.warnings(Admission{ClusterID: "east"}), "\n"), "overlaps"); warned != (tt.want != "") {
+			t.Errorf("%s, allowed: warned %t", tt.name, warned)
 		}
 	}
 }

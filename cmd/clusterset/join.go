@@ -61,6 +61,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: the pod CIDRs of the current Nodes")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: the networks of the ServiceCIDR objects")
+	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
 	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR` from which the cluster allocates clusterset IPs; auto chooses a free one, none gives it up; default: the one that the member has")
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR` that contains the --vip-cidr of all members")
 	f.StringVar(&o.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster will export: pod_ip or service_ip")

@@ -232,7 +232,8 @@ func TestImportBesideOthers(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
 	theirs := memberenv.NewService(types.NamespacedName{Namespace: "shop", Name: merge.DerivedName("shop", "db")})
-	b.Create(theirs, west.record(), west.slice("a", "10.2.0.1", "10.96.0.9", "10.9.0.1"))
+	b.Create(theirs, west.record(), west.slice("a", "10.2.0.1", "10.96.0.9", "10.9.0.1"),
+		west.slice("c", "10.1.128.9"))
 	i := b.start(func(*Config) {}, netip.MustParsePrefix("10.96.0.0/16"))
 	ready := func() bool { return i.addressOf("west") != "" && i.Member.Derived(db) != nil }
 	i.Expect("beside a foreign Service", i.do("record", ready), newImportWrite, newSliceWrite, importStatus)
@@ -247,13 +248,13 @@ func TestImportBesideOthers(t *testing.T) {
 		t.Errorf("logged %d times, want once", n)
 	}
 	// docs/spec/controller.md 9: what is rejected is logged once, and does not stop the rest.
-	if addresses := o.Slices[0].Endpoints; len(addresses) != 1 || addresses[0].Addresses[0] != "10.2.0.1" {
-		t.Errorf("endpoints = %+v, want the one that the member may offer", addresses)
+	if addresses := o.Slices[0].Endpoints; len(o.Slices) != 1 || len(addresses) != 1 || addresses[0].Addresses[0] != "10.2.0.1" {
+		t.Errorf("slices = %+v, want the one address that the member may offer", o.Slices)
 	}
-	for _, reason := range []merge.Reason{merge.ServiceCIDR, merge.AlienCIDR} {
+	for reason, want := range map[merge.Reason]int{merge.OwnCIDR: 2, merge.AlienCIDR: 1} { // once for each slice
 		n, counted := i.Log.Count("("+string(reason)+")"), i.Metric("rejected_objects_total", string(reason))
-		if n != 1 || counted < 1 {
-			t.Errorf("%s: logged %d times and counted %v, want once, and counted", reason, n, counted)
+		if n != want || counted < float64(want) {
+			t.Errorf("%s: logged %d times and counted %v, want %d times, and counted", reason, n, counted, want)
 		}
 	}
 
@@ -263,6 +264,9 @@ func TestImportBesideOthers(t *testing.T) {
 	i.checkStatus("Ready=True/Ready", "west")
 	i.adopted()
 	i.ownBroker(west)
+	if n := i.Log.Count("address 10.1.128.9: want none in the networks of this cluster itself"); n != 1 {
+		t.Errorf("an address of our own pods: logged %d times, want once", n)
+	}
 	i.withoutKind()
 }
 
@@ -276,7 +280,7 @@ func (i importing) ownBroker(p partner) {
 	exported.Labels[discoveryv1.LabelManagedBy] = apibroker.ManagedBy
 	i.Create(&mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: spec}, exported)
 	svc := types.NamespacedName{Namespace: p.namespace, Name: "db"}
-	i.Await("view and slices", func() bool { return i.Member.Import(svc) != nil && len(i.Member.ImportedSlices(svc)) == 2 })
+	i.Await("view and slices", func() bool { return i.Member.Import(svc) != nil && len(i.Member.ImportedSlices(svc)) == 3 })
 	i.Writes.Take()
 	if err := i.Reconcile(i.Context(), svc); err != nil {
 		i.Errorf("broker namespace: %v", err)

@@ -97,7 +97,8 @@ func (p planner) acceptedRecords(namespace string, records []merge.Record) []mer
 // sources returns the slices of all members in r that count, and the addresses that each member may use.
 func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Result) []merge.Source {
 	var sources []merge.Source
-	reserved := p.member.ServiceCIDRs()
+	// Traffic to such an address never leaves this cluster: it would go to a Pod or Service here that has nothing to do with it.
+	reserved := append(networksOf(p.broker.Member(p.clusterID)), p.member.ServiceCIDRs()...)
 	for _, m := range r.Members {
 		if m.Cluster == p.clusterID {
 			sources = append(sources, merge.Source{Cluster: m.Cluster, Slices: own.Local, Local: true})

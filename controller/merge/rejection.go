@@ -30,7 +30,7 @@ const (
 	BadSlice    Reason = "slice"       // a slice out of bounds
 	BadAddress  Reason = "address"     // an address that no service may have
 	AlienCIDR   Reason = "cidr"        // an address outside the networks that the member declared
-	ServiceCIDR Reason = "own_cidr"    // an address in a service network of the importing cluster
+	OwnCIDR     Reason = "own_cidr"    // an address in a network of the importing cluster itself
 	AlienVIP    Reason = "vip"         // a clusterset IP that its allocator may not give out, or that another service has
 	NotTaken    Reason = "namespace"   // a namespace that takes no exports, or none of that cluster
 )

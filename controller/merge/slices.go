@@ -25,7 +25,7 @@ type Source struct {
 	Local bool
 	// Declared are the networks of the member (its Member object). No address outside them counts.
 	Declared []netip.Prefix
-	// Reserved are the service networks of the importing cluster. No address of another member in them counts.
+	// Reserved are the networks of the importing cluster itself, of Pods and of Services. No address of another member in them counts.
 	Reserved []netip.Prefix
 }
 
@@ -238,7 +238,7 @@ func (im *importer) accept(family discoveryv1.AddressType, addr netip.Addr) (Rea
 	case im.src.Local:
 		return "", nil
 	case slices.ContainsFunc(im.src.Reserved, within):
-		return ServiceCIDR, fmt.Errorf("address %s: want none of this cluster's own services", addr)
+		return OwnCIDR, fmt.Errorf("address %s: want none in the networks of this cluster itself", addr)
 	case !slices.ContainsFunc(im.src.Declared, within):
 		return AlienCIDR, fmt.Errorf("address %s: want one in a network that its member declared", addr)
 	}

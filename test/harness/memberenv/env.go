@@ -83,12 +83,12 @@ func New(t *testing.T) *Env {
 	return e
 }
 
-// AddMember makes another member, which is not running, with a VIP CIDR or "", and pods in 10.2.0.0/16. It returns the
-// namespace of the member on the broker.
+// AddMember makes another member, which is not running, with a VIP CIDR or "", and pods in 10.2.0.0/16 and 10.1.128.0/17; the second
+// overlaps with the pods of the member that runs. It returns the namespace of the member on the broker.
 func (e *Env) AddMember(id, vips string) string {
 	e.Helper()
 	return e.addMember(id, v1alpha1.MemberSpec{
-		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips, PodCIDRs: []string{"10.2.0.0/16"},
+		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips, PodCIDRs: []string{"10.2.0.0/16", "10.1.128.0/17"},
 	})
 }
 

@@ -323,7 +323,7 @@ func (h attacker) slices() []attack {
 // addresses returns slices with addresses that mallory may not offer.
 func (h attacker) addresses() []attack {
 	const ipv4, ipv6 = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
-	const address, alien, own = string(merge.BadAddress), string(merge.AlienCIDR), string(merge.ServiceCIDR)
+	const address, alien, own = string(merge.BadAddress), string(merge.AlienCIDR), string(merge.OwnCIDR)
 	return []attack{
 		// Every API server rejects these.
 		{"address: loopback", "", h.offer(ipv4, "127.0.0.1"), "loopback", "loopback", "", ""},
@@ -333,7 +333,7 @@ func (h attacker) addresses() []attack {
 		{"address: unspecified", "", h.offer(ipv4, "0.0.0.0"), "unspecified", "unspecified", "", ""},
 		{"address: multicast", "", h.offer(ipv4, "239.1.1.1"), "multicast", "", address, address},
 		{"address: broadcast", "", h.offer(ipv4, "255.255.255.255"), "broadcast", "", address, address},
-		{"address: another's pod", "", h.offer(ipv4, "10.21.0.1"), notDeclared, "", alien, alien},
+		{"address: another's pod", "", h.offer(ipv4, "10.21.0.1"), notDeclared, "", own, alien},
 		{"address: east's services", "", h.offer(ipv4, "10.11.0.1"), notDeclared, "", own, alien},
 		{"address: another's clusterset IP", "", h.offer(ipv4, "243.0.0.1"), notDeclared, "", alien, alien},
 	}
