@@ -30,6 +30,17 @@ func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) e
 	return nil
 }
 
+// KeptRecord returns what the broker would keep of r as the export record of its service: r without the fields that its CRD does not
+// have. Nothing is written.
+func (b *Broker) KeptRecord(ctx context.Context, r *v1alpha1.ExportedService) (*v1alpha1.ExportedService, error) {
+	r = r.DeepCopy()
+	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
+	if err := b.client.Kept(ctx, r); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	return r, nil
+}
+
 // DeleteRecord removes the export record with the name of r from the namespace of this member, if it has the UID of r.
 func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()

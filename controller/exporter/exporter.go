@@ -74,7 +74,10 @@ type Exporter struct {
 // New returns an Exporter.
 func New(cfg Config) *Exporter {
 	v := newVIPs(cfg.Broker, cfg.Membership.Identity.ClusterID, cfg.Merge, cfg.Metrics, cfg.Retry)
-	own := &Own{member: cfg.Member, broker: cfg.Broker, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints, vips: v}
+	own := &Own{
+		member: cfg.Member, broker: cfg.Broker, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints,
+		vips: v, fields: &fields{broker: cfg.Broker, unknown: make(map[string]time.Time)},
+	}
 	a := &aggregates{
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
@@ -108,7 +111,7 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	e.cfg.Metrics.SetUndeclared(svc, r.Undeclared)
 	var o outcome
 	if isMember || leaving {
-		o = e.export(ctx, svc, r)
+		r, o = e.export(ctx, svc, r)
 	}
 	return errors.Join(o.err, o.aggregateErr, e.report(ctx, exp, r, o))
 }
@@ -141,20 +144,31 @@ func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error 
 	return nil
 }
 
-// export writes r to the broker.
-func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (o outcome) {
+// export writes r to the broker. It returns what is exported of it: the broker may not know all fields of a record.
+func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (_ export.Result, o outcome) {
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
 		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, r) {
 			e.cfg.Retry(svc, retryUnreachable) // no event follows when the link is back
 		}
-		return o
+		return r, o
 	}
 	o.noVIP = e.vips.allocate(svc, r.Record)
-	if o.err = e.publisher.publish(ctx, svc, r); o.err == nil {
+	o.err = e.publisher.publish(ctx, svc, r)
+	switch learned, err := e.own.fields.learn(ctx, o.err, r.Record); {
+	case err != nil:
+		o.err = errors.Join(o.err, err)
+	case learned:
+		r = e.own.fields.without(r)
+		o.err = e.publisher.publish(ctx, svc, r)
+	}
+	if r.Record != nil && len(e.own.fields.paths(time.Now())) > 0 {
+		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
+	}
+	if o.err == nil {
 		e.vips.settle(svc) // no address is released after an error
 		o.aggregateErr = e.aggregate.publish(ctx, svc)
 	}
-	return o
+	return r, o
 }
 
 // waitsFor says, in one sentence, what must happen before anything is written to the broker; "" if nothing must.

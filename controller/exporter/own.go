@@ -20,6 +20,7 @@ type Own struct {
 	policy     member.Policy
 	endpoints  export.Endpoints
 	vips       *vips
+	fields     *fields
 }
 
 // Export returns what this cluster exports under the name of the service, and its ServiceExport, nil if there is none.
@@ -35,5 +36,5 @@ func (o *Own) Export(svc types.NamespacedName) (export.Result, *mcsv1beta1.Servi
 			options.Networks = m.Networks()
 		}
 	}
-	return export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options), exp
+	return o.fields.without(export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options)), exp
 }

@@ -7,6 +7,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -19,7 +20,8 @@ import (
 
 // A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
 //
-// A new record is written after its slices, and a record is deleted before them. Slices without a record do not count, so the
+// The slices of a record that exists are written even if the record cannot be. A new record is written after its slices, and a
+// record is deleted before them. Slices without a record do not count, so the
 // other members see an export appear and disappear as one change, and never a service without endpoints.
 type publisher struct {
 	member *member.Cluster
@@ -38,10 +40,14 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 		}
 	case r.Record != nil && record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
-	case r.Record != nil:
-		if err := p.publishRecord(ctx, svc, r, record); err != nil {
+	case r.Record != nil && record == nil:
+		if err := p.publishRecord(ctx, svc, r, nil); err != nil {
 			return err
 		}
+	case r.Record != nil:
+		// Endpoints change more often than the record, and matter more: they do not wait for a record that cannot be written.
+		recordErr := p.publishRecord(ctx, svc, r, record)
+		return errors.Join(recordErr, p.publishSlices(ctx, r.Slices, existing))
 	}
 	return p.publishSlices(ctx, r.Slices, existing)
 }
@@ -87,32 +93,43 @@ func (p publisher) publishRecord(
 }
 
 // publishSlices writes new slices before it deletes old ones: a service whose endpoints move from one slice to another has
-// endpoints all the time. A slice that the broker rejects does not stop the others.
+// endpoints all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does.
 func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice) error {
 	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
 		unwanted[e.Name] = e
 	}
-	var rejected []error
+	var errs []error
 	for _, w := range want {
 		e := unwanted[w.Name]
 		delete(unwanted, w.Name)
-		switch err := p.publishSlice(ctx, w, e); {
-		case member.Rejection(err) != "":
-			rejected = append(rejected, err)
-		case err != nil:
+		err := p.publishSlice(ctx, w, e)
+		if err != nil && !isOfObject(err) {
 			return err
 		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil && member.Rejection(err) == "" {
+		return err // the endpoints may be in an old slice alone until the new one is written
 	}
 	for _, e := range existing {
 		if unwanted[e.Name] == nil {
 			continue
 		}
-		if err := p.broker.DeleteSlice(ctx, e); err != nil {
+		err := p.broker.DeleteSlice(ctx, e)
+		if err != nil && !isOfObject(err) {
 			return err
 		}
+		errs = append(errs, err)
 	}
-	return errors.Join(rejected...)
+	return errors.Join(errs...)
+}
+
+// isOfObject reports whether a request failed for its object alone: the API server answered, and not that it can serve nothing now.
+func isOfObject(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && !apierrors.IsUnauthorized(err) && !apierrors.IsTooManyRequests(err) &&
+		!apierrors.IsServiceUnavailable(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err)
 }
 
 // publishSlice writes one slice; existing is the one of its name, nil if there is none.

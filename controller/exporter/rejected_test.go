@@ -1,16 +1,24 @@
 package exporter
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// denying makes the broker reject slices with the address 10.1.66.1 and records of the service "rejected".
+// denying makes the broker reject slices with the address 10.1.66.1, the deletion of those with 10.1.77.1, and records of the service "rejected" or with a port "denied".
 const denying = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -26,12 +34,29 @@ spec:
     - expression: >-
         request.resource.resource != "endpointslices" || object.endpoints.all(e, !("10.1.66.1" in e.addresses))
     - expression: >-
-        request.resource.resource != "exportedservices" || object.spec.name != "rejected"
+        request.resource.resource != "exportedservices" || object.spec.name != "rejected" && object.spec.ports.all(p, p.name != "denied")
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: denying}
 spec: {policyName: denying, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: keeping}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [DELETE]}
+  matchConditions:
+    - {name: broker, expression: request.namespace.startsWith("member-")}
+  validations:
+    - expression: oldObject.endpoints.all(e, !("10.1.77.1" in e.addresses))
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: keeping}
+spec: {policyName: keeping, validationActions: [Deny]}
 `
 
 // What the broker rejects does not stop the rest, and leaves nothing behind.
@@ -79,6 +104,10 @@ func TestExportRejected(t *testing.T) {
 		t.Errorf("record = %v, want the port of the Service", record)
 	}
 
+	b.endpointsGoOn(a, service)
+	b.olderBroker(a)
+	b.failingDelete(a)
+
 	// The record: its slices go again, and are not written at the next attempt.
 	rejected := types.NamespacedName{Namespace: "shop", Name: "rejected"}
 	b.Create(memberenv.NewExport(rejected), memberenv.NewService(rejected), memberenv.NewSourceSlice(rejected, "rejected-1", "10.1.0.3"))
@@ -94,4 +123,124 @@ func TestExportRejected(t *testing.T) {
 		a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(rejected) })
 	}
 	a.Expect("rejected again", a.Writes.Take(), "PATCH broker/exportedservices/rejected.shop")
+}
+
+// endpointsGoOn changes a Service so that the record of its export is rejected: its endpoints still follow
+// (docs/spec/controller.md 3.6).
+func (b *env) endpointsGoOn(a *exporting, service *corev1.Service) {
+	b.Helper()
+	service.Spec.Ports[0].Name = "denied"
+	b.Update(service)
+	b.Create(memberenv.NewSourceSlice(db, "db-3", "10.1.0.3"))
+	a.Await("port and slice seen", func() bool {
+		return a.Member.Service(db).Spec.Ports[0].Name == "denied" && len(a.Member.SourceSlices(db)) == 3
+	})
+	if err := a.Reconcile(b.Context(), db); member.Rejection(err) == "" {
+		b.Errorf("a rejected change of the record: %v, want the rejection", err)
+	}
+	record, slices := a.Broker.Own(db)
+	if record.Spec.Ports[0].Name != "postgres" || len(slices) != 2 {
+		b.Errorf("beside a rejected change of the record: port %s and %d slices, want postgres as before, and the new slice",
+			record.Spec.Ports[0].Name, len(slices))
+	}
+	if got, want := a.ConditionsOf(db), "Ready=False/Failed Valid=True/Valid"; got != want {
+		b.Errorf("a rejected change of the record: conditions = %s, want %s", got, want)
+	}
+}
+
+// olderBroker has a CRD without two fields of a record: they are left out and named, all else is exported
+// (docs/spec/controller.md 3.6).
+func (b *env) olderBroker(a *exporting) {
+	b.Helper()
+	older := memberenv.Service("older")
+	service := memberenv.NewService(older)
+	service.Spec.TrafficDistribution, service.Spec.Ports[0].AppProtocol = new("PreferClose"), new("http")
+	b.Create(memberenv.NewExport(older), service, memberenv.NewSourceSlice(older, "older-1", "10.1.0.5"))
+	a.Await("export seen", func() bool {
+		return a.Member.Export(older) != nil && a.Member.Service(older) != nil && len(a.Member.SourceSlices(older)) == 1
+	})
+	b.dropFields(".spec.trafficDistribution", ".spec.ports.items.appProtocol")
+	r, _ := a.own.Export(older)
+	a.Await("the older CRD", func() bool {
+		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
+		return err == nil && kept.Spec.TrafficDistribution == nil
+	})
+	got := a.do(older, "", func() bool { return true })
+	if record, slices := a.Broker.Own(older); record == nil || record.Spec.Ports[0].Port != 5432 || len(slices) != 1 {
+		b.Errorf("on an older broker: record %v and %d slices, want both", record, len(slices))
+	}
+	const record = "PATCH broker/exportedservices/older.shop" // rejected, tried without fields (twice, as it is new), written
+	a.Expect("on an older broker", got, "PATCH broker/endpointslices/"+apibroker.SliceName("shop", "older", "older-1"), record, record,
+		"POST broker/exportedservices", record, "PATCH shop/serviceexports/older/status")
+	ready := meta.FindStatusCondition(a.Member.Export(older).Status.Conditions, "Ready")
+	want := `The broker has this export. Field "ports.appProtocol" is not exported: the broker does not know it; update it with clusterset broker init. ` +
+		`Field "trafficDistribution" is not exported: the broker does not know it; update it with clusterset broker init.`
+	if ready == nil || ready.Status != metav1.ConditionTrue || ready.Message != want {
+		b.Errorf("on an older broker: Ready = %+v, want True, %s", ready, want)
+	}
+	a.Expect("on an older broker, again", a.do(older, "", func() bool { return true }))
+}
+
+// dropFields removes fields from the schema of the CRD of export records.
+func (b *env) dropFields(paths ...string) {
+	b.Helper()
+	var definition map[string]any
+	if err := yaml.Unmarshal(crd.ExportedServices, &definition); err != nil {
+		b.Fatal(err)
+	}
+	version := definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+	for _, path := range paths {
+		schema := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
+		parts := strings.Split(path, ".")[1:]
+		for _, part := range parts[:len(parts)-1] {
+			if part == "items" {
+				schema = schema["items"].(map[string]any)
+				continue
+			}
+			schema = schema["properties"].(map[string]any)[part].(map[string]any)
+		}
+		delete(schema["properties"].(map[string]any), parts[len(parts)-1])
+	}
+	text, err := yaml.Marshal(definition)
+	if err == nil {
+		err = b.Server.ApplyYAML(b.Context(), text)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others nothing.
+func (b *env) failingDelete(a *exporting) {
+	b.Helper()
+	kept := memberenv.NewSourceSlice(db, "kept", "10.1.77.1")
+	kept.Namespace = memberenv.Namespace
+	b.Create(kept)
+	b.Await("the policy", func() bool {
+		err := b.Admin.Delete(b.Context(), kept)
+		if err == nil {
+			kept.UID, kept.ResourceVersion = "", ""
+			b.Create(kept)
+		}
+		return member.Rejection(err) != ""
+	})
+	svc := memberenv.Service("kept")
+	sources := []string{"kept-1", "kept-2", "kept-3"}
+	name := func(source string) string { return apibroker.SliceName("shop", "kept", source) }
+	slices.SortFunc(sources, func(x, y string) int { return strings.Compare(name(x), name(y)) })
+	b.Create(memberenv.NewExport(svc), memberenv.NewService(svc))
+	for i, source := range sources {
+		b.Create(memberenv.NewSourceSlice(svc, source, []string{"10.1.77.1", "10.1.0.7", "10.1.0.8"}[i]))
+	}
+	a.do(svc, "export seen", func() bool {
+		return a.Member.Export(svc) != nil && a.Member.Service(svc) != nil && len(a.Member.SourceSlices(svc)) == 3
+	})
+	b.Delete(memberenv.NewExport(svc))
+	a.Await("end of export seen", func() bool { return a.Member.Export(svc) == nil })
+	if err := a.Reconcile(b.Context(), svc); member.Rejection(err) == "" {
+		b.Errorf("a slice that cannot be deleted: %v, want the rejection", err)
+	}
+	if record, left := a.Broker.Own(svc); record != nil || len(left) != 1 || left[0].Name != name(sources[0]) {
+		b.Errorf("beside a slice that cannot be deleted: record %v and slices %v, want that slice alone", record, left)
+	}
 }
