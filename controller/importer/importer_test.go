@@ -202,6 +202,13 @@ func (i importing) drift(was merge.Objects) {
 	got = i.do("edited Service", func() bool { return len(i.Member.Derived(db).Spec.Selector) > 0 })
 	i.Expect("a derived Service that was edited", got, derivedWrite("PATCH"))
 
+	i.edit(&corev1.Service{}, was.Service.Name, `{"spec":{"externalIPs":["192.0.2.1"]}}`)
+	got = i.do("external IPs", func() bool { return len(i.Member.Derived(db).Spec.ExternalIPs) > 0 })
+	i.Expect("a derived Service with external IPs", got, derivedWrite("PATCH"))
+	if ips := i.read().Service.Spec.ExternalIPs; len(ips) > 0 {
+		i.Errorf("external IPs = %v, want none", ips)
+	}
+
 	i.edit(&discoveryv1.EndpointSlice{}, was.Slices[0].Name, `{"endpoints":[]}`)
 	got = i.do("edited slice", func() bool { return len(i.Member.ImportedSlices(db)[0].Endpoints) == 0 })
 	i.Expect("a slice that was edited", got, importedWrite("PATCH", "west", "a"))

@@ -183,7 +183,7 @@ func sameService(desired, existing *corev1.ServiceSpec) bool {
 	return slices.EqualFunc(desired.Ports, existing.Ports, port) &&
 		slices.Equal(desired.IPFamilies, existing.IPFamilies) &&
 		reflect.DeepEqual(desired.IPFamilyPolicy, existing.IPFamilyPolicy) &&
-		len(existing.Selector) == 0 &&
+		len(existing.Selector) == 0 && len(existing.ExternalIPs) == 0 &&
 		cmp.Or(desired.SessionAffinity, corev1.ServiceAffinityNone) == cmp.Or(existing.SessionAffinity, corev1.ServiceAffinityNone) &&
 		timeout(desired) == timeout(existing) && policy(desired) == policy(existing) &&
 		deref(desired.TrafficDistribution) == deref(existing.TrafficDistribution)

@@ -17,7 +17,7 @@ var (
 	}
 	serviceFields = []string{
 		"type", "ports", "selector", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "sessionAffinityConfig",
-		"internalTrafficPolicy", "trafficDistribution",
+		"internalTrafficPolicy", "trafficDistribution", "externalIPs",
 	}
 )
 
