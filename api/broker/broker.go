@@ -77,8 +77,11 @@ const (
 	MaxAddresses = 100  // of one endpoint
 	MaxMetadata  = 64   // exported labels, and likewise exported annotations, of one export record
 	MaxKey       = 317  // octets of the key of a label or annotation: a prefix of 253, a slash, a name of 63
-	MaxValue     = 4096 // octets of the value of an annotation
-	MaxCIDRs     = 64   // pod CIDRs, and likewise service CIDRs, of one member
+	MaxValue     = 4096 // characters of the value of an annotation
+	// MaxAnnotations is how many octets the keys and values of the annotations of an import have together: half of what an object of
+	// Kubernetes may have, since an import has annotations of others, too. Those beyond are left out, the rest counts.
+	MaxAnnotations = 128 << 10
+	MaxCIDRs       = 64 // pod CIDRs, and likewise service CIDRs, of one member
 )
 
 // maxPrefix is how many octets of a prefix count in [NamespaceName]: with "-" and 16 digits it stays one label.

@@ -27,12 +27,18 @@ func (x *exporter) exportedLabels() []v1alpha1.Label {
 // exportedAnnotations is exportedLabels for spec.exportedAnnotations.
 func (x *exporter) exportedAnnotations() []v1alpha1.Annotation {
 	var annotations []v1alpha1.Annotation
+	var size int
 	for _, key := range x.keys("Annotation", x.exp.Spec.ExportedAnnotations) {
 		value := x.exp.Spec.ExportedAnnotations[key]
 		if !utf8.ValidString(value) || utf8.RuneCountInString(value) > broker.MaxValue {
 			x.drop("Annotation %.80q is not exported: its value is longer than %d characters.", key, broker.MaxValue)
 			continue
 		}
+		if size+len(key)+len(value) > broker.MaxAnnotations {
+			x.drop("Annotation %.80q is not exported: together they are longer than %d octets.", key, broker.MaxAnnotations)
+			continue
+		}
+		size += len(key) + len(value)
 		annotations = append(annotations, v1alpha1.Annotation{Key: key, Value: value})
 	}
 	return annotations

@@ -264,6 +264,9 @@ func TestImportBesideOthers(t *testing.T) {
 			t.Errorf("%s: logged %d times and counted %v, want %d times, and counted", reason, n, counted, want)
 		}
 	}
+	if n := i.Log.Count("address 10.1.128.9: want none in the networks of this cluster itself"); n != 1 {
+		t.Errorf("an address of our own pods: logged %d times, want once", n)
+	}
 
 	b.Delete(theirs)
 	got := i.do("name free", func() bool { return i.Member.Derived(db) == nil })
@@ -271,9 +274,6 @@ func TestImportBesideOthers(t *testing.T) {
 	i.checkStatus("Ready=True/Ready", "west")
 	i.adopted()
 	i.ownBroker(west)
-	if n := i.Log.Count("address 10.1.128.9: want none in the networks of this cluster itself"); n != 1 {
-		t.Errorf("an address of our own pods: logged %d times, want once", n)
-	}
 	i.withoutKind()
 }
 
@@ -474,6 +474,151 @@ func TestTaking(t *testing.T) {
 	i.Expect("an allowed source, no VIP", got, newImportWrite, newSliceWrite, importStatus)
 	i = i.with(func(c *Config) { c.Policy.Names = []string{"other"} })
 	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"), "DELETE shop/serviceimports/db")
+}
+
+// guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label tier.
+const guarded = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: guarded}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [multicluster.x-k8s.io], apiVersions: [v1beta1], resources: [serviceimports], operations: [CREATE, UPDATE]}
+  validations:
+    - expression: "!has(object.metadata.labels) || !('tier' in object.metadata.labels) || object.metadata.labels['tier'] != 'guarded'"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: guarded}
+spec: {policyName: guarded, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: kept}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [DELETE]}
+  validations:
+    - expression: "!has(oldObject.metadata.labels) || !('tier' in oldObject.metadata.labels)"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: kept}
+spec: {policyName: kept, validationActions: [Deny]}
+`
+
+// docs/spec/controller.md 5.4: what the API server does not accept of an import or its derived Service costs neither addresses nor
+// endpoints.
+func TestValuesOfNewerClusters(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	record, slice := west.record(), west.slice("a", "10.2.0.1")
+	b.Create(record, slice)
+	i := b.start(func(*Config) {})
+	i.do("record", func() bool { return len(i.Broker.Records(db)) == 1 && i.addressOf("west") == "10.2.0.1" })
+	was := i.read()
+	if len(was.Import.Spec.IPs) == 0 {
+		t.Fatalf("import = %+v, want an address", was.Import)
+	}
+	change := func(what, address string, set func(*v1alpha1.ExportedServiceSpec)) error {
+		t.Helper()
+		set(&record.Spec)
+		slice.Endpoints[0].Addresses[0] = address
+		b.Update(record)
+		b.Update(slice)
+		i.Await(what, func() bool {
+			records := i.Broker.Records(db)
+			return i.addressOf("west") == address && len(records) == 1 && reflect.DeepEqual(records[0].Spec.Labels, record.Spec.Labels) &&
+				reflect.DeepEqual(records[0].Spec.TrafficDistribution, record.Spec.TrafficDistribution)
+		})
+		i.Writes.Take()
+		err := i.Reconcile(t.Context(), db)
+		now := i.read()
+		if got := now.Slices[0].Endpoints[0].Addresses[0]; got != address {
+			t.Errorf("%s: endpoint %s, want %s", what, got, address)
+		}
+		if !slices.Equal(now.Import.Spec.IPs, was.Import.Spec.IPs) || now.Service == nil || now.Service.UID != was.Service.UID {
+			t.Errorf("%s: addresses %v, want %v of the same derived Service", what, now.Import.Spec.IPs, was.Import.Spec.IPs)
+		}
+		return err
+	}
+
+	if err := change("a traffic distribution of the future", "10.2.0.2", func(s *v1alpha1.ExportedServiceSpec) {
+		s.TrafficDistribution = new("PreferMoon")
+	}); err != nil {
+		t.Errorf("a traffic distribution of the future: %v", err)
+	}
+	i.checkStatus("Ready=True/Ready", "west")
+	if d := i.read().Service.Spec.TrafficDistribution; d != nil {
+		t.Errorf("traffic distribution = %s, want none", *d)
+	}
+	i.Expect("again", i.do("", always))
+	i.Delete(i.read().Service)
+	i.do("derived Service deleted", func() bool { return i.Member.Derived(db) == nil })
+	if now := i.read(); now.Service == nil || !slices.Equal(now.Service.Spec.ClusterIPs, was.Service.Spec.ClusterIPs) {
+		t.Errorf("created again: %+v, want the addresses of before", now.Service)
+	}
+	was = i.read()
+
+	if err := i.Server.ApplyYAML(t.Context(), []byte(guarded)); err != nil {
+		t.Fatal(err)
+	}
+	probe := was.Import.DeepCopy()
+	probe.Name, probe.Labels = "probe", map[string]string{"tier": "guarded"}
+	i.Await("the policy", func() bool {
+		created := probe.DeepCopy()
+		err := i.Admin.Create(t.Context(), created)
+		if err == nil {
+			i.Delete(created)
+		}
+		return member.Rejection(err) != ""
+	})
+	if err := change("an import that is rejected", "10.2.0.3", func(s *v1alpha1.ExportedServiceSpec) {
+		s.Labels = []v1alpha1.Label{{Key: "tier", Value: "guarded"}}
+	}); member.Rejection(err) == "" {
+		t.Errorf("an import that is rejected: %v, want the rejection", err)
+	}
+	i.failingDelete(west)
+}
+
+// failingDelete withdraws two slices, of which the first cannot be deleted, and changes a third.
+func (i importing) failingDelete(west partner) {
+	i.Helper()
+	probe := west.slice("probe", "10.2.0.9")
+	probe.Namespace, probe.Labels = "shop", map[string]string{"tier": "probe"}
+	i.Create(probe)
+	i.Await("the policy for slices", func() bool {
+		err := i.Admin.Delete(i.Context(), probe)
+		if err == nil {
+			probe.UID, probe.ResourceVersion = "", ""
+			i.Create(probe)
+		}
+		return member.Rejection(err) != ""
+	})
+	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
+	gone := []*discoveryv1.EndpointSlice{west.slice("b", "10.2.0.6"), west.slice("c", "10.2.0.7")}
+	i.Create(gone[0], gone[1])
+	i.Await("slices", func() bool { return len(i.Broker.Slices(svc, "west")) == 3 })
+	_ = i.Reconcile(i.Context(), db) // the import is still rejected
+	names := []string{imported("west", "b"), imported("west", "c")}
+	slices.Sort(names)
+	i.edit(&discoveryv1.EndpointSlice{}, names[0], `{"metadata":{"labels":{"tier":"guarded"}}}`)
+	i.Delete(gone[0], gone[1])
+	i.Await("slices gone, and the label", func() bool {
+		return len(i.Broker.Slices(svc, "west")) == 1 && slices.ContainsFunc(i.Member.ImportedSlices(db), func(e *discoveryv1.EndpointSlice) bool {
+			return e.Labels["tier"] == "guarded"
+		})
+	})
+	if err := i.Reconcile(i.Context(), db); member.Rejection(err) == "" {
+		i.Errorf("a slice that cannot be deleted: %v, want the rejection", err)
+	}
+	for _, e := range i.read().Slices {
+		if e.Name == names[1] {
+			i.Errorf("slice %s is left, although only %s cannot be deleted", e.Name, names[0])
+		}
+	}
 }
 
 func (i importing) annotate(sources string) {

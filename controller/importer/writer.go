@@ -156,11 +156,11 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 	return o
 }
 
-// clusterIPs returns the addresses of the import. They stay while the derived Service is created again: it may well get the
-// same.
+// clusterIPs returns the addresses of the import. They stay while the derived Service has them, also if it cannot be changed, and
+// while it is created again: it may well get the same.
 func (w *writer) clusterIPs() []string {
 	switch e := w.now.Service; {
-	case w.failure != nil || e == nil && !member.IsOurs(w.now.Import):
+	case e == nil && (w.failure != nil || !member.IsOurs(w.now.Import)):
 		return nil
 	case e == nil:
 		return w.now.Import.Spec.IPs
@@ -171,21 +171,15 @@ func (w *writer) clusterIPs() []string {
 	}
 }
 
-// apply writes c, which has no status, in the order of [merge.Changes]. A derived Service that cannot be written does not stop
-// the rest, nor one slice another.
+// apply writes c, which has no status, in the order of [merge.Changes]. No object that cannot be written stops another one, but
+// for a new import: everything else depends on its UID.
 func (w *writer) apply(ctx context.Context, c merge.Changes) error {
-	for _, o := range deletions(c.Delete) {
-		if err := w.delete(ctx, o); err != nil {
-			return err
-		}
-	}
+	errs := []error{w.deleteAll(ctx, c.Delete)}
 	if o := c.Create.Import; o != nil {
-		return w.create(ctx, o) // everything else depends on its UID
+		return errors.Join(append(errs, w.create(ctx, o))...)
 	}
 	if o := c.Update.Import; o != nil {
-		if err := w.patch(ctx, o); err != nil {
-			return err
-		}
+		errs = append(errs, w.patch(ctx, o))
 	}
 	if o := c.Create.Service; o != nil {
 		w.failure = w.createService(ctx, o)
@@ -193,7 +187,6 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	if o := c.Update.Service; o != nil {
 		w.failure = w.patch(ctx, o)
 	}
-	var errs []error
 	for _, o := range c.Create.Slices {
 		errs = append(errs, w.create(ctx, o))
 	}
@@ -203,19 +196,20 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	return errors.Join(errs...)
 }
 
-// deletions returns the objects in the order in which they are deleted.
-func deletions(o merge.Objects) []apiserver.Object {
-	var all []apiserver.Object
+// deleteAll deletes slices, derived Service and import, in this order: each waits until all before it are gone.
+func (w *writer) deleteAll(ctx context.Context, o merge.Objects) error {
+	var errs []error
 	for _, e := range o.Slices {
-		all = append(all, e)
+		errs = append(errs, w.delete(ctx, e))
 	}
-	if o.Service != nil {
-		all = append(all, o.Service)
+	err := errors.Join(errs...)
+	if o.Service != nil && err == nil {
+		err = w.delete(ctx, o.Service)
 	}
-	if o.Import != nil {
-		all = append(all, o.Import)
+	if o.Import != nil && err == nil {
+		err = w.delete(ctx, o.Import)
 	}
-	return all
+	return err
 }
 
 // createService asks for the addresses that the import has: they are constant while the import lives, also if the derived
@@ -247,6 +241,9 @@ func (w *writer) create(ctx context.Context, o apiserver.Object) error {
 		apierrors.IsNotFound(err) && w.policy.Of(w.member.Namespace(w.svc.Namespace)) == export.Terminating:
 		return errNamespace
 	}
+	if less := withoutInvalid(o, err); less != nil {
+		return w.create(ctx, less)
+	}
 	return w.keepInvalid(o, err)
 }
 
@@ -262,6 +259,9 @@ func (w *writer) patch(ctx context.Context, o apiserver.Object) error {
 		return nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return w.refresh(ctx, o)
+	}
+	if less := withoutInvalid(o, err); less != nil {
+		return w.patch(ctx, less)
 	}
 	return w.keepInvalid(o, err)
 }

@@ -159,7 +159,10 @@ func (m *merger) newImport(service types.NamespacedName, vip *Allocation) *mcsv1
 		imp.Labels[l.Key] = l.Value
 	}
 	for _, a := range spec.Annotations {
-		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, a.Key, a.Value)
+		if more := len(a.Key) + len(a.Value); size+more <= broker.MaxAnnotations {
+			size += more
+			metav1.SetMetaDataAnnotation(&imp.ObjectMeta, a.Key, a.Value)
+		}
 	}
 	if vip != nil {
 		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationAllocatedBy, vip.By)
@@ -174,6 +177,7 @@ func (m *merger) newImport(service types.NamespacedName, vip *Allocation) *mcsv1
 
 func (m *merger) members(portNames []string) []Member {
 	members := make([]Member, 0, len(m.all))
+	var size int
 	for _, e := range m.all {
 		member := Member{Cluster: e.Cluster, LeftOut: e.out}
 		if e.out == "" {

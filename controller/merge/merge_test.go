@@ -377,6 +377,23 @@ func TestImport(t *testing.T) {
 		`"spec":{"ports":[{"name":"http","protocol":"TCP","appProtocol":"h2c","port":80}],"type":"ClusterSetIP",` +
 		`"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":60}},"ipFamilies":["IPv4"],` +
 		`"internalTrafficPolicy":"Local","trafficDistribution":"PreferClose"},` +
+// docs/spec/controller.md 9.4: the annotations of an import have a limit together, and cost no more than themselves beyond it.
+func TestAnnotationsAreBounded(t *testing.T) {
+	var all []func(*v1alpha1.ExportedServiceSpec)
+	for i := range broker.MaxMetadata {
+		all = append(all, annotation(fmt.Sprintf("key-%02d", i), strings.Repeat("ü", broker.MaxValue)))
+	}
+	all = append(all[:broker.MaxMetadata-1], annotation("small", "1"))
+	imp := Merge(shop, []Record{record("a", 1, all...)}, Options{}).Import
+	var size int
+	for key, value := range imp.Annotations {
+		size += len(key) + len(value)
+	}
+	if size > broker.MaxAnnotations || len(imp.Annotations) != 16 || imp.Annotations["small"] != "1" {
+		t.Errorf("%d annotations of %d octets, want the first 15 and the small one, at most %d octets", len(imp.Annotations), size, broker.MaxAnnotations)
+	}
+}
+
 		`"status":{"clusters":[{"cluster":"east"},{"cluster":"west"}]}}`
 	text, err := json.Marshal(got)
 	if err != nil || string(text) != want {
