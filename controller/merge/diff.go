@@ -98,7 +98,8 @@ func findCondition(conditions []metav1.Condition, typ string) *metav1.Condition 
 	return nil
 }
 
-// diffService keeps the primary family of an existing Service, which cannot change; without it the Service is made anew.
+// diffService keeps the primary family of an existing Service, which cannot change: made anew, the Service would have other addresses.
+// It stays although no export has it any more, and the others are added.
 func (c *Changes) diffService(desired, existing *corev1.Service) {
 	switch {
 	case existing == nil && desired == nil:
@@ -114,12 +115,11 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 		}
 	default:
 		next := desired.DeepCopy()
-		primary := slices.Index(next.Spec.IPFamilies, firstFamily(existing))
-		if primary < 0 || existing.Spec.Type != next.Spec.Type || existing.Spec.ClusterIP == corev1.ClusterIPNone {
+		if existing.Spec.Type != next.Spec.Type || existing.Spec.ClusterIP == corev1.ClusterIPNone {
 			c.Delete.Service, c.Create.Service = existing.DeepCopy(), next
 			return
 		}
-		next.Spec.IPFamilies[0], next.Spec.IPFamilies[primary] = next.Spec.IPFamilies[primary], next.Spec.IPFamilies[0]
+		keepPrimary(&next.Spec, &existing.Spec)
 		if !sameOwnedMeta(next, existing) || !sameService(&next.Spec, &existing.Spec) {
 			follow(next, existing)
 			c.Update.Service = next
@@ -152,11 +152,14 @@ func ImportOwner(o metav1.Object) string {
 	return ""
 }
 
-func firstFamily(s *corev1.Service) corev1.IPFamily {
-	if len(s.Spec.IPFamilies) == 0 {
-		return ""
+// keepPrimary gives next the primary family of existing.
+func keepPrimary(next, existing *corev1.ServiceSpec) {
+	if len(existing.IPFamilies) == 0 {
+		return
 	}
-	return s.Spec.IPFamilies[0]
+	primary := existing.IPFamilies[0]
+	next.IPFamilies = unite([]corev1.IPFamily{primary}, next.IPFamilies)
+	next.IPFamilyPolicy = policyOf(next.IPFamilies)
 }
 
 // sameService compares what a derived Service says; addresses, target ports and the like are the API server's.

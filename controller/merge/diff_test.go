@@ -103,7 +103,8 @@ func TestDiff(t *testing.T) {
 			o.Slices = append(o.Slices, more, nil)
 		}, want: "+ ~ -e"},
 		{name: "derived Service with a selector", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.Selector = map[string]string{"a": "b"} }, want: "+ ~s -"},
-		{name: "derived Service with another primary family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.IPFamilies[0] = v6 }, want: "+s ~ -s"},
+		{name: "derived Service with external IPs", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.ExternalIPs = []string{"192.0.2.1"} }, want: "+ ~s -"},
+		{name: "derived Service with another primary family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.IPFamilies[0] = v6 }, want: "+ ~s -"},
 		{name: "derived Service that became headless", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.ClusterIP = corev1.ClusterIPNone }, want: "+s ~ -s"},
 		{name: "affinity of the derived Service", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.SessionAffinity = "ClientIP" }, want: "+ ~s -"},
 	} {
@@ -257,5 +258,10 @@ func TestPrimaryFamilyStays(t *testing.T) {
 	got := Diff(Objects{Service: more.Service}, Objects{Service: single})
 	if got.Update.Service == nil || fmt.Sprint(got.Update.Service.Spec.IPFamilies) != "[IPv4 IPv6]" {
 		t.Errorf("changes = %s, want an update to IPv4 and IPv6", written(got))
+	}
+	other, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6))}, Options{}), both)
+	got = Diff(other, Objects{Import: other.Import, Service: single})
+	if got.Update.Service == nil || fmt.Sprintf("%v %s", got.Update.Service.Spec.IPFamilies, *got.Update.Service.Spec.IPFamilyPolicy) != "[IPv4 IPv6] RequireDualStack" {
+		t.Errorf("changes = %s when only IPv6 is exported, want an update that adds IPv6", written(got))
 	}
 }

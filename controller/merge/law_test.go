@@ -314,8 +314,8 @@ func stripped(t *testing.T, o Objects) string {
 	if o.Service != nil {
 		o.Service = o.Service.DeepCopy()
 		strip(o.Service)
-		// Its order is a matter of history: the primary family of a Service cannot change.
-		slices.Sort(o.Service.Spec.IPFamilies)
+		// They are a matter of history, too: the primary family of a Service cannot change.
+		o.Service.Spec.IPFamilies, o.Service.Spec.IPFamilyPolicy = nil, nil
 	}
 	var list []*discoveryv1.EndpointSlice
 	for _, s := range o.Slices {

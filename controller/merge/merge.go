@@ -23,6 +23,7 @@ package merge
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,7 @@ import (
 
 // Merge folds the export records of one service into its import, and lists what they disagree on.
 //
-// Ports are united or intersected, IP families intersected (for Headless united); any other property is taken from the
+// Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from the
 // oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	entries, rejected := admit(service, records, o)
@@ -85,39 +86,54 @@ func (m *merger) mergeTypes() {
 	}
 }
 
-// mergeFamilies intersects the families, so that each reaches every backend behind one address. A Headless service has
-// an address for each backend, so there they are united.
+// mergeFamilies takes the families of the oldest export: otherwise the newest could take a family, and its address, from everyone.
+// Who has none of them is left out; who lacks one is not reached by it. A Headless service has an address for each backend, so
+// there the families are united.
 func (m *merger) mergeFamilies() {
 	m.families = slices.Clone(m.oldest.Spec.IPFamilies)
 	headless := m.oldest.Spec.Type == v1alpha1.Headless
 	for _, e := range m.in()[1:] {
-		if headless {
+		switch {
+		case headless:
 			m.families = unite(m.families, e.Spec.IPFamilies)
-			continue
-		}
-		common := slices.DeleteFunc(slices.Clone(m.families), func(f corev1.IPFamily) bool {
-			return !slices.Contains(e.Spec.IPFamilies, f)
-		})
-		if len(common) == 0 {
+		case !slices.ContainsFunc(m.families, e.has):
 			e.out = LeftOutFamily
-			continue
 		}
-		m.families = common
 	}
 	var disagree int
 	for _, e := range m.all {
-		if e.out != LeftOutType && slices.ContainsFunc(m.families, func(f corev1.IPFamily) bool {
-			return !slices.Contains(e.Spec.IPFamilies, f)
-		}) {
+		if e.out != LeftOutType && !e.hasAll(m.families) {
 			disagree++
 		}
 	}
-	if disagree > 0 {
-		m.conflict(finding{
-			reason: mcsv1beta1.ServiceExportReasonIPFamilyConflict, what: "IP families", using: join(m.families),
-			disagree: disagree, leftOut: m.leftOut(LeftOutFamily), unresolved: !headless,
-		})
+	if disagree == 0 {
+		return
 	}
+	f := finding{
+		reason: mcsv1beta1.ServiceExportReasonIPFamilyConflict, what: "IP families", using: join(m.families),
+		disagree: disagree, leftOut: m.leftOut(LeftOutFamily),
+	}
+	f.unresolved = len(f.leftOut) > 0
+	if !headless {
+		f.unreached = m.unreached()
+	}
+	m.conflict(f)
+}
+
+// unreached says, one sentence for each family, which members do not get traffic of it, but of another.
+func (m *merger) unreached() (sentences []string) {
+	for _, f := range m.families {
+		var without []string
+		for _, e := range m.in() {
+			if !e.has(f) {
+				without = append(without, e.Cluster)
+			}
+		}
+		if slices.Sort(without); len(without) > 0 {
+			sentences = append(sentences, fmt.Sprintf("Not reached by %s: %s.", f, list(without)))
+		}
+	}
+	return sentences
 }
 
 // unite appends to a what only b has.
@@ -158,6 +174,7 @@ func (m *merger) newImport(service types.NamespacedName, vip *Allocation) *mcsv1
 	for _, l := range spec.Labels {
 		imp.Labels[l.Key] = l.Value
 	}
+	var size int
 	for _, a := range spec.Annotations {
 		if more := len(a.Key) + len(a.Value); size+more <= broker.MaxAnnotations {
 			size += more
@@ -177,7 +194,6 @@ func (m *merger) newImport(service types.NamespacedName, vip *Allocation) *mcsv1
 
 func (m *merger) members(portNames []string) []Member {
 	members := make([]Member, 0, len(m.all))
-	var size int
 	for _, e := range m.all {
 		member := Member{Cluster: e.Cluster, LeftOut: e.out}
 		if e.out == "" {

@@ -229,11 +229,19 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("dns/UDP/53"))},
 			want:    "ClusterSetIP [TCP/80 dns/UDP/53] [IPv4] of [a b]", members: "a: ; b: dns", reason: "PortConflict",
 		}, {
-			name:    "families are intersected, in the order of the oldest",
+			name:    "families are those of the oldest, in its order; none less for another that lacks one",
 			records: []Record{record("a", 1, families(v6, v4)), record("b", 2, families(v4, v6)), record("c", 3, families(v4))},
-			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b c]",
+			want:    "ClusterSetIP [http/TCP/80] [IPv6 IPv4] of [a b c]", members: "a: http; b: http; c: http", reason: "IPFamilyConflict",
 		}, {
-			name:    "without a family in common a member is left out",
+			name:    "nor one more",
+			records: []Record{record("a", 1, families(v4)), record("b", 2, families(v6, v4))},
+			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http",
+		}, {
+			name: "one that lacks a family is no reason to withhold", options: Options{OnConflict: Withhold},
+			records: []Record{record("a", 1, families(v6, v4)), record("b", 2, families(v4))},
+			want:    "ClusterSetIP [http/TCP/80] [IPv6 IPv4] of [a b]", members: "a: http; b: http", reason: "IPFamilyConflict",
+		}, {
+			name:    "without a family of the oldest a member is left out",
 			records: []Record{record("a", 1, families(v6)), record("b", 2, families(v4), ports("x/TCP/1"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv6] of [a]", members: "a: http; b: !IPFamilyConflict", reason: "IPFamilyConflict",
 		}, {
@@ -252,7 +260,7 @@ func TestMerge(t *testing.T) {
 					label("l", "1"), annotation("a", "1"), families(v6)),
 				record("c", 3, families(v4)),
 			},
-			want: "ClusterSetIP [http/TCP/80 x/TCP/1] [IPv6] of [a b]",
+			want: "ClusterSetIP [http/TCP/80 x/TCP/1] [IPv4 IPv6] of [a b c]",
 			reason: "TypeConflict,PortConflict,SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict," +
 				"TrafficDistributionConflict,LabelsConflict,AnnotationsConflict,IPFamilyConflict",
 		}, {
@@ -346,6 +354,8 @@ func TestSentences(t *testing.T) {
 			want: `Conflicting ports. Using the union "http/TCP/80", by precedence from oldest service export in "a". 1/2 clusters disagree. Left out: "b".`},
 		{name: "families", older: opts(families(v4, v6)), with: opts(headless, families(v6)), opts: Options{TypeConflict: Exclude},
 			want: `Conflicting type. Using "ClusterSetIP" from oldest service export in "a". 1/2 clusters disagree. Left out: "b".`},
+		{name: "a family that one lacks", older: opts(families(v4, v6)), with: opts(families(v6)),
+			want: `Conflicting IP families. Using "IPv4, IPv6" from oldest service export in "a". 1/2 clusters disagree. Not reached by IPv4: "b".`},
 		{name: "affinity", with: opts(clientIP(7)),
 			want: `Conflicting session affinity. Using "None" from oldest service export in "a". 1/2 clusters disagree. ` +
 				`Conflicting session affinity config. Using "none" from oldest service export in "a". 1/2 clusters disagree.`},
@@ -367,16 +377,6 @@ func TestSentences(t *testing.T) {
 
 func opts(f ...func(*v1alpha1.ExportedServiceSpec)) []func(*v1alpha1.ExportedServiceSpec) { return f }
 
-// docs/spec/controller.md 5.4: all fields of the import.
-func TestImport(t *testing.T) {
-	old := record("west", 1, ports("http/TCP/80/h2c"), clientIP(60), policy("Local"), distribution("PreferClose"),
-		label("tier", "gold"), annotation("example.org/a", "b"))
-	got := Merge(shop, []Record{record("east", 2), old}, Options{}).Import
-	want := `{"kind":"ServiceImport","apiVersion":"multicluster.x-k8s.io/v1beta1","metadata":{"name":"db","namespace":"shop",` +
-		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io","tier":"gold"},"annotations":{"example.org/a":"b"}},` +
-		`"spec":{"ports":[{"name":"http","protocol":"TCP","appProtocol":"h2c","port":80}],"type":"ClusterSetIP",` +
-		`"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":60}},"ipFamilies":["IPv4"],` +
-		`"internalTrafficPolicy":"Local","trafficDistribution":"PreferClose"},` +
 // docs/spec/controller.md 9.4: the annotations of an import have a limit together, and cost no more than themselves beyond it.
 func TestAnnotationsAreBounded(t *testing.T) {
 	var all []func(*v1alpha1.ExportedServiceSpec)
@@ -394,6 +394,16 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 5.4: all fields of the import.
+func TestImport(t *testing.T) {
+	old := record("west", 1, ports("http/TCP/80/h2c"), clientIP(60), policy("Local"), distribution("PreferClose"),
+		label("tier", "gold"), annotation("example.org/a", "b"))
+	got := Merge(shop, []Record{record("east", 2), old}, Options{}).Import
+	want := `{"kind":"ServiceImport","apiVersion":"multicluster.x-k8s.io/v1beta1","metadata":{"name":"db","namespace":"shop",` +
+		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io","tier":"gold"},"annotations":{"example.org/a":"b"}},` +
+		`"spec":{"ports":[{"name":"http","protocol":"TCP","appProtocol":"h2c","port":80}],"type":"ClusterSetIP",` +
+		`"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":60}},"ipFamilies":["IPv4"],` +
+		`"internalTrafficPolicy":"Local","trafficDistribution":"PreferClose"},` +
 		`"status":{"clusters":[{"cluster":"east"},{"cluster":"west"}]}}`
 	text, err := json.Marshal(got)
 	if err != nil || string(text) != want {

@@ -80,10 +80,6 @@ func (r Result) service(c Cluster) *corev1.Service {
 		return nil
 	}
 	spec := &r.Import.Spec
-	policy := corev1.IPFamilyPolicySingleStack
-	if len(families) > 1 {
-		policy = corev1.IPFamilyPolicyRequireDualStack
-	}
 	s := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -94,7 +90,7 @@ func (r Result) service(c Cluster) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type:                  corev1.ServiceTypeClusterIP,
 			IPFamilies:            families,
-			IPFamilyPolicy:        &policy,
+			IPFamilyPolicy:        policyOf(families),
 			SessionAffinity:       spec.SessionAffinity,
 			SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
 			InternalTrafficPolicy: clone(spec.InternalTrafficPolicy),
@@ -107,6 +103,14 @@ func (r Result) service(c Cluster) *corev1.Service {
 		})
 	}
 	return s
+}
+
+func policyOf(families []corev1.IPFamily) *corev1.IPFamilyPolicy {
+	policy := corev1.IPFamilyPolicySingleStack
+	if len(families) > 1 {
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	return &policy
 }
 
 // owners is the safety net: the API server removes slices and Service where no controller of ours does it. It does not claim control.

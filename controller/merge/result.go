@@ -50,7 +50,7 @@ type LeftOut string
 // The reasons for leaving a member out.
 const (
 	LeftOutType     LeftOut = "TypeConflict"     // "type_conflict exclude", and the type is another
-	LeftOutFamily   LeftOut = "IPFamilyConflict" // no IP family in common with those before it
+	LeftOutFamily   LeftOut = "IPFamilyConflict" // no IP family of the oldest export
 	LeftOutPorts    LeftOut = "PortConflict"     // no port that it serves is one of the import
 	LeftOutConflict LeftOut = "Conflict"         // "on_conflict withhold", and there is a conflict
 )

@@ -31,6 +31,12 @@ type entry struct {
 	serves []int // for each port of the record, its index in the union, or -1
 }
 
+func (e *entry) has(f corev1.IPFamily) bool { return slices.Contains(e.Spec.IPFamilies, f) }
+
+func (e *entry) hasAll(families []corev1.IPFamily) bool {
+	return !slices.ContainsFunc(families, func(f corev1.IPFamily) bool { return !e.has(f) })
+}
+
 // in returns the entries that are not left out, oldest first. There is always one, the oldest.
 func (m *merger) in() []*entry {
 	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool { return e.out == LeftOutType || e.out == LeftOutFamily })
@@ -62,6 +68,7 @@ type finding struct {
 	merged     string   // what that is of all values; "" if it is the oldest export's
 	disagree   int      // exports that have another
 	leftOut    []string // clusters that are left out because of it, sorted
+	unreached  []string // sentences on clusters of which a part is left out
 	unresolved bool
 }
 
@@ -82,6 +89,9 @@ func (m *merger) conflict(f finding) {
 	fmt.Fprintf(&b, " from oldest service export in %q. %d/%d clusters disagree.", m.oldest.Cluster, f.disagree, len(m.all))
 	if len(f.leftOut) > 0 {
 		fmt.Fprintf(&b, " Left out: %s.", list(f.leftOut))
+	}
+	for _, sentence := range f.unreached {
+		fmt.Fprintf(&b, " %s", sentence)
 	}
 	m.conflicts = append(m.conflicts, Conflict{Reason: f.reason, Message: b.String(), unresolved: f.unresolved})
 }
