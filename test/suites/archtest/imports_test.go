@@ -86,7 +86,7 @@ type pkg struct {
 // list returns all packages of this module without tests, and all that they need.
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps",
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-pgo=off",
 		"-f", `{{.ImportPath}}|{{.Standard}}|{{join .Imports " "}}|{{join .Deps " "}}`, ours)
 	out, err := cmd.Output()
 	if err != nil {
