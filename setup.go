@@ -76,6 +76,7 @@ func setup(c *caddy.Controller) error {
 	c.OnStartup(func() error {
 		handler.Addresses = plugin.ListenAddresses(server.ListenHosts)
 		process.start(inst)
+		process.startTask(inst, func() { handler.LogStaleness(inst.ctx) })
 		if t, ok := server.Handler("transfer").(*transfer.Transfer); ok {
 			process.startTask(inst, func() { handler.Notify(inst.ctx, t, ref.notified) })
 		}
@@ -108,6 +109,13 @@ func storeConfigOf(config plugin.Config) (cache.Config, error) {
 	}
 	var err error
 	c.REST, c.Name, err = clientConfig(config)
+	if config.Kubeconfig != "" {
+		c.Kubeconfig = config.Kubeconfig
+		c.ReadREST = func() (*rest.Config, error) {
+			cfg, _, err := clientConfig(config)
+			return cfg, err
+		}
+	}
 	return c, err
 }
 

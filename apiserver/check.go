@@ -149,10 +149,13 @@ func (s *Set) runChecks(ctx context.Context) {
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
 		var pause time.Duration
-		if s.checkServer(ctx) && !s.compared.IsZero() {
+		switch passed := s.checkServer(ctx); {
+		case passed && !s.compared.IsZero():
 			backoff = NewBackoff()
 			pause = min(s.cfg.Interval, max(0, time.Until(s.compared.Add(s.cfg.CompareInterval))))
-		} else {
+		case passed: // the other watches need no fewer checks for the one that cannot be compared
+			pause = min(s.cfg.Interval, backoff.Step())
+		default:
 			pause = backoff.Step()
 		}
 		wake := s.wake
@@ -214,7 +217,6 @@ func (s *Set) adopt(uid types.UID) bool {
 
 // passCheck records a check that passed, and notifies of what is new.
 func (s *Set) passCheck(uid types.UID, dials uint64) {
-	s.markContact(time.Now())
 	_, err := s.check.failure()
 	if err != nil && s.cfg.Checked != nil {
 		s.cfg.Checked(nil)
@@ -236,9 +238,6 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 		// longer. A connection to another cluster could last while the address leads to the right one again. A server that
 		// answers with an error keeps its open watches: it may just be overloaded.
 		s.cfg.Client.Drop()
-	}
-	if class != Unreachable {
-		s.markContact(time.Now())
 	}
 	_, before := s.check.failure()
 	s.check.fail(err)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +17,8 @@ import (
 //	OK            no error                                      –
 //	Unreachable   no answer, or one that cannot be used (5xx)   retry with back-off, over new connections
 //	Unauthorized  401: the credential is not accepted           retry with back-off; nothing is read until it is accepted
-//	Forbidden     403: a right is missing                       retry this watch with back-off
-//	Absent        404, 405: the kind is not installed           retry this watch with back-off
+//	Forbidden     403: a right is missing                       retry this watch with back-off, each minute in the end
+//	Absent        404, 405: the kind is not installed           retry this watch with back-off, each minute in the end
 //	RolledBack    the server forgot versions that it had sent   list this watch anew
 //	Replaced      kube-system has another UID                   read nothing until the right cluster is back
 //	Expired       410, or no streamed lists, or another version list this watch anew; this is no failure
@@ -43,6 +44,21 @@ func (c Class) String() string {
 
 // ofServer reports whether an error of this class says something about the API server, and so about all of its watches.
 func (c Class) ofServer() bool { return c == Unreachable || c == Unauthorized || c == Replaced }
+
+// What a person has to install or to grant is looked for each few seconds at first, and then each minute.
+const (
+	oftenFor  = 5 * time.Minute
+	rarePause = time.Minute
+)
+
+// pause is the time until the next attempt of a watch after an error of this class: step is that of the back-off, and failing
+// is how long attempts have failed.
+func (c Class) pause(step, failing time.Duration) time.Duration {
+	if (c == Absent || c == Forbidden) && failing > oftenFor {
+		return rarePause
+	}
+	return step
+}
 
 // ErrReplaced says that another cluster answers at the address of the one that is followed.
 var ErrReplaced = errors.New("kube-system has another UID")

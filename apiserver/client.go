@@ -38,10 +38,11 @@ const timeout = 30 * time.Second
 // A Client talks to one API server. All requests share connections and, but for lists and watches of a [Set] and its server
 // checks, a rate limit. It may be used from several goroutines.
 type Client struct {
-	config *rest.Config // with the dialer and the rate limit
-	http   *http.Client
-	dialer *connrotation.Dialer
-	dials  atomic.Uint64 // connections made so far
+	config    *rest.Config // with the dialer and the rate limit
+	transport *clientTransport
+	http      *http.Client // over transport
+	dialer    *connrotation.Dialer
+	dials     atomic.Uint64 // connections made so far
 
 	rests map[schema.GroupVersion]rest.Interface // of the kinds that are known
 	plain rest.Interface                         // of paths
@@ -58,7 +59,8 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	c.countDials()
 	c.limitRate()
 	var err error
-	if c.http, err = rest.HTTPClientFor(c.config); err == nil {
+	if c.transport, err = newClientTransport(c.config); err == nil {
+		c.http = &http.Client{Transport: c.transport}
 		err = c.connect()
 	}
 	if err != nil {
@@ -138,7 +140,12 @@ func (c *Client) Close() {
 func (c *Client) Drop() { c.dialer.CloseAll() }
 
 // Host is the address of the API server.
-func (c *Client) Host() string { return c.config.Host }
+func (c *Client) Host() string {
+	if now := c.transport.current.Load(); now != c.transport.first {
+		return now.base.String()
+	}
+	return c.config.Host
+}
 
 // Dials is how many connections were made so far. Only a new one can lead to another API server.
 func (c *Client) Dials() uint64 { return c.dials.Load() }

@@ -94,7 +94,8 @@ func (w WatchID) String() string {
 type Health struct {
 	State State
 	Since time.Time // when State began; zero if it is the first
-	// LastContact is the time of the last list, event, bookmark or passed server check; zero if there was none.
+	// LastContact is the time of the last list, event, bookmark or passed server check; zero if there was none. An error is no
+	// contact, whatever the server says with it.
 	LastContact time.Time
 	// Listed says that a list was complete once: what the store holds was true at LastContact.
 	Listed bool

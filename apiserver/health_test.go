@@ -122,6 +122,22 @@ func TestHealthAfter(t *testing.T) {
 	}
 }
 
+func TestPause(t *testing.T) {
+	const step = 5 * time.Second
+	for class := OK; class < classes; class++ {
+		if got := class.pause(step, oftenFor); got != step {
+			t.Errorf("%s for %s: a pause of %s, want %s", class, oftenFor, got, step)
+		}
+		want := step
+		if class == Absent || class == Forbidden {
+			want = time.Minute
+		}
+		if got := class.pause(step, time.Hour); got != want {
+			t.Errorf("%s for an hour: a pause of %s, want %s", class, got, want)
+		}
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	b := NewBackoff()
 	for i, want := range []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000, 5000, 5000, 5000, 5000, 5000} {

@@ -162,10 +162,16 @@ func (w *listWatch) isOpen() bool {
 	return w.proxy != nil
 }
 
-// markContact notes that the server was heard of. The caller holds w.mu.
+// markContact notes that the server sent what was asked for. While it rejects the credential that counts for nothing: a watch
+// that was opened before may stay open for minutes, and then breaks. The caller holds w.mu.
 func (w *listWatch) markContact() {
+	if _, err := w.set.check.failure(); Classify(err) == Unauthorized {
+		return
+	}
 	w.health.LastContact = time.Now()
-	w.set.markContact(w.health.LastContact)
+	if w.options.Contact != nil {
+		w.options.Contact.Mark()
+	}
 }
 
 // markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be opened
@@ -233,7 +239,7 @@ func (w *listWatch) rollBack(why error) *watchProxy {
 // attempt calls try, each time once the server check covers all connections, until it succeeds or fails in a way that the
 // reflector has to act upon. So the back-off of the reflector, of up to a minute, never delays a server that is back.
 func (w *listWatch) attempt(ctx context.Context, try func() error) error {
-	backoff := NewBackoff()
+	backoff, began := NewBackoff(), time.Now()
 	for explained := true; ; {
 		if err := w.set.awaitCheck(ctx); err != nil {
 			return err
@@ -253,9 +259,6 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 			return err
 		}
 		w.happened(failed, err)
-		if class != Unreachable {
-			w.set.markContact(time.Now())
-		}
 		if class.ofServer() { // the next check may find out more, and log it once for all watches
 			finished := w.set.check.next()
 			w.set.requestCheck()
@@ -267,7 +270,7 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 			_, err := w.set.check.failure()
 			explained = err != nil
 		}
-		if err := Sleep(ctx, backoff.Step()); err != nil {
+		if err := Sleep(ctx, class.pause(backoff.Step(), time.Since(began))); err != nil {
 			return err
 		}
 	}

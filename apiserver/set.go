@@ -30,7 +30,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -75,7 +74,6 @@ type Set struct {
 	watches  []*listWatch
 	wake     chan struct{} // of runChecks
 	compared time.Time     // when runChecks last compared all versions; zero if it could not
-	contact  atomic.Int64  // see LastAnswer; Unix nanoseconds
 
 	mu      sync.Mutex
 	running bool
@@ -113,6 +111,8 @@ type WatchOptions struct {
 	Undecodable func(*Undecodable)
 	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
 	Changed func(Health)
+	// Contact is marked whenever Health.LastContact moves, if not nil: who has it reads the time without a lock.
+	Contact *Contact
 }
 
 // A ListReader is what a store for [Set.AddStore] may be, too: lists are then not decoded as a whole but read by it.
@@ -313,16 +313,6 @@ func (s *Set) LastContact(of ...WatchID) time.Time {
 	}
 	return last
 }
-
-// LastAnswer is when the server was last heard of by any watch or check, be it with an error: zero if never.
-func (s *Set) LastAnswer() time.Time {
-	if t := s.contact.Load(); t != 0 {
-		return time.Unix(0, t)
-	}
-	return time.Time{}
-}
-
-func (s *Set) markContact(now time.Time) { s.contact.Store(now.UnixNano()) }
 
 // Replaced reports that another cluster answers, by the UID of its kube-system: what is known stays until the right one is
 // back.

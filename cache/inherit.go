@@ -1,8 +1,6 @@
 package cache
 
 import (
-	"time"
-
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
@@ -69,13 +67,12 @@ func (s *Store) goOn(from *Store) {
 	if s.set != nil && !from.frozen.Load() {
 		s.set.ExpectUID(from.set.UID())
 	}
-	s.contact.Store(nanoseconds(from.LastContact()))
 	before := map[apiserver.WatchID]*watchStore{}
 	for _, w := range from.watches {
 		before[w.id()] = w
 	}
 	for _, w := range s.watches {
-		w.contact.Store(nanoseconds(before[w.id()].lastContact()))
+		w.contact.Inherit(&before[w.id()].contact)
 	}
 	from.mu.Lock()
 	defer from.mu.Unlock()
@@ -84,14 +81,6 @@ func (s *Store) goOn(from *Store) {
 	for _, w := range s.watches {
 		w.synced = before[w.id()].synced
 	}
-}
-
-// nanoseconds is a time for an atomic.Int64, 0 for the zero time.
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
 }
 
 // markAllDirty marks all services of x dirty, so that those without an object are taken out.

@@ -203,6 +203,82 @@ func TestLifeOfObjects(t *testing.T) {
 		apply(t, cp, "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}")
 		eventually(t, "only what is for our zone", func() bool { return !strings.Contains(show(r.State()), "10.2.0.7") })
 	})
+
+	t.Run("only answers are contact", func(t *testing.T) {
+		var broken atomic.Value // the end of paths that get the status
+		broken.Store("nothing")
+		var status atomic.Int64
+		r := start(t, Config{CheckInterval: 100 * time.Millisecond, REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+			return strings.HasSuffix(r.URL.Path, broken.Load().(string)) && fail(w, int(status.Load()))
+		})})
+		r.awaitNames(t, "pay.bank db.shop")
+		for _, code := range []int{http.StatusForbidden, http.StatusNotFound} {
+			status.Store(int64(code))
+			broken.Store("/endpointslices")
+			r.client.Drop()
+			eventually(t, "slices are silent, imports are not", func() bool {
+				return r.Silence("", true) > time.Second && r.Silence("shop", true) > time.Second && r.Silence("shop", false) < time.Second
+			})
+			broken.Store("nothing")
+			eventually(t, "slices are back", func() bool { return r.Silence("", true) < time.Second })
+		}
+		// A watch that is open proves nothing while the credential is rejected.
+		status.Store(http.StatusUnauthorized)
+		broken.Store("/namespaces/kube-system")
+		eventually(t, "imports are silent", func() bool { return r.Silence("", false) > time.Second })
+		broken.Store("nothing")
+		eventually(t, "imports are back", func() bool { return r.Silence("", true) < time.Second })
+	})
+
+	t.Run("the kubeconfig changes", func(t *testing.T) {
+		var valid atomic.Value // the credential
+		valid.Store("Bearer one")
+		check := func(w http.ResponseWriter, r *http.Request) bool {
+			ok := r.Header.Get("Authorization") == valid.Load()
+			r.Header.Del("Authorization")
+			return !ok && fail(w, http.StatusUnauthorized)
+		}
+		first, second := behind(t, cp, check), behind(t, cp, check)
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		first.BearerToken = "one"
+		write(t, file, first.Host+" one")
+		// client-go takes a credential from a kubeconfig only for https.
+		r := start(t, Config{REST: first, CheckInterval: 100 * time.Millisecond, Kubeconfig: file, ReadREST: func() (*rest.Config, error) {
+			b, err := os.ReadFile(file)
+			host, token, ok := strings.Cut(string(b), " ")
+			if err == nil && !ok {
+				err = fmt.Errorf("%q: want an address and a token", b)
+			}
+			return &rest.Config{Host: host, BearerToken: token}, err
+		}})
+		r.awaitNames(t, "pay.bank db.shop")
+
+		valid.Store("Bearer two")
+		r.client.Drop()
+		eventually(t, "silent", func() bool { return r.Silence("", false) > time.Second })
+		r.awaitLogged(t, "the credential is rejected", 1)
+		write(t, file, "broken")
+		r.awaitLogged(t, "the last valid kubeconfig stays in use", 1)
+		write(t, file, second.Host+" two") // another credential and another address
+		eventually(t, "in contact", func() bool { return r.Silence("", true) < time.Second && r.watching() })
+		r.awaitLogged(t, "the kubeconfig has changed", 1)
+		if got := r.client.Host(); !strings.HasPrefix(got, second.Host) {
+			t.Errorf("requests go to %s, want %s", got, second.Host)
+		}
+		apply(t, cp, shopWeb)
+		r.awaitNames(t, "pay.bank db.shop web.shop")
+		remove(t, cp, shopWeb)
+		r.awaitNames(t, "pay.bank db.shop")
+	})
+}
+
+// fail answers as an API server does that has nothing but a status.
+func fail(w http.ResponseWriter, status int) bool {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": %q, "code": %d}`,
+		strings.ReplaceAll(http.StatusText(status), " ", ""), status)
+	return true
 }
 
 // serialOf is the serial as a number of seconds.
@@ -214,8 +290,8 @@ func TestLifeAbsentAtStart(t *testing.T) {
 	must(t, cp.StopAPIServer())
 	r := start(t, Config{REST: cp.Config()})
 	eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
-	if r.State().Ready || r.Waiting() == "" || !r.LastContact().IsZero() {
-		t.Errorf("state %+v, waiting %q, contact %v", r.State(), r.Waiting(), r.LastContact())
+	if r.State().Ready || r.Waiting() == "" || r.Silence("", false) < time.Hour {
+		t.Errorf("state %+v, waiting %q, silence %v", r.State(), r.Waiting(), r.Silence("", false))
 	}
 	select {
 	case <-r.Synced():
@@ -225,7 +301,7 @@ func TestLifeAbsentAtStart(t *testing.T) {
 	must(t, cp.StartAPIServer(t.Context()))
 	r.awaitNames(t, "web.shop")
 	<-r.Synced()
-	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && !r.LastContact().IsZero() })
+	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.Silence("", true) < time.Hour })
 }
 
 // Older API servers do not stream lists.
@@ -328,12 +404,12 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 	st := r.awaitNames(t, "db.shop web.shop")
 
 	must(t, cp.Freeze())
-	eventually(t, "no contact for a second", func() bool { return time.Since(r.LastContact()) > time.Second })
+	eventually(t, "no contact for a second", func() bool { return r.Silence("", true) > time.Second })
 	if r.State() != st || r.Waiting() != "" {
 		t.Errorf("state %+v, waiting %q, want the last state", r.State(), r.Waiting())
 	}
 	must(t, cp.Thaw())
-	eventually(t, "contact again", func() bool { return time.Since(r.LastContact()) < time.Second })
+	eventually(t, "contact again", func() bool { return r.Silence("", true) < time.Second })
 	remove(t, cp, shopWeb)
 	r.awaitNames(t, "db.shop")
 }

@@ -276,7 +276,7 @@ func (w *fileWatch) check() {
 
 func (s *Store) markAllContacts() {
 	for _, w := range s.watches {
-		w.markContact()
+		w.contact.Mark()
 	}
 }
 

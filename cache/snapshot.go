@@ -255,7 +255,7 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 		case <-s.unreachable:
 			waiting = false
 		case <-timer.C:
-			waiting = !s.LastContact().IsZero()
+			waiting = s.set.Err() == nil // nothing was heard, or nothing good
 		}
 	}
 	b, err := os.ReadFile(s.cfg.Snapshot)
@@ -347,7 +347,7 @@ func (w *snapshotWriter) write() {
 	claims.Lock()
 	defer claims.Unlock()
 	state := s.State()
-	if state.Stale || !w.claim() || state == w.state && s.LastContact().Sub(w.asOf) < s.cfg.SnapshotMaxAge/8 {
+	if state.Stale || !w.claim() || state == w.state && s.asOf().Sub(w.asOf) < s.cfg.SnapshotMaxAge/8 {
 		return
 	}
 	sn, state := s.capture()
@@ -399,9 +399,12 @@ func (s *Store) capture() (*snapshot, *State) {
 	}
 	state := s.State()
 	return &snapshot{
-		identity: s.cfg.identity(), asOf: s.LastContact(), serial: state.Serial, behind: p.behind || k.dirty, items: k.items,
+		identity: s.cfg.identity(), asOf: s.asOf(), serial: state.Serial, behind: p.behind || k.dirty, items: k.items,
 	}, state
 }
+
+// asOf is the time up to which the whole state is known to be true, by the clock as it is now.
+func (s *Store) asOf() time.Time { return time.Now().Add(-s.Silence("", true)) }
 
 // writeFile replaces the file at once: after a crash either the old or the new content is there.
 func writeFile(name string, content []byte) (err error) {

@@ -51,7 +51,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Unlock()
 	for _, w := range s.watches {
 		st.Objects[w.kind] = sizes[w.kind]
-		st.Contact[Watch{w.kind, w.namespace}] = w.lastContact()
+		st.Contact[Watch{w.kind, w.namespace}] = w.contact.Last()
 	}
 	s.rejections.mu.Lock()
 	defer s.rejections.mu.Unlock()

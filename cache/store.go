@@ -27,6 +27,10 @@ type Config struct {
 	// REST is the API server, or Manifests are the files and folders that stand for one. Exactly one of them is set.
 	REST      *rest.Config
 	Manifests []string
+	// Kubeconfig is the file that REST was read from, and ReadREST reads it again: when it changes, and when the API server
+	// rejects the credential. Without a file ReadREST is nil, and REST stays.
+	Kubeconfig string
+	ReadREST   func() (*rest.Config, error)
 	// Name is the source in words, for logs: "in-cluster", "kubeconfig FILE CONTEXT", "manifests PATHS".
 	Name string
 
@@ -97,7 +101,7 @@ func (c *Config) identity() string {
 // SameObjects reports whether a Store of other sees the same objects as one of c, with the same rights: then one may
 // inherit from the other. How services are built and how objects are followed does not count.
 func (c *Config) SameObjects(other *Config) bool {
-	return c.identity() == other.identity() && slices.Equal(c.Manifests, other.Manifests) && sameAccess(c.REST, other.REST)
+	return c.identity() == other.identity() && slices.Equal(c.Manifests, other.Manifests) && sameRights(c, other)
 }
 
 // Same reports whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not count.
@@ -106,6 +110,15 @@ func (c *Config) Same(other *Config) bool {
 	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index == b.Index &&
 		a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge &&
 		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.QPS == b.REST.QPS && a.REST.Burst == b.REST.Burst)
+}
+
+// sameRights reports whether two configurations reach the API server as the same user. What a kubeconfig says of the user at
+// one moment does not count: a Store follows the file.
+func sameRights(a, b *Config) bool {
+	if a.Kubeconfig != "" && a.REST != nil && b.REST != nil {
+		return a.Kubeconfig == b.Kubeconfig && a.REST.Host == b.REST.Host
+	}
+	return sameAccess(a.REST, b.REST)
 }
 
 func sameAccess(a, b *rest.Config) bool {
@@ -138,20 +151,22 @@ type Store struct {
 	objects    *objects
 	rejections rejections
 	watches    []*watchStore
-	client     *apiserver.Client // nil with manifests
-	set        *apiserver.Set    // of all watches; nil with manifests
-	files      *manifests        // nil with an API server
-	stamps     stamps            // of files
-	restored   chan restored     // at most one: the snapshot
+	needs      map[string][]*watchStore // by namespace, "" for the whole zone: see Silence
+	client     *apiserver.Client        // nil with manifests
+	set        *apiserver.Set           // of all watches; nil with manifests
+	files      *manifests               // nil with an API server
+	stamps     stamps                   // of files
+	restored   chan restored            // at most one: the snapshot
 	// unreachable holds a token once the API server was found unreachable.
 	unreachable chan struct{}
+	// rejected holds a token once the API server rejected the credential.
+	rejected chan struct{}
 
 	publisher publisher
 
-	state   atomic.Pointer[State]
-	synced  chan struct{}
-	contact atomic.Int64 // of manifests, or inherited; else the set has it
-	frozen  atomic.Bool  // another cluster answers
+	state  atomic.Pointer[State]
+	synced chan struct{}
+	frozen atomic.Bool // another cluster answers
 
 	publishes, rollbacks atomic.Uint64
 
@@ -169,12 +184,14 @@ func New(cfg Config) (*Store, error) {
 		objects:     newObjects(cfg.Index, cfg.NamespaceLabels != nil),
 		restored:    make(chan restored, 1),
 		unreachable: make(chan struct{}, 1),
+		rejected:    make(chan struct{}, 1),
 		synced:      make(chan struct{}),
 		subscribers: map[chan uint32]struct{}{},
 	}
 	s.state.Store(&State{Index: new(index.Index)})
 	s.publisher = publisher{store: s, index: s.State().Index, now: time.Now}
 	s.watches = newWatchStores(s)
+	s.needs = needsOf(s.watches)
 	var err error
 	if cfg.REST != nil {
 		err = s.connect()
@@ -214,6 +231,9 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	defer s.client.Close()
 	g.Go(func() error { return s.set.Run(ctx) }) // API -> objects
+	if s.cfg.ReadREST != nil {
+		g.Go(func() error { return s.followAccess(ctx) })
+	}
 	if s.cfg.TopologyNode != "" {
 		g.Go(func() error { return s.findNode(ctx) })
 	}
@@ -249,18 +269,46 @@ func (s *Store) Waiting() string {
 	return ""
 }
 
-// LastContact is when the source was last heard of: the zero time if never.
-func (s *Store) LastContact() time.Time {
-	var at time.Time
-	if t := s.contact.Load(); t != 0 {
-		at = time.Unix(0, t)
+// Silence is how long ago the last contact of a watch was, of those that answers in a namespace need, or ("") any answer in
+// the zone: the longest time counts. An answer that does not depend on EndpointSlices needs no slices. It is the greatest
+// duration as long as one of the watches had no contact. It costs an atomic load for each watch.
+func (s *Store) Silence(namespace string, slices bool) time.Duration {
+	watches, ok := s.needs[namespace]
+	if !ok {
+		watches = s.needs[""]
 	}
-	if s.set != nil {
-		if last := s.set.LastAnswer(); last.After(at) {
-			return last
+	var longest time.Duration
+	for _, w := range watches {
+		if slices || w.kind != EndpointSlice {
+			longest = max(longest, w.contact.Age())
 		}
 	}
-	return at
+	return longest
+}
+
+// Silent names the watch whose contact is the oldest of all that answers need.
+func (s *Store) Silent() string {
+	var oldest *watchStore
+	for _, w := range s.needs[""] {
+		if oldest == nil || w.contact.Age() > oldest.contact.Age() {
+			oldest = w
+		}
+	}
+	return oldest.id().String()
+}
+
+// needsOf groups the watches that answers need by the namespace of the answer. Under "" are all.
+func needsOf(watches []*watchStore) map[string][]*watchStore {
+	needs := map[string][]*watchStore{}
+	for _, w := range watches {
+		if w.needed() && w.namespace != "" {
+			needs[w.namespace] = append(needs[w.namespace], w)
+		}
+		if w.needed() {
+			needs[""] = append(needs[""], w)
+		}
+	}
+	return needs
 }
 
 // Subscribe returns a channel that gets the serial whenever it moves. A reader that is slow gets the newest one only.
@@ -340,6 +388,7 @@ func (s *Store) checked(err error) {
 	case apiserver.Unreachable:
 		s.signalUnreachable()
 	case apiserver.Unauthorized: // nothing to wait for
+		signal(s.rejected)
 		s.mu.Lock()
 		for _, w := range s.watches {
 			w.pending = w.pending && w.synced
@@ -353,9 +402,12 @@ func (s *Store) checked(err error) {
 }
 
 // signalUnreachable lets the snapshot be read.
-func (s *Store) signalUnreachable() {
+func (s *Store) signalUnreachable() { signal(s.unreachable) }
+
+// signal puts a token into ch, unless it holds one.
+func signal(ch chan struct{}) {
 	select {
-	case s.unreachable <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }

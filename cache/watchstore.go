@@ -2,8 +2,6 @@ package cache
 
 import (
 	"io"
-	"sync/atomic"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,8 +26,8 @@ type watchStore struct {
 	kind      Kind
 	namespace string // "" for all
 	selector  labels.Selector
-	// contact is that of manifests, or of the Store that this one has inherited from; else the Health has it.
-	contact atomic.Int64
+	// contact is marked by the watch, or as long as manifests are valid.
+	contact apiserver.Contact
 
 	// Guarded by Store.mu.
 	synced  bool // the list was complete once
@@ -69,7 +67,7 @@ func newWatchStores(s *Store) []*watchStore {
 
 // follow adds the watch to the set of the Store.
 func (w *watchStore) follow() {
-	o := apiserver.WatchOptions{Namespace: w.namespace, Labels: w.selector.String(), Changed: w.changed}
+	o := apiserver.WatchOptions{Namespace: w.namespace, Labels: w.selector.String(), Changed: w.changed, Contact: &w.contact}
 	if resources[w.kind].Custom {
 		w.store.set.AddStore(resources[w.kind], o, listingStore{w})
 		return
@@ -82,26 +80,6 @@ func (w *watchStore) needed() bool { return w.kind != ClusterProperty }
 
 func (w *watchStore) id() apiserver.WatchID {
 	return apiserver.WatchID{Kind: w.kind.String(), Namespace: w.namespace}
-}
-
-func (w *watchStore) markContact() {
-	now := time.Now().UnixNano()
-	w.contact.Store(now)
-	w.store.contact.Store(now)
-}
-
-// lastContact is the time of the last contact, zero if there was none.
-func (w *watchStore) lastContact() time.Time {
-	var at time.Time
-	if t := w.contact.Load(); t != 0 {
-		at = time.Unix(0, t)
-	}
-	if w.store.set != nil {
-		if h := w.store.set.Health(w.id()); h.LastContact.After(at) {
-			return h.LastContact
-		}
-	}
-	return at
 }
 
 // changed takes the health of the watch after each change.

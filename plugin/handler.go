@@ -245,11 +245,6 @@ func ownOPT(m *dns.Msg) *dns.OPT {
 	return opt
 }
 
-// stale reports whether the state may be out of date: from a snapshot, frozen, or too long without contact.
-func (q *query) stale() bool {
-	return q.state.Stale || time.Since(q.store.LastContact()) > q.config.StaleAfter
-}
-
 // write sends m. A message that cannot be packed or sent becomes SERVFAIL, which the server sends.
 func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	if err := q.w.WriteMsg(m); err != nil {

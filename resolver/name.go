@@ -251,6 +251,29 @@ func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Pro
 	return o.fits(s, left)
 }
 
+// Namespace is the namespace that the name is in, or would be in if it existed; "" for a name above all namespaces. name is
+// what Find was asked for.
+func (n *Name) Namespace(name string) string {
+	if n.Service != nil {
+		return n.Service.Namespace()
+	}
+	rest, ok := strings.CutSuffix(name, branch)
+	if !ok {
+		return ""
+	}
+	return rest[strings.LastIndexByte(rest, '.')+1:]
+}
+
+// NeedsSlices reports whether the name, and what it owns, depends on EndpointSlices. Names above the services that always exist,
+// a service with addresses in spec.ips, and its ports, do not.
+func (n *Name) NeedsSlices() bool {
+	if n.Kind == Apex || n.Kind == NameServer || n.Kind == Version {
+		return false
+	}
+	ofImport := n.Kind == Service || n.Kind == Port && n.cluster == noCluster
+	return !ofImport || !n.Service.HasVIP()
+}
+
 // Rotates reports whether clusters answer for n in rotation.
 func (n *Name) Rotates() bool {
 	return (n.Kind == Service || n.Kind == Port) && n.Service.Type() == index.ClusterSetIP && !n.Service.HasVIP()

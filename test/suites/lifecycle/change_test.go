@@ -132,16 +132,27 @@ clusterset.local.:{port} {
 }`)
 	const web, none = question("web.stale.svc.clusterset.local A"), question("none.stale.svc.clusterset.local A")
 	s.await(web, "NOERROR 10.96.4.1")
+	written := journal.mark()
 	must(t, api(t).Freeze())
 	s.await(web, "NOERROR EDE3 10.96.4.1")
+	eventually(t, "a log line", func() error { return onceIn(written(), "clusterset.local.: answers are stale: ") })
 	s.want(web+" noedns", "NOERROR 10.96.4.1")
 	s.want(none, "NXDOMAIN EDE19")
 	s.want("clusterset.local MX", "NOERROR EDE3")
 	must(t, api(t).Thaw())
 	s.await(web, "NOERROR 10.96.4.1")
+	eventually(t, "a log line", func() error { return onceIn(written(), "clusterset.local.: no answer is stale any longer") })
 	api(t).KillAPIServer()
 	s.await(none, "NXDOMAIN EDE19")
 	must(t, api(t).StartAPIServer(t.Context()))
 	s.await(none, "NXDOMAIN")
 	s.await(web, "NOERROR 10.96.4.1")
+}
+
+// onceIn returns nil if text is in log once.
+func onceIn(log, text string) error {
+	if n := strings.Count(log, text); n != 1 {
+		return fmt.Errorf("%d lines with %q, want 1", n, text)
+	}
+	return nil
 }

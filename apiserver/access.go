@@ -1,0 +1,79 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// An access is how requests reach an API server: its address, and a transport that adds the credential.
+type access struct {
+	base      *url.URL
+	transport http.RoundTripper
+}
+
+func newAccess(cfg *rest.Config) (*access, error) {
+	transport, err := rest.TransportFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &access{base, transport}, nil
+}
+
+// A clientTransport is the transport of all REST clients of a [Client]. REST clients keep the address that they are made with: it
+// sends their requests to the address of the current access.
+type clientTransport struct {
+	first   *access // of the REST clients
+	current atomic.Pointer[access]
+}
+
+func newClientTransport(cfg *rest.Config) (*clientTransport, error) {
+	first, err := newAccess(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &clientTransport{first: first}
+	s.current.Store(first)
+	return s, nil
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (s *clientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	now := s.current.Load()
+	if *now.base != *s.first.base {
+		r = r.Clone(r.Context())
+		r.URL.Scheme, r.URL.Host, r.Host = now.base.Scheme, now.base.Host, ""
+		path := strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(s.first.base.Path, "/"))
+		r.URL.Path, r.URL.RawPath = strings.TrimSuffix(now.base.Path, "/")+path, ""
+	}
+	return now.transport.RoundTrip(r)
+}
+
+// CloseIdleConnections is what [http.Client] calls.
+func (s *clientTransport) CloseIdleConnections() {
+	utilnet.CloseIdleConnectionsFor(s.current.Load().transport)
+}
+
+// Reconnect makes later requests go to the address and with the credential of cfg; its dialer and rate limit do not count.
+// Watches that are open stay open. The server check comes before anything is read over a new connection, so that another
+// cluster at the new address is found.
+func (c *Client) Reconnect(cfg *rest.Config) error {
+	config := rest.CopyConfig(cfg)
+	config.Timeout, config.Dial = 0, c.dialer.DialContext
+	next, err := newAccess(config)
+	if err != nil {
+		return fmt.Errorf("client of %s: %w", cfg.Host, err)
+	}
+	old := c.transport.current.Swap(next)
+	utilnet.CloseIdleConnectionsFor(old.transport)
+	return nil
+}

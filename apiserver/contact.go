@@ -1,0 +1,43 @@
+package apiserver
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// A Contact is the time of the last contact of a watch. The zero value is that of a watch without one. Its age does not depend
+// on the wall clock, which may jump. Its methods may be called from any goroutine.
+type Contact struct {
+	at atomic.Int64 // nanoseconds since epoch; 0 if there was none
+}
+
+// epoch is before any contact, so that its distance to a contact is above 0.
+var epoch = time.Now().Add(-time.Second)
+
+// Mark notes a contact of this moment.
+func (c *Contact) Mark() { c.at.Store(int64(time.Since(epoch))) }
+
+// Inherit makes c that of another watch.
+func (c *Contact) Inherit(from *Contact) { c.at.Store(from.at.Load()) }
+
+// Before reports whether the last contact was before that of another watch; none at all is before any.
+func (c *Contact) Before(other *Contact) bool { return c.at.Load() < other.at.Load() }
+
+// Last is the time of the last contact, zero if there was none.
+func (c *Contact) Last() time.Time {
+	at := c.at.Load()
+	if at == 0 {
+		return time.Time{}
+	}
+	return epoch.Add(time.Duration(at))
+}
+
+// Age is how long ago the last contact was, the greatest duration if there was none.
+func (c *Contact) Age() time.Duration {
+	at := c.at.Load()
+	if at == 0 {
+		return math.MaxInt64
+	}
+	return time.Since(epoch) - time.Duration(at)
+}
