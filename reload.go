@@ -90,6 +90,15 @@ type storeRef struct {
 	*sharedStore
 	notified  uint32 // the serial that secondaries know from the instance before
 	inherited bool   // the instance before refers to the same store
+	strict    bool   // the block is not ready before its store has all lists
+}
+
+// ready reports whether the block may be sent queries (docs/spec/dns.md 6.3).
+func (ref *storeRef) ready() bool {
+	if ref.strict {
+		return ref.store.State().Complete()
+	}
+	return ref.store.Waiting() == ""
 }
 
 // A handle is the one pointer from caddy's storage to an instance. caddy lets go of it together with its own instance: the
@@ -323,15 +332,15 @@ func (p *instances) byName() map[string]*cache.Store {
 	return stores
 }
 
-// synced reports whether no block waits for a list that can still succeed. The blocks that count are those of the
-// instance that answers: during a reload, of the one that inst replaces.
+// synced reports whether all blocks are ready. The blocks that count are those of the instance that answers: during a reload,
+// of the one that inst replaces.
 func (p *instances) synced(inst *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for inst.replaces != nil {
 		inst = inst.replaces
 	}
-	return !slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return ref.store.Waiting() != "" })
+	return !slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return !ref.ready() })
 }
 
 // waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the store

@@ -59,6 +59,7 @@ func setup(c *caddy.Controller) error {
 	if err != nil {
 		return coreplugin.Error(plugin.Name, lines.At(c, err, "manifests", "snapshot", "kubeconfig"))
 	}
+	ref.strict = config.ReadyStrict
 	if control.Broker != "" {
 		complete(c, &control, storeConfig.REST)
 		if err := inst.setController(&control); err != nil {

@@ -79,7 +79,7 @@ func (s *Store) goOn(from *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		w.synced = before[w.id()].synced
+		w.synced, w.restored = before[w.id()].synced, before[w.id()].restored
 	}
 }
 

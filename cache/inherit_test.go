@@ -53,7 +53,7 @@ func TestInherit(t *testing.T) {
 		must(t, writeFile(file, sn.encode()))
 		r := startAfter(t, next, old.Store)
 		st := r.first
-		if !st.Ready || st.Stale || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {
+		if !st.Ready || st.Stale() || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {
 			t.Errorf("got %s, %+v, want what is for our zone", show(st), st)
 		}
 		if before := old.State(); !hasFar(before) || st.Serial <= before.Serial {
@@ -64,11 +64,11 @@ func TestInherit(t *testing.T) {
 		again.REST = cp.Config()
 		again.Index.Zone = ""
 		third := startAfter(t, again, r.Store)
-		if got := third.first; !got.Ready || got.Stale || !hasFar(got) {
+		if got := third.first; !got.Ready || got.Stale() || !hasFar(got) {
 			t.Errorf("got %s, %+v, want what is for all zones again", show(got), got)
 		}
 		eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
-		if st := r.State(); !st.Ready || st.Stale || r.Waiting() != "" || r.Silence("", true) > time.Hour {
+		if st := r.State(); !st.Ready || st.Stale() || r.Waiting() != "" || r.Silence("", true) > time.Hour {
 			t.Errorf("got %+v, waiting %q, silence %v", st, r.Waiting(), r.Silence("", true))
 		}
 		must(t, cp.StartAPIServer(t.Context()))
@@ -196,7 +196,7 @@ func TestInheritFromASnapshot(t *testing.T) {
 	must(t, err)
 	s.Inherit(old)
 	inherited(t, s.State(), old.State())
-	if st := s.State(); !st.Stale || st.Index.Len() == 0 {
+	if st := s.State(); !st.Stale() || st.Index.Len() == 0 {
 		t.Errorf("got %+v with %d services, want the snapshot", st, st.Index.Len())
 	}
 	if s.restore(testSnapshot()); len(s.restored) != 0 {
@@ -220,7 +220,7 @@ func TestInheritFromTheFrozen(t *testing.T) {
 		s, err := New(cfg)
 		must(t, err)
 		s.Inherit(old)
-		if got := s.set.UID() != ""; got == frozen || !s.State().Stale || !s.State().Ready || old.Stats().Frozen != frozen {
+		if got := s.set.UID() != ""; got == frozen || !s.State().Stale() || !s.State().Ready || old.Stats().Frozen != frozen {
 			t.Errorf("frozen %t: knows our cluster %t, state %+v", frozen, got, s.State())
 		}
 	}

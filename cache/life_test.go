@@ -92,6 +92,17 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s}]
 `, kind, name, where, rules))
 }
 
+// bindTo gives a user what Role {role} in namespace shop allows.
+func bindTo(user string) string {
+	return `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: ` + user + `, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: "{role}"}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + user + `}]
+`
+}
+
 const (
 	mayImports    = `{apiGroups: [multicluster.x-k8s.io], resources: [serviceimports], verbs: [list, watch]}`
 	maySlices     = `{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}`
@@ -182,13 +193,29 @@ func TestLifeOfObjects(t *testing.T) {
 	t.Run("rights for one kind are missing", func(t *testing.T) {
 		cfg := user(t, cp, "half", "", "["+mayImports+", "+mayProperties+"]")
 		r := start(t, Config{REST: cfg})
-		eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
-		if r.State().Ready {
-			t.Error("ready without slices")
+		// What needs no slices is served.
+		if st := r.awaitNames(t, "pay.bank"); st.Complete() || !st.Knows("bank", false) || st.Knows("bank", true) {
+			t.Errorf("complete %t, knows imports %t, slices %t", st.Complete(), st.Knows("bank", false), st.Knows("bank", true))
 		}
 		grant(t, cp, "half", "", "["+mayImports+", "+mayProperties+", "+maySlices+"]")
+		eventually(t, "complete", func() bool { return r.State().Complete() })
 		r.awaitNames(t, "pay.bank")
 		r.awaitLogged(t, "EndpointSlice: rights are missing", 1)
+	})
+
+	t.Run("rights in one namespace are missing", func(t *testing.T) {
+		r := start(t, Config{Namespaces: []string{"bank", "shop"},
+			REST: user(t, cp, "banker", "bank", "["+mayImports+", "+maySlices+"]")})
+		st := r.awaitNames(t, "pay.bank")
+		if st.Complete() || !st.Knows("bank", true) || st.Knows("shop", false) || st.Knows("shop", true) || !st.Knows("none", true) {
+			t.Errorf("knows bank %t, shop %t", st.Knows("bank", true), st.Knows("shop", false))
+		}
+		if r.Silence("bank", true) > time.Hour || r.Silence("shop", false) < time.Hour {
+			t.Errorf("bank was silent for %s, shop for %s", r.Silence("bank", true), r.Silence("shop", false))
+		}
+		grant(t, cp, "shopkeeper", "shop", "["+mayImports+", "+maySlices+"]")
+		apply(t, cp, strings.ReplaceAll(bindTo("banker"), "{role}", "shopkeeper"))
+		eventually(t, "complete", func() bool { return r.State().Complete() })
 	})
 
 	t.Run("topology node", func(t *testing.T) {
@@ -472,7 +499,7 @@ func TestLifeRollback(t *testing.T) {
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	after := r.awaitNames(t, "web.shop")
-	if after.Stale || after.Serial < before.Serial {
+	if after.Stale() || after.Serial < before.Serial {
 		t.Errorf("got %+v after %+v", after, before)
 	}
 	eventually(t, "a rollback is counted and logged", func() bool { return r.Stats().Rollbacks > 0 && r.log.count("rolled back") > 0 })
@@ -493,20 +520,20 @@ func TestLifeAnotherCluster(t *testing.T) {
 	before := r.awaitNames(t, "web.shop")
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
-	eventually(t, "frozen", func() bool { return r.State().Stale && r.Stats().Frozen })
+	eventually(t, "frozen", func() bool { return r.State().Stale() && r.Stats().Frozen })
 	if st := r.State(); st.Index != before.Index || st.Serial != before.Serial || !st.Ready {
 		t.Errorf("got %+v, want %+v but stale", st, before)
 	}
 	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
-	if got := names(r.State()); got != "web.shop" || !r.State().Stale {
-		t.Errorf("got %q, stale %t, want the state of our cluster", got, r.State().Stale)
+	if got := names(r.State()); got != "web.shop" || !r.State().Stale() {
+		t.Errorf("got %q, stale %t, want the state of our cluster", got, r.State().Stale())
 	}
 
 	// The right one is back, without a restart.
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), ours))
-	eventually(t, "no longer frozen", func() bool { return !r.State().Stale && !r.Stats().Frozen })
+	eventually(t, "no longer frozen", func() bool { return !r.State().Stale() && !r.Stats().Frozen })
 	r.awaitNames(t, "web.shop")
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
@@ -518,7 +545,7 @@ func TestLifeSnapshot(t *testing.T) {
 	apply(t, cp, twoNamespaces, shopWeb, shopDB, ourCluster)
 	cfg := Config{REST: cp.Config(), Snapshot: file}
 	r := start(t, cfg)
-	if r.awaitNames(t, "db.shop web.shop"); r.State().Stale {
+	if r.awaitNames(t, "db.shop web.shop"); r.State().Stale() {
 		t.Error("stale without a snapshot")
 	}
 	apply(t, cp, bankPay)
@@ -527,15 +554,16 @@ func TestLifeSnapshot(t *testing.T) {
 	eventually(t, "no move of the serial is behind", func() bool { return time.Now().Unix() > r.State().serialOf()+1 })
 	before := r.State()
 	r.stop()
+	testSnapshotForAnyFailure(t, cp)
 
 	must(t, cp.StopAPIServer())
 	r = start(t, cfg)
 	st := r.awaitNames(t, "pay.bank db.shop web.shop")
-	if !st.Stale || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) || r.Waiting() != "" {
+	if !st.Stale() || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) || r.Waiting() != "" {
 		t.Errorf("got %+v, waiting %q, want the state before and stale", st, r.Waiting())
 	}
 	must(t, cp.StartAPIServer(t.Context()))
-	eventually(t, "fresh", func() bool { return !r.State().Stale })
+	eventually(t, "fresh", func() bool { return !r.State().Stale() })
 	if st := r.State(); st.Serial != before.Serial || st.Index == nil || show(st) != show(before) {
 		t.Errorf("got %+v, want the serial of before: nothing changed", st)
 	}
@@ -551,6 +579,41 @@ func TestLifeSnapshot(t *testing.T) {
 	rejected(t, cfg, func(c *Config) { c.Snapshot = t.TempDir() }, "is not used: read ")
 	rejected(t, cfg, func(*Config) { write(t, file, "x") }, "not a snapshot")
 	rejected(t, cfg, func(*Config) { must(t, os.Remove(file)) }, "no snapshot")
+}
+
+// It does not matter why the lists do not come.
+func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
+	var status, slicesOnly atomic.Int64
+	cfg := Config{Snapshot: filepath.Join(t.TempDir(), "snapshot"), REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+		code := int(status.Load())
+		return code != 0 && (slicesOnly.Load() == 0 || strings.HasSuffix(r.URL.Path, "/endpointslices")) && fail(w, code)
+	})}
+	const all = "pay.bank db.shop web.shop"
+	r := start(t, cfg)
+	want := show(r.awaitNames(t, all))
+	r.stop()
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, 500} {
+		status.Store(int64(code))
+		r = start(t, cfg)
+		if st := r.awaitNames(t, all); !st.Stale() || !st.Complete() || !st.Restored("shop", false) || show(st) != want || r.Waiting() != "" {
+			t.Errorf("%d: got %s, stale %t, waiting %q, want the state before and stale", code, show(st), st.Stale(), r.Waiting())
+		}
+		r.stop()
+	}
+	// Of one list alone. What another list decides is true.
+	status.Store(http.StatusForbidden)
+	slicesOnly.Store(1)
+	r = start(t, cfg)
+	eventually(t, "true imports beside slices of the snapshot", func() bool {
+		st := r.State()
+		return show(st) == want && !st.Restored("shop", false) && st.Restored("shop", true)
+	})
+	status.Store(0)
+	eventually(t, "fresh", func() bool { return r.State().Complete() && !r.State().Stale() })
+	if got := show(r.State()); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	r.stop()
 }
 
 // rejected starts without the API, and wants the reason in the log why there is no snapshot.
@@ -579,7 +642,7 @@ func TestLifeStress(t *testing.T) {
 			last := r.State()
 			for ctx.Err() == nil {
 				st := r.State()
-				if st.Serial < last.Serial || int64(st.Serial) > time.Now().Unix() || !st.Ready || st.Stale {
+				if st.Serial < last.Serial || int64(st.Serial) > time.Now().Unix() || !st.Ready || st.Stale() {
 					t.Errorf("%+v after %+v", st, last)
 					return
 				}
@@ -640,7 +703,7 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.set.UID() != "" })
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
-	if st := r.awaitNames(t, "pay.bank"); st.Stale || r.Stats().Frozen {
+	if st := r.awaitNames(t, "pay.bank"); st.Stale() || r.Stats().Frozen {
 		t.Errorf("got %+v, frozen %t", st, r.Stats().Frozen)
 	}
 	r.awaitLogged(t, "another cluster answers", 1)

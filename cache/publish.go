@@ -10,9 +10,10 @@ import (
 
 // A restored is a state from a snapshot.
 type restored struct {
-	batch  batch
-	serial uint32
-	behind bool
+	batch    batch
+	serial   uint32
+	behind   bool
+	coverage *coverage
 }
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
@@ -65,7 +66,7 @@ func (p *publisher) round() {
 	s := p.store
 	next := *s.State()
 	if s.frozen.Load() {
-		next.Stale = true
+		next.Frozen = true
 		p.show(next, nil)
 		return
 	}
@@ -82,7 +83,8 @@ func (p *publisher) round() {
 	if !next.Ready {
 		p.behind = true
 	}
-	next.Ready, next.Stale = true, false
+	next.Ready, next.Frozen = true, false
+	next.coverage, _ = s.coverage(next.coverage)
 	writes := p.catchUp(&next)
 	p.show(next, writes)
 }
@@ -105,7 +107,7 @@ func (p *publisher) restore(r restored) {
 	p.build(&r.batch)
 	p.behind = r.behind
 	p.show(State{
-		Serial: r.serial, Ready: true, Stale: true,
+		Serial: r.serial, Ready: true, coverage: r.coverage,
 		LocalCluster: r.batch.properties[propertyCluster], ClusterSet: r.batch.properties[propertyClusterSet],
 	}, nil)
 	p.store.objects.signal()

@@ -12,9 +12,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -28,6 +31,7 @@ import (
 // instead of 4.2 MB. Protobuf needs the same second form, and a generator. None of them brings the checksum and the version.
 type snapshot struct {
 	identity string    // of the configuration it was written with
+	uid      string    // of the cluster, "" if not known
 	asOf     time.Time // when the source was last heard of
 	serial   uint32
 	behind   bool // items are newer than what was served with serial
@@ -35,7 +39,7 @@ type snapshot struct {
 }
 
 // The head of the file. The number changes with every change of the format.
-const snapshotMagic = "clusterset snapshot 2\n"
+const snapshotMagic = "clusterset snapshot 3\n"
 
 // Times that matter to the file.
 const (
@@ -47,6 +51,7 @@ const (
 func (sn *snapshot) encode() []byte {
 	w := writer{b: []byte(snapshotMagic)}
 	w.text(sn.identity)
+	w.text(sn.uid)
 	w.number(uint64(sn.asOf.Unix()))
 	w.number(uint64(sn.serial))
 	w.flag(sn.behind)
@@ -143,7 +148,7 @@ func decodeSnapshot(b []byte) (*snapshot, error) {
 		return nil, errors.New("checksum does not match")
 	}
 	r := reader{b: content[len(snapshotMagic):]}
-	sn := &snapshot{identity: r.text(), asOf: time.Unix(int64(r.number(math.MaxInt64)), 0)}
+	sn := &snapshot{identity: r.text(), uid: r.text(), asOf: time.Unix(int64(r.number(math.MaxInt64)), 0)}
 	sn.serial, sn.behind = uint32(r.number(math.MaxUint32)), r.flag()
 	for kind := range kinds {
 		for range r.count() {
@@ -241,8 +246,9 @@ func (r *reader) sliceSpec() index.SliceSpec {
 	return spec
 }
 
-// loadSnapshot reads the file once the API server is found out of reach, or says nothing at all, before the first sync.
-// The age counts when the file is read: what is served then is served for as long as it takes.
+// loadSnapshot reads the file once the API server, or a watch that answers need, is found to fail, or the server says nothing at
+// all, before the first sync. Why does not matter: out of reach, a rejected credential, a missing right or CRD. The age counts
+// when the file is read: what is served then is served for as long as it takes.
 func (s *Store) loadSnapshot(ctx context.Context) error {
 	timer := time.NewTimer(snapshotWait)
 	defer timer.Stop()
@@ -251,8 +257,11 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.synced:
-			return nil
-		case <-s.unreachable:
+			if s.State().Complete() {
+				return nil
+			}
+			waiting = false
+		case <-s.failing:
 			waiting = false
 		case <-timer.C:
 			waiting = s.set.Err() == nil // nothing was heard, or nothing good
@@ -268,7 +277,7 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 		sn, err = decodeSnapshot(b)
 	}
 	if err == nil {
-		err = sn.fits(s.cfg.identity(), s.cfg.SnapshotMaxAge, time.Now())
+		err = sn.fits(s.cfg.identity(), s.uid(), s.cfg.SnapshotMaxAge, time.Now())
 	}
 	if err != nil {
 		s.cfg.Log.Warningf("%s: snapshot %s is not used: %s", s.cfg.Name, s.cfg.Snapshot, logging.Line(err))
@@ -278,9 +287,12 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 	return nil
 }
 
-func (sn *snapshot) fits(identity string, maxAge time.Duration, now time.Time) error {
+func (sn *snapshot) fits(identity, uid string, maxAge time.Duration, now time.Time) error {
 	if sn.identity != identity {
 		return fmt.Errorf("it is of another source or filter: %s", sn.identity)
+	}
+	if sn.uid != "" && uid != "" && sn.uid != uid {
+		return fmt.Errorf("it is of the cluster %s: want %s", sn.uid, uid)
 	}
 	if age := now.Sub(sn.asOf); age > maxAge {
 		return fmt.Errorf("%s old: want at most %s", age.Round(time.Second), maxAge)
@@ -288,25 +300,47 @@ func (sn *snapshot) fits(identity string, maxAge time.Duration, now time.Time) e
 	return nil
 }
 
-// restore puts a snapshot where lists go, unless one of them, or a state that was inherited, is there already. Later lists
-// change what differs.
+// restore puts a snapshot where lists go that did not come: all of it if none did. Later lists change what differs. The cluster
+// that the snapshot is of is the right one from then on (docs/spec/dns.md 6.5).
 func (s *Store) restore(sn *snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.State().Ready {
-		return
-	}
+	whole := !s.State().Ready
+	var restoring []*watchStore
 	for _, w := range s.watches {
-		if w.synced {
-			return
+		switch {
+		case w.has():
+			whole = false
+		case w.needed() || !w.absent:
+			restoring = append(restoring, w)
 		}
 	}
-	for kind := range kinds {
-		s.objects.replace(kind, "", sn.items[kind])
+	if !slices.ContainsFunc(restoring, (*watchStore).needed) {
+		return
 	}
-	s.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server answers", s.cfg.Name,
+	if s.set != nil && s.uid() == "" {
+		s.set.ExpectUID(types.UID(sn.uid))
+	}
+	for _, w := range restoring {
+		w.restored = true
+		s.objects.replace(w.kind, w.namespace, sn.of(w))
+	}
+	s.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", s.cfg.Name,
 		sn.asOf.UTC().Format(time.RFC3339))
-	s.restored <- restored{s.objects.drain(), sn.serial, sn.behind}
+	if whole {
+		coverage, _ := s.coverageLocked(nil)
+		s.restored <- restored{s.objects.drain(), sn.serial, sn.behind, coverage}
+	}
+}
+
+// of returns what the snapshot has of a watch.
+func (sn *snapshot) of(w *watchStore) (items []item) {
+	for _, it := range sn.items[w.kind] {
+		if w.namespace == "" || strings.HasPrefix(it.key, w.namespace+"/") {
+			items = append(items, it)
+		}
+	}
+	return items
 }
 
 // writeSnapshots writes the file when the state changed, not too often, and when ctx ends.
@@ -347,11 +381,11 @@ func (w *snapshotWriter) write() {
 	claims.Lock()
 	defer claims.Unlock()
 	state := s.State()
-	if state.Stale || !w.claim() || state == w.state && s.asOf().Sub(w.asOf) < s.cfg.SnapshotMaxAge/8 {
+	if !state.whole() || !w.claim() || state == w.state && s.asOf().Sub(w.asOf) < s.cfg.SnapshotMaxAge/8 {
 		return
 	}
 	sn, state := s.capture()
-	if sn == nil || state.Stale {
+	if sn == nil || !state.whole() {
 		return
 	}
 	err := writeFile(w.file, sn.encode())
@@ -362,6 +396,9 @@ func (w *snapshotWriter) write() {
 		s.cfg.Log.Errorf("%s: snapshot: %s", s.cfg.Name, logging.Line(err))
 	}
 }
+
+// whole reports whether a state is one that a file may keep: of complete lists, all of the right cluster.
+func (st *State) whole() bool { return st.Ready && st.coverage == nil && !st.Frozen }
 
 // claim claims the file if no writer has it, or if this one is newer than the one that has it, and reports whether it has
 // the file now.
@@ -399,22 +436,32 @@ func (s *Store) capture() (*snapshot, *State) {
 	}
 	state := s.State()
 	return &snapshot{
-		identity: s.cfg.identity(), asOf: s.asOf(), serial: state.Serial, behind: p.behind || k.dirty, items: k.items,
+		identity: s.cfg.identity(), uid: s.uid(), asOf: s.asOf(), serial: state.Serial, behind: p.behind || k.dirty, items: k.items,
 	}, state
+}
+
+// uid is that of the cluster that is followed, "" if it is not known.
+func (s *Store) uid() string {
+	if s.set == nil {
+		return ""
+	}
+	return string(s.set.UID())
 }
 
 // asOf is the time up to which the whole state is known to be true, by the clock as it is now.
 func (s *Store) asOf() time.Time { return time.Now().Add(-s.Silence("", true)) }
 
-// writeFile replaces the file at once: after a crash either the old or the new content is there.
+// writeFile replaces the file at once: after a crash either the old or the new content is there. The new one is written to a
+// file whose name is always the same, so that a crash leaves one at most.
 func writeFile(name string, content []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".next")
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name())
+			_ = os.Remove(next)
 		}
 	}()
 	_, err = f.Write(content)
@@ -425,7 +472,7 @@ func writeFile(name string, content []byte) (err error) {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), name)
+		err = os.Rename(next, name)
 	}
 	if err != nil {
 		return err

@@ -137,10 +137,12 @@ type State struct {
 	Index *index.Index
 	// Serial is the serial of every zone: the Unix second of the newest change that DNS can show, 0 before the first.
 	Serial uint32
-	// Ready says that answers may be given: every list was complete once, or a snapshot is loaded.
+	// Ready says that answers may be given: those that Knows says, from lists that were complete once or from a snapshot.
 	Ready bool
-	// Stale says that the state is from a snapshot, or frozen since another cluster answers at the address of ours.
-	Stale bool
+	// Frozen says that another cluster answers at the address of ours.
+	Frozen bool
+	// coverage says what of the state is missing, or from a snapshot.
+	coverage *coverage
 	// LocalCluster and ClusterSet are what this cluster says of itself (KEP-2149), "" if it says nothing.
 	LocalCluster, ClusterSet string
 }
@@ -157,8 +159,8 @@ type Store struct {
 	files      *manifests               // nil with an API server
 	stamps     stamps                   // of files
 	restored   chan restored            // at most one: the snapshot
-	// unreachable holds a token once the API server was found unreachable.
-	unreachable chan struct{}
+	// failing holds a token once the API server, or a watch that answers need, was found to fail.
+	failing chan struct{}
 	// rejected holds a token once the API server rejected the credential.
 	rejected chan struct{}
 
@@ -183,7 +185,7 @@ func New(cfg Config) (*Store, error) {
 		cfg:         cfg,
 		objects:     newObjects(cfg.Index, cfg.NamespaceLabels != nil),
 		restored:    make(chan restored, 1),
-		unreachable: make(chan struct{}, 1),
+		failing:     make(chan struct{}, 1),
 		rejected:    make(chan struct{}, 1),
 		synced:      make(chan struct{}),
 		subscribers: map[chan uint32]struct{}{},
@@ -277,20 +279,20 @@ func (s *Store) Silence(namespace string, slices bool) time.Duration {
 	if !ok {
 		watches = s.needs[""]
 	}
-	var longest time.Duration
+	var oldest *apiserver.Contact
 	for _, w := range watches {
-		if slices || w.kind != EndpointSlice {
-			longest = max(longest, w.contact.Age())
+		if (slices || w.kind != EndpointSlice) && (oldest == nil || w.contact.Before(oldest)) {
+			oldest = &w.contact
 		}
 	}
-	return longest
+	return oldest.Age() // there is always a watch of ServiceImports
 }
 
 // Silent names the watch whose contact is the oldest of all that answers need.
 func (s *Store) Silent() string {
 	var oldest *watchStore
 	for _, w := range s.needs[""] {
-		if oldest == nil || w.contact.Age() > oldest.contact.Age() {
+		if oldest == nil || w.contact.Before(&oldest.contact) {
 			oldest = w
 		}
 	}
@@ -340,8 +342,8 @@ func (s *Store) notify(serial uint32) {
 	}
 }
 
-// consistent reports whether the items may be shown: every list that is needed is complete, and none is under way that
-// has to be waited for.
+// consistent reports whether the items may be shown: there are some to answer from, and no list is under way that has to be
+// waited for.
 func (s *Store) consistent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,16 +354,13 @@ func (s *Store) consistent() bool {
 func (s *Store) consistentLocked() bool {
 	ready := s.State().Ready
 	for _, w := range s.watches {
-		switch {
-		case w.needed() && !w.synced:
+		// What is served does without a list that was never there.
+		if w.pending && (w.has() || !ready) {
 			return false
-		case w.synced || !ready: // What is served does without a list that was never there.
-			if w.pending {
-				return false
-			}
 		}
 	}
-	return true
+	_, some := s.coverageLocked(nil)
+	return some
 }
 
 // adopt decides about another cluster at the address of ours, and reports whether it is followed from now on: only if
@@ -386,8 +385,9 @@ func (s *Store) checked(err error) {
 	class := apiserver.Classify(err)
 	switch class {
 	case apiserver.Unreachable:
-		s.signalUnreachable()
+		signal(s.failing)
 	case apiserver.Unauthorized: // nothing to wait for
+		signal(s.failing)
 		signal(s.rejected)
 		s.mu.Lock()
 		for _, w := range s.watches {
@@ -400,9 +400,6 @@ func (s *Store) checked(err error) {
 		s.objects.signal()
 	}
 }
-
-// signalUnreachable lets the snapshot be read.
-func (s *Store) signalUnreachable() { signal(s.unreachable) }
 
 // signal puts a token into ch, unless it holds one.
 func signal(ch chan struct{}) {

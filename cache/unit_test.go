@@ -129,7 +129,7 @@ func testObjects(n int) (imports, slices []item) {
 }
 
 func testSnapshot() *snapshot {
-	sn := &snapshot{identity: "test", asOf: time.Unix(1_700_000_000, 0), serial: 1_700_000_001}
+	sn := &snapshot{identity: "test", uid: "u", asOf: time.Unix(1_700_000_000, 0), serial: 1_700_000_001}
 	sn.items[ServiceImport], sn.items[EndpointSlice] = testObjects(50)
 	sn.items[ClusterProperty] = []item{{key: propertyCluster, value: "east"}}
 	return sn
@@ -178,14 +178,20 @@ func FuzzReader(f *testing.F) {
 func TestSnapshotFits(t *testing.T) {
 	sn := testSnapshot()
 	now := sn.asOf.Add(time.Hour)
-	if err := sn.fits("test", time.Hour, now); err != nil {
+	if err := sn.fits("test", "u", time.Hour, now); err != nil {
 		t.Error(err)
 	}
-	if err := sn.fits("test", time.Hour-1, now); err == nil {
+	if err := sn.fits("test", "u", time.Hour-1, now); err == nil {
 		t.Error("too old: no error")
 	}
-	if err := sn.fits("other", time.Hour, now); err == nil {
+	if err := sn.fits("other", "u", time.Hour, now); err == nil {
 		t.Error("of another configuration: no error")
+	}
+	if err := sn.fits("test", "v", time.Hour, now); err == nil {
+		t.Error("of another cluster: no error")
+	}
+	if err := sn.fits("test", "", time.Hour, now); err != nil {
+		t.Errorf("without a known cluster: %v", err)
 	}
 }
 
@@ -203,8 +209,19 @@ func TestWriteFileLeavesNothingBehind(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("got %v, want one file", entries)
 	}
-	if err := writeFile(filepath.Join(dir, "none", "snapshot"), nil); err == nil {
-		t.Error("folder that is not there: no error")
+	// A crash leaves one file, which the next write replaces.
+	write(t, filepath.Join(dir, ".snapshot.next"), "half of")
+	if err := writeFile(name, []byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("got %v, want one file", entries)
+	}
+	// The same error has the same text each time, so that it is logged once.
+	none := filepath.Join(dir, "none", "snapshot")
+	first, second := writeFile(none, nil), writeFile(none, nil)
+	if first == nil || second == nil || first.Error() != second.Error() {
+		t.Errorf("folder that is not there: %v, then %v, want the same error", first, second)
 	}
 }
 

@@ -17,10 +17,11 @@ import (
 //
 //	API server ──► reflector ──► watchStore ── validate ──► objects ──► publisher ──► State
 //	                  │  Health       │
-//	                  └───────────────┴──► synced, pending: whether a first state may be shown
+//	                  └───────────────┴──► synced, restored, pending: which answers may be given
 //
 // Before the first complete list a watch is pending: that list is awaited. It is not pending while there is nothing to wait
-// for, since the kind is absent or a right is missing. After a rollback it is pending again until it was listed anew.
+// for, since the kind is absent or a right is missing: what other watches have is served then without it. After a rollback it
+// is pending again until it was listed anew. Until it is synced, objects of a snapshot may stand for its list: it is restored.
 type watchStore struct {
 	store     *Store
 	kind      Kind
@@ -30,9 +31,14 @@ type watchStore struct {
 	contact apiserver.Contact
 
 	// Guarded by Store.mu.
-	synced  bool // the list was complete once
-	pending bool // the list is under way, or the API server is unreachable
+	synced   bool // the list was complete once
+	restored bool // not synced, but its objects are those of a snapshot
+	pending  bool // the list is under way, or the API server is unreachable
+	absent   bool // the kind is not installed
 }
+
+// has reports whether there are objects to answer from. The caller holds Store.mu.
+func (w *watchStore) has() bool { return w.synced || w.restored }
 
 func newWatchStores(s *Store) []*watchStore {
 	all := labels.Everything()
@@ -88,6 +94,7 @@ func (w *watchStore) changed(h apiserver.Health) {
 	failing := h.State == apiserver.Failing
 	stuck := failing && (h.Class == apiserver.Absent || h.Class == apiserver.Forbidden)
 	s.mu.Lock()
+	w.absent = failing && h.Class == apiserver.Absent
 	switch {
 	case stuck: // nothing to wait for: what is there is shown without this list
 		w.pending = false
@@ -96,13 +103,16 @@ func (w *watchStore) changed(h apiserver.Health) {
 	case h.State == apiserver.Listing:
 		w.pending = w.pending || !w.synced
 	}
-	forget := stuck && !w.needed() && !w.synced
+	forget := w.absent && !w.needed() && !w.synced
+	if forget {
+		w.restored = false
+	}
 	s.mu.Unlock()
 	if forget {
 		s.objects.replace(w.kind, w.namespace, nil) // what a snapshot says
 	}
-	if failing && h.Class == apiserver.Unreachable {
-		s.signalUnreachable()
+	if failing && (h.Class == apiserver.Unreachable || stuck && w.needed()) {
+		signal(s.failing)
 	}
 	if stuck {
 		s.objects.signal()
@@ -159,7 +169,7 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	s := w.store
 	s.mu.Lock()
 	first := !w.synced
-	w.synced = true
+	w.synced, w.restored = true, false
 	s.mu.Unlock()
 	s.objects.replace(w.kind, w.namespace, items)
 	s.rejections.retain(w.kind, w.namespace, items)

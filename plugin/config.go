@@ -45,6 +45,8 @@ type Config struct {
 	// Fall has the zones whose NXDOMAIN goes to the next plugin; its zero value has no zone.
 	Fall fall.F
 
+	// ReadyStrict means that ready waits until every answer can be given, also for rights and CRDs (docs/spec/dns.md 6.3).
+	ReadyStrict bool
 	// StartupTimeout is the most time that the start waits for the first sync, above 0.
 	StartupTimeout time.Duration
 	// StaleAfter is the time without contact after which answers are stale, at least 1s.

@@ -33,8 +33,9 @@ var Log = clog.NewWithPlugin(Name)
 //
 //	ServeDNS ─► match      the longest zone at or above the name; no zone: next plugin
 //	            state      one atomic load: the whole answer comes from this state
-//	                       not synced: SERVFAIL with EDE 14
+//	                       nothing listed: SERVFAIL with EDE 14
 //	            resolve    package resolver: Found, NoData or NXDomain, as lists into the index
+//	            known      a list that this answer needs is missing: SERVFAIL with EDE 14
 //	                       NXDomain with fallthrough: next plugin
 //	            reply      header, EDE 3 or 19 if the state is stale
 //	            fill       records as far as the client takes them: only these are made; TC if that is over UDP
@@ -46,7 +47,7 @@ type Handler struct {
 
 	// Addresses are the addresses that this server listens on. ns.dns owns them.
 	Addresses []netip.Addr
-	// Synced reports whether each block of this process is synced or has nothing to wait for.
+	// Synced reports whether each block of this process is ready, each in the way that it wants (docs/spec/dns.md 6.3).
 	Synced func() bool
 
 	config   Config
@@ -109,6 +110,9 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 		return dns.RcodeRefused, nil // the transfer plugin stands before this one
 	}
 	q.resolve()
+	if !q.known() {
+		return q.notReady()
+	}
 	if q.answer.Outcome == resolver.NXDomain && h.config.Fall.Through(strings.ToLower(q.qname())) {
 		return plugin.NextOrFailure(Name, h.Next, ctx, w, r)
 	}

@@ -50,6 +50,7 @@ var directives = map[string]directive{
 	"noendpoints":      {"", 0, 0, (*block).noEndpoints},
 	"ttl":              {"SECONDS", 1, 1, (*block).ttl},
 	"max_answers":      {"N", 1, 1, (*block).maxAnswers},
+	"ready":            {"shared|strict", 1, 1, (*block).ready},
 	"startup_timeout":  {"DURATION", 1, 1, (*block).startupTimeout},
 	"stale_after":      {"DURATION", 1, 1, (*block).staleAfter},
 	"snapshot":         {"FILE [MAX_AGE]", 1, 2, (*block).snapshot},
@@ -345,6 +346,18 @@ func (b *block) clusterNames(args []string) error {
 		b.ClusterNames = false
 	default:
 		return fmt.Errorf("cluster_names %q: want on or off", args[0])
+	}
+	return nil
+}
+
+func (b *block) ready(args []string) error {
+	switch args[0] {
+	case "shared":
+		b.ReadyStrict = false
+	case "strict":
+		b.ReadyStrict = true
+	default:
+		return fmt.Errorf("ready %q: want shared or strict", args[0])
 	}
 	return nil
 }

@@ -89,6 +89,7 @@ topology [zone ZONE] [region REGION] | topology node NAME
 noendpoints
 ttl SECONDS
 max_answers N
+ready shared|strict
 startup_timeout DURATION
 stale_after DURATION
 snapshot FILE [MAX_AGE]
@@ -137,6 +138,10 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 		"cluster_names": {
 			"cluster_names on":  nil,
 			"cluster_names off": func(c *Config) { c.ClusterNames = false },
+		},
+		"ready": {
+			"ready shared": nil,
+			"ready strict": func(c *Config) { c.ReadyStrict = true },
 		},
 		"policy": {
 			"policy local_first": nil,
@@ -336,6 +341,11 @@ var rejected = map[string]map[string]string{
 		"cluster_names":        `cluster_names: want on|off`,
 		"cluster_names on off": `cluster_names "on" "off": want on|off`,
 		"cluster_names ON":     `cluster_names "ON": want on or off`,
+	},
+	"ready": {
+		"ready":               `ready: want shared|strict`,
+		"ready shared strict": `ready "shared" "strict": want shared|strict`,
+		"ready always":        `ready "always": want shared or strict`,
 	},
 	"policy": {
 		"policy":                 `policy: want local_first|round_robin|all`,

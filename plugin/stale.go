@@ -10,8 +10,22 @@ import (
 // stale reports whether the answer may be out of date: from a snapshot, frozen, or too long without contact of a watch that it
 // needs (docs/spec/dns.md 6.4).
 func (q *query) stale() bool {
-	n := &q.answer.Name
-	return q.state.Stale || q.store.Silence(n.Namespace(q.relative()), n.NeedsSlices()) > q.config.StaleAfter
+	namespace := ""
+	if len(q.config.Namespaces) > 0 { // else there is one watch of a kind
+		namespace = q.answer.Name.Namespace(q.relative())
+	}
+	slices := q.answer.Name.NeedsSlices()
+	return q.state.Frozen || q.state.Restored(namespace, slices) || q.store.Silence(namespace, slices) > q.config.StaleAfter
+}
+
+// known reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all namespaces
+// need none.
+func (q *query) known() bool {
+	if q.state.Complete() {
+		return true
+	}
+	namespace := q.answer.Name.Namespace(q.relative())
+	return namespace == "" || q.state.Knows(namespace, q.answer.Name.NeedsSlices())
 }
 
 // LogStaleness logs when answers begin to be stale, and when none is any longer, until ctx ends.
@@ -27,7 +41,7 @@ func (h *Handler) LogStaleness(ctx context.Context) {
 		}
 		state := h.store.State()
 		silent := h.store.Silence("", true) > h.config.StaleAfter
-		switch stale := state.Ready && (state.Stale || silent); {
+		switch stale := state.Ready && (state.Stale() || silent); {
 		case !logged.Changed(stale):
 		case !stale:
 			Log.Infof("%s: no answer is stale any longer", h.zones[0].origin)

@@ -18,7 +18,7 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 		return nil, transfer.ErrNotAuthoritative
 	}
 	state := h.store.State()
-	if !state.Ready {
+	if !state.Complete() {
 		return nil, transfer.ErrNotAuthoritative
 	}
 	out := make(chan []dns.RR, 1)

@@ -136,7 +136,7 @@ func TestDefaults(t *testing.T) {
 			lines = append(lines, m[1]+" "+value[1])
 		}
 	}
-	want := []string{"cluster_names on", "policy local_first", "ttl 5", "startup_timeout 5s", "stale_after 1m"}
+	want := []string{"cluster_names on", "policy local_first", "ttl 5", "ready shared", "startup_timeout 5s", "stale_after 1m"}
 	if !slices.Equal(lines, want) {
 		t.Fatalf("defaults in README.md = %q, want %q", lines, want)
 	}
@@ -187,7 +187,7 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := plugin.NewHandler(plugin.Config{Zones: []string{"clusterset.local."}}, store, new(plugin.Rotation))
+	h := plugin.NewHandler(plugin.Config{Zones: []string{"clusterset.local."}}, store, plugin.NewRotation())
 	r := new(dns.Msg).SetQuestion("clusterset.local.", dns.TypeA)
 	ctx := metadata.ContextWithMetadata(t.Context())
 	ctx = h.Metadata(ctx, request.Request{Req: r})

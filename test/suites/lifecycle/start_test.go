@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func TestRightsMissing(t *testing.T) {
 	user, err := api(t).UserKubeconfig("not-yet-allowed")
 	must(t, err)
 	ready := port(t)
-	s := start(t, other+`
+	const strict = `
 clusterset.local.:{port} {
 	bind 127.0.0.1
 	ready 127.0.0.1:{ready}
@@ -126,19 +127,25 @@ clusterset.local.:{port} {
 		kubeconfig {user}
 		namespaces rights
 		startup_timeout 90s
+		ready strict
 	}
-}`, "{ready}", fmt.Sprint(ready), "{user}", user)
+}`
+	written := journal.mark()
+	s := start(t, other+strict, "{ready}", fmt.Sprint(ready), "{user}", user)
+	eventually(t, "a log line", func() error { return onceIn(written(), "ServiceImport in rights: rights are missing") })
+	awaitReady(t, ready, false)
+	must(t, s.reload(other+strings.Replace(strict, "ready strict", "ready shared", 1)))
 	awaitReady(t, ready, true)
 	s.want("web.rights.svc.clusterset.local A", "SERVFAIL EDE14")
 	s.want(otherQuestion, otherAnswer)
 
+	// What needs no slices is served without the right to see them.
 	role := `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: not-yet-allowed, namespace: rights}
 rules:
 - {apiGroups: [multicluster.x-k8s.io], resources: [serviceimports], verbs: [list, watch]}
-- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -148,6 +155,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: not-yet-allow
 `
 	apply(t, role)
 	s.await("web.rights.svc.clusterset.local A", "NOERROR 10.96.1.4")
+	s.want("_http._tcp.web.rights.svc.clusterset.local SRV", "NOERROR 0 100 80 web.rights.svc.clusterset.local.")
+	s.want("clusterset.local NS", "NOERROR ns.dns.clusterset.local.")
+	s.want("none.rights.svc.clusterset.local A", "SERVFAIL EDE14")
+	s.want("east.web.rights.svc.clusterset.local A", "SERVFAIL EDE14")
+	must(t, s.reload(other+strict))
+	awaitReady(t, ready, false)
+	s.await("web.rights.svc.clusterset.local A", "NOERROR 10.96.1.4")
+
+	const slices = "- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}\n---\n"
+	apply(t, strings.Replace(role, "---\n", slices, 1))
+	s.await("none.rights.svc.clusterset.local A", "NXDOMAIN")
+	awaitReady(t, ready, true)
 	apply(t, vip(ns, "web", "10.96.1.5"))
 	s.await("web.rights.svc.clusterset.local A", "NOERROR 10.96.1.5")
 }
