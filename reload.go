@@ -172,7 +172,7 @@ func (p *instances) acquire(inst *instance, config cache.Config) (*storeRef, err
 	if err != nil {
 		return nil, err
 	}
-	s := &sharedStore{config: config, store: store, rotation: new(plugin.Rotation)}
+	s := &sharedStore{config: config, store: store, rotation: plugin.NewRotation()}
 	if from := p.predecessor(s); from != nil {
 		s.rotation = from.rotation
 	}

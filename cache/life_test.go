@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -188,6 +191,44 @@ func TestLifeOfObjects(t *testing.T) {
 		r.awaitLogged(t, "ClusterProperty: rights are missing", 1)
 		remove(t, cp, shopWeb, shopDB)
 		r.awaitNames(t, "")
+	})
+
+	t.Run("an address is still to come", func(t *testing.T) {
+		late := strings.NewReplacer("Headless", "ClusterSetIP", "name: db}", "name: late}", "name: db,", "name: late,",
+			"db-east", "late-east").Replace(shopDB)
+		apply(t, cp, late)
+		r := start(t, Config{REST: cp.Config()})
+		r.awaitNames(t, "pay.bank late.shop")
+		if got, want := show(r.State()), "late.shop=10.1.0.7,"; !strings.HasSuffix(got, want) || r.State().Index.Service("late.shop").HasVIP() {
+			t.Errorf("got %s, want %s from slices", got, want)
+		}
+		imports := cp.Dynamic().Resource(schema.GroupVersionResource{
+			Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}).Namespace("shop")
+		patch := func(data string, subresource ...string) {
+			t.Helper()
+			_, err := imports.Patch(t.Context(), "late", types.MergePatchType, []byte(data), metav1.PatchOptions{}, subresource...)
+			must(t, err)
+		}
+		awaitVIP := func(want bool, addresses int) {
+			t.Helper()
+			eventually(t, "the import", func() bool {
+				s := r.State().Index.Service("late.shop")
+				vips := s.VIPs(index.V4)
+				return s.HasVIP() == want && (!want || vips.Len() == addresses)
+			})
+		}
+		const condition = `{"status": {"conditions": [{"type": "Ready", "status": "%s", "reason": "%s", "message": "",
+			"lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
+		patch(fmt.Sprintf(condition, "False", "Pending"), "status")
+		awaitVIP(true, 0)
+		patch(fmt.Sprintf(condition, "True", "Ready"), "status")
+		awaitVIP(false, 0)
+		patch(fmt.Sprintf(condition, "False", "Pending"), "status")
+		awaitVIP(true, 0)
+		patch(`{"spec": {"ips": ["10.9.0.9"]}}`)
+		awaitVIP(true, 1)
+		remove(t, cp, late)
+		r.awaitNames(t, "pay.bank")
 	})
 
 	t.Run("rights for one kind are missing", func(t *testing.T) {

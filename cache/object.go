@@ -16,12 +16,13 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A customObject is a ServiceImport or ClusterProperty of any version, decoded as far as DNS needs it. Its spec is decoded
-// when it is validated: were it decoded with the rest, one object of a lax CRD would break the list that it is part of.
+// A customObject is a ServiceImport or ClusterProperty of any version, decoded as far as DNS needs it. Its spec and status are
+// decoded when it is validated: were they decoded with the rest, one object of a lax CRD would break the list that it is part of.
 type customObject struct {
 	metav1.TypeMeta `json:",inline"`
 	customMeta      `json:"metadata"`
 	Spec            json.RawMessage `json:"spec"`
+	Status          json.RawMessage `json:"status"`
 }
 
 // customMeta is the part of the metadata that is used. Whatever else metav1.Object asks for has no answer here, and
@@ -69,7 +70,7 @@ func (m *customMeta) GetManagedFields() (fields []metav1.ManagedFieldsEntry) {
 // DeepCopyObject makes a customObject a runtime.Object.
 func (o *customObject) DeepCopyObject() runtime.Object {
 	c := *o
-	c.Spec = slices.Clone(o.Spec)
+	c.Spec, c.Status = slices.Clone(o.Spec), slices.Clone(o.Status)
 	return &c
 }
 

@@ -59,8 +59,8 @@ type importSpec struct {
 
 // readImport turns a ServiceImport into an item.
 //
-// An import whose addresses are all rejected still has asked for addresses of its own: answers from its slices would be
-// wrong, so its name exists without any.
+// An import whose addresses are all rejected, or are still to come, has asked for addresses of its own: answers from its slices
+// would be wrong, so its name exists without any (docs/spec/dns.md 3.1).
 func readImport(obj *customObject) (item, []Rejection) {
 	var v validation
 	it := item{key: keyOf(obj)}
@@ -92,10 +92,28 @@ func readImport(obj *customObject) (item, []Rejection) {
 	for _, p := range spec.Ports {
 		ports = v.port(ports, p.Name, p.Protocol, p.Port)
 	}
+	vip := len(spec.IPs) > 0 || typ == index.ClusterSetIP && isPending(obj.Status)
 	it.imp = index.NewImport(index.ImportSpec{
-		Namespace: namespace, Name: name, Type: typ, VIP: len(spec.IPs) > 0, IPs: ips, Ports: index.NewPorts(ports),
+		Namespace: namespace, Name: name, Type: typ, VIP: vip, IPs: ips, Ports: index.NewPorts(ports),
 	})
 	return it, v.rejected
+}
+
+// isPending reports whether the status of a ServiceImport says that it waits, as for its address: the condition Ready is False
+// for the reason Pending (KEP-1645). A status that cannot be decoded says nothing.
+func isPending(status json.RawMessage) bool {
+	var s struct {
+		Conditions []struct{ Type, Status, Reason string } `json:"conditions"`
+	}
+	if len(status) == 0 || json.Unmarshal(status, &s) != nil {
+		return false
+	}
+	for _, c := range s.Conditions {
+		if c.Type == "Ready" && c.Status == "False" && c.Reason == "Pending" {
+			return true
+		}
+	}
+	return false
 }
 
 // readSlice turns an EndpointSlice into an item. One that does not name a service counts for nothing

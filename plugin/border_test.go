@@ -3,7 +3,6 @@ package plugin_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -20,7 +19,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/cache"
-	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
@@ -96,26 +94,6 @@ func TestManyAddressesOfThisServer(t *testing.T) {
 	}
 }
 
-// Queries cannot make the rotation grow without bound: types that no name owns and removed services have no counter.
-func TestTurnsAreBounded(t *testing.T) {
-	x := new(index.Index).Edit()
-	x.Put(index.Build(index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.ClusterSetIP}), nil, index.Options{}))
-	kept := x.Index()
-	rotation := new(plugin.Rotation)
-	for qtype := range uint16(1000) {
-		rotation.NextCluster(kept, "web.shop", qtype)
-	}
-	if n := rotation.Len(); n > 4 {
-		t.Errorf("%d counters after 1,000 types of one service, want at most 4", n)
-	}
-	for i := range 5000 {
-		rotation.NextCluster(kept, fmt.Sprintf("gone-%d.shop", i), dns.TypeA)
-	}
-	if n := rotation.Len(); n > 1100 {
-		t.Errorf("%d counters after 5,000 removed services", n)
-	}
-}
-
 // RFC 1996: a secondary that does not answer does not delay the end.
 func TestNotifyEndsWithItsContext(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -132,7 +110,7 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := plugin.NewHandler(config, store, new(plugin.Rotation))
+	h := plugin.NewHandler(config, store, plugin.NewRotation())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); h.Notify(ctx, transferTo(t, silent.LocalAddr().String()), 0) }()

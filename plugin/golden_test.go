@@ -1,13 +1,16 @@
 package plugin_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +29,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the answers of the golden files that are not permitted")
 
-// rounds is the number of times that a question is asked whose answer rotates.
-const rounds = 12
+// roundsOf is the number of times that a question is asked, each time by another client: that shows all clusters that answer in
+// rotation, and the rotation of records.
+func roundsOf(c *golden.Case) int {
+	if len(c.Want.Forms) > 1 || *update {
+		return 100
+	}
+	return 12
+}
 
 func TestGolden(t *testing.T) {
 	files, err := golden.ReadAll("testdata")
@@ -44,7 +53,7 @@ func testFile(t *testing.T, f *golden.File) {
 	var all []golden.Want
 	for _, c := range f.Cases {
 		var replies []golden.Reply
-		for i := range rounds {
+		for i := range roundsOf(c) {
 			replies = append(replies, golden.NewReply(s.ask(t, c.Message(), i%3 == 2)))
 		}
 		all = append(all, compare(t, c, replies))
@@ -96,6 +105,7 @@ type server struct {
 	*dnsserver.Server
 	handler *plugin.Handler
 	config  plugin.Config
+	client  string // the address of all clients; "" for another one each time
 }
 
 // serve starts a server whose objects are manifests. It answers when serve returns, and stops with the test.
@@ -125,12 +135,12 @@ func serve(t testing.TB, s setup) server {
 	t.Cleanup(func() { cancel(); <-done })
 	<-store.Synced()
 
-	h := plugin.NewHandler(config, store, new(plugin.Rotation))
+	h := plugin.NewHandler(config, store, plugin.NewRotation())
 	h.Addresses = plugin.ListenAddresses([]string{"127.0.0.1"})
 	if s.next != "" {
 		h.Next = zoneFile(t, s.next)
 	}
-	return server{newServer(t, config.Zones, h), h, config}
+	return server{Server: newServer(t, config.Zones, h), handler: h, config: config}
 }
 
 // source returns the store configuration that setup.go would make of the directives in goldens; test/suites/e2e runs the goldens through setup.go itself.
@@ -178,12 +188,17 @@ func (s server) ask(t testing.TB, query *dns.Msg, tcp bool) *dns.Msg {
 	return m
 }
 
+// asked counts the queries of all tests: each is that of another client.
+var asked atomic.Uint32
+
 // exchange is ask, and also returns the size of the reply.
 func (s server) exchange(t testing.TB, query *dns.Msg, tcp bool) (*dns.Msg, int) {
 	t.Helper()
 	received := new(dns.Msg)
 	repack(t, query, received)
-	recorder := dnstest.NewRecorder(&test.ResponseWriter{TCP: tcp})
+	n := asked.Add(1)
+	client := cmp.Or(s.client, fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255))
+	recorder := dnstest.NewRecorder(&test.ResponseWriter{TCP: tcp, RemoteIP: client})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s.ServeDNS(ctx, recorder, received)

@@ -212,11 +212,8 @@ func (q *query) resolve() {
 	n := &q.answer.Name
 	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
 	q.question.Type, q.question.Rotation = q.qtype(), q.rotation.next()
-	if n.Rotates() {
-		q.question.ClusterRotation = q.rotation.nextCluster(q.state.Index, n.Service.Key(), q.qtype())
-	}
-	if q.options.MaxAnswers > 0 {
-		q.question.Second = uint64(time.Now().Unix())
+	if n.Service != nil && (n.Rotates() || q.options.MaxAnswers > 0) {
+		q.question.Turn = q.rotation.turn(clientOf(q.w), n.Service.Key(), time.Now())
 	}
 	q.answer.Ask(&q.question, &q.options)
 }

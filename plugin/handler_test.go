@@ -57,7 +57,7 @@ func TestNotReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := plugin.NewHandler(config, store, new(plugin.Rotation))
+	h := plugin.NewHandler(config, store, plugin.NewRotation())
 	h.Next = test.NextHandler(dns.RcodeSuccess, errors.New("the next plugin was asked"))
 	for _, name := range []string{"clusterset.local.", "x.clusterset.local.", "web.shop.svc.clusterset.local.", "dns-version.clusterset.local."} {
 		for _, size := range []uint16{0, 1232} {

@@ -408,6 +408,7 @@ func TestGlueBehindPointers(t *testing.T) {
 // that of the whole RRset.
 func TestCappedFamiliesAgree(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "max_answers 7", objects: large})
+	s.client = "192.0.2.1"
 	const name = "db.shop.svc.clusterset.local."
 	shown := func(qtype uint16) (numbers []int) {
 		m := s.ask(t, ask(name, qtype, 4096), false)

@@ -45,7 +45,7 @@ var directives = map[string]directive{
 	"namespace_labels": {"SELECTOR", 1, -1, (*block).namespaceLabels},
 	"labels":           {"SELECTOR", 1, -1, (*block).labels},
 	"cluster_names":    {"on|off", 1, 1, (*block).clusterNames},
-	"policy":           {"local_first|round_robin|all", 1, 1, (*block).policy},
+	"policy":           {"local_first|round_robin|all|none", 1, 1, (*block).policy},
 	"topology":         {topologyArgs, 2, 4, (*block).topology},
 	"noendpoints":      {"", 0, 0, (*block).noEndpoints},
 	"ttl":              {"SECONDS", 1, 1, (*block).ttl},
@@ -370,8 +370,10 @@ func (b *block) policy(args []string) error {
 		b.Policy = resolver.RoundRobin
 	case "all":
 		b.Policy = resolver.All
+	case "none":
+		b.Policy = resolver.NoCluster
 	default:
-		return fmt.Errorf("policy %q: want local_first, round_robin or all", args[0])
+		return fmt.Errorf("policy %q: want local_first, round_robin, all or none", args[0])
 	}
 	return nil
 }

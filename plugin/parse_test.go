@@ -84,7 +84,7 @@ namespaces NAMESPACE...
 namespace_labels SELECTOR
 labels SELECTOR
 cluster_names on|off
-policy local_first|round_robin|all
+policy local_first|round_robin|all|none
 topology [zone ZONE] [region REGION] | topology node NAME
 noendpoints
 ttl SECONDS
@@ -147,6 +147,7 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 			"policy local_first": nil,
 			"policy round_robin": func(c *Config) { c.Policy = resolver.RoundRobin },
 			"policy all":         func(c *Config) { c.Policy = resolver.All },
+			"policy none":        func(c *Config) { c.Policy = resolver.NoCluster },
 		},
 		"topology": {
 			"topology zone z1":           func(c *Config) { c.Topology.Zone = "z1" },
@@ -348,9 +349,9 @@ var rejected = map[string]map[string]string{
 		"ready always":        `ready "always": want shared or strict`,
 	},
 	"policy": {
-		"policy":                 `policy: want local_first|round_robin|all`,
-		"policy all all":         `policy "all" "all": want local_first|round_robin|all`,
-		"policy local_first|all": `policy "local_first|all": want local_first, round_robin or all`,
+		"policy":                 `policy: want local_first|round_robin|all|none`,
+		"policy all all":         `policy "all" "all": want local_first|round_robin|all|none`,
+		"policy local_first|all": `policy "local_first|all": want local_first, round_robin, all or none`,
 	},
 	"topology": {
 		"topology":                    `topology: want ` + topologyArgs,

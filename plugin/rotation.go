@@ -1,57 +1,58 @@
 package plugin
 
 import (
-	"sync"
+	"hash/maphash"
+	"net"
+	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/miekg/dns"
-
-	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// A Rotation has the counters that make answers rotate: one for the order of the records of any answer, and one for each
-// service and type whose clusters answer in rotation. It is the only state that a query changes. Any goroutine may use it.
+// A Rotation makes answers rotate: the order of their records from query to query, and what a client is shown of several clusters
+// or of a capped answer from second to second. The order is the only state that a query changes. No two servers rotate alike. Any
+// goroutine may use it.
 type Rotation struct {
-	order    atomic.Uint64
-	clusters sync.Map // of clusterKey to *atomic.Uint64
-	added    atomic.Uint64
+	order atomic.Uint64
+	seed  maphash.Seed
 }
 
-type clusterKey struct {
-	service string
-	qtype   uint16
+// NewRotation returns a Rotation that begins anywhere.
+func NewRotation() *Rotation {
+	r := &Rotation{seed: maphash.MakeSeed()}
+	r.order.Store(maphash.String(r.seed, "order"))
+	return r
 }
 
 // next is another number for each query: the rotation of the records.
 func (r *Rotation) next() uint64 { return r.order.Add(1) }
 
-// pruneEvery is the number of new counters after which those of removed services are dropped.
-const pruneEvery = 1024
-
-// nextCluster counts the queries for one type of one service of x. Types that no service owns have no counter, so
-// clients cannot make the map grow beyond what x holds.
-func (r *Rotation) nextCluster(x *index.Index, service string, qtype uint16) uint64 {
-	switch qtype {
-	case dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeANY:
-	default:
-		return 0
-	}
-	key := clusterKey{service, qtype}
-	n, ok := r.clusters.Load(key)
-	if !ok {
-		n, _ = r.clusters.LoadOrStore(key, new(atomic.Uint64))
-		if r.added.Add(1)%pruneEvery == 0 {
-			r.prune(x)
-		}
-	}
-	return n.(*atomic.Uint64).Add(1) - 1
+// turn is the same for all types of a service that a client asks for within a second, and one more in the next.
+func (r *Rotation) turn(client netip.Addr, service string, now time.Time) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	network := client.As16()
+	h.Write(network[:clientLen(client)])
+	h.WriteString(service)
+	return h.Sum64() + uint64(now.Unix())
 }
 
-func (r *Rotation) prune(x *index.Index) {
-	r.clusters.Range(func(key, _ any) bool {
-		if x.Service(key.(clusterKey).service) == nil {
-			r.clusters.Delete(key)
-		}
-		return true
-	})
+// clientLen is how many of the 16 octets of an address say whose it is. Hosts change the lower half of an IPv6 address as they like.
+func clientLen(client netip.Addr) int {
+	if client.Is4() || client.Is4In6() {
+		return net.IPv6len
+	}
+	return net.IPv6len / 2
+}
+
+// clientOf is the address of a client, the zero Addr if it is not known.
+func clientOf(w dns.ResponseWriter) netip.Addr {
+	switch addr := w.RemoteAddr().(type) {
+	case *net.UDPAddr:
+		return addr.AddrPort().Addr()
+	case *net.TCPAddr:
+		return addr.AddrPort().Addr()
+	}
+	return netip.Addr{}
 }

@@ -81,7 +81,7 @@ func newObjects(octets []byte) objects {
 	objs.build = index.Options{ClusterNames: clusterNames, Zone: choose(&e, places), Region: choose(&e, places)}
 	objs.serve = resolver.Options{
 		ClusterNames: clusterNames,
-		Policy:       choose(&e, []resolver.Policy{resolver.LocalFirst, resolver.RoundRobin, resolver.All}),
+		Policy:       choose(&e, []resolver.Policy{resolver.LocalFirst, resolver.RoundRobin, resolver.All, resolver.NoCluster}),
 		LocalCluster: choose(&e, clusterIDs),
 		MaxName:      choose(&e, nameLimits),
 	}

@@ -156,16 +156,24 @@ func (s *referenceService) clusters() (ids []string) {
 	return ids
 }
 
-// answering are the clusters that can answer for a type, by the policy (docs/spec/dns.md 3).
+// able are the clusters that can answer, by the policy (docs/spec/dns.md 3).
+func (s *referenceService) able() []string {
+	ids, local := s.clusters(), s.objs.serve.LocalCluster
+	if s.objs.serve.Policy == resolver.NoCluster {
+		return nil
+	}
+	if s.objs.serve.Policy == resolver.LocalFirst && local != "" && slices.Contains(ids, local) {
+		return []string{local}
+	}
+	return ids
+}
+
+// answering are the clusters that can answer for a type.
 func (s *referenceService) answering(qtype uint16) (ids []string) {
-	for _, id := range s.clusters() {
+	for _, id := range s.able() {
 		if len(records(s.addresses(id), qtype)) > 0 {
 			ids = append(ids, id)
 		}
-	}
-	local := s.objs.serve.LocalCluster
-	if s.objs.serve.Policy == resolver.LocalFirst && local != "" && slices.Contains(ids, local) {
-		return []string{local}
 	}
 	return ids
 }
@@ -276,12 +284,7 @@ func (s *referenceService) serviceSRV(ports []index.Port) []rrset {
 
 // sliceTargets are the permitted SRV answers of a ClusterSetIP service without spec.ips.
 func (s *referenceService) sliceTargets(ports []index.Port) (forms []map[target]bool) {
-	able := s.answering(dns.TypeA)
-	for _, id := range s.answering(dns.TypeAAAA) {
-		if !slices.Contains(able, id) {
-			able = append(able, id)
-		}
-	}
+	able := s.able()
 	common, own := map[target]bool{}, map[string]map[target]bool{}
 	for _, p := range ports {
 		numbers := map[string]bool{} // the numberings that clusters have for this port, in text

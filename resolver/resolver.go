@@ -32,9 +32,10 @@ type Policy uint8
 
 // The policies; the zero value is the default.
 const (
-	LocalFirst Policy = iota // the local cluster if it has ready addresses of the family, else as RoundRobin
-	RoundRobin               // one cluster for each query, in rotation
+	LocalFirst Policy = iota // the local cluster if it has ready addresses, else as RoundRobin
+	RoundRobin               // one cluster for each client and second, in rotation
 	All                      // every cluster
+	NoCluster                // none: such a service has no address
 )
 
 // Options are the settings of a zone that shape its answers.
@@ -51,9 +52,10 @@ type Question struct {
 	Name string // relative to the zone, lower case
 	Type uint16
 
-	Rotation        uint64 // another number for each query: the order of the records
-	ClusterRotation uint64 // moves by one for each query of one service and type: the cluster that answers
-	Second          uint64 // the current second: the window of a capped answer
+	Rotation uint64 // another number for each query: the order of the records
+	// Turn is the same for all types of a name that a client asks for at a time; it moves by one each second, and differs by
+	// client. It selects the cluster that answers, and the part that is shown of a capped answer.
+	Turn uint64
 
 	// Union asks for the records of all clusters that answer in rotation, without the cap: for a zone transfer.
 	Union bool
@@ -149,32 +151,63 @@ func (a *Answer) rrset(q *Question, o *Options) {
 // (golden ratio, Weyl sequence).
 const phi = 0x9E3779B9
 
-// order is the part of an RRset that is sent: n records of total from start on, and among these the one to begin with.
-//
-//	RRset   0 1 2 3 4 5 6 7 8 9     total 10
-//	sent          3 4 5 6           start 3, n 4: the window of a capped answer moves once a second
-//	order         5 6 3 4           rotation 2: the order differs from query to query
-type order struct{ start, rotation, n, total int32 }
+// spread maps a number that moves by one to one of n, so that each stretch of the sequence has each of them about as often.
+func spread(number uint64, n int) int { return int(uint64(uint32(number*phi)) * uint64(n) >> 32) }
 
-// window is where the window of this second starts, as a fraction of the RRset in 1/2^32.
-func (q *Question) window() uint32 { return uint32(q.Second * phi) }
+// order is the part of an RRset that is sent, and its order: n records of total, evenly spaced from start on. RRsets are in the
+// order of clusters, so that an even part has records of each. Records that follow each other are far apart, too: an answer that
+// is cut to what the client takes is as even as the whole.
+//
+//	RRset   e e e e e e w w w w     total 10: two clusters
+//	sent      x   x   x   x   x     n 5, start 1: the part of a capped answer moves once a second and differs by client
+//	order     1   3   5   2   4     every third of those that are sent (step 3); rotation 0: it differs from query to query
+type order struct{ start, rotation, step, n, total uint32 }
+
+// part is where the part starts that is shown of a capped answer, as a fraction of the RRset in 1/2^32.
+func (q *Question) part() uint32 {
+	x := q.Turn // the finalizer of splitmix64: successive parts have nothing in common, whatever is capped to how many
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return uint32(x >> 32)
+}
 
 // set selects total records, or the most that an answer may have. It reports whether these are not all.
 func (r *order) set(total int, q *Question, o *Options) (capped bool) {
-	*r = order{n: int32(total), total: int32(total)}
+	*r = order{n: uint32(total), total: uint32(total)}
 	if o.MaxAnswers > 0 && total > o.MaxAnswers && !q.Union {
-		r.n, capped = int32(o.MaxAnswers), true
+		r.n, capped = uint32(o.MaxAnswers), true
 	}
-	r.rotation = int32(uint64(uint32(q.Rotation*phi)) * uint64(r.n) >> 32)
+	r.step = step(r.n)
+	r.rotation = uint32(spread(q.Rotation, int(r.n)))
 	return capped
 }
 
-func (r *order) at(i int) int {
-	pos := int32(i) + r.rotation
-	if pos >= r.n {
-		pos -= r.n
+// step is the number nearest to the golden section of n, or above it, that has no divisor in common with n: its multiples,
+// modulo n, are all numbers below n, and any few of them that follow each other are far apart.
+func step(n uint32) uint32 {
+	s := uint32(uint64(n) * phi >> 32)
+	for ; n > 2; s++ {
+		a, b := n, s
+		for b != 0 {
+			a, b = b, a%b
+		}
+		if a == 1 {
+			return s
+		}
 	}
-	pos += r.start
+	return 1
+}
+
+func (r *order) at(i int) int {
+	turned := uint32(i) + r.rotation
+	if turned >= r.n {
+		turned -= r.n
+	}
+	nth := uint64(turned) * uint64(r.step) % uint64(r.n)
+	if r.n == r.total {
+		return int(nth)
+	}
+	pos := r.start + uint32(nth*uint64(r.total)/uint64(r.n))
 	if pos >= r.total {
 		pos -= r.total
 	}
@@ -206,37 +239,41 @@ func (a *Addresses) fill(n *Name, f index.Family, q *Question, o *Options) {
 		return
 	}
 	if a.set(a.list.Len(), q, o) {
-		a.start = int32(a.list.Window(q.window()))
+		a.start = uint32(a.list.Window(q.part()))
 	}
 }
 
 func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options) index.List {
-	switch {
-	case s.HasVIP():
+	if s.HasVIP() {
 		return s.VIPs(f)
-	case s.Type() == index.Headless, o.Policy == All:
+	}
+	able := answering(s, o)
+	if s.Type() == index.Headless || o.Policy == All || q.Union && able.n > 1 {
 		return s.Addresses(f)
 	}
-	able := answering(s, f, o)
-	switch {
-	case len(able) == 0:
-		return index.List{}
-	case q.Union && len(able) > 1:
-		return s.Addresses(f)
-	}
-	return s.ClusterAddresses(able[q.ClusterRotation%uint64(len(able))], f)
-}
-
-// answering lists the clusters that answer in rotation for addresses of a family.
-func answering(s *index.Service, f index.Family, o *Options) []int {
-	if c, ok := s.Cluster(o.LocalCluster); ok && o.Policy == LocalFirst && s.ClusterHas(c, f) {
-		return []int{c}
-	}
-	var able []int
-	for c := range s.Clusters() {
-		if s.ClusterHas(c, f) {
-			able = append(able, c)
+	// A client of one family is never sent away because the cluster whose turn it is has no address of it: the next one
+	// that has answers for that.
+	for i := range able.n {
+		if c := able.turn(q, i); s.ClusterHas(c, f) {
+			return s.ClusterAddresses(c, f)
 		}
 	}
-	return able
+	return index.List{}
 }
+
+// clusters are n clusters from first on.
+type clusters struct{ first, n int }
+
+// answering are the clusters that can answer for a service, whatever the family: the local one alone, or all.
+func answering(s *index.Service, o *Options) clusters {
+	if o.Policy == NoCluster {
+		return clusters{}
+	}
+	if c, ok := s.Cluster(o.LocalCluster); ok && o.Policy == LocalFirst && (s.ClusterHas(c, index.V4) || s.ClusterHas(c, index.V6)) {
+		return clusters{c, 1}
+	}
+	return clusters{0, s.Clusters()}
+}
+
+// turn is the cluster whose turn it is, or the i-th after it.
+func (c clusters) turn(q *Question, i int) int { return c.first + (spread(q.Turn, c.n)+i)%c.n }

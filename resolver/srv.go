@@ -62,17 +62,17 @@ func (s *Services) fill(n *Name, q *Question, o *Options) {
 		}
 		s.weight = weight(s.set.Len())
 		if s.order.set(s.set.Len(), q, o) {
-			s.start = int32(s.set.Window(q.window()))
+			s.start = uint32(s.set.Window(q.part()))
 		}
 		return
 	}
 	s.list = n.targets(o)
 	s.weight = weight(len(s.list))
 	if !q.Union {
-		s.list = oneCluster(s.list, q.ClusterRotation)
+		s.list = oneCluster(s.list, answering(n.Service, o), q)
 	}
 	if s.order.set(len(s.list), q, o) {
-		s.start = int32(uint64(q.window()) * uint64(len(s.list)) >> 32)
+		s.start = uint32(uint64(q.part()) * uint64(len(s.list)) >> 32)
 	}
 }
 
@@ -127,17 +127,18 @@ func (n *Name) asks(name string, proto index.Proto) bool {
 // sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same number for a
 // port, its target is the service name; else there is one target for each cluster (docs/spec/dns.md 4.3).
 func (n *Name) sliceTargets(o *Options) (list []target) {
-	able := answeringAny(n.Service, o)
-	if len(able) == 0 {
+	able := answering(n.Service, o)
+	if able.n == 0 {
 		return nil
 	}
+	last := able.first + able.n
 	for name, proto := range n.Service.PortNames {
 		if !n.asks(name, proto) {
 			continue
 		}
 		set, _ := n.Service.Port(name, proto)
-		first, alike := set.InCluster(able[0]).Numbers(nil), true
-		for _, c := range able[1:] {
+		first, alike := set.InCluster(able.first).Numbers(nil), true
+		for c := able.first + 1; c < last; c++ {
 			alike = alike && slices.Equal(first, set.InCluster(c).Numbers(nil))
 		}
 		if alike {
@@ -146,7 +147,7 @@ func (n *Name) sliceTargets(o *Options) (list []target) {
 			}
 			continue
 		}
-		for _, c := range able {
+		for c := able.first; c < last; c++ {
 			id := n.Service.ClusterID(c)
 			if !o.ClusterNames || id == "" || !o.fits(n.Service, len(id)) {
 				continue
@@ -159,25 +160,25 @@ func (n *Name) sliceTargets(o *Options) (list []target) {
 	return list
 }
 
-// answeringAny lists the clusters that answer in rotation for addresses of either family.
-func answeringAny(s *index.Service, o *Options) []int {
-	able := append(answering(s, index.V4, o), answering(s, index.V6, o)...)
-	slices.Sort(able)
-	return slices.Compact(able)
-}
-
-// oneCluster returns the records whose target is the service name, and those of the cluster that rotation selects.
-func oneCluster(whole []target, rotation uint64) []target {
-	var clusters []int32
-	for _, t := range whole {
-		if t.cluster != noCluster && !slices.Contains(clusters, t.cluster) {
-			clusters = append(clusters, t.cluster)
+// oneCluster returns the records whose target is the service name, and those of one cluster: the one whose turn it is, of those
+// that have any.
+func oneCluster(whole []target, able clusters, q *Question) []target {
+	chosen := int32(noCluster)
+	several := 0
+	for i, t := range whole { // in the order of clusters
+		if t.cluster != noCluster && (i == 0 || whole[i-1].cluster != t.cluster) {
+			several++
 		}
 	}
-	if len(clusters) < 2 {
+	if several < 2 {
 		return whole
 	}
-	chosen := clusters[rotation%uint64(len(clusters))]
+	for i := 0; chosen == noCluster; i++ {
+		c := int32(able.turn(q, i))
+		if slices.ContainsFunc(whole, func(t target) bool { return t.cluster == c }) {
+			chosen = c
+		}
+	}
 	return slices.DeleteFunc(slices.Clone(whole), func(t target) bool {
 		return t.cluster != noCluster && t.cluster != chosen
 	})

@@ -52,9 +52,9 @@ func hostsOf(a resolver.Answer) map[string]bool {
 	return hosts
 }
 
-// docs/spec/dns.md 5: the window moves once a second, so that A and AAAA asked together come from the same endpoints, whatever
-// their rotation is.
-func TestWindowsOfBothFamiliesAgree(t *testing.T) {
+// docs/spec/dns.md 5: what is shown of a capped answer changes once a second, so that A and AAAA asked together come from the same
+// endpoints, whatever their rotation is.
+func TestPartsOfBothFamiliesAgree(t *testing.T) {
 	for _, typ := range []index.Type{index.Headless, index.ClusterSetIP} {
 		for _, hosts := range []int{3, 17, 100} {
 			objs := dualStack(typ, hosts, 1)
@@ -64,7 +64,7 @@ func TestWindowsOfBothFamiliesAgree(t *testing.T) {
 				for limit := 1; limit < hosts; limit += 3 {
 					o.MaxAnswers = limit
 					for second := range uint64(60) {
-						q := resolver.Question{Name: name, Type: dns.TypeA, Second: second, Rotation: 3 * second}
+						q := resolver.Question{Name: name, Type: dns.TypeA, Turn: second, Rotation: 3 * second}
 						v4 := hostsOf(resolver.Resolve(x, q, &o))
 						q.Type, q.Rotation = dns.TypeAAAA, 5*second+1
 						v6 := hostsOf(resolver.Resolve(x, q, &o))
@@ -78,9 +78,9 @@ func TestWindowsOfBothFamiliesAgree(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: where hosts have several addresses, and some of one family only, both windows begin at the same host, or
+// docs/spec/dns.md 5: where hosts have several addresses, and some of one family only, both parts begin at the same host, or
 // at the next that has the family.
-func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
+func TestPartsOfBothFamiliesBeginTogether(t *testing.T) {
 	imp := importObject{namespace: "shop", name: "db", typ: index.Headless}
 	v4, v6 := sliceObject{cluster: "east"}, sliceObject{cluster: "east", family: index.V6}
 	next := map[string]string{} // the host at or behind one that has IPv6
@@ -100,7 +100,7 @@ func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
 	imp.slices = []sliceObject{v4, v6}
 	x, o := newIndex(objects{imports: []importObject{imp}}), resolver.Options{MaxAnswers: 1}
 	for second := range uint64(300) {
-		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Second: second}
+		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Turn: second}
 		a := hostsOf(resolver.Resolve(x, q, &o))
 		q.Type = dns.TypeAAAA
 		aaaa := hostsOf(resolver.Resolve(x, q, &o))
@@ -112,19 +112,75 @@ func TestWindowsOfBothFamiliesBeginTogether(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: a window moves with the second, not with the query, and soon has shown all of a large answer.
-func TestWindowCoversLargeAnswers(t *testing.T) {
+// docs/spec/dns.md 5: soon all of a large answer was shown.
+func TestPartsCoverLargeAnswers(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1)
 	x, o := newIndex(objs), objs.serve
 	o.MaxAnswers = 20
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
 		shown := rrset{}
-		for second := range uint64(100) { // 5 times what the windows hold together
-			q := resolver.Question{Name: "db.shop.svc", Type: qtype, Second: second}
+		for second := range uint64(300) { // 15 times what the parts have together
+			q := resolver.Question{Name: "db.shop.svc", Type: qtype, Turn: second}
 			maps.Copy(shown, set(t, resolver.Resolve(x, q, &o)))
 		}
 		if len(shown) != 400 {
-			t.Errorf("%s: windows of 20 show %d of 400 records in 100 s", dns.TypeToString[qtype], len(shown))
+			t.Errorf("%s: parts of 20 show %d of 400 records in 300 s", dns.TypeToString[qtype], len(shown))
+		}
+	}
+}
+
+// docs/spec/dns.md 5: a capped answer, and what is left of one that does not fit, has records of all clusters, each as many as
+// its size suggests.
+func TestPartsAreOfAllClusters(t *testing.T) {
+	objs := dualStack(index.Headless, 200, 1) // 200 hosts each in east and west
+	x := newIndex(objs)
+	for _, limit := range []int{0, 2, 3, 8, 24, 100} {
+		for turn := range uint64(200) {
+			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
+				o := objs.serve
+				o.MaxAnswers = limit
+				a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: qtype, Turn: turn, Rotation: turn * turn}, &o)
+				for _, cut := range []int{2, 3, 5, 8, 13, 25, 100} {
+					if n := a.Addresses.Len() + a.Services.Len(); cut > n {
+						continue
+					}
+					east := 0
+					for i := range cut {
+						if qtype == dns.TypeSRV {
+							if _, to := a.Services.At(i); to.ClusterID() == "east" {
+								east++
+							}
+							continue
+						}
+						if b := a.Addresses.At(i); b[len(b)-3] == 0 {
+							east++
+						}
+					}
+					if off := 2*east - cut; off < -4 || off > 4 {
+						t.Fatalf("%s, max_answers %d, turn %d: %d of the first %d records are of one of two equal clusters",
+							dns.TypeToString[qtype], limit, turn, east, cut)
+					}
+				}
+			}
+		}
+	}
+}
+
+// docs/spec/dns.md 3: A and AAAA that a client asks for within a second are those of one cluster, as SRV is.
+func TestTypesNameOneCluster(t *testing.T) {
+	objs := dualStack(index.ClusterSetIP, 3, 1)
+	objs.imports[0].slices[0].ports[0].Number = 1 // so that SRV names a cluster
+	x := newIndex(objs)
+	for turn := range uint64(50) {
+		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Turn: turn, Rotation: 3 * turn}
+		a := hostsOf(resolver.Resolve(x, q, &objs.serve))
+		q.Type, q.Rotation = dns.TypeAAAA, turn
+		aaaa := hostsOf(resolver.Resolve(x, q, &objs.serve))
+		q.Type = dns.TypeSRV
+		srv := resolver.Resolve(x, q, &objs.serve)
+		_, to := srv.Services.At(0)
+		if east := a["0.0"]; len(a) != 3 || !maps.Equal(a, aaaa) || (to.ClusterID() == "east") != east {
+			t.Errorf("turn %d: A of %v, AAAA of %v, SRV of %s", turn, a, aaaa, to.ClusterID())
 		}
 	}
 }

@@ -46,7 +46,7 @@ func setup(c *caddy.Controller) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	handler := plugin.NewHandler(config, store, new(plugin.Rotation))
+	handler := plugin.NewHandler(config, store, plugin.NewRotation())
 	dnsserver.GetConfig(c).AddPlugin(func(next coreplugin.Handler) coreplugin.Handler {
 		handler.Next = next
 		return handler
