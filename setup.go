@@ -75,7 +75,8 @@ func setup(c *caddy.Controller) error {
 		return handler
 	})
 	c.OnStartup(func() error {
-		handler.Addresses = plugin.ListenAddresses(server.ListenHosts)
+		handler.Addresses = config.Addresses(server.ListenHosts)
+		handler.Signed = server.Handler("dnssec") != nil
 		process.start(inst)
 		process.startTask(inst, func() { handler.LogStaleness(inst.ctx) })
 		if t, ok := server.Handler("transfer").(*transfer.Transfer); ok {

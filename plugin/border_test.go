@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,13 +24,111 @@ import (
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// A client may advertise 65,535 octets; a datagram over IPv4 has room for fewer (RFC 791).
+// docs/spec/dns.md 5.5: a client may advertise 65,535 octets, but a large datagram is fragmented, and one over IPv4 has room for
+// 65,507 (RFC 791).
 func TestDatagramLimit(t *testing.T) {
+	for directive, limit := range map[string]int{"": 1232, "udp_size 512": 512, "udp_size 4096": 4096, "udp_size 65507": 65507} {
+		s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: directive, objects: large})
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
+			for _, advertised := range []int{600, 1300, 5000, 65535} {
+				m, size := s.exchange(t, ask("db.shop.svc.clusterset.local.", qtype, uint16(advertised)), false)
+				if most := min(limit, advertised); size > most || size < most-100 || !m.Truncated {
+					t.Errorf("%q, %s for %d: %d octets, TC %t, want almost %d and TC", directive, dns.TypeToString[qtype], advertised, size,
+						m.Truncated, most)
+				}
+			}
+			if m, _ := s.exchange(t, ask("db.shop.svc.clusterset.local.", qtype, 0), true); len(m.Answer) < 500 {
+				t.Errorf("%q, %s over TCP: %d records", directive, dns.TypeToString[qtype], len(m.Answer))
+			}
+		}
+	}
+}
+
+// docs/spec/dns.md 5.5: the plugin dnssec adds a signature for each RRset, to clients that ask for it. A reply has room for them.
+func TestRoomForSignatures(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: large})
-	for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
-		m, size := s.exchange(t, ask("db.shop.svc.clusterset.local.", qtype, 65535), false)
-		if size > 65507 || !m.Truncated {
-			t.Errorf("%s: %d octets, TC %t, want at most 65507 and TC", dns.TypeToString[qtype], size, m.Truncated)
+	const signature = 2 + 10 + 18 + 18 + 256 // RFC 4034 section 3.1, of RSA with 2048 bits
+	for _, signed := range []bool{false, true} {
+		s.handler.Signed = signed
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
+			for _, do := range []bool{false, true} {
+				r := ask("db.shop.svc.clusterset.local.", qtype, 1232)
+				r.IsEdns0().SetDo(do)
+				m, size := s.exchange(t, r, false)
+				want := 1232
+				if signed && do {
+					want -= signature
+				}
+				if size > want || size < want-100 || !m.Truncated {
+					t.Errorf("%s, signed %t, DO %t: %d octets, want almost %d", dns.TypeToString[qtype], signed, do, size, want)
+				}
+			}
+		}
+		r := ask("_pg._tcp.east.db.shop.svc.clusterset.local.", dns.TypeSRV, 1232)
+		r.IsEdns0().SetDo(true)
+		m, size := s.exchange(t, r, false)
+		sets := map[string]bool{}
+		for _, rr := range m.Extra {
+			if rr.Header().Rrtype != dns.TypeOPT {
+				sets[rr.Header().Name+" "+dns.TypeToString[rr.Header().Rrtype]] = true
+			}
+		}
+		if total := size + (1+len(sets))*signature; signed && total > 1232 {
+			t.Errorf("%d octets with signatures of the answer and of %d RRsets of glue, want at most 1232", total, len(sets))
+		}
+	}
+}
+
+// docs/spec/dns.md 5.2: SOA and NS name the server that ns gives, and its addresses where they are known; a transfer does as well.
+func TestNameServer(t *testing.T) {
+	const below, elsewhere = "ns.dns.clusterset.local.", "dns.example."
+	for directive, want := range map[string]struct {
+		name      string
+		addresses []string
+	}{
+		"":                                     {below, []string{"127.0.0.1"}},
+		"ns " + below + " 192.0.2.53 fd00::53": {below, []string{"192.0.2.53", "fd00::53"}},
+		"ns " + elsewhere:                      {elsewhere, nil},
+	} {
+		s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: directive})
+		addresses := func(rrs []dns.RR, owner string) (out []string) {
+			for _, rr := range rrs {
+				switch rr := rr.(type) {
+				case *dns.A:
+					out = append(out, rr.A.String())
+				case *dns.AAAA:
+					out = append(out, rr.AAAA.String())
+				}
+				if h := rr.Header(); h.Name != owner && (h.Rrtype == dns.TypeA || h.Rrtype == dns.TypeAAAA) {
+					t.Errorf("%q: address of %s, want of %s", directive, h.Name, owner)
+				}
+			}
+			return out
+		}
+		ns := s.ask(t, ask("clusterset.local.", dns.TypeNS, 1232), false)
+		if got := ns.Answer[0].(*dns.NS).Ns; got != want.name || !slices.Equal(addresses(ns.Extra, want.name), want.addresses) {
+			t.Errorf("%q: NS %s with %v, want %v", directive, got, ns.Extra, want)
+		}
+		if got := s.ask(t, ask("CLUSTERSET.local.", dns.TypeSOA, 0), false).Answer[0].(*dns.SOA).Ns; !strings.EqualFold(got, want.name) {
+			t.Errorf("%q: MNAME %s, want %s", directive, got, want.name)
+		}
+		var own []string
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			own = append(own, addresses(s.ask(t, ask(below, qtype, 0), false).Answer, below)...)
+		}
+		if !slices.Equal(own, want.addresses) {
+			t.Errorf("%q: %s has %v, want %v", directive, below, own, want.addresses)
+		}
+		ch, err := s.handler.Transfer("clusterset.local.", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []dns.RR
+		for rrs := range ch {
+			all = append(all, rrs...)
+		}
+		if got := addresses(all, below); all[0].(*dns.SOA).Ns != want.name || !slices.Equal(got, want.addresses) {
+			t.Errorf("%q: transferred %v, want %v", directive, all, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/coredns/coredns/plugin/pkg/fall"
@@ -42,6 +43,13 @@ type Config struct {
 	TTL time.Duration
 	// MaxAnswers is the most A, AAAA or SRV records in an answer: 1 to 4096, or 0 for no cap.
 	MaxAnswers int
+	// UDPSize is the most octets of an answer over UDP, whatever the client takes: 512 to 65507.
+	UDPSize int
+	// NameServer is the name in SOA and NS records, in lower case and fully qualified; empty means ns.dns below each zone.
+	NameServer string
+	// NameServerAddresses are what ns.dns owns below each zone if NameServer is one of these names; nil means the addresses that
+	// the server listens on, or none if NameServer is elsewhere.
+	NameServerAddresses []netip.Addr
 	// Fall has the zones whose NXDOMAIN goes to the next plugin; its zero value has no zone.
 	Fall fall.F
 
@@ -74,8 +82,17 @@ func defaults() Config {
 		ClusterNames:   true,
 		Policy:         resolver.LocalFirst,
 		TTL:            5 * time.Second,
+		UDPSize:        1232,
 		StartupTimeout: 5 * time.Second,
 		StaleAfter:     time.Minute,
 		SnapshotMaxAge: 24 * time.Hour,
 	}
+}
+
+// Addresses are those of ns.dns, for a server that listens on hosts.
+func (c *Config) Addresses(hosts []string) []netip.Addr {
+	if c.NameServer != "" {
+		return c.NameServerAddresses
+	}
+	return ListenAddresses(hosts)
 }

@@ -136,7 +136,7 @@ func serve(t testing.TB, s setup) server {
 	<-store.Synced()
 
 	h := plugin.NewHandler(config, store, plugin.NewRotation())
-	h.Addresses = plugin.ListenAddresses([]string{"127.0.0.1"})
+	h.Addresses = config.Addresses([]string{"127.0.0.1"})
 	if s.next != "" {
 		h.Next = zoneFile(t, s.next)
 	}

@@ -45,8 +45,10 @@ var Log = clog.NewWithPlugin(Name)
 type Handler struct {
 	Next plugin.Handler
 
-	// Addresses are the addresses that this server listens on. ns.dns owns them.
+	// Addresses are the addresses of this server. ns.dns owns them.
 	Addresses []netip.Addr
+	// Signed means that the plugin dnssec signs the answers.
+	Signed bool
 	// Synced reports whether each block of this process is ready, each in the way that it wants (docs/spec/dns.md 6.3).
 	Synced func() bool
 
@@ -60,7 +62,7 @@ type Handler struct {
 // A zone is one origin that the handler serves.
 type zone struct {
 	origin     string // lower case, fully qualified
-	nameServer string // ns.dns in lower case
+	nameServer string // the name server, in lower case
 	mailbox    string // of the SOA record, in lower case
 	options    resolver.Options
 }
@@ -73,7 +75,7 @@ func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler 
 	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, rotation: rotation}
 	for _, origin := range config.Zones {
 		h.zones = append(h.zones, zone{
-			origin: origin, nameServer: nameServerOf(origin), mailbox: mailboxOf(origin),
+			origin: origin, nameServer: h.nameServerOf(origin), mailbox: mailboxOf(origin),
 			options: resolver.Options{
 				ClusterNames: config.ClusterNames,
 				Policy:       config.Policy,
@@ -276,16 +278,16 @@ const maxEcho = 128
 // nsidLen is room for the identifier of a server (RFC 5001), in most cases a host name.
 const nsidLen = 128
 
-// maxDatagram is the most octets of a datagram over IPv4, whatever size the OPT record of a query has.
+// maxDatagram is the most octets of a datagram over IPv4.
 const maxDatagram = 65507
 
-// size is the most octets of the reply without its OPT record: those that the client takes, less those that the OPT record
-// may need. There is always room for header and question.
+// size is the most octets of the reply without its OPT record: those that the client takes, over UDP as far as they are
+// configured, less those that the OPT record may need. There is always room for header and question.
 func (q *query) size(m *dns.Msg) int {
 	state := request.Request{W: q.w, Req: q.r}
 	size := state.Size()
 	if state.Proto() == "udp" {
-		size = min(size, maxDatagram)
+		size = min(size, q.config.UDPSize)
 	}
 	if opt := q.r.IsEdns0(); opt != nil {
 		need := dns.Len(opt)

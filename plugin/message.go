@@ -60,11 +60,20 @@ func (m *reply) one(rr dns.RR) []dns.RR {
 
 // reply sends the answer.
 func (q *query) reply() (int, error) {
+	q.limitSize()
 	m := newReply(q.r)
 	if q.r.IsEdns0() != nil && q.stale() {
 		q.explain(&m.Msg, staleCode(q.answer.Outcome))
 	}
 	return q.write(&m.Msg, q.fill(m))
+}
+
+// limitSize makes the query one of a client that takes no more over UDP than is configured, as the plugin bufsize does: the server
+// compresses a message only if it would be too large for the client.
+func (q *query) limitSize() {
+	if opt := q.r.IsEdns0(); opt != nil && int(opt.UDPSize()) > q.config.UDPSize && q.overUDP() {
+		opt.SetUDPSize(uint16(q.config.UDPSize))
+	}
 }
 
 func staleCode(o resolver.Outcome) uint16 {
@@ -112,8 +121,8 @@ func (q *query) fillApex(m *reply) {
 		}
 		ns := q.ns(q.origin())
 		m.Answer = m.one(ns)
-		room := q.size(&m.Msg) - q.preamble() - dns.Len(ns)
-		host := nameServerOf(q.origin())
+		room := q.size(&m.Msg) - q.preamble() - dns.Len(ns) - 3*q.signature() // of NS, A and AAAA
+		host := q.nameServerOf(q.origin())
 		for _, rr := range append(q.nameServer(host, dns.TypeA), q.nameServer(host, dns.TypeAAAA)...) {
 			if room -= dns.Len(rr); room < 0 {
 				return
@@ -132,7 +141,7 @@ func (q *query) fillNameServer(m *reply) {
 	if len(rrs) == 0 {
 		return
 	}
-	fit := (q.size(&m.Msg) - q.preamble()) / (pointerLen + dns.Len(rrs[0]) - nameLen(q.qname()))
+	fit := (q.size(&m.Msg) - q.preamble() - q.signature()) / (pointerLen + dns.Len(rrs[0]) - nameLen(q.qname()))
 	most := len(rrs)
 	if q.options.MaxAnswers > 0 {
 		most = min(most, q.options.MaxAnswers)
@@ -155,7 +164,7 @@ func (q *query) soa() dns.RR {
 	if origin == q.zone.origin {
 		return q.Handler.soa(origin, q.zone.nameServer, q.zone.mailbox, q.state.Serial)
 	}
-	return q.Handler.soa(origin, nameServerOf(origin), mailboxOf(origin), q.state.Serial)
+	return q.Handler.soa(origin, q.nameServerOf(origin), mailboxOf(origin), q.state.Serial)
 }
 
 func (h *Handler) soa(origin, nameServer, mailbox string, serial uint32) dns.RR {
@@ -166,10 +175,19 @@ func (h *Handler) soa(origin, nameServer, mailbox string, serial uint32) dns.RR 
 }
 
 func (h *Handler) ns(origin string) dns.RR {
-	return &dns.NS{Hdr: h.header(origin, dns.TypeNS), Ns: nameServerOf(origin)}
+	return &dns.NS{Hdr: h.header(origin, dns.TypeNS), Ns: h.nameServerOf(origin)}
 }
 
-func nameServerOf(origin string) string { return below("ns.dns.", origin) }
+// nameServer is the name below an origin that has the addresses of this server.
+const nameServer = "ns.dns."
+
+// nameServerOf is the name server of a zone: the one that is configured, or the name below the zone.
+func (h *Handler) nameServerOf(origin string) string {
+	if h.config.NameServer != "" {
+		return h.config.NameServer
+	}
+	return below(nameServer, origin)
+}
 
 func mailboxOf(origin string) string { return below("hostmaster.", origin) }
 
@@ -237,7 +255,7 @@ func (q *query) fillAddresses(m *reply) {
 	if q.answer.Type == dns.TypeAAAA {
 		width = net.IPv6len
 	}
-	if fit := (q.size(&m.Msg) - q.preamble()) / (pointerLen + recordLen + width); n > fit {
+	if fit := (q.size(&m.Msg) - q.preamble() - q.signature()) / (pointerLen + recordLen + width); n > fit {
 		n = fit
 		m.Truncated = q.overUDP()
 	}
@@ -270,6 +288,16 @@ func nameLen[T string | []byte](name T) int {
 	return len(name) + 1
 }
 
+// signature is the room that the signature of an RRset may take (RFC 4034 section 3.1): the plugin dnssec adds it to an answer that
+// is made here, to clients that ask for it, and an RRset that is signed must not be cut later. It is that of RSA with 2048 bits.
+func (q *query) signature() int {
+	if opt := q.r.IsEdns0(); !q.Signed || opt == nil || !opt.Do() {
+		return 0
+	}
+	const fixed, octets = 18, 256
+	return pointerLen + recordLen + fixed + nameLen(q.zone.origin) + octets
+}
+
 func (q *query) overUDP() bool {
 	state := request.Request{W: q.w, Req: q.r}
 	return state.Proto() == "udp"
@@ -278,7 +306,7 @@ func (q *query) overUDP() bool {
 // fillServices puts as many SRV records into m as the client takes, and then as much glue as fits.
 func (q *query) fillServices(m *reply) {
 	list := &q.answer.Services
-	size, used := q.size(&m.Msg), q.preamble()
+	size, used := q.size(&m.Msg), q.preamble()+q.signature()
 	most := min(list.Len(), (size-used)/(srvLen+len(q.zone.origin))+1)
 	records := make([]dns.SRV, 0, most)
 	m.Answer = m.rr[:0]
@@ -336,6 +364,9 @@ func (q *query) addGlue(m *reply, records []dns.SRV, room int) {
 		for _, q.question.Type = range [...]uint16{dns.TypeA, dns.TypeAAAA} {
 			// Where clusters answer in rotation, the glue is that of any of them.
 			q.glue.Ask(&q.question, &q.options)
+			if q.glue.Addresses.Len() > 0 {
+				room -= q.signature()
+			}
 			for i := range q.glue.Addresses.Len() {
 				ip := q.glue.Addresses.At(i)
 				if room -= owner + recordLen + len(ip); room < 0 {

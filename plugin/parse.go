@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -50,6 +51,8 @@ var directives = map[string]directive{
 	"noendpoints":      {"", 0, 0, (*block).noEndpoints},
 	"ttl":              {"SECONDS", 1, 1, (*block).ttl},
 	"max_answers":      {"N", 1, 1, (*block).maxAnswers},
+	"ns":               {"NAME [ADDRESS...]", 1, -1, (*block).ns},
+	"udp_size":         {"OCTETS", 1, 1, (*block).udpSize},
 	"ready":            {"shared|strict", 1, 1, (*block).ready},
 	"startup_timeout":  {"DURATION", 1, 1, (*block).startupTimeout},
 	"stale_after":      {"DURATION", 1, 1, (*block).staleAfter},
@@ -347,6 +350,47 @@ func (b *block) clusterNames(args []string) error {
 	default:
 		return fmt.Errorf("cluster_names %q: want on or off", args[0])
 	}
+	return nil
+}
+
+// ns sets the name server. With addresses the name is ns.dns below one of the zones, else it is outside of all: a name that does
+// not exist here must not be named in NS records.
+func (b *block) ns(args []string) error {
+	name, err := origin(args[0])
+	if err != nil || strings.Trim(args[0], ".") == "" {
+		return fmt.Errorf("ns %q: want the name of a name server", args[0])
+	}
+	inside, own := false, false
+	for _, z := range b.Zones {
+		inside = inside || dns.IsSubDomain(z, name)
+		own = own || name == below(nameServer, z)
+	}
+	switch addresses := args[1:]; {
+	case len(addresses) > 0 && !own:
+		return fmt.Errorf("ns %q with addresses: want %s", args[0], below(nameServer, b.Zones[0]))
+	case len(addresses) == 0 && inside:
+		return fmt.Errorf("ns %q without addresses: want a name outside of the zones", args[0])
+	}
+	for _, arg := range args[1:] {
+		addr, err := netip.ParseAddr(arg)
+		if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.IsUnspecified() || addr.IsMulticast() {
+			return fmt.Errorf("ns address %q: want an IPv4 or IPv6 address", arg)
+		}
+		if slices.Contains(b.NameServerAddresses, addr) {
+			return fmt.Errorf("ns: second address %q: want each address once", arg)
+		}
+		b.NameServerAddresses = append(b.NameServerAddresses, addr)
+	}
+	b.NameServer = name
+	return nil
+}
+
+func (b *block) udpSize(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil || n < dns.MinMsgSize || n > maxDatagram {
+		return fmt.Errorf("udp_size %q: want a whole number from %d to %d", args[0], dns.MinMsgSize, maxDatagram)
+	}
+	b.UDPSize = n
 	return nil
 }
 

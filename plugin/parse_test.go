@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -57,6 +58,7 @@ func base(set func(*Config)) Config {
 		ClusterNames:   true,
 		Policy:         resolver.LocalFirst,
 		TTL:            5 * time.Second,
+		UDPSize:        1232,
 		StartupTimeout: 5 * time.Second,
 		StaleAfter:     time.Minute,
 		SnapshotMaxAge: 24 * time.Hour,
@@ -65,6 +67,13 @@ func base(set func(*Config)) Config {
 		set(&c)
 	}
 	return c
+}
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
 }
 
 func selects(t testing.TB, s string) labels.Selector {
@@ -89,6 +98,8 @@ topology [zone ZONE] [region REGION] | topology node NAME
 noendpoints
 ttl SECONDS
 max_answers N
+ns NAME [ADDRESS...]
+udp_size OCTETS
 ready shared|strict
 startup_timeout DURATION
 stale_after DURATION
@@ -138,6 +149,18 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 		"cluster_names": {
 			"cluster_names on":  nil,
 			"cluster_names off": func(c *Config) { c.ClusterNames = false },
+		},
+		"ns": {
+			"ns DNS.example":                       func(c *Config) { c.NameServer = "dns.example." },
+			"ns a.svc.cluster.local.":              func(c *Config) { c.NameServer = "a.svc.cluster.local." },
+			"ns ns.dns.clusterset.local 192.0.2.1": func(c *Config) { c.NameServer, c.NameServerAddresses = "ns.dns.clusterset.local.", addrs("192.0.2.1") },
+			"ns ns.dns.clusterset.local 127.0.0.1 fd00::1": func(c *Config) {
+				c.NameServer, c.NameServerAddresses = "ns.dns.clusterset.local.", addrs("127.0.0.1", "fd00::1")
+			},
+		},
+		"udp_size": {
+			"udp_size 512":   func(c *Config) { c.UDPSize = 512 },
+			"udp_size 65507": func(c *Config) { c.UDPSize = 65507 },
 		},
 		"ready": {
 			"ready shared": nil,
@@ -342,6 +365,23 @@ var rejected = map[string]map[string]string{
 		"cluster_names":        `cluster_names: want on|off`,
 		"cluster_names on off": `cluster_names "on" "off": want on|off`,
 		"cluster_names ON":     `cluster_names "ON": want on or off`,
+	},
+	"ns": {
+		"ns":                                     `ns: want NAME [ADDRESS...]`,
+		"ns .":                                   `ns ".": want the name of a name server`,
+		"ns a:53":                                `ns "a:53": want the name of a name server`,
+		"ns ns.dns.clusterset.local":             `ns "ns.dns.clusterset.local" without addresses: want a name outside of the zones`,
+		"ns ns.example 192.0.2.1":                `ns "ns.example" with addresses: want ns.dns.clusterset.local.`,
+		"ns ns.clusterset.local 192.0.2.1":       `ns "ns.clusterset.local" with addresses: want ns.dns.clusterset.local.`,
+		"ns ns.dns.clusterset.local here":        `ns address "here": want an IPv4 or IPv6 address`,
+		"ns ns.dns.clusterset.local ::":          `ns address "::": want an IPv4 or IPv6 address`,
+		"ns ns.dns.clusterset.local ::1 0:0::01": `ns: second address "0:0::01": want each address once`,
+	},
+	"udp_size": {
+		"udp_size":       `udp_size: want OCTETS`,
+		"udp_size 511":   `udp_size "511": want a whole number from 512 to 65507`,
+		"udp_size 65508": `udp_size "65508": want a whole number from 512 to 65507`,
+		"udp_size big":   `udp_size "big": want a whole number from 512 to 65507`,
 	},
 	"ready": {
 		"ready":               `ready: want shared|strict`,

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/coredns/coredns/plugin/transfer"
@@ -9,9 +10,11 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
+// errNotReady makes the transfer plugin answer SERVFAIL. transfer.ErrNotAuthoritative would make it ask other plugins for the zone.
+var errNotReady = errors.New("the lists that a transfer needs are not complete")
+
 // Transfer implements transfer.Transferer. It returns all records of the zone from one state (RFC 5936), or the SOA alone to
-// a secondary whose serial is not behind (RFC 1995 section 4). Before the first sync the error makes the transfer plugin
-// pass the query on, and ServeDNS answers SERVFAIL with EDE 14.
+// a secondary whose serial is not behind (RFC 1995 section 4). Before all lists are complete it is an error.
 func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
 	z := h.match(origin)
 	if z == nil || !strings.EqualFold(z.origin, origin) {
@@ -19,10 +22,10 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 	}
 	state := h.store.State()
 	if !state.Complete() {
-		return nil, transfer.ErrNotAuthoritative
+		return nil, errNotReady
 	}
 	out := make(chan []dns.RR, 1)
-	soa := []dns.RR{h.soa(origin, nameServerOf(origin), mailboxOf(origin), state.Serial)}
+	soa := []dns.RR{h.soa(origin, h.nameServerOf(origin), mailboxOf(origin), state.Serial)}
 	if serial != 0 && int32(serial-state.Serial) >= 0 {
 		out <- soa
 		close(out)
@@ -45,7 +48,7 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 
 // apex returns the records above the services, except the SOA.
 func (h *Handler) apex(origin string) []dns.RR {
-	host := nameServerOf(origin)
+	host := below(nameServer, origin)
 	rrs := append([]dns.RR{h.ns(origin)}, h.nameServer(host, dns.TypeA)...)
 	return append(append(rrs, h.nameServer(host, dns.TypeAAAA)...), versionTXT(below("dns-version.", origin)))
 }

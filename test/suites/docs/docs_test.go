@@ -136,7 +136,7 @@ func TestDefaults(t *testing.T) {
 			lines = append(lines, m[1]+" "+value[1])
 		}
 	}
-	want := []string{"cluster_names on", "policy local_first", "ttl 5", "ready shared", "startup_timeout 5s", "stale_after 1m"}
+	want := []string{"cluster_names on", "policy local_first", "ttl 5", "udp_size 1232", "ready shared", "startup_timeout 5s", "stale_after 1m"}
 	if !slices.Equal(lines, want) {
 		t.Fatalf("defaults in README.md = %q, want %q", lines, want)
 	}

@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,8 @@ func TestAPIAbsentAtStart(t *testing.T) {
 	must(t, cp.StopAPIServer())
 	defer func() { must(t, cp.StartAPIServer(t.Context())) }()
 
+	zone := filepath.Join(t.TempDir(), "zone")
+	must(t, os.WriteFile(zone, []byte("@ 60 IN SOA a. b. 1 60 60 60 60\n@ 60 IN NS a.\n*.absent.svc 60 IN TXT next\n"), 0o600))
 	ready := port(t)
 	s := start(t, other+`
 clusterset.local.:{port} {
@@ -45,8 +49,8 @@ clusterset.local.:{port} {
 		startup_timeout 100ms
 		fallthrough
 	}
-	whoami
-}`, "{ready}", fmt.Sprint(ready))
+	file {zone} clusterset.local
+}`, "{ready}", fmt.Sprint(ready), "{zone}", zone)
 
 	awaitReady(t, ready, false)
 	s.want(otherQuestion, otherAnswer)
@@ -58,14 +62,14 @@ clusterset.local.:{port} {
 			s.want(q+" noedns", "SERVFAIL")
 		}
 	}
-	s.want("clusterset.local AXFR tcp", "SERVFAIL EDE14")
+	s.want("clusterset.local AXFR tcp", "SERVFAIL") // and not the zone of the plugin file
 
 	must(t, cp.StartAPIServer(t.Context()))
 	back := time.Now()
 	s.await("web.absent.svc.clusterset.local A", "NOERROR 10.96.1.1")
 	outages.Within(t, "F3", back, "first answer")
 	s.want("web.absent.svc.clusterset.local AAAA", "NOERROR")
-	s.want("none.absent.svc.clusterset.local A", "NOERROR") // That is whoami.
+	s.want("none.absent.svc.clusterset.local A", "NOERROR") // That is the plugin file.
 	s.want(otherQuestion, otherAnswer)
 	awaitReady(t, ready, true)
 }
