@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,6 +144,9 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 			t.Errorf("Service %s: port %s leads to %s, which the container does not have", d.Name, p.Name, p.TargetPort.String())
 		}
 	}
+	if d.Name == "clusterset-dns" {
+		checkNetworkPolicy(t, client, d)
+	}
 	_, err = client.CoreV1().ServiceAccounts(system).Get(t.Context(), d.Spec.Template.Spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {
 		t.Errorf("Deployment %s: %v", d.Name, err)
@@ -150,6 +154,30 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 	if *d.Spec.Replicas != 2 || container.LivenessProbe == nil || container.ReadinessProbe == nil {
 		t.Errorf("Deployment %s has %d replicas, liveness %v, readiness %v, want 2 and both", d.Name, *d.Spec.Replicas,
 			container.LivenessProbe, container.ReadinessProbe)
+	}
+}
+
+// checkNetworkPolicy wants the NetworkPolicy of a Deployment to select its Pods and to open all of their ports, and no other.
+func checkNetworkPolicy(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) {
+	t.Helper()
+	policy, err := client.NetworkingV1().NetworkPolicies(system).Get(t.Context(), d.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := policy.Spec.PodSelector.MatchLabels, d.Spec.Template.Labels; !maps.Equal(got, want) {
+		t.Errorf("NetworkPolicy %s selects %v, want %v", d.Name, got, want)
+	}
+	open, want := map[string]corev1.Protocol{}, map[string]corev1.Protocol{}
+	for _, rule := range policy.Spec.Ingress {
+		for _, p := range rule.Ports {
+			open[p.Port.StrVal] = *p.Protocol
+		}
+	}
+	for _, p := range d.Spec.Template.Spec.Containers[0].Ports {
+		want[p.Name] = p.Protocol
+	}
+	if !maps.Equal(open, want) {
+		t.Errorf("NetworkPolicy %s opens %v, want %v", d.Name, open, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
@@ -273,7 +274,7 @@ var expectations = []struct{ has, name, want string }{
 // TestCorefiles starts every Corefile of the documentation.
 func TestCorefiles(t *testing.T) {
 	need(t)
-	corefiles := map[string]string{"corefile.example": read(t, "corefile.example")}
+	corefiles := map[string]string{"corefile.example": read(t, "corefile.example"), "deploy/dns": shipped(t, "deploy/dns/dns.yaml")}
 	for _, document := range []string{readme, deploymentDoc} {
 		for i, text := range blocks(read(t, document), "corefile") {
 			corefiles[fmt.Sprintf("%s, Corefile %d", document, i+1)] = text
@@ -302,6 +303,22 @@ func TestCorefiles(t *testing.T) {
 			t.Errorf("no Corefile has %q", e.has)
 		}
 	}
+}
+
+// shipped is the Corefile in the ConfigMap of a manifest.
+func shipped(t *testing.T, manifest string) string {
+	t.Helper()
+	objects, err := controlplane.ParseYAML([]byte(read(t, manifest)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if text, ok, _ := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "data", "Corefile"); ok {
+			return text
+		}
+	}
+	t.Fatalf("%s has no Corefile", manifest)
+	return ""
 }
 
 // awaitAnswer waits: another plugin may not be ready yet.

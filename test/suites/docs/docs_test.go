@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/coredns/caddy"
+	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/plugin/metadata"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -288,6 +289,47 @@ func TestDependencies(t *testing.T) {
 	if len(reasons) != len(documented) {
 		t.Errorf("docs/dependencies.md has %d reasons for %d modules: want one each, %q", len(reasons), len(documented),
 			slices.Sorted(maps.Keys(reasons)))
+	}
+}
+
+// TestKubeadm compares corefile.example, and the Corefile like it in README.md, with that of kubeadm (the file in testdata is from
+// cmd/kubeadm/app/phases/addons/dns of Kubernetes 1.36): whoever replaces the one by the other loses nothing.
+func TestKubeadm(t *testing.T) {
+	lines := func(text string) [][]string {
+		blocks, err := caddyfile.Parse("Corefile", strings.NewReader(text), nil)
+		if err != nil || len(blocks) != 1 {
+			t.Fatalf("%d server blocks, %v, want 1", len(blocks), err)
+		}
+		var lines [][]string
+		for _, tokens := range blocks[0].Tokens {
+			directive, line := tokens[0].Text, -1
+			for _, token := range tokens {
+				if token.Line != line {
+					lines, line = append(lines, []string{directive}), token.Line
+				}
+				if text := token.Text; text != "{" && text != "}" {
+					lines[len(lines)-1] = append(lines[len(lines)-1], text)
+				}
+			}
+		}
+		return lines
+	}
+	theirs := lines(read(t, "test/suites/docs/testdata/kubeadm.Corefile"))
+	if len(theirs) < 15 {
+		t.Fatalf("%d lines of kubeadm: %q", len(theirs), theirs)
+	}
+	for name, text := range map[string]string{
+		"corefile.example": read(t, "corefile.example"), readme: blocks(section(t, readme, "Examples"), "corefile")[0],
+	} {
+		ours := lines(text)
+		for _, want := range theirs {
+			if !slices.ContainsFunc(ours, func(line []string) bool {
+				// cache has one more zone.
+				return slices.Equal(line, want) || want[0] == "cache" && len(line) == len(want)+1 && slices.Equal(line[:len(want)], want)
+			}) {
+				t.Errorf("%s has no line %q", name, want)
+			}
+		}
 	}
 }
 
