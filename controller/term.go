@@ -105,7 +105,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		p, err := newParts(ctx, t.cfg, t.guard, member.Conditions{Cluster: m, Events: events}, kinds, rejections)
+		p, err := newParts(ctx, t.cfg, t.guard, member.NewConditions(m, events, t.cfg.Log), kinds, rejections)
 		if err != nil {
 			return err
 		}

@@ -113,6 +113,9 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	if isMember || leaving {
 		r, o = e.export(ctx, svc, r)
 	}
+	if imp := e.cfg.Member.Import(svc); r.Record != nil && imp != nil && !member.IsOurs(imp) {
+		r.Dropped = append(r.Dropped, "A ServiceImport of this name that is not ours exists: this cluster does not import the service.")
+	}
 	return errors.Join(o.err, o.aggregateErr, e.report(ctx, exp, r, o))
 }
 
@@ -201,9 +204,24 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !e.cfg.Broker.Synced() && outlivesRestart(was, &ready) {
 		ready = *was
 	}
-	want := []metav1.Condition{valid, ready}
-	if e.cfg.LegacyConditions {
-		want = member.WithLegacy(valid, ready)
+	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready))
+	if wait > 0 {
+		e.cfg.Retry(member.KeyOf(exp), wait)
 	}
-	return e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, want)
+	return err
+}
+
+// conditions returns what is written of Valid and Ready. Where this cluster or the namespace does not take part, the export may be
+// meant for another implementation of the MCS API: then at most the one condition that says so, while no one else writes any.
+func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1.Condition) []metav1.Condition {
+	outside := valid.Reason == string(export.ReasonNotMember) || valid.Reason == string(export.ReasonNamespaceNotAllowed)
+	switch {
+	case outside && len(member.OtherWriters(exp)) > 0:
+		return nil
+	case outside:
+		return []metav1.Condition{valid}
+	case e.cfg.LegacyConditions:
+		return member.WithLegacy(valid, ready)
+	}
+	return []metav1.Condition{valid, ready}
 }

@@ -1,10 +1,14 @@
 package exporter
 
 import (
+	"fmt"
+	"math/bits"
 	"slices"
 	"testing"
+	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -13,6 +17,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -46,6 +51,7 @@ func TestExportLife(t *testing.T) {
 		t.Errorf("exported: conditions = %s, want %s", got, want)
 	}
 	a.Expect("export, again", a.do(db, "", again))
+	b.foreignImport(a)
 
 	source.Endpoints[0].Conditions.Ready = new(false)
 	if err := b.Admin.Update(b.Context(), source); err != nil {
@@ -122,7 +128,7 @@ func TestExportWhileLeaving(t *testing.T) {
 	b.Leave()
 	a.review("leaving", "", true)
 	a.Expect("leaving", a.do(db, "", func() bool { return true }), "DELETE broker/exportedservices/db.shop", statusWrite)
-	if got, want := a.ConditionsOf(db), "Ready=False/Pending Valid=False/NotMember"; got != want {
+	if got, want := a.ConditionsOf(db), "Valid=False/NotMember"; got != want {
 		t.Errorf("leaving: conditions = %s, want %s", got, want)
 	}
 }
@@ -149,9 +155,23 @@ func (b *env) outside(a *exporting) {
 	a.review("not a member", "", true)
 	got := a.do(db, "export seen again", func() bool { return a.Member.Export(db) != nil })
 	a.Expect("not a member", got, statusWrite)
-	if got, want := a.ConditionsOf(db), "Ready=False/Pending Valid=False/NotMember"; got != want {
+	if got, want := a.ConditionsOf(db), "Valid=False/NotMember"; got != want {
 		b.Errorf("not a member: conditions = %s, want %s", got, want)
 	}
+	theirs := memberenv.NewExport(db)
+	theirs.Status.Conditions = []metav1.Condition{{
+		Type: "Valid", Status: metav1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now().Rfc3339Copy(), ObservedGeneration: 1,
+	}}
+	if err := b.Admin.Apply(b.Context(), theirs, "theirs", "status"); err != nil {
+		b.Fatal(err)
+	}
+	seen := func() bool { return len(member.OtherWriters(a.Member.Export(db))) == 1 }
+	a.do(db, "conditions of another implementation", seen)
+	a.Expect("beside another implementation", a.do(db, "", seen))
+	if got, want := a.ConditionsOf(db), "Valid=True/Theirs"; got != want {
+		b.Errorf("beside another implementation: conditions = %s, want %s", got, want)
+	}
+
 	b.JoinSet()
 	b.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}})
 	a.review("no cluster id", "", false)
@@ -173,7 +193,7 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 	set := func(want ...metav1.Condition) []string {
 		t.Helper()
 		a.Writes.Take()
-		if err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want); err != nil {
+		if _, err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want); err != nil {
 			t.Fatal(err)
 		}
 		return a.Writes.Take()
@@ -204,10 +224,11 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 		t.Errorf("conditions = %s, want %s", got, valid)
 	}
 	a.Expect("conflict removed, again", set())
+	b.overwrite(a)
 
 	gone := a.Member.Export(db)
 	b.Delete(memberenv.NewExport(db))
-	if err := a.cfg.Conditions.Set(t.Context(), gone, wellknown.ManagerImporter, []metav1.Condition{conflict}); err != nil {
+	if _, err := a.cfg.Conditions.Set(t.Context(), gone, wellknown.ManagerImporter, []metav1.Condition{conflict}); err != nil {
 		t.Errorf("condition of an export that is gone: %v", err)
 	}
 }
@@ -229,4 +250,46 @@ func (b *env) events() []string {
 	}
 	slices.Sort(text)
 	return text
+}
+
+// foreignImport is in the way of the import of an export, which says so.
+func (b *env) foreignImport(a *exporting) {
+	b.Helper()
+	theirs := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name},
+		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
+	}
+	b.Create(theirs)
+	a.Expect("a foreign import", a.do(db, "foreign import seen", func() bool { return a.Member.Import(db) != nil }), statusWrite)
+	ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
+	if want := "The broker has this export. A ServiceImport of this name that is not ours exists: this cluster does not import the service."; ready.Message != want {
+		b.Errorf("a foreign import: %s, want %s", ready.Message, want)
+	}
+	b.Delete(theirs)
+	a.Expect("without it", a.do(db, "foreign import gone", func() bool { return a.Member.Import(db) == nil }), statusWrite)
+}
+
+// overwrite is another implementation that writes its own conditions over ours each time: the times between our writes double, however
+// fast it is (docs/spec/controller.md 6.4).
+func (b *env) overwrite(a *exporting) {
+	b.Helper()
+	const times = 12
+	began, writes := time.Now(), 0
+	for n := range times {
+		theirs := memberenv.NewExport(db)
+		reason := fmt.Sprintf("Theirs%d", n)
+		theirs.Status.Conditions = []metav1.Condition{{
+			Type: "Valid", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now().Rfc3339Copy(), ObservedGeneration: 1,
+		}}
+		if err := b.Admin.Apply(b.Context(), theirs, "theirs", "status"); err != nil {
+			b.Fatal(err)
+		}
+		writes += len(a.do(db, "overwritten", func() bool {
+			return meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Valid").Reason == reason
+		}))
+	}
+	// One as soon as a second has passed since the last of our own, and one more for each time that doubles.
+	if most := 2 + bits.Len(uint(time.Since(began).Seconds())); writes > most {
+		b.Errorf("overwritten %d times in %s: %d writes, want at most %d", times, time.Since(began), writes, most)
+	}
 }

@@ -166,7 +166,9 @@ func (i *Importer) reportConflicts(
 	if own.Record != nil {
 		want = append(want, merge.Condition(conflicts, exp.Generation))
 	}
-	return i.cfg.Conditions.Set(ctx, exp, wellknown.ManagerImporter, want)
+	// When they are overwritten, so are those of the exporter, whose next attempt leads here again.
+	_, err := i.cfg.Conditions.Set(ctx, exp, wellknown.ManagerImporter, want)
+	return err
 }
 
 func reasonsOf(conflicts []merge.Conflict) []string {

@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // maxMessage is the limit of the CRDs of the MCS API for the message of a condition, in octets.
@@ -19,33 +23,66 @@ const maxMessage = 32768
 //
 // Two parts of the controller write conditions of one ServiceExport, each with its own field manager: the exporter Valid and
 // Ready, the importer Conflict. Neither touches those of the other, nor those that someone else wrote.
+//
+// Someone else may overwrite ours, such as another implementation of the MCS API: each attempt then waits twice as long as the one
+// before.
 type Conditions struct {
-	Cluster *Cluster
-	Events  *Events
+	Cluster     *Cluster
+	Events      *Events
+	overwritten *overwritten
+	log         logging.Logger
+}
+
+// NewConditions returns Conditions for the cluster.
+func NewConditions(c *Cluster, e *Events, log logging.Logger) Conditions {
+	return Conditions{Cluster: c, Events: e, log: log, overwritten: &overwritten{last: make(map[string]written)}}
 }
 
 // Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6). exp is as it was read; neither exp
-// nor want is changed. Set writes nothing if exp has these conditions already.
-func (c Conditions) Set(ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition) error {
-	next := nextConditions(exp.Status.Conditions, want, metav1.Now().Rfc3339Copy())
+// nor want is changed. Set writes nothing if exp has these conditions already. If someone else overwrites them it writes nothing
+// either, and returns when to try again.
+func (c Conditions) Set(
+	ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition,
+) (wait time.Duration, err error) {
+	now := time.Now()
+	next := nextConditions(exp.Status.Conditions, want, metav1.NewTime(now).Rfc3339Copy())
 	owned := ownedConditions(exp.ManagedFields, manager)
 	if !conditionsDiffer(exp.Status.Conditions, owned, next) {
-		return nil
+		return 0, nil
+	}
+	key, asked := manager+" "+KeyOf(exp).String(), fingerprint(exp, want)
+	if wait := c.overwritten.wait(key, asked, now); wait > 0 {
+		return wait, nil
 	}
 	applied := &mcsv1beta1.ServiceExport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: exp.Namespace, Name: exp.Name, UID: exp.UID},
 		Status:     mcsv1beta1.ServiceExportStatus{Conditions: next},
 	}
-	err := c.Cluster.Client().Apply(ctx, applied, manager, "status")
-	switch {
+	switch err := c.Cluster.Client().Apply(ctx, applied, manager, "status"); {
 	case apierrors.IsNotFound(err): // deleted a moment ago
-		return nil
+		return 0, nil
 	case err != nil:
-		return err
+		return 0, err
 	}
 	c.Cluster.Wrote(applied)
 	c.Events.Transitions(exp, exp.Status.Conditions, next)
-	return nil
+	if times := c.overwritten.wrote(key, asked, now); times == reportedOverwrites {
+		c.log.Warningf("export %s: someone else overwrites its conditions (%s); they are written again ever more rarely",
+			KeyOf(exp), strings.Join(OtherWriters(exp), ", "))
+	}
+	return 0, nil
+}
+
+// OtherWriters returns the field managers that have written conditions of exp and are not ours, sorted.
+func OtherWriters(exp *mcsv1beta1.ServiceExport) []string {
+	var others []string
+	for _, e := range exp.ManagedFields {
+		if !strings.HasPrefix(e.Manager, wellknown.ManagerPrefix) && len(conditionsIn(e)) > 0 {
+			others = append(others, e.Manager)
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
 }
 
 // nextConditions returns want with transition times: now where the status differs from the existing condition, else its time.
@@ -85,26 +122,32 @@ func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1
 func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []string {
 	var owned []string
 	for _, e := range entries {
-		if e.Manager != manager || e.Operation != metav1.ManagedFieldsOperationApply || e.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Status struct {
-				Conditions map[string]json.RawMessage `json:"f:conditions"`
-			} `json:"f:status"`
-		}
-		if json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
-			continue
-		}
-		for key := range fields.Status.Conditions {
-			var item struct {
-				Type string `json:"type"`
-			}
-			if text, ok := strings.CutPrefix(key, "k:"); ok && json.Unmarshal([]byte(text), &item) == nil {
-				owned = append(owned, item.Type)
-			}
+		if e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply {
+			owned = append(owned, conditionsIn(e)...)
 		}
 	}
 	slices.Sort(owned)
 	return slices.Compact(owned)
+}
+
+// conditionsIn returns the types of the conditions that the manager of an entry has set.
+func conditionsIn(e metav1.ManagedFieldsEntry) []string {
+	var fields struct {
+		Status struct {
+			Conditions map[string]json.RawMessage `json:"f:conditions"`
+		} `json:"f:status"`
+	}
+	if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+		return nil
+	}
+	var types []string
+	for key := range fields.Status.Conditions {
+		var item struct {
+			Type string `json:"type"`
+		}
+		if text, ok := strings.CutPrefix(key, "k:"); ok && json.Unmarshal([]byte(text), &item) == nil {
+			types = append(types, item.Type)
+		}
+	}
+	return types
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 var (
@@ -77,5 +78,60 @@ func TestOwnedConditions(t *testing.T) {
 	}
 	if got, want := ownedConditions(entries, "us"), []string{"Exported", "Valid"}; !slices.Equal(got, want) {
 		t.Errorf("owned = %q, want %q", got, want)
+	}
+}
+
+// docs/spec/controller.md 6.4: a change is written at once, what someone else overwrites ever more rarely.
+func TestOverwritten(t *testing.T) {
+	o := &overwritten{last: make(map[string]written)}
+	now := later.Time
+	var waits []time.Duration
+	for range 14 {
+		wait := o.wait("key", "ours", now)
+		waits = append(waits, wait)
+		now = now.Add(wait)
+		o.wrote("key", "ours", now)
+	}
+	want := []time.Duration{0}
+	for n := range 12 {
+		want = append(want, time.Second<<n)
+	}
+	if want = append(want, time.Hour); !slices.Equal(waits, want) {
+		t.Errorf("waits = %v, want %v", waits, want)
+	}
+	if wait := o.wait("key", "ours", now.Add(time.Hour)); wait != 0 {
+		t.Errorf("after the wait: %s more, want none", wait)
+	}
+	if wait := o.wait("key", "other", now); wait != 0 {
+		t.Errorf("a change of ours waits %s, want none", wait)
+	}
+	if wait := o.wait("another", "ours", now); wait != 0 {
+		t.Errorf("another export waits %s, want none", wait)
+	}
+	if times := o.wrote("key", "other", now); times != 0 {
+		t.Errorf("a change of ours is the %d. in a row, want the first", times)
+	}
+	again := &mcsv1beta1.ServiceExport{}
+	again.UID = "2"
+	conditions := []metav1.Condition{condition("Valid", metav1.ConditionTrue, "Valid", earlier)}
+	if fingerprint(&mcsv1beta1.ServiceExport{}, conditions) == fingerprint(again, conditions) {
+		t.Error("an export that was created again counts as overwritten")
+	}
+}
+
+func TestOtherWriters(t *testing.T) {
+	const condition = `{"f:status":{"f:conditions":{"k:{\"type\":\"Valid\"}":{}}}}`
+	exp := &mcsv1beta1.ServiceExport{}
+	for _, e := range [][2]string{
+		{"clusterset-exporter", condition}, {"lighthouse", condition}, {"lighthouse", condition}, {"agent", condition},
+		{"kubectl", `{"f:spec":{}}`}, {"odd", "{"},
+	} {
+		exp.ManagedFields = append(exp.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: e[0], Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", FieldsV1: metav1.NewFieldsV1(e[1]),
+		})
+	}
+	trimmed, err := trim(exp)
+	if got := OtherWriters(trimmed.(*mcsv1beta1.ServiceExport)); err != nil || !slices.Equal(got, []string{"agent", "lighthouse"}) {
+		t.Errorf("writers = %q, %v, want the two that wrote conditions", got, err)
 	}
 }

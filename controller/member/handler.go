@@ -85,6 +85,9 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 		a.Exports, a.Imports = append(a.Exports, KeyOf(o)), append(a.Imports, KeyOf(o))
 	case *mcsv1beta1.ServiceImport:
 		a.Imports = append(a.Imports, KeyOf(o))
+		if !IsOurs(o) { // the export says that it is in the way
+			c.exported(a, KeyOf(o))
+		}
 	case *discoveryv1.EndpointSlice:
 		for _, key := range sourceKeys(o) {
 			c.exported(a, parseKey(key))

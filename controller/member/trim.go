@@ -7,18 +7,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// trim drops the fields that the controller does not read. Of managedFields it keeps our own entries: [merge.Diff] reads them.
+// trim drops the fields that the controller does not read. Of managedFields it keeps our own entries, which [merge.Diff] reads, and
+// who writes the status of a ServiceExport.
 func trim(object any) (any, error) {
 	o, ok := object.(metav1.Object)
 	if !ok {
 		return object, nil
 	}
+	_, export := object.(*mcsv1beta1.ServiceExport)
 	o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return !strings.HasPrefix(e.Manager, wellknown.ManagerPrefix)
+		return !strings.HasPrefix(e.Manager, wellknown.ManagerPrefix) && (!export || e.Subresource != "status")
 	}))
 	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	switch o := o.(type) {

@@ -62,7 +62,7 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	must()
 	events, err := member.NewEvents(rest, "test", i.Metrics)
 	must()
-	i.Conditions = member.Conditions{Cluster: i.Member, Events: events}
+	i.Conditions = member.NewConditions(i.Member, events, i.Log)
 	var cancel context.CancelFunc
 	i.ctx, cancel = context.WithCancel(e.Context())
 	i.group = &errgroup.Group{}
