@@ -179,6 +179,7 @@ func (p *parts) review(ctx context.Context) error {
 	return every(ctx, reviewPeriod, func() error {
 		changed := p.membership.Review()
 		p.massLoss.Review()
+		p.exporter.Review()
 		if changed {
 			p.requeue.all()
 		}

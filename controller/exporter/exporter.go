@@ -39,9 +39,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// retryUnreachable is when an export whose objects the broker lacks is reconciled again while the broker is unreachable.
-const retryUnreachable = 10 * time.Second
-
 // A Config says what an [Exporter] reads and writes.
 type Config struct {
 	Member     *member.Cluster
@@ -69,6 +66,7 @@ type Exporter struct {
 	vips      *vips
 	publisher publisher
 	aggregate *aggregates
+	waiting   *waiting
 }
 
 // New returns an Exporter.
@@ -82,7 +80,7 @@ func New(cfg Config) *Exporter {
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
-	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a}
+	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a, waiting: &waiting{}}
 }
 
 // Own returns the exports of this cluster, which the importer needs, too.
@@ -91,6 +89,16 @@ func (e *Exporter) Own() *Own { return e.own }
 // RecordsChanged reports that the records of a service changed on the broker, of whatever member. The addresses in them are
 // not free.
 func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
+
+// Review reconciles the exports that wait for the broker, once it can be written again. It is to be called every second.
+func (e *Exporter) Review() {
+	if e.waitsFor() != "" {
+		return
+	}
+	for _, svc := range e.waiting.take() {
+		e.cfg.Requeue(svc)
+	}
+}
 
 // Reconcile makes the broker have what this cluster exports under the name of the service, which may be nothing, and writes
 // the conditions Valid and Ready of the ServiceExport.
@@ -151,7 +159,7 @@ func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error 
 func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (_ export.Result, o outcome) {
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
 		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, r) {
-			e.cfg.Retry(svc, retryUnreachable) // no event follows when the link is back
+			e.waiting.add(svc) // no event follows when the link is back
 		}
 		return r, o
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
@@ -122,9 +123,34 @@ func (b *env) unreadable(a *exporting) *exporting {
 // docs/spec/controller.md 7: a cluster that leaves withdraws its exports, and does not report them as exported.
 func TestExportWhileLeaving(t *testing.T) {
 	b := newEnv(t)
-	a := b.start(func(*Config) {})
-	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
+	var requeued []types.NamespacedName
+	a := b.start(func(c *Config) {
+		c.Requeue = func(svc types.NamespacedName) { requeued = append(requeued, svc) }
+	})
+	service := memberenv.NewService(db)
+	b.Create(memberenv.NewExport(db), service)
 	a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
+
+	// docs/spec/controller.md 3.6: what changed during an outage is written when the broker can be.
+	a.Freezes.Set(safety.Credential, "it is rejected")
+	service.Spec.Ports[0].Name = "postgres"
+	b.Update(service)
+	a.Await("port seen", func() bool { return a.Member.Service(db).Spec.Ports[0].Name == "postgres" })
+	a.Writes.Take()
+	if err := a.Reconcile(t.Context(), db); err != nil {
+		t.Error(err)
+	}
+	a.Expect("during an outage", slices.DeleteFunc(a.Writes.Take(), func(w string) bool { return w == statusWrite }))
+	if a.Review(); len(requeued) > 0 {
+		t.Errorf("during an outage %v is reconciled again, want nothing", requeued)
+	}
+	a.Freezes.Set(safety.Credential, "")
+	a.Review()
+	if a.Review(); !slices.Equal(requeued, []types.NamespacedName{db}) {
+		t.Errorf("after an outage %v is reconciled again, want %s, once", requeued, db)
+	}
+	a.Expect("after an outage", a.do(db, "", func() bool { return true }), recordWrite, statusWrite)
+
 	b.Leave()
 	a.review("leaving", "", true)
 	a.Expect("leaving", a.do(db, "", func() bool { return true }), "DELETE broker/exportedservices/db.shop", statusWrite)
