@@ -10,7 +10,8 @@
 //	    v
 //	planner.plan    records and slices of all members, own ones from the own API server --> merge.Merge (pure)
 //	    |
-//	    |  an import would lose clusters that the broker may have lost (safety.MassLoss): refreshOwn
+//	    |  an import would lose clusters that the broker may have lost (safety.MassLoss): refreshOwn, or while that is not
+//	    |  certain yet refreshPresent, which keeps the endpoints of all other clusters current
 //	    v
 //	writer.write    compare --> merge.Desired, merge.Diff (pure) --> apply the changes, until there are none; status last
 //	    |
@@ -25,10 +26,12 @@ import (
 	"errors"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -107,8 +110,11 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	}
 	own, exp := i.cfg.Own.Export(svc)
 	p := i.planner.plan(svc, own)
-	if i.lossPending(svc, p) {
+	switch loses := losesClusters(p.result, i.cfg.Member.Import(svc)); {
+	case i.cfg.Freezes.Any(safety.LostRecords) && (loses || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc))):
 		return i.refreshOwn(ctx, svc)
+	case loses && !i.cfg.MassLoss.Confirmed(svc, i.cfg.Member.Import(svc)):
+		return i.refreshPresent(ctx, svc, p)
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), p.accepted)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, exp, own, p.conflicts))
@@ -127,32 +133,49 @@ func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error
 		i.reportConflicts(ctx, i.cfg.Member.Export(svc), export.Result{}, nil))
 }
 
-// lossPending reports whether the import would lose what the broker may have lost (docs/spec/controller.md 8).
-func (i *Importer) lossPending(svc types.NamespacedName, p plan) bool {
-	imp := i.cfg.Member.Import(svc)
-	switch loses := losesClusters(p.result, imp); {
-	case i.cfg.Freezes.Any(safety.LostRecords):
-		return loses || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc))
-	case loses:
-		return !i.cfg.MassLoss.Confirmed(svc, imp)
-	}
-	return false
-}
-
 // refreshOwn keeps this cluster's own endpoints in an existing import current while the broker is unknown or not to be
 // believed; all else stays as it is.
 func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName) error {
-	imp, id := i.cfg.Member.Import(svc), i.cfg.Membership.ClusterID()
-	if i.cfg.Policy.Of(i.cfg.Member.Namespace(svc.Namespace)) != export.Allowed || !hasCluster(imp, id) {
+	own, _ := i.cfg.Own.Export(svc)
+	if i.cfg.Policy.Of(i.cfg.Member.Namespace(svc.Namespace)) != export.Allowed {
 		return nil
 	}
-	own, _ := i.cfg.Own.Export(svc)
+	src := merge.Source{Cluster: i.cfg.Membership.ClusterID(), Slices: own.Local, Local: true}
+	var spec *v1alpha1.ExportedServiceSpec
+	if own.Record != nil {
+		spec = &own.Record.Spec
+	}
+	return i.refresh(ctx, svc, src, spec)
+}
+
+// refreshPresent keeps the endpoints of every cluster current that has a record, while it is not certain yet that others have none
+// (docs/spec/controller.md 8.7); all else stays as it is.
+func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan) error {
+	var errs []error
+	for _, src := range p.cluster.Sources {
+		if spec := p.specOf(src.Cluster); spec != nil {
+			errs = append(errs, i.refresh(ctx, svc, src, spec))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refresh makes the slices of one cluster in an existing import what it contributes: nothing if spec, its record, is nil.
+func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, src merge.Source, spec *v1alpha1.ExportedServiceSpec) error {
+	imp := i.cfg.Member.Import(svc)
+	if !hasCluster(imp, src.Cluster) {
+		return nil
+	}
 	w := newWriter(i.writers, svc)
-	desired, rejections := ownSlices(id, imp, w.now.Service, own, i.cfg.Merge)
+	var desired []*discoveryv1.EndpointSlice
+	var rejections []merge.Rejection
+	if spec != nil {
+		desired, rejections = contributionOf(src, *spec, imp, w.now.Service, i.cfg.Merge)
+	}
 	for _, r := range rejections {
 		i.cfg.Rejections.Report(r)
 	}
-	return w.replaceSlices(ctx, id, desired)
+	return w.replaceSlices(ctx, src.Cluster, desired)
 }
 
 // reportConflicts writes the condition Conflict of our own ServiceExport, or removes it where nothing is exported.

@@ -474,6 +474,31 @@ func TestTaking(t *testing.T) {
 	i.Expect("an allowed source, no VIP", got, newImportWrite, newSliceWrite, importStatus)
 	i = i.with(func(c *Config) { c.Policy.Names = []string{"other"} })
 	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"), "DELETE shop/serviceimports/db")
+	i.lossBeside(west, b.partner("north"))
+}
+
+// lossBeside deletes the record of a service in west. While it is not certain that this is not one of many, changes of north go on
+// (docs/spec/controller.md 8.7).
+func (i importing) lossBeside(west, north partner) {
+	i.Helper()
+	slice := north.slice("n", "10.2.0.8")
+	i.Create(north.record(), slice)
+	i.annotate("east, west, north")
+	i = i.with(func(c *Config) {
+		c.Policy.Names = nil
+		c.MassLoss = newMassLoss(i.Instance, time.Hour)
+	})
+	i.cfg.MassLoss.Review()
+	i.do("both records", func() bool {
+		return len(i.Broker.Records(db)) == 2 && i.addressOf("north") != "" && i.allowed() == "east, west, north"
+	})
+	i.checkStatus("Ready=True/Ready", "north", "west")
+	i.Delete(west.record())
+	slice.Endpoints[0].Addresses[0] = "10.2.0.9"
+	i.Update(slice)
+	got := i.do("record gone, and a change", func() bool { return len(i.Broker.Records(db)) == 1 && i.addressOf("north") == "10.2.0.9" })
+	i.Expect("a change of another member beside a loss that is pending", got, importedWrite("PATCH", "north", "n"))
+	i.checkStatus("Ready=True/Ready", "north", "west")
 }
 
 // guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label tier.

@@ -7,7 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -18,22 +18,19 @@ func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
 		slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 }
 
-// ownSlices returns the slices that this cluster's export own contributes to an import that stays as it is, and what is
+// contributionOf returns the slices that one cluster, whose record is spec, contributes to an import that stays as it is, and what is
 // rejected of them. derived, the derived Service, may be nil.
-func ownSlices(
-	id string, imp *mcsv1beta1.ServiceImport, derived *corev1.Service, own export.Result, o merge.Options,
+func contributionOf(
+	src merge.Source, spec v1alpha1.ExportedServiceSpec, imp *mcsv1beta1.ServiceImport, derived *corev1.Service, o merge.Options,
 ) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
-	if own.Record == nil {
-		return nil, nil
-	}
-	merged := merge.Merge(member.KeyOf(imp), []merge.Record{{Cluster: id, Spec: own.Record.Spec}}, o)
+	merged := merge.Merge(member.KeyOf(imp), []merge.Record{{Cluster: src.Cluster, Spec: spec}}, o)
 	desired, rejected := merge.Desired(ownContribution(imp, derived, merged), merge.Cluster{
-		Sources: []merge.Source{{Cluster: id, Slices: own.Local, Local: true}}, Owner: imp.UID,
+		Sources: []merge.Source{src}, Owner: imp.UID,
 	})
 	return desired.Slices, rejected
 }
 
-// ownContribution returns r, which was merged from one cluster's own record alone, with the spec of the import and with the
+// ownContribution returns r, which was merged from the record of one cluster alone, with the spec of the import and with the
 // names that its ports have there. derived may be nil.
 func ownContribution(imp *mcsv1beta1.ServiceImport, derived *corev1.Service, r merge.Result) merge.Result {
 	if r.Import == nil || len(r.Members) != 1 {

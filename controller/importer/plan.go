@@ -24,8 +24,22 @@ type plan struct {
 	cluster merge.Cluster // without what depends on the objects that exist
 	// conflicts are those between all records, whether this namespace accepts them or not: they are the same in every member.
 	conflicts []merge.Conflict
-	accepted  int  // number of records that are valid
-	wanted    bool // the oldest export asks for a clusterset IP ("vip cidr")
+	accepted  int            // number of records that are valid
+	records   []merge.Record // those that the namespace accepts
+	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
+}
+
+// specOf returns the record of a cluster whose endpoints count, nil if there is none.
+func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
+	if slices.ContainsFunc(p.result.Members, func(m merge.Member) bool { return m.Cluster == cluster && m.LeftOut != "" }) {
+		return nil
+	}
+	for i := range p.records {
+		if p.records[i].Cluster == cluster {
+			return &p.records[i].Spec
+		}
+	}
+	return nil
 }
 
 // A planner makes plans from what is known now. It only reads, but for the rejections that it reports.
@@ -48,6 +62,7 @@ func (p planner) plan(svc types.NamespacedName, own export.Result) plan {
 	}
 	made := plan{result: all, conflicts: all.Conflicts, accepted: len(all.Members)}
 	accepted := p.acceptedRecords(svc.Namespace, records)
+	made.records = accepted
 	switch {
 	case len(accepted) == 0:
 		made.result = merge.Result{}
