@@ -177,6 +177,7 @@ func (b *env) outside(a *exporting) {
 	b.Helper()
 	b.Create(memberenv.NewExport(db))
 	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName}}
+	b.TakeOff()
 	b.Delete(set)
 	a.review("not a member", "", true)
 	got := a.do(db, "export seen again", func() bool { return a.Member.Export(db) != nil })

@@ -347,6 +347,7 @@ func TestImportFrozen(t *testing.T) {
 	i.lose(record)
 	i.expire(slice)
 
+	i.TakeOff()
 	i.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName}})
 	i.review("not a member", "", true)
 	got = i.do("", always)

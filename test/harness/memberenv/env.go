@@ -120,6 +120,19 @@ func (e *Env) JoinSet() {
 	})
 }
 
+// TakeOff takes all members off the broker, as the first step of a leave does with one.
+func (e *Env) TakeOff() {
+	e.Helper()
+	namespaces := &corev1.NamespaceList{}
+	if err := e.Admin.List(e.Context(), &corev1.Namespace{}, namespaces, "", apibroker.LabelClusterID); err != nil {
+		e.Fatal(err)
+	}
+	for i := range namespaces.Items {
+		delete(namespaces.Items[i].Labels, apibroker.LabelClusterID)
+		e.Update(&namespaces.Items[i])
+	}
+}
+
 // Leave marks the member as leaving.
 func (e *Env) Leave() {
 	e.Helper()
