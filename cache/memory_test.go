@@ -29,7 +29,7 @@ func TestMemory(t *testing.T) {
 	for _, w := range s.watches {
 		w.pending, w.synced = false, true
 	}
-	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	p := newPublisher(s, s.State().Index)
 	p.round()
 	after := heap()
 	st := s.Stats()
@@ -130,7 +130,8 @@ func changing(tb testing.TB, services int) (*Store, *publisher) {
 	for _, w := range s.watches {
 		w.pending, w.synced = false, true
 	}
-	p := &publisher{store: s, index: s.State().Index, now: time.Now}
+	made := newPublisher(s, s.State().Index)
+	p := &made
 	p.round()
 	return s, p
 }

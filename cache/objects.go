@@ -122,6 +122,9 @@ func (o *objects) keys(kind Kind, scope string) []string {
 }
 
 func (o *objects) set(kind Kind, it item, at written) {
+	if it.keep {
+		return
+	}
 	switch kind {
 	case ServiceImport:
 		o.setImport(it, at)

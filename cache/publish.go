@@ -2,6 +2,8 @@ package cache
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,12 +20,17 @@ type restored struct {
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
 type publisher struct {
-	store *Store
-	now   func() time.Time
+	store        *Store
+	now          func() time.Time
+	buildService func(*batch, *job) *index.Service // (*batch).build
 
 	mu     sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
 	index  *index.Index
 	behind bool // something changed that the serial does not show yet
+}
+
+func newPublisher(s *Store, x *index.Index) publisher {
+	return publisher{store: s, now: time.Now, buildService: (*batch).build, index: x}
 }
 
 // run publishes until ctx ends. Nothing waits here: what arrives during one round is the next one.
@@ -120,7 +127,8 @@ func (p *publisher) build(b *batch) []written {
 	edit, changed := p.index.Edit(), false
 	for i := range b.jobs {
 		j := &b.jobs[i]
-		old, service := p.index.Service(j.key), b.build(j)
+		old := p.index.Service(j.key)
+		service := p.buildOne(b, j, old)
 		if old == service || index.Equal(old, service) {
 			continue
 		}
@@ -138,6 +146,27 @@ func (p *publisher) build(b *batch) []written {
 		p.index, p.behind = edit.Index(), true
 	}
 	return writes
+}
+
+// buildOne builds a service. After a panic the old one stays: a fault of this program costs one service its changes.
+func (p *publisher) buildOne(b *batch, j *job, old *index.Service) (service *index.Service) {
+	defer func() {
+		if r := recover(); r != nil {
+			service = old
+			namespace, name := reverse(j.key)
+			rejected := []Rejection{{Panicked, fmt.Sprintf("panic: %.200v; the service stays as it was", r)}}
+			for _, r := range p.store.rejections.note(ServiceImport, namespace+"/"+name, rejected) {
+				p.store.cfg.Log.Errorf("service %s: %s", j.key, r.Detail)
+			}
+		}
+	}()
+	return p.buildService(b, j)
+}
+
+// reverse splits the key of a service, "<name>.<namespace>".
+func reverse(key string) (namespace, name string) {
+	name, namespace, _ = strings.Cut(key, ".")
+	return namespace, name
 }
 
 // show publishes next with the index, if it differs from what is published.

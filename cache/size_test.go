@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
@@ -80,7 +79,7 @@ func TestStatedParts(t *testing.T) {
 	for _, w := range s.watches {
 		w.pending, w.synced = false, true
 	}
-	p := publisher{store: s, index: s.State().Index, now: time.Now}
+	p := newPublisher(s, s.State().Index)
 	p.round()
 	got := float64(heap()-before) / 1e6
 	runtime.KeepAlive(s)

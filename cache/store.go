@@ -115,8 +115,11 @@ func (c *Config) Same(other *Config) bool {
 // sameRights reports whether two configurations reach the API server as the same user. What a kubeconfig says of the user at
 // one moment does not count: a Store follows the file.
 func sameRights(a, b *Config) bool {
-	if a.Kubeconfig != "" && a.REST != nil && b.REST != nil {
-		return a.Kubeconfig == b.Kubeconfig && a.REST.Host == b.REST.Host
+	if a.Kubeconfig != b.Kubeconfig {
+		return false
+	}
+	if a.Kubeconfig != "" {
+		return a.REST.Host == b.REST.Host
 	}
 	return sameAccess(a.REST, b.REST)
 }
@@ -151,6 +154,7 @@ type State struct {
 type Store struct {
 	cfg        Config
 	objects    *objects
+	read       func(Kind, any) (item, []Rejection) // validates an object
 	rejections rejections
 	watches    []*watchStore
 	needs      map[string][]*watchStore // by namespace, "" for the whole zone: see Silence
@@ -185,13 +189,14 @@ func New(cfg Config) (*Store, error) {
 		cfg:         cfg,
 		objects:     newObjects(cfg.Index, cfg.NamespaceLabels != nil),
 		restored:    make(chan restored, 1),
+		read:        read,
 		failing:     make(chan struct{}, 1),
 		rejected:    make(chan struct{}, 1),
 		synced:      make(chan struct{}),
 		subscribers: map[chan uint32]struct{}{},
 	}
 	s.state.Store(&State{Index: new(index.Index)})
-	s.publisher = publisher{store: s, index: s.State().Index, now: time.Now}
+	s.publisher = newPublisher(s, s.State().Index)
 	s.watches = newWatchStores(s)
 	s.needs = needsOf(s.watches)
 	var err error

@@ -585,3 +585,57 @@ func TestConfigSameObjects(t *testing.T) {
 		}
 	}
 }
+
+// A panic on one object, or on one service, costs what is new of it, not what is served of it or of others (docs/spec/dns.md 1.2).
+func TestPanics(t *testing.T) {
+	manifest := filepath.Join(t.TempDir(), "objects.yaml")
+	text := shopWeb + "---" + shopDB + "---" + bankPay
+	write(t, manifest, text)
+	log := &journal{t: t}
+	s, err := New(Config{Name: "files", Manifests: []string{manifest}, Log: log, Index: index.Options{ClusterNames: true}})
+	must(t, err)
+	s.apply(s.files)
+	s.publisher.round()
+	before := show(s.State())
+
+	change := func(text string) {
+		t.Helper()
+		write(t, manifest, text)
+		m, _, err := readManifests([]string{manifest})
+		must(t, err)
+		s.apply(m)
+		s.publisher.round()
+	}
+	counted := func(kind Kind) uint64 { return s.Stats().Rejected[Rejected{kind, Panicked}] }
+	changed := strings.NewReplacer("10.9.0.1", "10.9.0.7", "10.1.0.7", "10.1.0.8", "10.9.0.2", "10.9.0.3").Replace(text)
+	s.read = func(kind Kind, obj any) (item, []Rejection) {
+		if name := keyOf(obj.(metav1.Object)); name == "shop/web" || name == "shop/db-east" {
+			panic("hostile " + name)
+		}
+		return read(kind, obj)
+	}
+	change(changed)
+	want := strings.Replace(before, "10.9.0.2", "10.9.0.3", 1)
+	if got := show(s.State()); got != want {
+		t.Errorf("after a panic on two objects: got %s, want %s", got, want)
+	}
+	change(changed) // logged once
+	if log.count("panic: hostile") != 2 || counted(ServiceImport) != 1 || counted(EndpointSlice) != 1 {
+		t.Errorf("%d log lines, counted %d imports and %d slices", log.count("panic: hostile"), counted(ServiceImport), counted(EndpointSlice))
+	}
+	s.read = read
+	s.publisher.buildService = func(b *batch, j *job) *index.Service {
+		if j.key == "db.shop" {
+			panic("cannot build")
+		}
+		return b.build(j)
+	}
+	change(changed)
+	want = strings.Replace(want, "10.9.0.1", "10.9.0.7", 1)
+	if got := show(s.State()); got != want {
+		t.Errorf("after a panic on one service: got %s, want %s", got, want)
+	}
+	if log.count("service db.shop: panic") != 1 || counted(ServiceImport) != 2 {
+		t.Errorf("%d log lines, counted %d", log.count("service db.shop: panic"), counted(ServiceImport))
+	}
+}

@@ -22,13 +22,14 @@ const (
 )
 
 // An item is what DNS needs of one API object. With none of imp, slice and value set, the object counts for nothing, but
-// its key still says that it is there.
+// its key still says that it is there. With keep, what was there of it before stays.
 type item struct {
 	key     string // lower-case "<namespace>/<name>" of the object, or "<name>" where the kind has no namespace
 	imp     *index.Import
 	slice   *index.Slice
 	service string // "<name>.<namespace>" of the service that slice belongs to
 	value   string // of a ClusterProperty; anything but "" for a Namespace
+	keep    bool
 }
 
 // A validation collects what is rejected of one object. Only the first rejection for each reason counts: the

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"fmt"
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,11 +122,22 @@ func (w *watchStore) changed(h apiserver.Health) {
 
 // accept validates one object, and logs what was rejected of it for the first time.
 func (w *watchStore) accept(obj any) item {
-	it, rejected := read(w.kind, obj)
+	it, rejected := w.read(obj)
 	for _, r := range w.store.rejections.note(w.kind, it.key, rejected) {
 		w.store.cfg.Log.Warningf("%s %s: %s", w.kind, it.key, r.Detail)
 	}
 	return it
+}
+
+// read validates one object. A panic costs this object alone.
+func (w *watchStore) read(obj any) (it item, rejected []Rejection) {
+	defer func() {
+		if r := recover(); r != nil {
+			it = item{key: keyOf(obj.(metav1.Object)), keep: true}
+			rejected = []Rejection{{Panicked, fmt.Sprintf("panic: %.200v; what was known of it stays", r)}}
+		}
+	}()
+	return w.store.read(w.kind, obj)
 }
 
 // Transformer makes the temporary store of the reflector hold items, not objects.
