@@ -119,7 +119,12 @@ func TestLifeOfObjects(t *testing.T) {
 
 	t.Run("changes", func(t *testing.T) {
 		observed := make(chan time.Duration, 100)
-		r := start(t, Config{REST: cp.Config(), Latency: func(d time.Duration) { observed <- d }})
+		r := start(t, Config{REST: cp.Config(), Latency: func(sinceWritten, sinceReceived time.Duration) {
+			// The API server has the second of the write alone.
+			if observed <- sinceReceived; sinceReceived <= 0 || sinceReceived > sinceWritten+time.Second {
+				t.Errorf("published %s after it was received, %s after it was written", sinceReceived, sinceWritten)
+			}
+		}})
 		r.awaitNames(t, "pay.bank")
 		if len(observed) != 0 {
 			t.Error("the first list was observed as a change")

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
@@ -27,10 +28,13 @@ type objects struct {
 	options    index.Options
 	selected   bool // only imports in namespaces exist
 
-	dirty           map[string]written // services, with the oldest write that is not published yet
+	dirty           map[string]change // services, with the oldest change that is not published yet
 	dirtyNamespaces map[string]struct{}
 	changed         bool // properties
 }
+
+// A change is when an object was written, and when it was received.
+type change struct{ written, received time.Time }
 
 // A heldSlice is one EndpointSlice. Those of one service are chained, which costs less than a slice of pointers each.
 type heldSlice struct {
@@ -50,7 +54,7 @@ func newObjects(options index.Options, selected bool) *objects {
 		endpoints:       map[string]int{},
 		options:         options,
 		selected:        selected,
-		dirty:           map[string]written{},
+		dirty:           map[string]change{},
 		dirtyNamespaces: map[string]struct{}{},
 	}
 }
@@ -233,10 +237,14 @@ func (o *objects) count(s *index.Slice, by int) {
 
 // markDirty marks a service dirty. Of several writes the oldest counts: the metric must not look better than it is.
 func (o *objects) markDirty(key string, at written) {
-	old, ok := o.dirty[key]
-	if !ok || old.IsZero() || !at.IsZero() && at.Before(old) {
-		o.dirty[key] = at
+	c, ok := o.dirty[key]
+	if !ok {
+		c.received = time.Now()
 	}
+	if !ok || c.written.IsZero() || !at.IsZero() && at.Before(c.written) {
+		c.written = at
+	}
+	o.dirty[key] = c
 }
 
 // setTopology sets the zone and region of this server, which may change every service.
@@ -285,7 +293,7 @@ type job struct {
 	key      string
 	imp      *index.Import // nil if there is no valid one
 	from, to int           // its part of batch.slices
-	at       written
+	at       change
 }
 
 func (b *batch) build(j *job) *index.Service {
@@ -323,7 +331,7 @@ func (o *objects) drain() batch {
 		j.to = len(b.slices)
 		b.jobs = append(b.jobs, j)
 	}
-	o.dirty = map[string]written{}
+	o.dirty = map[string]change{}
 	if o.changed {
 		o.changed = false
 		b.properties = maps.Clone(o.properties)

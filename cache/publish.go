@@ -92,21 +92,21 @@ func (p *publisher) round() {
 	}
 	next.Ready, next.Frozen = true, false
 	next.coverage, _ = s.coverage(next.coverage)
-	writes := p.catchUp(&next)
-	p.show(next, writes)
+	changes := p.catchUp(&next)
+	p.show(next, changes)
 }
 
-// catchUp builds all that is dirty, makes next say what this cluster says of itself, and returns when it was written.
-func (p *publisher) catchUp(next *State) []written {
+// catchUp builds all that is dirty, makes next say what this cluster says of itself, and returns the changes of single objects.
+func (p *publisher) catchUp(next *State) []change {
 	b := p.store.objects.drain()
-	writes := p.build(&b)
+	changes := p.build(&b)
 	if b.properties != nil {
 		before := next.LocalCluster
 		next.LocalCluster, next.ClusterSet = b.properties[propertyCluster], b.properties[propertyClusterSet]
 		// The answers that prefer the local cluster are others now.
 		p.behind = p.behind || next.LocalCluster != before
 	}
-	return writes
+	return changes
 }
 
 // restore publishes a snapshot. Nothing can have been published before.
@@ -120,10 +120,10 @@ func (p *publisher) restore(r restored) {
 	p.store.objects.signal()
 }
 
-// build makes the next index, and returns when what is new in it was written. A service that looks the same in DNS
+// build makes the next index, and returns the changes of single objects that are new in it. A service that looks the same in DNS
 // keeps its old value.
-func (p *publisher) build(b *batch) []written {
-	var writes []written
+func (p *publisher) build(b *batch) []change {
+	var changes []change
 	edit, changed := p.index.Edit(), false
 	for i := range b.jobs {
 		j := &b.jobs[i]
@@ -138,14 +138,14 @@ func (p *publisher) build(b *batch) []written {
 			edit.Put(service)
 		}
 		changed = true
-		if !j.at.IsZero() {
-			writes = append(writes, j.at)
+		if !j.at.written.IsZero() {
+			changes = append(changes, j.at)
 		}
 	}
 	if changed {
 		p.index, p.behind = edit.Index(), true
 	}
-	return writes
+	return changes
 }
 
 // buildOne builds a service. After a panic the old one stays: a fault of this program costs one service its changes.
@@ -170,7 +170,7 @@ func reverse(key string) (namespace, name string) {
 }
 
 // show publishes next with the index, if it differs from what is published.
-func (p *publisher) show(next State, writes []written) {
+func (p *publisher) show(next State, changes []change) {
 	s, old := p.store, p.store.State()
 	next.Index = p.index
 	next.Serial, p.behind = advance(next.Serial, p.behind, p.now())
@@ -189,9 +189,9 @@ func (p *publisher) show(next State, writes []written) {
 	if next.Serial != old.Serial {
 		s.notify(next.Serial)
 	}
-	for _, at := range writes {
+	for _, c := range changes {
 		if s.cfg.Latency != nil {
-			s.cfg.Latency(max(0, p.now().Sub(at)))
+			s.cfg.Latency(max(0, p.now().Sub(c.written)), max(0, p.now().Sub(c.received)))
 		}
 	}
 }

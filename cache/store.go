@@ -58,8 +58,9 @@ type Config struct {
 
 	// Log takes changes of state; nil drops them.
 	Log logging.Logger
-	// Latency is called, if not nil, with the time from a write to the publication of the change. It must not block.
-	Latency func(time.Duration)
+	// Latency is called, if not nil, for each change that is published, with the time since it was written, which objects have
+	// in whole seconds, and since it was received. It must not block.
+	Latency func(sinceWritten, sinceReceived time.Duration)
 }
 
 // check fills in defaults.

@@ -314,7 +314,7 @@ func TestTouchKeepsTheOldestWrite(t *testing.T) {
 	for _, w := range []written{{}, at(5), {}, at(3), at(4)} {
 		o.markDirty("a.b", w)
 	}
-	if got := o.dirty["a.b"]; got.Unix() != 3 {
+	if got := o.dirty["a.b"].written; got.Unix() != 3 {
 		t.Errorf("got %v, want 3", got)
 	}
 }
