@@ -96,7 +96,7 @@ func storeConfigOf(config plugin.Config) (cache.Config, error) {
 	c := cache.Config{
 		Manifests: config.Manifests, Name: "manifests " + strings.Join(config.Manifests, " "),
 		Namespaces: config.Namespaces, NamespaceLabels: config.NamespaceLabels, Labels: config.Labels,
-		NoEndpoints: config.NoEndpoints,
+		NoEndpoints: config.NoEndpoints, Deny: config.Deny,
 		Index: index.Options{
 			ClusterNames: config.ClusterNames, Zone: config.Topology.Zone, Region: config.Topology.Region,
 			MaxName: plugin.MaxName(config.Zones) - len(branch),

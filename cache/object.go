@@ -2,6 +2,7 @@ package cache
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -99,13 +100,13 @@ func customResource(kind, group, plural string, namespaced bool) apiserver.Resou
 	return r
 }
 
-// read validates one object of a kind.
-func read(kind Kind, obj any) (item, []Rejection) {
+// read validates one object of a kind. Addresses in the networks of deny are rejected.
+func read(kind Kind, obj any, deny ...netip.Prefix) (item, []Rejection) {
 	switch kind {
 	case ServiceImport:
-		return readImport(obj.(*customObject))
+		return readImport(obj.(*customObject), deny...)
 	case EndpointSlice:
-		return readSlice(obj.(*discoveryv1.EndpointSlice))
+		return readSlice(obj.(*discoveryv1.EndpointSlice), deny...)
 	case ClusterProperty:
 		return readProperty(obj.(*customObject))
 	}

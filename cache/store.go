@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -43,6 +44,8 @@ type Config struct {
 	Labels labels.Selector
 	// NoEndpoints leaves EndpointSlices alone.
 	NoEndpoints bool
+	// Deny are networks whose addresses are rejected.
+	Deny []netip.Prefix
 
 	// Index says how services are built.
 	Index index.Options
@@ -95,6 +98,9 @@ func (c *Config) identity() string {
 	}
 	if c.Labels != nil {
 		fmt.Fprintf(&b, " labels=%q", c.Labels)
+	}
+	if len(c.Deny) > 0 {
+		fmt.Fprintf(&b, " deny=%q", c.Deny)
 	}
 	return b.String()
 }
@@ -155,7 +161,7 @@ type State struct {
 type Store struct {
 	cfg        Config
 	objects    *objects
-	read       func(Kind, any) (item, []Rejection) // validates an object
+	read       func(Kind, any, ...netip.Prefix) (item, []Rejection) // validates an object
 	rejections rejections
 	watches    []*watchStore
 	needs      map[string][]*watchStore // by namespace, "" for the whole zone: see Silence

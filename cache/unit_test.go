@@ -570,6 +570,8 @@ func TestConfigSameObjects(t *testing.T) {
 		{"order", func(c *Config) { c.Namespaces = []string{"a", "b"} }, true},
 		{"filter", func(c *Config) { c.Namespaces = nil }, false},
 		{"slices", func(c *Config) { c.NoEndpoints = true }, false},
+		{"denied networks", func(c *Config) { c.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }, false},
+		{"kubeconfig", func(c *Config) { c.Kubeconfig = "k" }, false},
 		{"server", func(c *Config) { c.REST.Host = "i" }, false},
 		{"rights", func(c *Config) { c.REST.BearerToken = "u" }, false},
 		{"source", func(c *Config) { c.REST, c.Manifests = nil, []string{"x"} }, false},
@@ -608,7 +610,7 @@ func TestPanics(t *testing.T) {
 	}
 	counted := func(kind Kind) uint64 { return s.Stats().Rejected[Rejected{kind, Panicked}] }
 	changed := strings.NewReplacer("10.9.0.1", "10.9.0.7", "10.1.0.7", "10.1.0.8", "10.9.0.2", "10.9.0.3").Replace(text)
-	s.read = func(kind Kind, obj any) (item, []Rejection) {
+	s.read = func(kind Kind, obj any, _ ...netip.Prefix) (item, []Rejection) {
 		if name := keyOf(obj.(metav1.Object)); name == "shop/web" || name == "shop/db-east" {
 			panic("hostile " + name)
 		}

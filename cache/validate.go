@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
@@ -34,17 +35,31 @@ type item struct {
 
 // A validation collects what is rejected of one object. Only the first rejection for each reason counts: the
 // metric counts objects, and one example a reason is enough for a log.
-type validation struct{ rejected []Rejection }
+type validation struct {
+	deny     []netip.Prefix // networks whose addresses are rejected
+	rejected []Rejection
+}
 
 // reject notes a rejection. The value is cut, so that no object can flood the log.
 func (v *validation) reject(reason Reason, what, value, want string) {
-	if slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason }) {
+	if v.has(reason) {
 		return
 	}
 	if len(value) > 80 {
 		value = value[:80] + "..."
 	}
 	v.rejected = append(v.rejected, Rejection{reason, fmt.Sprintf("%s %q: %s", what, value, want)})
+}
+
+// rejectFor notes a rejection that an error explains.
+func (v *validation) rejectFor(reason Reason, err error) {
+	if !v.has(reason) {
+		v.rejected = append(v.rejected, Rejection{reason, err.Error()})
+	}
+}
+
+func (v *validation) has(reason Reason) bool {
+	return slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason })
 }
 
 // importSpec is the part of the spec of a ServiceImport that DNS needs. v1alpha1 and v1beta1 agree on it.
@@ -62,8 +77,8 @@ type importSpec struct {
 //
 // An import whose addresses are all rejected, or are still to come, has asked for addresses of its own: answers from its slices
 // would be wrong, so its name exists without any (docs/spec/dns.md 3.1).
-func readImport(obj *customObject) (item, []Rejection) {
-	var v validation
+func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
+	v := validation{deny: deny}
 	it := item{key: keyOf(obj)}
 	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(obj.Name)
 	if !isLabel(name) || !isLabel(namespace) {
@@ -119,8 +134,8 @@ func isPending(status json.RawMessage) bool {
 
 // readSlice turns an EndpointSlice into an item. One that does not name a service counts for nothing
 // without being rejected: the API server is asked for the others only.
-func readSlice(obj *discoveryv1.EndpointSlice) (item, []Rejection) {
-	var v validation
+func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Rejection) {
+	v := validation{deny: deny}
 	it := item{key: keyOf(obj)}
 	label, ok := obj.Labels[labelService]
 	if !ok {
@@ -221,19 +236,14 @@ func (v *validation) slicePorts(list []discoveryv1.EndpointPort) index.Ports {
 	return index.NewPorts(ports)
 }
 
-// address adds what s says to addrs, unless it is there already or must not be served: an answer never points a client
-// at itself, at its link, at a group, or at an IPv4 address in disguise.
+// address adds what s says to addrs, unless it is there already or must not be served.
 func (v *validation) address(addrs []netip.Addr, s string) []netip.Addr {
-	addr, err := netip.ParseAddr(s)
+	addr, err := broker.ParseAddress(s)
 	switch {
 	case err != nil:
-		v.reject(BadAddress, "address", s, "want an IP address")
-	case addr.Zone() != "":
-		v.reject(BadAddress, "address", s, "want one without a zone")
-	case addr.Is4In6():
-		v.reject(BadAddress, "address", s, "want no IPv4-mapped one")
-	case addr.IsUnspecified(), addr.IsLoopback(), addr.IsLinkLocalUnicast(), addr.IsMulticast():
-		v.reject(BadAddress, "address", s, "want a unicast one that is neither loopback nor link-local")
+		v.rejectFor(BadAddress, err)
+	case slices.ContainsFunc(v.deny, func(p netip.Prefix) bool { return p.Contains(addr) }):
+		v.reject(BadAddress, "address", s, "want one that is not denied")
 	case !slices.Contains(addrs, addr):
 		return append(addrs, addr)
 	}

@@ -96,9 +96,18 @@ func TestAddresses(t *testing.T) {
 		{"224.0.0.1", ""},
 		{"ff02::1", ""},
 		{"ff0e::1", ""},
+		{"255.255.255.255", ""},
+		{"0.1.2.3", ""},
+		{"::127.0.0.1", ""},
+		{"64:ff9b::7f00:1", ""},
+		{"2002:a9fe:a9fe::1", ""},
+		{"168.63.129.16", ""},
+		{"168.63.129.17", "168.63.129.17"},
+		{"fd00:ec2::254", ""},
 	}
+	deny := []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("fd00:ec2::/32")}
 	for _, tt := range tests {
-		var v validation
+		v := validation{deny: deny}
 		got := ""
 		for _, a := range v.address(nil, tt.given) {
 			got += a.String()

@@ -137,7 +137,7 @@ func (w *watchStore) read(obj any) (it item, rejected []Rejection) {
 			rejected = []Rejection{{Panicked, fmt.Sprintf("panic: %.200v; what was known of it stays", r)}}
 		}
 	}()
-	return w.store.read(w.kind, obj)
+	return w.store.read(w.kind, obj, w.store.cfg.Deny...)
 }
 
 // Transformer makes the temporary store of the reflector hold items, not objects.

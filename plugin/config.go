@@ -32,6 +32,9 @@ type Config struct {
 	// NoEndpoints means that EndpointSlices are not watched: only addresses in spec.ips are served.
 	NoEndpoints bool
 
+	// Deny are networks whose addresses are not served; nil means none.
+	Deny []netip.Prefix
+
 	// ClusterNames means that <clusterid>.<svc>.<ns>.svc.<zone> owns addresses (docs/spec/dns.md 2.3).
 	ClusterNames bool
 	// Policy is which clusters answer for a ClusterSetIP import without spec.ips (docs/spec/dns.md 3.2).

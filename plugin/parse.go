@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
@@ -45,6 +46,7 @@ var directives = map[string]directive{
 	"namespaces":       {"NAMESPACE...", 1, -1, (*block).namespaces},
 	"namespace_labels": {"SELECTOR", 1, -1, (*block).namespaceLabels},
 	"labels":           {"SELECTOR", 1, -1, (*block).labels},
+	"deny":             {"CIDR...", 1, -1, (*block).deny},
 	"cluster_names":    {"on|off", 1, 1, (*block).clusterNames},
 	"policy":           {"local_first|round_robin|all|none", 1, 1, (*block).policy},
 	"topology":         {topologyArgs, 2, 4, (*block).topology},
@@ -350,6 +352,21 @@ func (b *block) clusterNames(args []string) error {
 	default:
 		return fmt.Errorf("cluster_names %q: want on or off", args[0])
 	}
+	return nil
+}
+
+func (b *block) deny(args []string) error {
+	for _, arg := range args {
+		p, err := broker.ParsePrefix(arg)
+		if err != nil {
+			return fmt.Errorf("deny %w", err)
+		}
+		if slices.Contains(b.Deny, p) {
+			return fmt.Errorf("deny: second %q: want each network once", arg)
+		}
+		b.Deny = append(b.Deny, p)
+	}
+	slices.SortFunc(b.Deny, netip.Prefix.Compare)
 	return nil
 }
 

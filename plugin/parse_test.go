@@ -92,6 +92,7 @@ manifests PATH...
 namespaces NAMESPACE...
 namespace_labels SELECTOR
 labels SELECTOR
+deny CIDR...
 cluster_names on|off
 policy local_first|round_robin|all|none
 topology [zone ZONE] [region REGION] | topology node NAME
@@ -145,6 +146,11 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 		"labels": {
 			"labels app":                        func(c *Config) { c.Labels = selects(t, "app") },
 			`labels "a.b/c notin (x,y)" , d!=e`: func(c *Config) { c.Labels = selects(t, "a.b/c notin (x,y),d!=e") },
+		},
+		"deny": {
+			"deny fd00:ec2::/32 168.63.129.16/32": func(c *Config) {
+				c.Deny = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("fd00:ec2::/32")}
+			},
 		},
 		"cluster_names": {
 			"cluster_names on":  nil,
@@ -360,6 +366,12 @@ var rejected = map[string]map[string]string{
 		`labels ""`:     `labels "": want a label selector with a requirement`,
 		"labels a in b": `labels "a in b": want a label selector: ` + unparsed(`a in b`),
 		"labels a=b,":   `labels "a=b,": want a label selector: ` + unparsed(`a=b,`),
+	},
+	"deny": {
+		"deny":                       `deny: want CIDR...`,
+		"deny 10.0.0.1":              `deny CIDR "10.0.0.1": want a network such as 10.0.0.0/16, without bits of a host`,
+		"deny 10.0.0.1/8":            `deny CIDR "10.0.0.1/8": want a network such as 10.0.0.0/16, without bits of a host`,
+		"deny 10.0.0.0/8 10.0.0.0/8": `deny: second "10.0.0.0/8": want each network once`,
 	},
 	"cluster_names": {
 		"cluster_names":        `cluster_names: want on|off`,

@@ -59,9 +59,11 @@ func TestValid(t *testing.T) {
 			[]string{"kubernetes.io/a", "a.kubernetes.io/b", "k8s.io/a", "clusterset-dns.io/a", "broker.clusterset-dns.io/a", "lighthouse.submariner.io/a"},
 			[]string{"a", "kubernetes.io", "mykubernetes.io/a", "example.org/kubernetes.io"}},
 		{"address", func(s string) bool { _, err := broker.ParseAddress(s); return err == nil },
-			[]string{"10.0.0.1", "192.168.0.1", "fd00::1", "2001:db8::1"},
+			[]string{"10.0.0.1", "192.168.0.1", "fd00::1", "2001:db8::1", "1.0.0.0", "255.255.255.254", "64:ff9b::a00:1", "2002:a00:1::1",
+				"64:ff9b:1::7f00:1", "::2:3", "::10.0.0.1"},
 			[]string{"", "a", "10.0.0.1/8", "127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00::1%eth0",
-				"224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:10.0.0.1"}},
+				"224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:10.0.0.1", "0.1.2.3", "::127.0.0.1", "::169.254.169.254", "64:ff9b::7f00:1",
+				"64:ff9b::169.254.169.254", "64:ff9b::", "2002:7f00:1::1", "2002:a9fe:a9fe::", "2002:e000:1::1"}},
 		{"CIDR", func(s string) bool { _, err := broker.ParsePrefix(s); return err == nil },
 			[]string{"10.0.0.0/8", "fd00::/64", "10.0.0.1/32"}, []string{"", "10.0.0.0", "10.0.0.1/8", "::ffff:10.0.0.0/104", "10.0.0.0/33"}},
 	} {

@@ -60,7 +60,7 @@ func IsReservedKey(key string) bool {
 
 // ParseAddress returns the address in s, or an error if a service must not have it (docs/spec/controller.md 9.3,
 // docs/spec/dns.md 1.2). A name never points a client at itself, at its link, at a group, or at an IPv4
-// address in disguise.
+// address in disguise: of those that stand in an IPv6 address, the ones that it would not point at by themselves.
 func ParseAddress(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	switch {
@@ -70,10 +70,36 @@ func ParseAddress(s string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("address %.80q: want one without a zone", s)
 	case addr.Is4In6():
 		return netip.Addr{}, fmt.Errorf("address %.80q: want no IPv4-mapped one", s)
-	case !addr.IsGlobalUnicast():
+	case !isUnicast(addr):
 		return netip.Addr{}, fmt.Errorf("address %.80q: want a unicast one that is neither loopback nor link-local", s)
 	}
+	if inner, ok := embedded(addr); ok && !isUnicast(inner) {
+		return netip.Addr{}, fmt.Errorf("address %.80q: want one that does not stand for %s", s, inner)
+	}
 	return addr, nil
+}
+
+// isUnicast reports whether an address is that of a host elsewhere. All of 0.0.0.0/8 is "this host" (RFC 1122 section 3.2.1.3): Linux
+// takes 0.0.0.0 for loopback.
+func isUnicast(addr netip.Addr) bool { return addr.IsGlobalUnicast() && !thisHost.Contains(addr) }
+
+var (
+	thisHost   = netip.MustParsePrefix("0.0.0.0/8")
+	compatible = netip.MustParsePrefix("::/96")        // RFC 4291 section 2.5.5.1
+	nat64      = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052 section 2.1
+	sixToFour  = netip.MustParsePrefix("2002::/16")    // RFC 3056 section 2
+)
+
+// embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short ones such as ::2:3 are none.
+func embedded(addr netip.Addr) (netip.Addr, bool) {
+	octets := addr.As16()
+	switch {
+	case nat64.Contains(addr), compatible.Contains(addr) && octets[12] != 0:
+		return netip.AddrFrom4([4]byte(octets[12:])), true
+	case sixToFour.Contains(addr):
+		return netip.AddrFrom4([4]byte(octets[2:])), true
+	}
+	return netip.Addr{}, false
 }
 
 // ParsePrefix returns the network that s says, in the one spelling in which no bit of a host is set.
