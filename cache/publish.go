@@ -26,7 +26,8 @@ type publisher struct {
 
 	mu     sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
 	index  *index.Index
-	behind bool // something changed that the serial does not show yet
+	behind bool      // something changed that the serial does not show yet
+	moved  time.Time // when the serial moved last
 }
 
 func newPublisher(s *Store, x *index.Index) publisher {
@@ -40,8 +41,8 @@ func (p *publisher) run(ctx context.Context) error {
 	timer.Stop()
 	defer timer.Stop()
 	for {
-		if p.isBehind() {
-			timer.Reset(time.Until(time.Unix(int64(s.State().Serial)+1, 0)))
+		if wait, behind := p.untilNext(); behind {
+			timer.Reset(wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -62,10 +63,15 @@ func (p *publisher) do(step func()) {
 	step()
 }
 
-func (p *publisher) isBehind() bool {
+// untilNext is the time until the serial can move next, and whether it has to.
+func (p *publisher) untilNext() (wait time.Duration, behind bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.behind
+	now, serial := p.now(), int64(p.store.State().Serial)
+	if serial > now.Unix() { // the clock was ahead
+		return max(0, p.moved.Add(time.Second).Sub(now)), p.behind
+	}
+	return time.Unix(serial+1, 0).Sub(now), p.behind
 }
 
 // round publishes what changed since the last one, if anything did.
@@ -173,7 +179,11 @@ func reverse(key string) (namespace, name string) {
 func (p *publisher) show(next State, changes []change) {
 	s, old := p.store, p.store.State()
 	next.Index = p.index
-	next.Serial, p.behind = advance(next.Serial, p.behind, p.now())
+	if now := p.now(); p.behind {
+		if serial := advance(next.Serial, now, p.moved); serial != next.Serial {
+			next.Serial, p.behind, p.moved = serial, false, now
+		}
+	}
 	if next == *old {
 		return
 	}
@@ -196,12 +206,15 @@ func (p *publisher) show(next State, changes []change) {
 	}
 }
 
-// advance moves serial to the second of now if it owes a move, at most once a second and never back. It stays behind
-// while that second is not over, or while the clock is behind.
-func advance(serial uint32, behind bool, now time.Time) (uint32, bool) {
+// advance returns the next serial: the second of now, at most one a second and never back. If the clock is behind the serial, because
+// it was ahead before, the serial still moves, by one: a secondary would miss what changes until the clock has caught up.
+func advance(serial uint32, now, moved time.Time) uint32 {
 	second := uint32(now.Unix())
-	if !behind || second <= serial {
-		return serial, behind
+	switch {
+	case second > serial:
+		return second
+	case second < serial && now.Sub(moved) >= time.Second:
+		return serial + 1
 	}
-	return second, false
+	return serial
 }

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,25 +27,50 @@ func TestAdvance(t *testing.T) {
 	tests := []struct {
 		name       string
 		serial     uint32
-		behind     bool
-		now        float64
+		now, moved float64
 		want       uint32
-		wantBehind bool
 	}{
-		{name: "nothing changed", serial: 100, now: 105, want: 100},
-		{name: "first change of a second", serial: 100, behind: true, now: 105.9, want: 105},
-		{name: "second change of a second waits", serial: 105, behind: true, now: 105.95, want: 105, wantBehind: true},
-		{name: "until the second is over", serial: 105, behind: true, now: 106, want: 106},
-		{name: "the clock went back", serial: 105, behind: true, now: 90, want: 105, wantBehind: true},
+		{name: "first change of a second", serial: 100, now: 105.9, want: 105},
+		{name: "second change of a second waits", serial: 105, now: 105.95, moved: 105.9, want: 105},
+		{name: "until the second is over", serial: 105, now: 106, moved: 105.9, want: 106},
+		{name: "the serial is of this second, and from a file", serial: 105, now: 105.5, want: 105},
+		{name: "the clock was ahead", serial: 105, now: 90, want: 106},
+		{name: "at most once a second", serial: 106, now: 90.9, moved: 90, want: 106},
+		{name: "until the clock has caught up", serial: 106, now: 91, moved: 90, want: 107},
+		{name: "the clock went back", serial: 105, now: 90, moved: 105.9, want: 105},
 	}
+	at := func(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)) }
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, behind := advance(tt.serial, tt.behind, time.UnixMilli(int64(tt.now*1000)))
-			if got != tt.want || behind != tt.wantBehind {
-				t.Errorf("advance(%d, %t, %v) = %d, %t, want %d, %t", tt.serial, tt.behind, tt.now, got, behind, tt.want, tt.wantBehind)
+			if got := advance(tt.serial, at(tt.now), at(tt.moved)); got != tt.want {
+				t.Errorf("advance(%d, %v, %v) = %d, want %d", tt.serial, tt.now, tt.moved, got, tt.want)
 			}
 		})
 	}
+}
+
+// Each change gets a serial, once a second, also while the clock is behind the serial of a snapshot (docs/spec/dns.md 5.3).
+func TestSerialAfterTheClockWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ready(t, Config{}, 20)
+		ahead := s.State().Serial + 3600
+		s.publisher.restore(restored{serial: ahead})
+		done := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- s.publisher.run(ctx) }()
+		for i := range uint32(5) {
+			s.objects.remove(ServiceImport, fmt.Sprintf("ns-%d/svc-%d", i, i))
+			time.Sleep(time.Second) // of the clock of the bubble
+			synctest.Wait()
+			if got := s.State().Serial; got != ahead+1+i {
+				t.Errorf("serial %d after %d changes in as many seconds, want %d", got, 1+i, ahead+1+i)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestRejections(t *testing.T) {
