@@ -490,7 +490,7 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 func TestLifeOfDefinitions(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	apply(t, cp, twoNamespaces)
-	r := start(t, Config{REST: cp.Config()})
+	r := start(t, Config{REST: cp.Config(), ConfirmAfter: time.Hour})
 	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
 	if r.State().Ready {
 		t.Error("ready without the definition of ServiceImport")
@@ -509,6 +509,28 @@ func TestLifeOfDefinitions(t *testing.T) {
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank")
+
+	// Of many, none is lost with the definition, nor when it is back without objects.
+	var many strings.Builder
+	for i := range 2 * withholdFrom {
+		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1", fmt.Sprintf("10.9.1.%d", 1+i)).Replace(shopWeb))
+	}
+	apply(t, cp, many.String())
+	eventually(t, "all imports", func() bool { return r.State().Index.Len() == 2*withholdFrom+1 })
+	want := show(r.State())
+	told := r.log.count("ServiceImport: not installed")
+	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
+	eventually(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") > told })
+	r.awaitLogged(t, "are gone at once; they are served", 1)
+	if got := show(r.State()); got != want || r.Stats().Withheld != 2*withholdFrom+1 {
+		t.Errorf("without the definition: %d withheld, %s, want %s", r.Stats().Withheld, got, want)
+	}
+	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
+	eventually(t, "watching", r.watching)
+	apply(t, cp, strings.Replace(many.String(), "10.9.1.1,", "10.9.1.99,", 1))
+	eventually(t, "most are back", func() bool { return r.Stats().Withheld == 1 })
+	want = strings.Replace(want, "web-0.shop=10.9.1.1,", "web-0.shop=10.9.1.99,", 1)
+	eventually(t, "what has changed", func() bool { return show(r.State()) == want })
 }
 
 func TestLifeOfVersions(t *testing.T) {
@@ -722,9 +744,7 @@ func TestLifeStress(t *testing.T) {
 	readers.Wait()
 	fresh := start(t, Config{REST: cp.Config()})
 	eventually(t, "synced", func() bool { return fresh.State().Ready })
-	if got, want := show(r.State()), show(fresh.State()); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	eventually(t, "what there is, also without what was withheld", func() bool { return show(r.State()) == show(fresh.State()) })
 }
 
 // withoutVersion is the definition of ServiceImport that does not serve the version.

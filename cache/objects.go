@@ -97,7 +97,24 @@ func (o *objects) replace(kind Kind, scope string, items []item) {
 	o.signal()
 }
 
-// keys lists the item keys of what is there in scope.
+// list is keys for who does not hold o.mu.
+func (o *objects) list(kind Kind, scope string) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.keys(kind, scope)
+}
+
+// imported is the number of imports in scope.
+func (o *objects) imported(scope string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if scope == "" {
+		return len(o.imports)
+	}
+	return len(o.keys(ServiceImport, scope))
+}
+
+// keys lists the item keys of what is there in scope. The caller holds o.mu.
 func (o *objects) keys(kind Kind, scope string) []string {
 	var keys []string
 	switch kind {

@@ -12,6 +12,7 @@ type Stats struct {
 	Rejected  map[Rejected]uint64 // objects rejected in whole or in part
 	Contact   map[Watch]time.Time // when each watch was last heard of, zero if never
 	Synced    map[Kind]bool       // the first list was complete
+	Withheld  int                 // ServiceImports that are gone and still served
 	Publishes uint64
 	Rollbacks uint64 // times the API server went back to an older state
 	Serial    uint32
@@ -51,6 +52,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Unlock()
 	for _, w := range s.watches {
 		st.Objects[w.kind] = sizes[w.kind]
+		st.Withheld += w.withheld.len()
 		st.Contact[Watch{w.kind, w.namespace}] = w.contact.Last()
 	}
 	s.rejections.mu.Lock()

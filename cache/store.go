@@ -56,6 +56,9 @@ type Config struct {
 	// it may be when it is read; 0 means 24 hours. It has no part in anything with Manifests.
 	Snapshot       string
 	SnapshotMaxAge time.Duration
+	// ConfirmAfter is how long ServiceImports that are gone at once stay, if the API server still serves the kind then; 0 means 10
+	// seconds.
+	ConfirmAfter time.Duration
 	// CheckInterval is the time between two server checks; 0 means 30 seconds.
 	CheckInterval time.Duration
 
@@ -82,6 +85,9 @@ func (c *Config) check() error {
 	}
 	if c.CheckInterval == 0 {
 		c.CheckInterval = 30 * time.Second
+	}
+	if c.ConfirmAfter == 0 {
+		c.ConfirmAfter = confirmAfter
 	}
 	return nil
 }
@@ -245,6 +251,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	defer s.client.Close()
 	g.Go(func() error { return s.set.Run(ctx) }) // API -> objects
+	g.Go(func() error { return s.releaseWithheld(ctx) })
 	if s.cfg.ReadREST != nil {
 		g.Go(func() error { return s.followAccess(ctx) })
 	}

@@ -30,6 +30,8 @@ type watchStore struct {
 	selector  labels.Selector
 	// contact is marked by the watch, or as long as manifests are valid.
 	contact apiserver.Contact
+	// withheld has its own lock.
+	withheld withheld
 
 	// Guarded by Store.mu.
 	synced   bool // the list was complete once
@@ -156,6 +158,7 @@ func (w *watchStore) Add(obj any) error { return w.Update(obj) }
 
 // Update takes an object that changed.
 func (w *watchStore) Update(obj any) error {
+	w.withheld.drop(keyOf(obj.(metav1.Object)))
 	w.store.objects.put(w.kind, w.accept(obj), writeTime(obj.(metav1.Object)))
 	return nil
 }
@@ -164,7 +167,9 @@ func (w *watchStore) Update(obj any) error {
 func (w *watchStore) Delete(obj any) error {
 	key := keyOf(obj.(metav1.Object))
 	w.store.rejections.forget(w.kind, key)
-	w.store.objects.remove(w.kind, key)
+	if !w.withhold(key) {
+		w.store.objects.remove(w.kind, key)
+	}
 	return nil
 }
 
@@ -181,6 +186,11 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	s := w.store
 	s.mu.Lock()
 	first := !w.synced
+	s.mu.Unlock()
+	if !first {
+		items = append(items, w.missing(items)...)
+	}
+	s.mu.Lock()
 	w.synced, w.restored = true, false
 	s.mu.Unlock()
 	s.objects.replace(w.kind, w.namespace, items)
@@ -193,6 +203,24 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	}
 	s.objects.signal()
 	return nil
+}
+
+// missing withholds the deletion of what a new list lacks. It returns an item for each object that stays.
+func (w *watchStore) missing(list []item) (stay []item) {
+	if w.kind != ServiceImport {
+		return nil
+	}
+	there := make(map[string]struct{}, len(list))
+	for i := range list {
+		there[list[i].key] = struct{}{}
+		w.withheld.drop(list[i].key)
+	}
+	for _, key := range w.store.objects.list(w.kind, w.namespace) {
+		if _, ok := there[key]; !ok && w.withhold(key) {
+			stay = append(stay, item{key: key, keep: true})
+		}
+	}
+	return stay
 }
 
 // Resync has nothing to do: what is kept cannot drift.

@@ -33,6 +33,7 @@ var (
 	rollbacksDesc = desc("rollbacks_total", "Counter of times the API server went back to an older state.")
 	serialDesc    = desc("serial", "Serial of the zones.")
 	frozenDesc    = desc("frozen", "1 while the state is frozen because another cluster answers as the API server.")
+	withheldDesc  = desc("withheld_imports", "ServiceImports that are gone from the API server and still served.")
 	contactDesc   = desc("last_contact_seconds", "Seconds since the last contact of a watch, +Inf before the first.", "watch")
 	syncedDesc    = desc("synced", "1 once the first list is complete.", "kind")
 )
@@ -41,6 +42,7 @@ var (
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		objectsDesc, endpointsDesc, rejectedDesc, publishesDesc, rollbacksDesc, serialDesc, frozenDesc, contactDesc, syncedDesc,
+		withheldDesc,
 	} {
 		ch <- d
 	}
@@ -71,6 +73,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		for kind, synced := range st.Synced {
 			gauge(syncedDesc, number(synced), kind.String())
 		}
+		gauge(withheldDesc, float64(st.Withheld))
 		counter(publishesDesc, st.Publishes)
 		counter(rollbacksDesc, st.Rollbacks)
 		gauge(serialDesc, float64(st.Serial))
