@@ -264,13 +264,13 @@ func (s *Set) Consistent() bool {
 	return !slices.ContainsFunc(s.watches, func(w *listWatch) bool { return w.options.Listed != nil && !w.consistent() })
 }
 
-// Waiting says which watch was not listed yet and why, "" if all were.
-func (s *Set) Waiting() string {
-	for _, w := range s.watches {
+// Waiting says which of the watches that are named, or of all, was not listed yet and why, "" if all were.
+func (s *Set) Waiting(of ...WatchID) string {
+	for w := range s.named(of) {
 		if w.synced() {
 			continue
 		}
-		if err := s.Err(); err != nil {
+		if err := s.Err(w.id); err != nil {
 			return fmt.Sprintf("%s: %s", w.id, logging.Line(err))
 		}
 		return w.id.String() + ": the list is under way"

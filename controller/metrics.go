@@ -26,7 +26,7 @@ const (
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	labels := metrics.Labels{Queues: []string{queueExports, queueImports}}
 	for _, r := range safety.Reasons() {
-		labels.Reasons = append(labels.Reasons, string(r))
+		labels.Reasons = append(labels.Reasons, r.String())
 	}
 	return metrics.New(reg, labels)
 }

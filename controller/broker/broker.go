@@ -19,6 +19,7 @@ package broker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -173,14 +174,51 @@ func (b *Broker) follow() {
 // Close ends the connections. Run must have returned.
 func (b *Broker) Close() { b.client.Close() }
 
-// Synced reports whether every kind was listed once.
-func (b *Broker) Synced() bool { return b.set.Synced() }
+// The watches, for decisions that need some of them.
+var (
+	watchNamespaces = apiserver.WatchID{Kind: "Namespace"}
+	watchMembers    = apiserver.WatchID{Kind: kindMember}
+	watchRecords    = apiserver.WatchID{Kind: kindRecord}
+	watchSlices     = apiserver.WatchID{Kind: kindSlice}
+
+	// synced is what exports and imports need. Heartbeats are no part of it: without them no member expires.
+	synced = []apiserver.WatchID{watchNamespaces, watchMembers, watchRecords, watchSlices}
+)
+
+// Synced reports whether members, their namespaces, records and slices were listed once.
+func (b *Broker) Synced() bool { return b.set.Synced(synced...) }
+
+// MayExport returns nil if records and slices can be compared with what the broker has: both are followed, and were listed
+// once. Other watches may fail.
+func (b *Broker) MayExport() error {
+	switch err := b.failure(watchRecords, watchSlices); {
+	case err != nil:
+		return err
+	case !b.Synced():
+		return errors.New(b.Waiting())
+	}
+	return nil
+}
+
+// failure returns why one of the watches, or of all, does not follow the broker, nil if all do.
+func (b *Broker) failure(of ...apiserver.WatchID) error {
+	last := b.set.LastContact(of...)
+	switch err := b.set.Err(of...); {
+	case err != nil:
+		return err
+	case last.IsZero():
+		return errors.New("the first list is under way")
+	case time.Since(last) > b.cfg.Silence:
+		return fmt.Errorf("no contact with the broker for %s", time.Since(last).Round(time.Second))
+	}
+	return nil
+}
 
 // Consistent reports whether reads return what was listed last of members, their namespaces and their records.
 func (b *Broker) Consistent() bool { return b.set.Consistent() }
 
-// Waiting names a kind that was not listed yet and the reason, "" if there is none.
-func (b *Broker) Waiting() string { return b.set.Waiting() }
+// Waiting names a kind that [Broker.Synced] waits for and the reason, "" if there is none.
+func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.
 func (b *Broker) rolledBack() {

@@ -16,12 +16,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -224,7 +226,7 @@ func TestBroker(t *testing.T) {
 		test func(*testing.T, admin)
 	}{
 		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"hostile", testHostile},
-		{"undecodable", testUndecodable}, {"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
+		{"undecodable", testUndecodable}, {"one watch fails", testOneWatch}, {"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
 		{"lost", testLost}, {"restored", testRestored}, {"membership", testMembership},
 	} {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, admin{t, a.cp, a.c}) }) {
@@ -355,8 +357,15 @@ func testHeartbeats(t *testing.T, a admin) {
 	must(t, a.c.Update(t.Context(), same)) // no heartbeat
 	a.apply(lease("west", time.Now().Add(time.Hour)))
 	eventually(t, "another heartbeat", func() bool { return l.Heartbeats()["west"].After(first) })
+	if !l.Echo().IsZero() {
+		t.Error("an echo before the first heartbeat")
+	}
+	sent := time.Now()
 	must(t, l.Renew(t.Context()))
+	eventually(t, "an echo", func() bool { return !l.Echo().Before(sent) })
+	sent = time.Now()
 	must(t, l.Renew(t.Context()))
+	eventually(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
 	eventually(t, "our own", func() bool { return l.count(func() int { return l.beats["east"] }) > 0 })
 	if n := l.count(func() int { return l.beats["west"] }); n != 2 {
 		t.Errorf("%d heartbeats of west, want 2", n)
@@ -553,6 +562,37 @@ func testUndecodable(t *testing.T, a admin) {
 			metav1.ListOptions{LabelSelector: api.LabelSourceNamespace + "=odd"}))
 	}
 	must(t, a.cp.InstallCRDs(t.Context(), crd.ExportedServices))
+}
+
+// Trouble of one watch is that of what needs it: without the right to read Leases no member can expire, and exports go on
+// (docs/spec/controller.md 8.8).
+func testOneWatch(t *testing.T, a admin) {
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-leases"},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"", v1alpha1.GroupVersion.Group, "discovery.k8s.io"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
+			Resources: []string{"namespaces", "members", "exportedservices", "endpointslices"},
+		}},
+	}
+	must(t, a.cp.Apply(t.Context(), role, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-leases"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "no-leases"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "no-leases"}},
+	}))
+	path, err := a.cp.UserKubeconfig("no-leases")
+	must(t, err)
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	must(t, err)
+	l := connect(t, cfg)
+	l.awaitState(broker.Admitted)
+	eventually(t, "exports without the watch of Leases", func() bool { return l.MayExport() == nil })
+	eventually(t, "the watch of Leases is missed", func() bool { return strings.Contains(l.State().Detail, "leases") })
+	if s := l.State(); s.Link || !l.Synced() || !l.Echo().IsZero() {
+		t.Errorf("state = %+v, synced %t, echo %s; want no link, true, none", s, l.Synced(), l.Echo())
+	}
+	must(t, l.ApplyRecord(t.Context(), record("east", web)))
+	l.awaitRecords(web, "east")
+	own, _ := l.Own(web)
+	must(t, l.DeleteRecord(t.Context(), own))
 }
 
 // lax returns the definition without its schema.

@@ -14,10 +14,14 @@ type heartbeats struct {
 	mu   sync.Mutex
 	seen map[string]renewal // by broker namespace
 
-	// echoMissing is since when renewals of this member's own Lease have not come back by the watch, zero if they have. If
-	// writes succeed and the watch is silent, the link is not healthy.
-	echoMissing time.Time
+	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
+	written []renewal
+	// echo is when the newest renewal of this process was sent that came back; zero if none did.
+	echo time.Time
 }
+
+// maxWritten bounds the renewals that are remembered.
+const maxWritten = 16
 
 // A renewal is one Lease as it was last seen to change.
 type renewal struct {
@@ -38,9 +42,19 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 	}
 	h.seen[l.Namespace] = renewal{renewed, time.Now()}
 	if own {
-		h.echoMissing = time.Time{}
+		h.came(renewed)
 	}
 	return true
+}
+
+// came takes a renewal of the own Lease that the watch delivered. The caller holds h.mu.
+func (h *heartbeats) came(renewed time.Time) {
+	for i, w := range h.written {
+		if w.renewed.Equal(renewed) {
+			h.echo, h.written = w.at, h.written[i+1:]
+			return
+		}
+	}
 }
 
 func (h *heartbeats) forget(namespace string) {
@@ -49,30 +63,19 @@ func (h *heartbeats) forget(namespace string) {
 	delete(h.seen, namespace)
 }
 
-// wrote records that this member renewed its own Lease in namespace. The watch may have delivered that already.
-func (h *heartbeats) wrote(namespace string, at metav1.MicroTime) {
+// writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not matter: if
+// it comes back by the watch, it was written.
+func (h *heartbeats) writing(at metav1.MicroTime) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// The server keeps microseconds.
-	seen := h.seen[namespace].renewed
-	if h.echoMissing.IsZero() && seen.Before(at.Truncate(time.Microsecond)) {
-		h.echoMissing = time.Now()
-	}
+	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],
+		renewal{at.Truncate(time.Microsecond), time.Now()})
 }
 
-// withdrawn records that this member deleted its own Lease.
-func (h *heartbeats) withdrawn() {
+// lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.
+func (h *heartbeats) lastEcho() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.echoMissing = time.Time{}
-}
-
-// silence returns for how long renewals of this member's own Lease have not come back, 0 if they have.
-func (h *heartbeats) silence() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.echoMissing.IsZero() {
-		return 0
-	}
-	return time.Since(h.echoMissing)
+	return h.echo
 }

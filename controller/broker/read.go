@@ -143,6 +143,10 @@ func (b *Broker) Heartbeats() map[string]time.Time {
 	return at
 }
 
+// Echo returns when the newest heartbeat of this process was sent that the broker's watch brought back, by the monotonic clock;
+// zero if none did. Until then, and long after it, the broker may be one that takes no writes, or passes none on.
+func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
+
 // Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
 // other services.
 func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,36 +32,25 @@ func (m Membership) String() string {
 
 // A State is the connection to the broker, and the membership, at one moment.
 type State struct {
-	// Link reports that there was contact within Config.Silence, with the right broker, which accepts this member's credential.
-	// While it is false, the silence of other members means nothing.
-	Link        bool
-	LastContact time.Time // zero before the first
-	Membership  Membership
-	Detail      string // what is wrong, "" if all is well
+	// Link reports that every watch follows the right broker, which accepts this member's credential. It is for people: a
+	// decision asks for the watches that it needs.
+	Link       bool
+	Membership Membership
+	Detail     string // what is wrong, "" if all is well
 	// Credential reports that the broker rejects the credential of this member (401).
 	Credential bool
 }
 
 // State returns the current state.
-func (b *Broker) State() State {
-	s := State{LastContact: b.set.LastContact()}
-	err := b.set.Err()
-	s.Credential = apierrors.IsUnauthorized(err)
+func (b *Broker) State() (s State) {
+	err := b.failure()
+	s.Link, s.Credential = err == nil, apierrors.IsUnauthorized(err)
 	s.Membership, s.Detail = b.membership()
-	echo := b.heartbeats.silence()
-	switch silence := time.Since(s.LastContact); {
+	switch {
 	case s.Credential:
 		s.Detail = "credential: the broker rejects it; an administrator has to join this cluster again"
 	case err != nil:
 		s.Detail = err.Error()
-	case s.LastContact.IsZero():
-		s.Detail = "the first list is under way"
-	case silence > b.cfg.Silence:
-		s.Detail = fmt.Sprintf("no contact with the broker for %s", silence.Round(time.Second))
-	case echo > b.cfg.Silence:
-		s.Detail = fmt.Sprintf("the broker accepts heartbeats, but its watch has not delivered them for %s", echo.Round(time.Second))
-	default:
-		s.Link = true
 	}
 	return s
 }

@@ -84,10 +84,10 @@ func (b *Broker) Renew(ctx context.Context) error {
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.cfg.ClusterID, RenewTime: &now},
 	}
+	b.heartbeats.writing(now)
 	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.wrote(b.cfg.Namespace, now)
 	return nil
 }
 
@@ -97,7 +97,6 @@ func (b *Broker) DeleteHeartbeat(ctx context.Context) error {
 	if err := b.client.Delete(ctx, lease); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.withdrawn()
 	return nil
 }
 

@@ -184,13 +184,12 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 
 // waitsFor says, in one sentence, what must happen before anything is written to the broker; "" if nothing must.
 func (e *Exporter) waitsFor() string {
-	state := e.cfg.Broker.State()
-	switch {
-	case e.cfg.Freezes.Any(safety.BrokerIdentity, safety.BrokerEmpty):
-		return "Waiting for the broker: " + e.cfg.Freezes.Detail(safety.BrokerIdentity, safety.BrokerEmpty) + "."
+	switch why := e.cfg.Freezes.Suspended(safety.Export); {
 	case e.cfg.Freezes.Any(safety.Credential):
 		return "Waiting for the broker: it rejects the credential of this cluster."
-	case !state.Link || !e.cfg.Broker.Synced() || state.Membership != broker.Admitted:
+	case why != "":
+		return "Waiting for the broker: " + why + "."
+	case e.cfg.Broker.MayExport() != nil || e.cfg.Broker.State().Membership != broker.Admitted:
 		return "Waiting for the broker: it does not answer."
 	}
 	return ""

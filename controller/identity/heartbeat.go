@@ -63,7 +63,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 
 // mayWrite reports whether the broker is the one that was joined, as far as is known.
 func (h *Heartbeat) mayWrite() bool {
-	return h.Membership.Identity.Digest != "" && !h.Freezes.Any(safety.BrokerIdentity, safety.BrokerEmpty)
+	return h.Membership.Identity.Digest != "" && h.Freezes.Suspended(safety.Beat) == ""
 }
 
 // beat is one heartbeat, which has as much time as there is between two.

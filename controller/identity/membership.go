@@ -47,7 +47,7 @@ type Membership struct {
 type state struct {
 	clusterID string // "" if this cluster is not a member
 	settled   bool
-	freeze    safety.Reason // "" for none
+	freeze    safety.Reason // 0 for none
 	detail    string        // why the cluster is not a member or frozen, and what to do; one phrase
 }
 
@@ -173,7 +173,7 @@ func (m *Membership) Review() (changed bool) {
 
 func (m *Membership) report(now state) {
 	switch {
-	case now.freeze != "": // logged as a freeze
+	case now.freeze != 0: // logged as a freeze
 	case now.clusterID != "" && now.settled:
 		m.Log.Infof("member %q of the clusterset, broker namespace %s", now.clusterID, m.Namespace)
 	default:

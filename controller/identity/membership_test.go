@@ -62,9 +62,9 @@ func TestEvaluate(t *testing.T) {
 	} {
 		got := evaluate(tt.given)
 		if got.clusterID != tt.id || got.settled != tt.settled || got.freeze != tt.freeze {
-			t.Errorf("%s: %+v, want id %q, settled %t, freeze reason %q", tt.name, got, tt.id, tt.settled, tt.freeze)
+			t.Errorf("%s: %+v, want id %q, settled %t, freeze reason %s", tt.name, got, tt.id, tt.settled, tt.freeze)
 		}
-		if plain := got.clusterID != "" && got.settled && got.freeze == ""; (got.detail == "") != plain {
+		if plain := got.clusterID != "" && got.settled && got.freeze == 0; (got.detail == "") != plain {
 			t.Errorf("%s: detail = %q; want one unless all is well", tt.name, got.detail)
 		}
 	}

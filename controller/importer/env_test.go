@@ -91,13 +91,26 @@ func newExpiry(i *memberenv.Instance, ttl time.Duration, on safety.OnExpiry) *sa
 	})
 }
 
-// expired returns an Expiry in which west, which sends no heartbeat, is expired.
+// expired returns an Expiry in which west, which sends no heartbeat, is expired. This member sends its own.
 func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 	i.Helper()
-	e := newExpiry(i.Instance, time.Second, on)
+	const ttl = 3 * time.Second
+	e := newExpiry(i.Instance, ttl, on)
 	ctx, cancel := context.WithCancel(i.Context())
 	var g errgroup.Group
 	g.Go(func() error { return e.Run(ctx) })
+	g.Go(func() error {
+		for ctx.Err() == nil {
+			if err := i.Broker.Renew(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(ttl / 10):
+			}
+		}
+		return nil
+	})
 	i.Await("expired", func() bool { return e.Expired("west") })
 	cancel()
 	if err := g.Wait(); err != nil {

@@ -105,7 +105,7 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 		return nil
 	case id == "":
 		return i.withdraw(ctx, svc)
-	case !settled || !i.synced() || i.cfg.Freezes.Any(safety.BrokerIdentity, safety.BrokerEmpty):
+	case !settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
 		return i.refreshOwn(ctx, svc)
 	}
 	own, exp := i.cfg.Own.Export(svc)

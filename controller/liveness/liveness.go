@@ -8,8 +8,9 @@
 //	 │ └─ more than half of all at once ─▶ frozen       │
 //	 └──────── heartbeat seen ◀──────────────┴──────────┘
 //
-// [Result.Evaluate] makes these moves; the controller calls it at least once a second. While the link to the broker is lost it
-// expires no member; afterwards each has a full TTL again.
+// [Result.Evaluate] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat does not
+// come back from the broker in time, no member expires; afterwards each has a full TTL again. So a broker that is away, takes no
+// writes or passes none on removes nothing, with two members as with a hundred.
 //
 // The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock of a
 // member does not matter.
@@ -31,9 +32,38 @@ type Member struct {
 type Inputs struct {
 	Now     time.Time
 	TTL     time.Duration // a member expires at this age of its heartbeat; with 0 no member expires
-	Link    time.Time     // when the link to the broker became healthy; zero while it is not
+	Echoed  time.Time     // since when our own heartbeats come back in time; zero while they do not
 	Self    string        // this cluster: it is among Members and never expires
 	Members []Member
+}
+
+// An Echo is what is known of this cluster's own heartbeats. The zero value, for the start, has none.
+type Echo struct {
+	since time.Time // since when they come back in time; zero while they do not
+	start time.Time // of the first evaluation
+}
+
+// Next returns the echo at now, if the newest heartbeat of our own that came back was sent at sent, zero if none did. It is in
+// time for half a TTL: so our own silence is noticed before that of others, which lasts for a TTL, means anything.
+func (e Echo) Next(now, sent time.Time, ttl time.Duration) Echo {
+	if e.start.IsZero() {
+		e.start = now
+	}
+	switch late := sent.IsZero() || now.Sub(sent) > ttl/2; {
+	case late:
+		e.since = time.Time{}
+	case e.since.IsZero():
+		e.since = now
+	}
+	return e
+}
+
+// Since returns since when our own heartbeats come back in time; zero while they do not.
+func (e Echo) Since() time.Time { return e.since }
+
+// Missing reports whether our own heartbeats do not come back in time, at least half a TTL after the start.
+func (e Echo) Missing(now time.Time, ttl time.Duration) bool {
+	return e.since.IsZero() && !e.start.IsZero() && now.Sub(e.start) > ttl/2
 }
 
 // A Result is which members are expired, and which are frozen. It never changes. The zero value, for the start, has neither.
@@ -61,14 +91,14 @@ func (r Result) Frozen() []string { return r.frozen }
 
 // Evaluate returns the result that follows r.
 //
-// While the link is lost no member expires. Every member has a full TTL after the start, after the link is back, and after a
-// pause of the evaluation, as when this process or its machine was suspended.
+// While our own heartbeats do not come back no member expires. Every member has a full TTL after the start, after they are back,
+// and after a pause of the evaluation, as when this process or its machine was suspended.
 func (r Result) Evaluate(in Inputs) Result {
 	next := Result{expired: r.stillExpired(in), evaluated: in.Now, grace: r.grace}
 	switch {
 	case in.TTL <= 0:
 		return Result{}
-	case in.Link.IsZero():
+	case in.Echoed.IsZero():
 		next.frozen = r.frozen
 		return next
 	case !r.evaluated.IsZero() && in.Now.Sub(r.evaluated) > in.TTL/2:
@@ -115,7 +145,7 @@ func (r Result) silent(in Inputs) (members []Member, suspects int) {
 			}
 			continue
 		}
-		age := in.Now.Sub(latest(m.Known, m.Seen, in.Link, r.grace))
+		age := in.Now.Sub(latest(m.Known, m.Seen, in.Echoed, r.grace))
 		if age >= in.TTL/2 {
 			suspects++
 		}

@@ -26,7 +26,7 @@ type world struct {
 	leaves  map[string]int
 }
 
-func (w world) link(now int) time.Time {
+func (w world) echoed(now int) time.Time {
 	switch {
 	case now >= w.down[0] && now < w.down[1]:
 		return time.Time{}
@@ -54,7 +54,7 @@ func (w world) seen(cluster string, now int) time.Time {
 }
 
 func (w world) inputs(now int) Inputs {
-	v := Inputs{Now: at(now), TTL: ttl, Link: w.link(now), Self: "self"}
+	v := Inputs{Now: at(now), TTL: ttl, Echoed: w.echoed(now), Self: "self"}
 	for _, cluster := range w.members {
 		if left, leaves := w.leaves[cluster]; now < w.joins[cluster] || leaves && now >= left {
 			continue
@@ -126,6 +126,8 @@ func TestEvaluate(t *testing.T) {
 		{name: "the third within a TTL is frozen until the first are long gone", world: world{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 150},
 		}, want: []string{"160 +a", "160 +b", "210 !c", "220 !", "280 +c"}},
+		{name: "our own heartbeat does not come back, with one other member", world: world{members: []string{"self", "a"}, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
+		{name: "a dead one of two goes", world: world{members: []string{"self", "a"}, dies: map[string]int{"a": 90}}, want: []string{"150 +a"}},
 		{name: "link lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
 		{name: "link lost and back", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 300}}, want: []string{"360 +a"}},
 		{name: "expired before the link was lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{200, 400}},
@@ -139,6 +141,37 @@ func TestEvaluate(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// docs/spec/controller.md 8.3: our own heartbeats have to come back within half a TTL, and each outage begins anew.
+func TestEcho(t *testing.T) {
+	var none time.Time
+	var e Echo
+	for _, tt := range []struct {
+		name      string
+		now, sent int // seconds; -1 for none
+		since     time.Time
+		missing   bool
+	}{
+		{name: "start", now: 0, sent: -1},
+		{name: "none yet", now: 30, sent: -1},
+		{name: "none for more than half a TTL", now: 31, sent: -1, missing: true},
+		{name: "the first", now: 40, sent: 39, since: at(40)},
+		{name: "the last one is old, and in time", now: 69, sent: 39, since: at(40)},
+		{name: "too old", now: 70, sent: 39, missing: true},
+		{name: "one that was under way for too long", now: 90, sent: 59, missing: true},
+		{name: "back", now: 100, sent: 90, since: at(100)},
+		{name: "the next", now: 110, sent: 100, since: at(100)},
+	} {
+		sent := none
+		if tt.sent >= 0 {
+			sent = at(tt.sent)
+		}
+		e = e.Next(at(tt.now), sent, ttl)
+		if got, missing := e.Since(), e.Missing(at(tt.now), ttl); !got.Equal(tt.since) || missing != tt.missing {
+			t.Errorf("%s: since %s, missing %t; want %s, %t", tt.name, got, missing, tt.since, tt.missing)
+		}
 	}
 }
 

@@ -29,13 +29,13 @@ type ExpiryConfig struct {
 }
 
 // An Expiry decides periodically which members are expired (docs/spec/controller.md 8). It passes the heartbeats
-// and the state of the link to package liveness, which has the rule, and requeues the services of a member when the member
+// of the others, and the echo of our own, to package liveness, which has the rule, and requeues the services of a member when the member
 // expires or returns. [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
 	ExpiryConfig
 	renewed chan struct{} // a heartbeat was seen; capacity 1
 
-	link  time.Time            // since when the link is healthy, zero while it is not; used by Run alone
+	echo  liveness.Echo        // of our own heartbeats; used by Run alone
 	known map[string]time.Time // since when a cluster is known to be a member; used by Run alone
 
 	mu     sync.Mutex
@@ -89,6 +89,7 @@ func (e *Expiry) evaluate(now time.Time) {
 			len(frozen), len(inputs.Members), strings.Join(frozen[:min(len(frozen), 10)], ", "))
 	}
 	e.Freezes.Set(MassExpiry, detail)
+	e.Freezes.Set(OwnHeartbeat, e.withheld(now))
 	changed := make(map[string]bool)
 	for _, m := range inputs.Members {
 		if expired := is.Expired(m.Cluster); expired != was.Expired(m.Cluster) {
@@ -101,6 +102,14 @@ func (e *Expiry) evaluate(now time.Time) {
 	}
 }
 
+// withheld says why no member can expire, "" if members can.
+func (e *Expiry) withheld(now time.Time) string {
+	if !e.echo.Missing(now, e.TTL) {
+		return ""
+	}
+	return fmt.Sprintf("for %s no heartbeat of this cluster was both written to the broker and seen there: no other member expires", e.TTL/2)
+}
+
 func (e *Expiry) report(cluster string, expired bool) {
 	if expired {
 		e.Log.Warningf("cluster %q: no heartbeat for %s; its endpoints: %s", cluster, e.TTL, e.OnExpiry)
@@ -111,15 +120,12 @@ func (e *Expiry) report(cluster string, expired bool) {
 
 // inputs returns the inputs of an evaluation at now.
 func (e *Expiry) inputs(now time.Time) liveness.Inputs {
-	state := e.Broker.State()
-	healthy := state.Link && state.Membership == broker.Admitted && e.Broker.Synced()
-	switch {
-	case !healthy:
-		e.link = time.Time{}
-	case e.link.IsZero():
-		e.link = now
+	sent := e.Broker.Echo()
+	if e.Broker.State().Membership != broker.Admitted || !e.Broker.Synced() {
+		sent = time.Time{} // who the members are is not known
 	}
-	in := liveness.Inputs{Now: now, TTL: e.TTL, Link: e.link, Self: e.ClusterID}
+	e.echo = e.echo.Next(now, sent, e.TTL)
+	in := liveness.Inputs{Now: now, TTL: e.TTL, Echoed: e.echo.Since(), Self: e.ClusterID}
 	seen, known := e.Broker.Heartbeats(), make(map[string]time.Time)
 	for _, m := range e.Broker.Members() {
 		since, old := e.known[m.Name]

@@ -20,22 +20,55 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
-// A Reason suspends the operations listed beside it until it clears. Its text is the label "reason" of metric frozen.
-type Reason string
+// A Reason suspends operations until it clears (docs/spec/controller.md 8.8). The zero value is none.
+type Reason uint8
 
-// The freeze reasons. Under BrokerIdentity and BrokerEmpty nothing is written or removed that follows from the broker.
+// The freeze reasons.
 const (
-	NotSynced      Reason = "not_synced"      // a cache is incomplete: nothing is removed
-	BrokerIdentity Reason = "broker_identity" // another API server answers, or the cluster id belongs to another cluster
-	BrokerEmpty    Reason = "broker_empty"    // the broker has no member namespace, or lacks our CRDs
-	Credential     Reason = "credential"      // the broker rejects our credential: nothing is removed
-	LostRecords    Reason = "lost_records"    // an import that would lose clusters stays as it is
-	MassExpiry     Reason = "mass_expiry"     // no member counts as expired
+	NotSynced      Reason = iota + 1 // a cache is incomplete
+	BrokerIdentity                   // another API server answers, or the cluster id belongs to another cluster
+	BrokerEmpty                      // the broker has no member namespace, or lacks our CRDs
+	Credential                       // the broker rejects our credential
+	LostRecords                      // more is missing from the broker than anybody removes
+	MassExpiry                       // more members are silent at once than fail at once
+	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
+	end
 )
 
-// Reasons lists the values of the label "reason".
-func Reasons() []Reason {
-	return []Reason{NotSynced, BrokerIdentity, BrokerEmpty, LostRecords, MassExpiry, Credential}
+// An Operation is what a reason may suspend. Operations are bits of a set.
+type Operation uint8
+
+// The operations. Whether members expire is decided by [Expiry] itself, which sets the reasons for that.
+const (
+	Export Operation = 1 << iota // writes of records and slices to the broker
+	Import                       // removals, and writes that follow from the broker
+	Losses                       // changes of imports that lose clusters or slices
+	Beat                         // heartbeats
+)
+
+// reasons has the label "reason" of metric frozen and what is suspended.
+var reasons = [end]struct {
+	label    string
+	suspends Operation
+}{
+	NotSynced:      {"not_synced", Import},
+	BrokerIdentity: {"broker_identity", Export | Import | Beat},
+	BrokerEmpty:    {"broker_empty", Export | Import | Beat},
+	Credential:     {"credential", Export},
+	LostRecords:    {"lost_records", Losses},
+	MassExpiry:     {"mass_expiry", 0},
+	OwnHeartbeat:   {"own_heartbeat", 0},
+}
+
+// String is the reason as in metrics and logs, "" for none.
+func (r Reason) String() string { return reasons[r].label }
+
+// Reasons lists all reasons.
+func Reasons() (all []Reason) {
+	for r := Reason(1); r < end; r++ {
+		all = append(all, r)
+	}
+	return all
 }
 
 // Freezes are the freeze reasons in force. Each part of the controller sets and clears the reasons that it detects; exporter
@@ -69,7 +102,7 @@ func (f *Freezes) Set(r Reason, detail string) {
 	if was == is {
 		return
 	}
-	f.metrics.SetFrozen(string(r), is)
+	f.metrics.SetFrozen(r.String(), is)
 	if is {
 		f.log.Warningf("frozen (%s): %s", r, detail)
 	} else {
@@ -83,6 +116,18 @@ func (f *Freezes) Any(given ...Reason) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(given, func(r Reason) bool { _, ok := f.details[r]; return ok })
+}
+
+// Suspended returns the detail of a reason in force that suspends an operation, "" if there is none.
+func (f *Freezes) Suspended(op Operation) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r := Reason(1); r < end; r++ {
+		if detail, ok := f.details[r]; ok && reasons[r].suspends&op != 0 {
+			return detail
+		}
+	}
+	return ""
 }
 
 // Detail returns the detail of the first given reason that is in force, "" if none of them is.

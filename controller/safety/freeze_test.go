@@ -35,7 +35,7 @@ func frozen(t *testing.T, reg prometheus.Gatherer, r Reason) float64 {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if strings.HasSuffix(f.GetName(), "_frozen") && m.GetLabel()[0].GetValue() == string(r) {
+			if strings.HasSuffix(f.GetName(), "_frozen") && m.GetLabel()[0].GetValue() == r.String() {
 				return m.GetGauge().GetValue()
 			}
 		}
@@ -49,12 +49,23 @@ func TestFreezes(t *testing.T) {
 	all := Reasons()
 	var names []string
 	for _, r := range all {
-		names = append(names, string(r))
+		names = append(names, r.String())
 	}
 	f := NewFreezes(log, metrics.New(reg, metrics.Labels{Reasons: names}), func() { changes++ })
 	for _, r := range all {
 		changes = 0
 		f.Set(r, "")
+		for _, op := range []Operation{Export, Import, Losses, Beat} {
+			f.Set(r, "why")
+			if suspended := f.Suspended(op) == "why"; suspended != (reasons[r].suspends&op != 0) {
+				t.Errorf("%s: suspends operation %b: %t", r, op, suspended)
+			}
+			f.Set(r, "")
+			if f.Suspended(op) != "" {
+				t.Errorf("%s: operation %b is suspended after the end", r, op)
+			}
+		}
+		*log, changes = nil, 0
 		if f.Any(r) || changes != 0 {
 			t.Errorf("%s: frozen at the start, or %d changes by clearing nothing", r, changes)
 		}
@@ -68,7 +79,7 @@ func TestFreezes(t *testing.T) {
 		if f.Any(all...) || f.Detail(all...) != "" || changes != 2 || frozen(t, reg, r) != 0 {
 			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.Any(r), changes, frozen(t, reg, r))
 		}
-		if set, cleared := log.count("frozen ("+string(r)+"): first"), log.count("no longer frozen ("+string(r)+")"); set != 1 || cleared != 1 {
+		if set, cleared := log.count("frozen ("+r.String()+"): first"), log.count("no longer frozen ("+r.String()+")"); set != 1 || cleared != 1 {
 			t.Errorf("%s: logged %d times when set and %d when cleared, want once each:\n%q", r, set, cleared, *log)
 		}
 	}

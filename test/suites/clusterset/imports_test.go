@@ -271,9 +271,9 @@ func TestExpiry(t *testing.T) {
 		{"lease 0", "on_expiry remove", removed},
 	} {
 		t.Run(tt.east, func(t *testing.T) {
-			start(t, east, "lease 1s 3s", tt.east)
-			start(t, north, "lease 1s 3s", tt.north)
-			_, stop := start(t, west, "lease 1s 3s")
+			start(t, east, "lease 1s 5s", tt.east)
+			start(t, north, "lease 1s 5s", tt.north)
+			_, stop := start(t, west, "lease 1s 5s")
 			s := scriptIn(t, "expiry", west, `Service web {clusterIP: None, ports: [{name: http, port: 80}]}
 Endpoints web/1 10.23.0.1
 Export web`)
@@ -282,7 +282,7 @@ Export web`)
 			stop()
 			s.awaitImports(t, tt.wantNorth, north)
 			s.awaitImports(t, alive, east)
-			start(t, west, "lease 1s 3s")
+			start(t, west, "lease 1s 5s")
 			s.awaitImports(t, alive, clusters.Members...)
 		})
 	}

@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -70,6 +74,77 @@ func TestBrokerIsAway(t *testing.T) {
 			inWest()
 		})
 	}
+}
+
+// The broker can be read and takes no writes: no heartbeat comes, and that is the fault of no member. Nothing is withdrawn, be there
+// two members, and the reason is given (docs/spec/controller.md 8.3).
+func TestBrokerTakesNoWrites(t *testing.T) {
+	const ns = "unwritable"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	e, w := run(t, east), run(t, west)
+	for _, m := range clusters.Members {
+		awaitImport(t, m, ns, "web", "10.21.0.1 10.22.0.1")
+	}
+	e.awaitHeartbeat("west")
+	w.awaitHeartbeat("east")
+	inEast, inWest := undisturbed(t, east, ns), undisturbed(t, west, ns)
+	allow := denyWrites(t)
+	e.awaitSilence("west")
+	w.awaitSilence("east")
+	for _, i := range []*instance{e, w} {
+		i.awaitMetric("frozen", "own_heartbeat", 1)
+		i.awaitMetric("broker_connected", "", 1)
+		i.awaitMetric("frozen", "mass_expiry", 0)
+	}
+	serve(t, east, ns, "web", "10.21.0.2")
+	awaitImport(t, east, ns, "web", "10.21.0.2 10.22.0.1")
+	checkImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+
+	allow()
+	e.awaitMetric("frozen", "own_heartbeat", 0)
+	w.awaitMetric("frozen", "own_heartbeat", 0)
+	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	inEast()
+	inWest()
+}
+
+// denyWrites makes the broker deny all writes of members until allow is called.
+func denyWrites(t *testing.T) (allow func()) {
+	t.Helper()
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: "no-writes"},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.OperationAll},
+					Rule:       admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+				},
+			}}},
+			MatchConditions: []admissionv1.MatchCondition{{
+				Name: "members", Expression: "request.userInfo.username.startsWith('system:serviceaccount:" + admin.DefaultPrefix + "-')",
+			}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "no writes"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: "no-writes"},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: "no-writes", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	if err := clusters.Broker.Apply(t.Context(), policy, binding); err != nil {
+		t.Fatal(err)
+	}
+	allow = sync.OnceFunc(func() {
+		if err := clusters.Broker.Delete(context.WithoutCancel(t.Context()), binding, policy); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(allow)
+	return allow
 }
 
 // awaitPending waits until the condition of an export says that it waits for the broker.
