@@ -27,20 +27,27 @@ const maxWritten = 16
 type renewal struct {
 	renewed time.Time
 	at      time.Time
+	changed time.Time // when it was seen to change; zero if it has been as it was at the first sight
 }
 
-// observe records a Lease and reports whether it changed. own says that it is the Lease of this member.
-func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
+// observe records a Lease and reports whether it changed. own says that it is the Lease of this member, initial that it is of
+// the first list: how long it has been there is not known.
+func (h *heartbeats) observe(l *coordinationv1.Lease, own, initial bool) bool {
 	var renewed time.Time
 	if l.Spec.RenewTime != nil {
 		renewed = l.Spec.RenewTime.Time
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if last, ok := h.seen[l.Namespace]; ok && last.renewed.Equal(renewed) {
+	last, known := h.seen[l.Namespace]
+	if known && last.renewed.Equal(renewed) {
 		return false
 	}
-	h.seen[l.Namespace] = renewal{renewed, time.Now()}
+	r := renewal{renewed: renewed, at: time.Now()}
+	if known || !initial {
+		r.changed = r.at
+	}
+	h.seen[l.Namespace] = r
 	if own {
 		h.came(renewed)
 	}
@@ -70,7 +77,7 @@ func (h *heartbeats) writing(at metav1.MicroTime) {
 	defer h.mu.Unlock()
 	// The server keeps microseconds.
 	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],
-		renewal{at.Truncate(time.Microsecond), time.Now()})
+		renewal{renewed: at.Truncate(time.Microsecond), at: time.Now()})
 }
 
 // lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -135,12 +136,32 @@ func (b *Broker) isMember(m *v1alpha1.Member) bool {
 // without a Lease. The first sight of a Lease counts as a change.
 func (b *Broker) Heartbeats() map[string]time.Time {
 	at := make(map[string]time.Time)
-	for _, m := range b.Members() {
-		b.heartbeats.mu.Lock()
-		at[m.Name] = b.heartbeats.seen[m.Spec.Namespace].at
-		b.heartbeats.mu.Unlock()
+	for id, r := range b.renewals() {
+		at[id] = r.at
 	}
 	return at
+}
+
+// Liveness returns what is known of the heartbeats of every member, sorted by id, for package liveness.
+func (b *Broker) Liveness() []liveness.Member {
+	var members []liveness.Member
+	for id, r := range b.renewals() {
+		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Changed: r.changed})
+	}
+	slices.SortFunc(members, func(a, b liveness.Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return members
+}
+
+// renewals returns the last renewal of every member, by id.
+func (b *Broker) renewals() map[string]renewal {
+	members := b.Members()
+	b.heartbeats.mu.Lock()
+	defer b.heartbeats.mu.Unlock()
+	all := make(map[string]renewal, len(members))
+	for _, m := range members {
+		all[m.Name] = b.heartbeats.seen[m.Spec.Namespace]
+	}
+	return all
 }
 
 // Echo returns when the newest heartbeat of this process was sent that the broker's watch brought back, by the monotonic clock;

@@ -185,7 +185,7 @@ func (b *Broker) reportUndecodables() {
 	}
 }
 
-func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
+func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, initial bool) {
 	l := latest(was, is)
 	if l.Name != broker.HeartbeatName {
 		return
@@ -194,7 +194,7 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 		b.heartbeats.forget(l.Namespace)
 		return
 	}
-	if !b.heartbeats.observe(l, l.Namespace == b.cfg.Namespace) {
+	if !b.heartbeats.observe(l, l.Namespace == b.cfg.Namespace, initial) {
 		return
 	}
 	if id, _, err := b.memberOf(l.Namespace); err == nil {

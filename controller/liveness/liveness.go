@@ -25,7 +25,8 @@ import (
 type Member struct {
 	Cluster string
 	Known   time.Time // since when it is known to be a member
-	Seen    time.Time // when its heartbeat was last seen to change; zero if never
+	Seen    time.Time // when its heartbeat was last seen to change, or seen first; zero if never
+	Changed time.Time // when it was last seen to change; zero if it has been as it was at the first sight
 }
 
 // Inputs are the inputs of one evaluation. All times are from one monotonic clock.
@@ -74,9 +75,20 @@ type Result struct {
 	grace     time.Time // silence counts only from here on
 }
 
-type expiry struct{ when, seen time.Time }
+// An expiry says when a member expired, and when its heartbeat had last changed.
+type expiry struct{ when, changed time.Time }
 
-// Expired reports whether the endpoints of a cluster no longer count. It stays so until a new heartbeat is seen.
+// Restored returns the result to start from where an earlier process left clusters expired: they stay so until a heartbeat is
+// seen to change. That a heartbeat is there says nothing about them.
+func Restored(clusters []string) Result {
+	r := Result{expired: make(map[string]expiry, len(clusters))}
+	for _, cluster := range clusters {
+		r.expired[cluster] = expiry{}
+	}
+	return r
+}
+
+// Expired reports whether the endpoints of a cluster no longer count. It stays so until its heartbeat is seen to change.
 func (r Result) Expired(cluster string) bool {
 	_, expired := r.expired[cluster]
 	return expired
@@ -116,7 +128,7 @@ func (r Result) Evaluate(in Inputs) Result {
 		next.grace = in.Now
 	default:
 		for _, m := range silent {
-			next.expired[m.Cluster] = expiry{when: in.Now, seen: m.Seen}
+			next.expired[m.Cluster] = expiry{when: in.Now, changed: m.Changed}
 		}
 	}
 	return next
@@ -126,7 +138,7 @@ func (r Result) Evaluate(in Inputs) Result {
 func (r Result) stillExpired(in Inputs) map[string]expiry {
 	still := make(map[string]expiry)
 	for _, m := range in.Members {
-		if e, expired := r.expired[m.Cluster]; expired && !m.Seen.After(e.seen) && m.Cluster != in.Self {
+		if e, expired := r.expired[m.Cluster]; expired && !m.Changed.After(e.changed) && m.Cluster != in.Self {
 			still[m.Cluster] = e
 		}
 	}

@@ -59,7 +59,7 @@ func (w world) inputs(now int) Inputs {
 		if left, leaves := w.leaves[cluster]; now < w.joins[cluster] || leaves && now >= left {
 			continue
 		}
-		v.Members = append(v.Members, Member{Cluster: cluster, Known: at(w.joins[cluster]), Seen: w.seen(cluster, now)})
+		v.Members = append(v.Members, Member{Cluster: cluster, Known: at(w.joins[cluster]), Seen: w.seen(cluster, now), Changed: w.seen(cluster, now)})
 	}
 	return v
 }
@@ -172,6 +172,30 @@ func TestEcho(t *testing.T) {
 		if got, missing := e.Since(), e.Missing(at(tt.now), ttl); !got.Equal(tt.since) || missing != tt.missing {
 			t.Errorf("%s: since %s, missing %t; want %s, %t", tt.name, got, missing, tt.since, tt.missing)
 		}
+	}
+}
+
+// docs/spec/controller.md 8.2: after a restart, what was expired stays out until its heartbeat changes, and what was in stays in for
+// a TTL. The first sight of a heartbeat is no change.
+func TestRestored(t *testing.T) {
+	inputs := func(now int, changed time.Time) Inputs {
+		seen := at(1)
+		if !changed.IsZero() {
+			seen = changed
+		}
+		return Inputs{Now: at(now), TTL: ttl, Echoed: at(0), Self: "self", Members: []Member{
+			{Cluster: "self"}, {Cluster: "dead", Seen: seen, Changed: changed}, {Cluster: "dies", Seen: at(1)},
+		}}
+	}
+	r := Restored([]string{"dead", "left"})
+	for now := 1; now <= 60; now++ {
+		if r = r.Evaluate(inputs(now, time.Time{})); !r.Expired("dead") || r.Expired("dies") || r.Expired("left") {
+			t.Fatalf("after %d s: expired: dead %t, dies %t, left %t; want true, false, false", now,
+				r.Expired("dead"), r.Expired("dies"), r.Expired("left"))
+		}
+	}
+	if r = r.Evaluate(inputs(61, at(61))); r.Expired("dead") || !r.Expired("dies") {
+		t.Errorf("after a TTL: expired: dead %t, dies %t; want false with a heartbeat, true", r.Expired("dead"), r.Expired("dies"))
 	}
 }
 

@@ -42,9 +42,14 @@ type Expiry struct {
 	result liveness.Result
 }
 
-// NewExpiry returns an Expiry in which no member is expired.
+// NewExpiry returns an Expiry in which those members are expired that an earlier process left so. The caches of this cluster
+// are complete.
 func NewExpiry(cfg ExpiryConfig) *Expiry {
-	return &Expiry{ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time)}
+	e := &Expiry{ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time)}
+	if cfg.TTL > 0 {
+		e.result = liveness.Restored(leftOut(imported(cfg.Member), cfg.ClusterID, cfg.OnExpiry))
+	}
+	return e
 }
 
 // Renewed reports that a heartbeat was seen: a member that was expired returns at once.
@@ -64,7 +69,9 @@ func (e *Expiry) Run(ctx context.Context) error {
 	ticker := time.NewTicker(min(time.Second, e.TTL/10))
 	defer ticker.Stop()
 	for {
-		e.evaluate(time.Now())
+		if e.Broker.Synced() { // until the members are known, all stays as it was left
+			e.evaluate(time.Now())
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -126,14 +133,14 @@ func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 	}
 	e.echo = e.echo.Next(now, sent, e.TTL)
 	in := liveness.Inputs{Now: now, TTL: e.TTL, Echoed: e.echo.Since(), Self: e.ClusterID}
-	seen, known := e.Broker.Heartbeats(), make(map[string]time.Time)
-	for _, m := range e.Broker.Members() {
-		since, old := e.known[m.Name]
+	known := make(map[string]time.Time)
+	for _, m := range e.Broker.Liveness() {
+		since, old := e.known[m.Cluster]
 		if !old {
 			since = now
 		}
-		known[m.Name] = since
-		in.Members = append(in.Members, liveness.Member{Cluster: m.Name, Known: since, Seen: seen[m.Name]})
+		known[m.Cluster], m.Known = since, since
+		in.Members = append(in.Members, m)
 	}
 	e.known = known
 	return in

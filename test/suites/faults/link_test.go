@@ -10,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin"
@@ -217,11 +218,48 @@ func TestMemberIsCutOff(t *testing.T) {
 	awaitImport(t, east, ns, "web", "10.21.0.2 10.22.0.1")
 	w.awaitMetric("frozen", "mass_expiry", 0)
 	checkOldest(t, west, ns)
+	// Another instance knows that east is expired: its endpoints do not come back for a moment.
+	w.stop()
+	returned := additions(t, west, ns, "east")
+	w = run(t, west)
+	w.awaitHeartbeat("east")
+	serve(t, west, ns, "web", "10.22.0.2")
+	awaitImport(t, west, ns, "web", "10.22.0.2")
+	if n := returned(); n > 0 {
+		t.Errorf("%d slices of east came back with a restart, want none before its heartbeat", n)
+	}
+	serve(t, west, ns, "web", "10.22.0.1")
 
 	link.mend()
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	e.awaitMetric("broker_connected", "", 1)
 	inEast()
+}
+
+// additions watches the imported slices of a cluster, of which there is none. count ends that and returns how many were made.
+func additions(t testing.TB, m *testclusterset.Member, namespace, cluster string) (count func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	options := metav1.ListOptions{LabelSelector: mcsv1beta1.LabelSourceCluster + "=" + cluster}
+	w, err := m.Dynamic().Resource(endpoints).Namespace(namespace).Watch(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := make(chan int, 1)
+	go func() {
+		n := 0
+		for event := range w.ResultChan() {
+			if event.Type == watch.Added {
+				n++
+			}
+		}
+		added <- n
+	}()
+	return func() int {
+		cancel()
+		w.Stop()
+		return <-added
+	}
 }
 
 // checkOldest fails the test unless the import "web" has the properties of the export of east, the older one.
