@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -144,9 +143,9 @@ func (c *cluster) kubeSystem(ctx context.Context) (types.UID, error) {
 	return found.GetUID(), nil
 }
 
-// heartbeat returns the time at which a member last renewed its heartbeat, by the clock of the member; nil if it never did, or
-// wrote a time that does not decode.
-func (c *cluster) heartbeat(ctx context.Context, namespace string) (*time.Time, error) {
+// heartbeat returns the heartbeat of a member, with the time at which it was last renewed, by the clock of the member; nil if it
+// never was, or does not decode.
+func (c *cluster) heartbeat(ctx context.Context, namespace string) (*coordinationv1.LeaseSpec, error) {
 	found, err := c.find(ctx, object(coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, broker.HeartbeatName))
 	if err != nil || found == nil {
 		return nil, err
@@ -159,5 +158,5 @@ func (c *cluster) heartbeat(ctx context.Context, namespace string) (*time.Time, 
 	if lease.Spec.RenewTime == nil {
 		return nil, nil
 	}
-	return &lease.Spec.RenewTime.Time, nil
+	return &lease.Spec, nil
 }

@@ -51,10 +51,13 @@ func (c *cluster) findRemoval(ctx context.Context, clusterID string, o LeaveOpti
 	if o.Now != nil {
 		now = o.Now
 	}
-	renewed, err := c.heartbeat(ctx, member.Spec.Namespace)
-	if err == nil && renewed != nil && now().Sub(*renewed) < time.Minute && !o.Force {
+	heartbeat, err := c.heartbeat(ctx, member.Spec.Namespace)
+	if err != nil || heartbeat == nil || o.Force {
+		return r, err
+	}
+	if age := max(now().Sub(heartbeat.RenewTime.Time), 0); age < broker.HeartbeatTTL(heartbeat, time.Minute) {
 		err = fmt.Errorf("member %q renewed its heartbeat %s ago: run \"clusterset leave\" in that cluster, or use --force",
-			clusterID, max(now().Sub(*renewed), 0).Round(time.Second))
+			clusterID, age.Round(time.Second))
 	}
 	return r, err
 }

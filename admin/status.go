@@ -198,12 +198,14 @@ func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.M
 		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.uid != "" && m.Spec.KubeSystemUID == string(s.uid), Expired: true,
 	}
-	renewed, err := c.heartbeat(ctx, m.Spec.Namespace)
-	if err != nil || renewed == nil {
+	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)
+	if err != nil || heartbeat == nil {
 		return state, err
 	}
+	renewed := &heartbeat.RenewTime.Time
 	age := max(s.options.Now().Sub(*renewed), 0)
-	state.Heartbeat, state.HeartbeatAge, state.Expired = renewed, age.Round(time.Second).String(), age >= s.options.TTL
+	state.Heartbeat, state.HeartbeatAge = renewed, age.Round(time.Second).String()
+	state.Expired = age >= broker.HeartbeatTTL(heartbeat, s.options.TTL)
 	return state, nil
 }
 

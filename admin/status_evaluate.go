@@ -39,7 +39,7 @@ func (e evaluation) evaluate() {
 		case m.This:
 			own = m
 		case m.Heartbeat == nil:
-			e.problem("member %q has no heartbeat: its controller has never run, or runs with \"lease 0\"", m.ClusterID)
+			e.problem("member %q has no heartbeat: its controller has never run", m.ClusterID)
 		case m.Expired:
 			e.problem("member %q last renewed its heartbeat %s ago: it has expired, and other members no longer use its endpoints",
 				m.ClusterID, m.HeartbeatAge)
@@ -80,7 +80,7 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	case c.LeaderExpired:
 		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
 	case e.brokerRead && own.Expired:
-		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker, or runs with \"lease 0\"")
+		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker")
 	}
 	e.evaluateCredential(c.CredentialExpires)
 	e.evaluateUndeclared(c.Exports.Undeclared)

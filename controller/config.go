@@ -44,7 +44,7 @@ type Config struct {
 	ServiceCIDRs []netip.Prefix
 
 	// Renew is the time between two heartbeats, TTL the age at which a member's heartbeat expires. Both are 0 with "lease 0": no
-	// member expires, and this member sends no heartbeats.
+	// member expires here, and this member renews its heartbeat seldom.
 	Renew, TTL time.Duration
 	OnExpiry   safety.OnExpiry
 

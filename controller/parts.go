@@ -83,7 +83,7 @@ func newParts(
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
 	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, Log: cfg.Log,
+		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
 		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash()},
 	}
 	p.massLoss = safety.NewMassLoss(safety.MassLossConfig{

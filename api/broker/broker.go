@@ -8,6 +8,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 // GroupName is the API group of ExportedService and Member.
@@ -83,6 +86,19 @@ const (
 	MaxAnnotations = 128 << 10
 	MaxCIDRs       = 64 // pod CIDRs, and likewise service CIDRs, of one member
 )
+
+// MaxHeartbeatTTL bounds the TTL that a member may ask of the others. It is also what a member with "lease 0" asks for, which
+// renews its heartbeat so seldom that others should not drop it while it lives (docs/spec/controller.md 8.2).
+const MaxHeartbeatTTL = time.Hour
+
+// HeartbeatTTL returns the age at which a heartbeat is expired for a cluster whose own TTL is own: the larger of it and the one
+// in the Lease, which counts up to MaxHeartbeatTTL.
+func HeartbeatTTL(lease *coordinationv1.LeaseSpec, own time.Duration) time.Duration {
+	if lease.LeaseDurationSeconds == nil {
+		return own
+	}
+	return max(own, min(time.Duration(*lease.LeaseDurationSeconds)*time.Second, MaxHeartbeatTTL))
+}
 
 // maxPrefix is how many octets of a prefix count in [NamespaceName]: with "-" and 16 digits it stays one label.
 const maxPrefix = 40

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -100,6 +102,25 @@ func TestTextsAreThoseOfKubernetes(t *testing.T) {
 		long := slices.ContainsFunc(strings.Split(prefix, "."), func(part string) bool { return len(part) > 63 })
 		if got, want := broker.IsLabelKey(s), len(validation.IsQualifiedName(s)) == 0; got != want && !long {
 			t.Errorf("IsLabelKey(%q) = %t, want %t", s, got, want)
+		}
+	}
+}
+
+// docs/spec/controller.md 8.2: the larger TTL counts, and what a member asks for counts up to a bound.
+func TestHeartbeatTTL(t *testing.T) {
+	for _, tt := range []struct {
+		lease     *int32
+		own, want time.Duration
+	}{
+		{nil, time.Minute, time.Minute},
+		{new(int32(30)), time.Minute, time.Minute},
+		{new(int32(90)), time.Minute, 90 * time.Second},
+		{new(int32(1 << 30)), time.Minute, broker.MaxHeartbeatTTL},
+		{new(int32(90)), 2 * time.Hour, 2 * time.Hour},
+		{new(int32(-1)), 0, 0},
+	} {
+		if got := broker.HeartbeatTTL(&coordinationv1.LeaseSpec{LeaseDurationSeconds: tt.lease}, tt.own); got != tt.want {
+			t.Errorf("lease %v, own %s: %s, want %s", tt.lease, tt.own, got, tt.want)
 		}
 	}
 }

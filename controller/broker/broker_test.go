@@ -361,12 +361,17 @@ func testHeartbeats(t *testing.T, a admin) {
 		t.Error("an echo before the first heartbeat")
 	}
 	sent := time.Now()
-	must(t, l.Renew(t.Context()))
+	must(t, l.Renew(t.Context(), 90*time.Second))
 	eventually(t, "an echo", func() bool { return !l.Echo().Before(sent) })
 	sent = time.Now()
-	must(t, l.Renew(t.Context()))
+	must(t, l.Renew(t.Context(), 90*time.Second))
 	eventually(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
 	eventually(t, "our own", func() bool { return l.count(func() int { return l.beats["east"] }) > 0 })
+	for _, m := range l.Liveness() {
+		if want := map[string]time.Duration{"east": 90 * time.Second}[m.Cluster]; m.TTL != want {
+			t.Errorf("TTL of %s = %s, want %s", m.Cluster, m.TTL, want)
+		}
+	}
 	if n := l.count(func() int { return l.beats["west"] }); n != 2 {
 		t.Errorf("%d heartbeats of west, want 2", n)
 	}
@@ -673,7 +678,7 @@ func testLost(t *testing.T, a admin) {
 	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
 		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
 	}
-	if err := l.Renew(t.Context()); err == nil {
+	if err := l.Renew(t.Context(), 90*time.Second); err == nil {
 		t.Error("renewed on a broker that is away")
 	}
 	absent := connect(t, a.cp.Config()) // down at start

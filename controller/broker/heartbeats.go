@@ -6,6 +6,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // heartbeats records when the Leases of the members were seen to change, by the clock of this process. The times in the Leases
@@ -27,7 +29,8 @@ const maxWritten = 16
 type renewal struct {
 	renewed time.Time
 	at      time.Time
-	changed time.Time // when it was seen to change; zero if it has been as it was at the first sight
+	ttl     time.Duration // that the member asks for, within the bound; 0 if it asks for none
+	changed time.Time     // when it was seen to change; zero if it has been as it was at the first sight
 }
 
 // observe records a Lease and reports whether it changed. own says that it is the Lease of this member, initial that it is of
@@ -43,7 +46,7 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own, initial bool) bool {
 	if known && last.renewed.Equal(renewed) {
 		return false
 	}
-	r := renewal{renewed: renewed, at: time.Now()}
+	r := renewal{renewed: renewed, at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	if known || !initial {
 		r.changed = r.at
 	}

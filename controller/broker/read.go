@@ -146,7 +146,7 @@ func (b *Broker) Heartbeats() map[string]time.Time {
 func (b *Broker) Liveness() []liveness.Member {
 	var members []liveness.Member
 	for id, r := range b.renewals() {
-		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Changed: r.changed})
+		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Changed: r.changed, TTL: r.ttl})
 	}
 	slices.SortFunc(members, func(a, b liveness.Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return members

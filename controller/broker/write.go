@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -74,15 +75,15 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 	return nil
 }
 
-// Renew renews the heartbeat of this member.
-func (b *Broker) Renew(ctx context.Context) error {
-	now := metav1.NowMicro()
+// Renew renews the heartbeat of this member, which others should wait for as long as ttl.
+func (b *Broker) Renew(ctx context.Context, ttl time.Duration) error {
+	now, seconds := metav1.NowMicro(), int32(math.Ceil(ttl.Seconds()))
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
 			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
 		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.cfg.ClusterID, RenewTime: &now},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.cfg.ClusterID, RenewTime: &now, LeaseDurationSeconds: &seconds},
 	}
 	b.heartbeats.writing(now)
 	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -13,6 +14,9 @@ import (
 
 // statusPeriod is the time between two checks of the Member's status with "lease 0".
 const statusPeriod = 10 * time.Second
+
+// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one.
+const seldom = apibroker.MaxHeartbeatTTL / 12
 
 // firstRetry is the time between two attempts at the first heartbeat, for which other members wait.
 const firstRetry = time.Second
@@ -24,9 +28,11 @@ type Heartbeat struct {
 	Membership *Membership
 	Broker     *broker.Broker
 	Freezes    *safety.Freezes
-	Renew      time.Duration // between two heartbeats; 0 with "lease 0": only the status is written
+	Renew, TTL time.Duration // between two heartbeats, and until one is expired; 0 with "lease 0"
 	Status     v1alpha1.MemberStatus
 	Log        logging.Logger
+
+	renewed time.Time // when the last heartbeat was sent that succeeded; used by Run alone
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -41,7 +47,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case !h.mayWrite() || !h.Membership.Settled():
 		case leaving && !withdrawn:
 			err = h.Broker.DeleteHeartbeat(ctx)
-			withdrawn = err == nil
+			withdrawn, h.renewed = err == nil, time.Time{}
 		case h.Membership.ClusterID() != "" && !leaving:
 			withdrawn = false
 			err = h.beat(ctx, period)
@@ -73,10 +79,11 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 	if _, err := h.Membership.Member.Client().SystemUID(ctx); err != nil {
 		return err
 	}
-	if h.Renew > 0 {
-		if err := h.Broker.Renew(ctx); err != nil {
+	if now := time.Now(); h.Renew > 0 || now.Sub(h.renewed) >= seldom {
+		if err := h.Broker.Renew(ctx, cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)); err != nil {
 			return err
 		}
+		h.renewed = now
 	}
 	return h.Broker.SetStatus(ctx, h.Status)
 }

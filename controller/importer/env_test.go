@@ -101,7 +101,7 @@ func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 	g.Go(func() error { return e.Run(ctx) })
 	g.Go(func() error {
 		for ctx.Err() == nil {
-			if err := i.Broker.Renew(ctx); err != nil && ctx.Err() == nil {
+			if err := i.Broker.Renew(ctx, ttl); err != nil && ctx.Err() == nil {
 				return err
 			}
 			select {

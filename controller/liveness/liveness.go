@@ -27,6 +27,9 @@ type Member struct {
 	Known   time.Time // since when it is known to be a member
 	Seen    time.Time // when its heartbeat was last seen to change, or seen first; zero if never
 	Changed time.Time // when it was last seen to change; zero if it has been as it was at the first sight
+
+	// TTL is what the member asks for, 0 if nothing: it may renew less often than this cluster does. The larger TTL counts.
+	TTL time.Duration
 }
 
 // Inputs are the inputs of one evaluation. All times are from one monotonic clock.
@@ -158,10 +161,11 @@ func (r Result) silent(in Inputs) (members []Member, suspects int) {
 			continue
 		}
 		age := in.Now.Sub(latest(m.Known, m.Seen, in.Echoed, r.grace))
-		if age >= in.TTL/2 {
+		ttl := max(in.TTL, m.TTL)
+		if age >= ttl/2 {
 			suspects++
 		}
-		if age >= in.TTL {
+		if age >= ttl {
 			members = append(members, m)
 		}
 	}

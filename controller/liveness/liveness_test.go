@@ -24,6 +24,7 @@ type world struct {
 	still   [2]int         // the process is suspended
 	joins   map[string]int // when it is known; 0 if not here
 	leaves  map[string]int
+	asks    map[string]time.Duration // the TTL that a member asks for
 }
 
 func (w world) echoed(now int) time.Time {
@@ -59,7 +60,7 @@ func (w world) inputs(now int) Inputs {
 		if left, leaves := w.leaves[cluster]; now < w.joins[cluster] || leaves && now >= left {
 			continue
 		}
-		v.Members = append(v.Members, Member{Cluster: cluster, Known: at(w.joins[cluster]), Seen: w.seen(cluster, now), Changed: w.seen(cluster, now)})
+		v.Members = append(v.Members, Member{Cluster: cluster, Known: at(w.joins[cluster]), Seen: w.seen(cluster, now), Changed: w.seen(cluster, now), TTL: w.asks[cluster]})
 	}
 	return v
 }
@@ -100,6 +101,10 @@ func TestEvaluate(t *testing.T) {
 	}{
 		{name: "all alive", world: world{members: five}},
 		{name: "one dies", world: world{members: five, dies: map[string]int{"a": 100}}, want: []string{"160 +a"}},
+		{name: "one dies that asks for more", world: world{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": 2 * ttl}},
+			want: []string{"220 +a"}},
+		{name: "one dies that asks for less", world: world{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": ttl / 2}},
+			want: []string{"160 +a"}},
 		{name: "one dies and returns", world: world{members: three, dies: map[string]int{"a": 100}, returns: map[string]int{"a": 200}},
 			want: []string{"160 +a", "200 -a"}},
 		{name: "without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}}, want: []string{"61 +a"}},
