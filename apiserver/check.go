@@ -19,6 +19,9 @@ const (
 	// checkTimeout bounds one server check, of a few small answers.
 	checkTimeout = 15 * time.Second
 
+	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
+	checkGap = 250 * time.Millisecond
+
 	// compareInterval is the default of SetConfig.CompareInterval.
 	compareInterval = 30 * time.Second
 )
@@ -148,6 +151,7 @@ func (s *Set) requestCheck() {
 func (s *Set) runChecks(ctx context.Context) {
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
+		begin := time.Now()
 		var pause time.Duration
 		switch passed := s.checkServer(ctx); {
 		case passed && !s.compared.IsZero():
@@ -169,6 +173,9 @@ func (s *Set) runChecks(ctx context.Context) {
 		case <-wake:
 		}
 		timer.Stop()
+		if Sleep(ctx, checkGap-time.Since(begin)) != nil {
+			return
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 //	Unauthorized  401: the credential is not accepted           retry with back-off; nothing is read until it is accepted
 //	Forbidden     403: a right is missing                       retry this watch with back-off, each minute in the end
 //	Absent        404, 405: the kind is not installed           retry this watch with back-off, each minute in the end
+//	Rejected      400, 422: the request is not accepted         retry this watch with back-off, each minute in the end
 //	RolledBack    the server forgot versions that it had sent   list this watch anew
 //	Replaced      kube-system has another UID                   read nothing until the right cluster is back
 //	Expired       410, or no streamed lists, or another version list this watch anew; this is no failure
@@ -31,6 +32,7 @@ const (
 	Unauthorized
 	Forbidden
 	Absent
+	Rejected
 	RolledBack
 	Replaced
 	Expired
@@ -39,7 +41,7 @@ const (
 
 // String is the class as a word, "" for OK.
 func (c Class) String() string {
-	return [classes]string{"", "unreachable", "unauthorized", "forbidden", "absent", "rolled back", "replaced", "expired"}[c]
+	return [classes]string{"", "unreachable", "unauthorized", "forbidden", "absent", "rejected", "rolled back", "replaced", "expired"}[c]
 }
 
 // ofServer reports whether an error of this class says something about the API server, and so about all of its watches.
@@ -54,7 +56,7 @@ const (
 // pause is the time until the next attempt of a watch after an error of this class: step is that of the back-off, and failing
 // is how long attempts have failed.
 func (c Class) pause(step, failing time.Duration) time.Duration {
-	if (c == Absent || c == Forbidden) && failing > oftenFor {
+	if (c == Absent || c == Forbidden || c == Rejected) && failing > oftenFor {
 		return rarePause
 	}
 	return step
@@ -90,6 +92,8 @@ func Classify(err error) Class {
 		return Forbidden
 	case errors.Is(err, errAbsent), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
 		return Absent
+	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
+		return Rejected
 	}
 	return Unreachable
 }
@@ -106,6 +110,8 @@ func (c Class) log(to logging.Logger, subject string, err error) {
 		to.Errorf("%s: rights are missing; trying again until they are there: %s", subject, logging.Line(err))
 	case Absent:
 		to.Warningf("%s: not installed; trying again until it is", subject)
+	case Rejected:
+		to.Errorf("%s: the request is rejected; trying again: %s", subject, logging.Line(err))
 	case RolledBack:
 		to.Warningf("%s: rolled back; listing anew: %s", subject, logging.Line(err))
 	case Replaced:

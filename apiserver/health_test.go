@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 )
 
 func TestClassify(t *testing.T) {
@@ -29,7 +34,8 @@ func TestClassify(t *testing.T) {
 		{"503", apierrors.NewServiceUnavailable("starting"), Unreachable},
 		{"429", apierrors.NewTooManyRequests("later", 1), Unreachable},
 		{"504 of another cause", apierrors.NewTimeoutError("slow", 1), Unreachable},
-		{"400", apierrors.NewBadRequest("x"), Unreachable},
+		{"400", apierrors.NewBadRequest("x"), Rejected},
+		{"422", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), Rejected},
 		{"before the first check", errUnchecked, Unreachable},
 		{"401", apierrors.NewUnauthorized("token"), Unauthorized},
 		{"403", apierrors.NewForbidden(pods, "", errors.New("no")), Forbidden},
@@ -122,6 +128,43 @@ func TestHealthAfter(t *testing.T) {
 	}
 }
 
+// A server check is not made for each watch that ends, however many do.
+func TestChecksHaveAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var checks atomic.Int32
+		client, err := NewClient(&rest.Config{Host: "https://server.invalid", QPS: -1, Transport: roundTrip(func(r *http.Request) *http.Response {
+			checks.Add(1)
+			return &http.Response{
+				StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"metadata": {"uid": "u"}}`)),
+			}
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		s := NewSet(SetConfig{Client: client, Name: "test"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		for range 1000 {
+			s.requestCheck()
+			time.Sleep(time.Millisecond)
+		}
+		if n := checks.Load(); n < 2 || n > 5 {
+			t.Errorf("%d checks in a second in which a watch ended each millisecond, want 2 to 5", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type roundTrip func(*http.Request) *http.Response
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
 func TestPause(t *testing.T) {
 	const step = 5 * time.Second
 	for class := OK; class < classes; class++ {
@@ -129,7 +172,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("%s for %s: a pause of %s, want %s", class, oftenFor, got, step)
 		}
 		want := step
-		if class == Absent || class == Forbidden {
+		if class == Absent || class == Forbidden || class == Rejected {
 			want = time.Minute
 		}
 		if got := class.pause(step, time.Hour); got != want {
