@@ -23,6 +23,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,9 @@ type SetConfig struct {
 	// server, or one that was started again, can have been rolled back, unless a proxy keeps connections open meanwhile.
 	CompareInterval time.Duration
 	Log             logging.Logger // nil drops every line
+	// Barrier is around the Transform and the Indexers of watches; nil counts and logs no panic. An object on which they panic
+	// stays as it came, and is in no index.
+	Barrier *logging.Barrier
 	// RolledBack is called after the server went back to an older state, when its watches begin to follow it there.
 	RolledBack func()
 	// Checked is called, nil or not, with the error of a server check whose outcome is another one than that of the check
@@ -89,6 +93,9 @@ func NewSet(cfg SetConfig) *Set {
 	}
 	if cfg.Log == nil {
 		cfg.Log = logging.Discard
+	}
+	if cfg.Barrier == nil {
+		cfg.Barrier = &logging.Barrier{}
 	}
 	if cfg.RolledBack == nil {
 		cfg.RolledBack = func() {}
@@ -130,6 +137,7 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 		o.Transform = dropManagedFields
 	}
 	w := newListWatch(s, ResourceOf(example), o)
+	o = guarded(s.cfg.Barrier, w.id.Kind, o)
 	w.informer = cache.NewSharedIndexInformer(w.source(), example, 0, o.Indexers)
 	w.follow = w.informer.RunWithContext
 	err := errors.Join(w.informer.SetTransform(o.Transform),
@@ -139,6 +147,31 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 	}
 	s.add(w)
 	return w.informer
+}
+
+// guarded returns o with a barrier around its functions.
+func guarded(b *logging.Barrier, kind string, o WatchOptions) WatchOptions {
+	transform, indexers := o.Transform, o.Indexers
+	name := func(obj any) func() string {
+		return func() string {
+			key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+			return cmp.Or(key, fmt.Sprint(err))
+		}
+	}
+	o.Transform = func(obj any) (result any, err error) {
+		if !b.Do(kind, name(obj), func() { result, err = transform(obj) }) {
+			return obj, nil
+		}
+		return result, err
+	}
+	o.Indexers = make(cache.Indexers, len(indexers))
+	for index, keys := range indexers {
+		o.Indexers[index] = func(obj any) (result []string, err error) {
+			b.Do(kind, name(obj), func() { result, err = keys(obj) })
+			return result, err
+		}
+	}
+	return o
 }
 
 // AddStore makes a watch that fills store. The store gets every object once it is known to come from the right server; it may

@@ -7,9 +7,36 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
+
+// A panic in a function of a watch costs one object, which is in no index.
+func TestGuardedOptions(t *testing.T) {
+	panics := 0
+	o := guarded(&logging.Barrier{Panicked: func() { panics++ }}, "Member", WatchOptions{
+		Transform: func(obj any) (any, error) { obj.(*v1alpha1.Member).Name += "!"; return obj, nil },
+		Indexers:  cache.Indexers{"name": func(obj any) ([]string, error) { return []string{obj.(*v1alpha1.Member).Name}, nil }},
+	})
+	good := &v1alpha1.Member{}
+	good.Name = "east"
+	if got, err := o.Transform(good); err != nil || got != any(good) || good.Name != "east!" {
+		t.Errorf("transformed %v, %v", got, err)
+	}
+	if keys, err := o.Indexers["name"](good); err != nil || len(keys) != 1 || keys[0] != "east!" {
+		t.Errorf("keys %q, %v", keys, err)
+	}
+	for n, bad := range []any{&v1alpha1.ExportedService{}, "no object"} {
+		if got, err := o.Transform(bad); err != nil || got != bad {
+			t.Errorf("transformed %v, %v; want it as it came", got, err)
+		}
+		if keys, err := o.Indexers["name"](bad); err != nil || len(keys) != 0 || panics != 2*(n+1) {
+			t.Errorf("keys %q, %v, and %d panics; want none, and %d", keys, err, panics, 2*(n+1))
+		}
+	}
+}
 
 // One object that does not decode costs neither the list nor the stream that it is part of; what is no object stays an error.
 func TestDecodeObjectByObject(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
@@ -37,8 +38,9 @@ const (
 
 // parts are everything that acts for one identity of this cluster during a term. Each is complete; none points back here.
 type parts struct {
-	cfg   Config
-	kinds member.Kinds
+	cfg     Config
+	kinds   member.Kinds
+	barrier *logging.Barrier
 
 	member     *member.Cluster
 	broker     *broker.Broker // always there; without a usable kubeconfig every request fails
@@ -58,7 +60,7 @@ type guard func(cfg *rest.Config, side string) *rest.Config
 // newParts builds all parts. The caches of the member are complete.
 func newParts(
 	ctx context.Context, cfg Config, guarded guard, conditions member.Conditions, kinds member.Kinds,
-	rejections *importer.Rejections,
+	rejections *importer.Rejections, barrier *logging.Barrier,
 ) (*parts, error) {
 	m := conditions.Cluster
 	setClusterID(ctx, cfg, m)
@@ -67,7 +69,7 @@ func newParts(
 		cfg.Log.Errorf("broker: %v; trying again", err)
 	}
 	id, credential := identity.Of(m, link), identity.NewCredential(link, cfg.Metrics)
-	b, err := newBroker(cfg, id, link, guarded(credential.Config(), sideBroker))
+	b, err := newBroker(cfg, id, link, guarded(credential.Config(), sideBroker), barrier)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ func newParts(
 		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics),
 	}
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
-	p := &parts{cfg: cfg, kinds: kinds, member: m, broker: b, requeue: requeue}
+	p := &parts{cfg: cfg, kinds: kinds, barrier: barrier, member: m, broker: b, requeue: requeue}
 	p.membership = identity.NewMembership(identity.MembershipConfig{
 		Member: m, Broker: b, Identity: id, Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
@@ -122,10 +124,12 @@ func setClusterID(ctx context.Context, cfg Config, m *member.Cluster) {
 	}
 }
 
-func newBroker(cfg Config, id identity.Identity, link identity.Link, config *rest.Config) (*broker.Broker, error) {
+func newBroker(
+	cfg Config, id identity.Identity, link identity.Link, config *rest.Config, barrier *logging.Barrier,
+) (*broker.Broker, error) {
 	return broker.New(broker.Config{
 		REST: config, Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID,
-		Log: cfg.Log,
+		Log: cfg.Log, Barrier: barrier,
 		// A lost link has to be known as such before the silence is taken for that of other members.
 		Interval: min(10*time.Second, cfg.TTL/6), Silence: min(25*time.Second, cfg.TTL*5/12),
 	})
@@ -176,13 +180,16 @@ func (p *parts) run(ctx context.Context) error {
 
 // review derives membership, freeze reasons and pending losses from what is known, every second until ctx ends.
 func (p *parts) review(ctx context.Context) error {
+	what := func() string { return "of membership and losses" }
 	return every(ctx, reviewPeriod, func() error {
-		changed := p.membership.Review()
-		p.massLoss.Review()
-		p.exporter.Review()
-		if changed {
-			p.requeue.all()
-		}
+		p.barrier.Do("review", what, func() {
+			changed := p.membership.Review()
+			p.massLoss.Review()
+			p.exporter.Review()
+			if changed {
+				p.requeue.all()
+			}
+		})
 		if p.membership.Changed() {
 			return errIdentityChanged
 		}

@@ -86,8 +86,9 @@ func checkKinds(ctx context.Context, cfg *rest.Config) (member.Kinds, error) {
 func (t term) act(ctx context.Context, kinds member.Kinds) error {
 	config := t.guard(t.cfg.Local, sideLocal)
 	rejections := importer.NewRejections(t.cfg.Log, t.cfg.Metrics)
+	barrier := &logging.Barrier{Log: t.cfg.Log, Panicked: t.cfg.Metrics.Panicked}
 	m, err := member.New(member.Config{
-		REST: config, Kinds: kinds, ServiceCIDRs: t.cfg.ServiceCIDRs, Log: t.cfg.Log, Rejected: rejections.Report,
+		REST: config, Kinds: kinds, ServiceCIDRs: t.cfg.ServiceCIDRs, Log: t.cfg.Log, Rejected: rejections.Report, Barrier: barrier,
 	})
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		p, err := newParts(ctx, t.cfg, t.guard, member.NewConditions(m, events, t.cfg.Log), kinds, rejections)
+		p, err := newParts(ctx, t.cfg, t.guard, member.NewConditions(m, events, t.cfg.Log), kinds, rejections, barrier)
 		if err != nil {
 			return err
 		}

@@ -46,6 +46,7 @@ type Config struct {
 	ClusterID string       // of this member
 	UID       types.UID    // of the broker's kube-system at the join; "" means that of the first check
 	Log       logging.Logger
+	Barrier   *logging.Barrier // nil counts and logs no panic
 
 	// Interval is the time between two checks of the broker, 10 s if 0. The link is lost after Silence without contact, 25 s if
 	// 0.
@@ -103,11 +104,15 @@ func New(cfg Config) (*Broker, error) {
 	if cfg.Log == nil {
 		cfg.Log = logging.Discard
 	}
+	if cfg.Barrier == nil {
+		cfg.Barrier = &logging.Barrier{}
+	}
 	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
-		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log, RolledBack: b.rolledBack,
+		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
+		Barrier: b.cfg.Barrier, RolledBack: b.rolledBack,
 	})
 	b.follow()
 	return b, nil

@@ -30,6 +30,7 @@ import (
 	api "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -140,6 +141,7 @@ type link struct {
 	membersChanged int
 	beats          map[string]int
 	rejected       []merge.Rejection
+	panics         int
 }
 
 // running counts links: only when the first and the last of them is over, no goroutine may be left.
@@ -152,6 +154,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logger{t},
 		Interval: 200 * time.Millisecond, Silence: 10 * time.Second,
+		Barrier: &logging.Barrier{Panicked: func() { l.note(func() { l.panics++ }) }},
 	}
 	for _, s := range set {
 		s(&c)
@@ -160,7 +163,12 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	must(t, err)
 	l.Broker = b
 	b.Handle(broker.Handlers{
-		Changed:        func(svc types.NamespacedName, _ bool) { l.note(func() { l.changed[svc]++ }) },
+		Changed: func(svc types.NamespacedName, _ bool) {
+			if svc.Name == "panics" {
+				panic("out of order")
+			}
+			l.note(func() { l.changed[svc]++ })
+		},
 		MembersChanged: func() { l.note(func() { l.membersChanged++ }) },
 		Heartbeat:      func(id string) { l.note(func() { l.beats[id]++ }) },
 		Rejected:       func(r merge.Rejection) { l.note(func() { l.rejected = append(l.rejected, r) }) },
@@ -264,6 +272,11 @@ func testRead(t *testing.T, a admin) {
 		t.Errorf("members = %v, want east and west", got)
 	}
 	changes := func(svc types.NamespacedName) int { return l.count(func() int { return l.changed[svc] }) }
+	// A panic on one object costs neither the process nor the watch.
+	panics := record("west", types.NamespacedName{Namespace: "shop", Name: "panics"})
+	a.apply(panics)
+	eventually(t, "a panic", func() bool { return l.count(func() int { return l.panics }) > 0 })
+	must(t, a.c.Delete(t.Context(), panics))
 	before := changes(db)
 	a.apply(slice("west", db, "db-3"))
 	eventually(t, "a change of db", func() bool { return changes(db) > before })

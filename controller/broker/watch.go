@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
@@ -65,15 +67,21 @@ func (b *Broker) review(ctx context.Context) {
 
 // listen adds a handler to every informer.
 func (b *Broker) listen() {
-	handle(b.namespaces, b.namespaceChanged)
-	handle(b.members, b.memberChanged)
-	handle(b.records, b.recordChanged)
-	handle(b.slices, b.sliceChanged)
-	handle(b.leases, b.leaseChanged)
+	handle(b.cfg.Barrier, b.namespaces, b.namespaceChanged)
+	handle(b.cfg.Barrier, b.members, b.memberChanged)
+	handle(b.cfg.Barrier, b.records, b.recordChanged)
+	handle(b.cfg.Barrier, b.slices, b.sliceChanged)
+	handle(b.cfg.Barrier, b.leases, b.leaseChanged)
 }
 
-// handle calls changed with the old and the new object, one of which may be nil.
-func handle[T metav1.Object](informer cache.SharedIndexInformer, changed func(was, is *T, initial bool)) {
+// handle calls handler with the old and the new object, one of which may be nil. A panic costs the notification of one object.
+func handle[T metav1.Object](
+	barrier *logging.Barrier, informer cache.SharedIndexInformer, handler func(was, is *T, initial bool),
+) {
+	changed := func(was, is *T, initial bool) {
+		name := func() string { return cache.MetaObjectToName(latest(was, is)).String() }
+		barrier.Do(fmt.Sprintf("%T", *new(T)), name, func() { handler(was, is, initial) })
+	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
 			is := obj.(T)

@@ -111,7 +111,7 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	own, exp := i.cfg.Own.Export(svc)
 	p := i.planner.plan(svc, own)
 	switch loses := losesClusters(p.result, i.cfg.Member.Import(svc)); {
-	case i.cfg.Freezes.Any(safety.LostRecords) && (loses || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc))):
+	case i.cfg.Freezes.Suspended(safety.Losses) != "" && (loses || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc))):
 		return i.refreshOwn(ctx, svc)
 	case loses && !i.cfg.MassLoss.Confirmed(svc, i.cfg.Member.Import(svc)):
 		return i.refreshPresent(ctx, svc, p)

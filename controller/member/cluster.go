@@ -48,6 +48,7 @@ type Config struct {
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
 	Log          logging.Logger
+	Barrier      *logging.Barrier // nil counts and logs no panic
 	// Rejected is called for each version of an object that does not decode; nil drops it.
 	Rejected func(merge.Rejection)
 }
@@ -76,6 +77,7 @@ type Cluster struct {
 
 	followed map[reflect.Type]followed
 	rejected func(merge.Rejection)
+	barrier  *logging.Barrier
 }
 
 // followed is one kind of a Cluster, whatever its type.
@@ -95,12 +97,15 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
-		rejected: cfg.Rejected,
+		rejected: cfg.Rejected, barrier: cfg.Barrier,
+	}
+	if c.barrier == nil {
+		c.barrier = &logging.Barrier{}
 	}
 	if c.rejected == nil {
 		c.rejected = func(merge.Rejection) {}
 	}
-	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, RolledBack: c.rolledBack})
+	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, Barrier: c.barrier, RolledBack: c.rolledBack})
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
 	c.services = follow(c, &corev1.Service{}, nil)
 	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)

@@ -42,7 +42,7 @@ func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
 }
 
 func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEventHandlerRegistration, error) {
-	changed := func(initial bool, objects ...apiserver.Object) {
+	handle := func(initial bool, objects []apiserver.Object) {
 		var a Affected
 		for _, o := range objects {
 			f.settle(cache.MetaObjectToName(o).String())
@@ -50,6 +50,10 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 		}
 		a.Initial = initial
 		notify(a)
+	}
+	changed := func(initial bool, objects ...apiserver.Object) {
+		name := func() string { return cache.MetaObjectToName(objects[0]).String() }
+		c.barrier.Do(fmt.Sprintf("%T", objects[0]), name, func() { handle(initial, objects) })
 	}
 	return f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) { changed(initial, o.(apiserver.Object)) },

@@ -222,7 +222,7 @@ func (q *Queue) next(ctx context.Context, do Work) bool {
 	return true
 }
 
-// try runs the work and returns a panic as an error. It logs the panic, as only here its stack is known.
+// try runs the work and returns a panic as an error. It logs the panic once, as only here its stack is known.
 func (q *Queue) try(ctx context.Context, key types.NamespacedName, do Work) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
@@ -230,7 +230,9 @@ func (q *Queue) try(ctx context.Context, key types.NamespacedName, do Work) (err
 		if p := recover(); p != nil {
 			q.cfg.Panicked()
 			err = fmt.Errorf("%w: %v", errPanic, p)
-			q.cfg.Log.Errorf("%s: service %s: %v\n%s", q.cfg.Name, key, err, debug.Stack())
+			if q.logged.Changed(key, fmt.Sprintf("%.*s", maxCompare, err)) {
+				q.cfg.Log.Errorf("%s: service %s: %v\n%s", q.cfg.Name, key, err, debug.Stack())
+			}
 		}
 	}()
 	return do(ctx, key)
