@@ -145,19 +145,17 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 	return imported
 }
 
-// labels are those of docs/spec/controller.md 5.5. kube-proxy takes a slice for that of a Service by kubernetes.io/service-name, so only
-// slices behind a derived Service have it.
+// labels are those of docs/spec/controller.md 5.5. Every slice has kubernetes.io/service-name, also where there is no derived Service:
+// CoreDNS's plugin kubernetes makes names of it for reverse lookups. kube-proxy ignores a name that no Service has.
 func (im *importer) labels() map[string]string {
 	l := map[string]string{
 		mcsv1beta1.LabelServiceName:   im.Import.Name,
 		mcsv1beta1.LabelSourceCluster: im.src.Cluster,
 		discoveryv1.LabelManagedBy:    broker.ManagedBy,
+		discoveryv1.LabelServiceName:  DerivedName(im.Import.Namespace, im.Import.Name),
 	}
-	switch {
-	case im.Import.Spec.Type == mcsv1beta1.Headless:
+	if im.Import.Spec.Type == mcsv1beta1.Headless {
 		l[corev1.IsHeadlessService] = ""
-	case im.hasService():
-		l[discoveryv1.LabelServiceName] = DerivedName(im.Import.Namespace, im.Import.Name)
 	}
 	return l
 }

@@ -72,9 +72,9 @@ func TestSliceLabels(t *testing.T) {
 		name    string
 		record  Record
 		options Options
-		want    string // labels beside the three of every slice
+		want    string // labels beside the four of every slice
 	}{
-		{name: "derived", record: record("b", 1), want: "kubernetes.io/service-name"},
+		{name: "derived", record: record("b", 1)},
 		{name: "headless", record: record("b", 1, headless), want: "service.kubernetes.io/headless"},
 		{name: "cidr", record: record("b", 1), options: Options{VIP: CIDR}},
 		{name: "none", record: record("b", 1), options: Options{VIP: NoVIP}},
@@ -82,11 +82,11 @@ func TestSliceLabels(t *testing.T) {
 		s, _ := Merge(shop, []Record{tt.record}, tt.options).Slices(sourceOf(source([]string{"http"}, "10.1.0.1")))
 		var more []string
 		for key := range s[0].Labels {
-			if !strings.HasPrefix(key, "multicluster") && key != discoveryv1.LabelManagedBy {
+			if !strings.HasPrefix(key, "multicluster") && key != discoveryv1.LabelManagedBy && key != discoveryv1.LabelServiceName {
 				more = append(more, key)
 			}
 		}
-		if got := strings.Join(more, ","); got != tt.want || len(s[0].Labels) != 3+len(more) {
+		if got := strings.Join(more, ","); got != tt.want || len(s[0].Labels) != 4+len(more) {
 			t.Errorf("%s: labels = %v, want %q beside the usual", tt.name, s[0].Labels, tt.want)
 		}
 	}

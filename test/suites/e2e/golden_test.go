@@ -44,6 +44,7 @@ func TestGolden(t *testing.T) {
 		})
 		all.complete = all.complete && whole
 	}
+	t.Run("reverse", func(t *testing.T) { testReverse(t, c, peer) })
 	t.Run("differences", func(t *testing.T) { all.check(t, "../../../docs/differences.md") })
 }
 
@@ -135,7 +136,12 @@ func parse(t *testing.T, f *golden.File) []runtime.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := controlplane.ParseYAML(manifest)
+	return objectsOf(t, string(manifest))
+}
+
+func objectsOf(t *testing.T, manifest string) []runtime.Object {
+	t.Helper()
+	objects, err := controlplane.ParseYAML([]byte(manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,5 +208,6 @@ func remove(t *testing.T, c *controlplane.ControlPlane, objects []runtime.Object
 }
 
 var plurals = map[string]string{
+	"Service":       "services",
 	"ServiceImport": "serviceimports", "EndpointSlice": "endpointslices", "ClusterProperty": "clusterproperties",
 }
