@@ -237,7 +237,10 @@ const pollInterval = time.Second
 func (s *Store) followFiles(ctx context.Context) error {
 	s.apply(s.files)
 	w := fileWatch{store: s, seen: s.stamps}
-	wait.UntilWithContext(ctx, func(context.Context) { w.check() }, pollInterval)
+	_ = wait.PollUntilContextCancel(ctx, pollInterval, false, func(context.Context) (bool, error) {
+		w.check()
+		return false, nil
+	}) // It ends with ctx.
 	return nil
 }
 
