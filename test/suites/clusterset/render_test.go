@@ -104,7 +104,7 @@ func (s *script) importsOf(ctx context.Context, m *testclusterset.Member) (strin
 	var lines []string
 	for i := range imported {
 		if imported[i].Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy {
-			lines = append(lines, sliceText(imports, &imported[i]))
+			lines = append(lines, sliceText(imports, derived, &imported[i]))
 		}
 	}
 	slices.Sort(lines)
@@ -193,18 +193,19 @@ func ownerText(imports []mcsv1beta1.ServiceImport, owners []metav1.OwnerReferenc
 	return "nobody"
 }
 
-// sliceText renders a slice, with labels that are wrong.
-func sliceText(imports []mcsv1beta1.ServiceImport, s *discoveryv1.EndpointSlice) string {
+// sliceText renders a slice, with labels that are wrong. Every slice names the derived Service, also where there is none.
+func sliceText(imports []mcsv1beta1.ServiceImport, derived []corev1.Service, s *discoveryv1.EndpointSlice) string {
 	var b strings.Builder
 	name := s.Labels[mcsv1beta1.LabelServiceName]
 	fmt.Fprintf(&b, "slice of %s from %s", name, s.Labels[mcsv1beta1.LabelSourceCluster])
 	if owner := ownerText(imports, s.OwnerReferences); owner != name {
 		fmt.Fprintf(&b, ", owned by %s", owner)
 	}
-	if of, ok := s.Labels[discoveryv1.LabelServiceName]; ok && of == merge.DerivedName(s.Namespace, name) {
+	of := s.Labels[discoveryv1.LabelServiceName]
+	if of != merge.DerivedName(s.Namespace, name) {
+		fmt.Fprintf(&b, ", of Service %q", of)
+	} else if slices.ContainsFunc(derived, func(svc corev1.Service) bool { return svc.Name == of }) {
 		b.WriteString(", derived")
-	} else if ok {
-		fmt.Fprintf(&b, ", of Service %s", of)
 	}
 	if _, ok := s.Labels[corev1.IsHeadlessService]; ok {
 		b.WriteString(", headless")

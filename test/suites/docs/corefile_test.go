@@ -105,7 +105,7 @@ func localize(t *testing.T, text, kubeconfig string) corefile {
 					line += "\n    }"
 				}
 			}
-		case word == "health", word == "ready", word == "prometheus":
+		case indent == "    " && (word == "health" || word == "ready" || word == "prometheus"):
 			brace := ""
 			if strings.HasSuffix(line, "{") {
 				brace = " {"
