@@ -57,12 +57,17 @@ type parts struct {
 // A guard returns a copy of a client configuration for one side, with the fence and the rate of this controller.
 type guard func(cfg *rest.Config, side string) *rest.Config
 
-// newParts builds all parts. The caches of the member are complete.
-func newParts(
-	ctx context.Context, cfg Config, guarded guard, conditions member.Conditions, kinds member.Kinds,
-	rejections *importer.Rejections, barrier *logging.Barrier,
-) (*parts, error) {
-	m := conditions.Cluster
+// An ownCluster is what the parts of a term use of this cluster. The caches of the member are complete.
+type ownCluster struct {
+	conditions member.Conditions
+	kinds      member.Kinds
+	rejections *importer.Rejections
+	barrier    *logging.Barrier
+}
+
+// newParts builds all parts.
+func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*parts, error) {
+	m, conditions, rejections, barrier := own.conditions.Cluster, own.conditions, own.rejections, own.barrier
 	setClusterID(ctx, cfg, m)
 	link, err := identity.LoadLink(cfg.Broker, cfg.Context)
 	if err != nil {
@@ -78,7 +83,7 @@ func newParts(
 		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics),
 	}
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
-	p := &parts{cfg: cfg, kinds: kinds, barrier: barrier, member: m, broker: b, requeue: requeue}
+	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue}
 	p.membership = identity.NewMembership(identity.MembershipConfig{
 		Member: m, Broker: b, Identity: id, Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,

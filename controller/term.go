@@ -106,7 +106,8 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		p, err := newParts(ctx, t.cfg, t.guard, member.NewConditions(m, events, t.cfg.Log), kinds, rejections, barrier)
+		own := ownCluster{conditions: member.NewConditions(m, events, t.cfg.Log), kinds: kinds, rejections: rejections, barrier: barrier}
+		p, err := newParts(ctx, t.cfg, t.guard, own)
 		if err != nil {
 			return err
 		}

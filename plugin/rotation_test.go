@@ -44,7 +44,7 @@ func TestTurnDiffersByClient(t *testing.T) {
 	if math.Abs(float64(odd)-n/2) > 8*math.Sqrt(n)/2 {
 		t.Errorf("%d of %d turns are odd", odd, n)
 	}
-	if NewRotation().next() == NewRotation().next() {
+	if a, b := NewRotation().next(), NewRotation().next(); a == b {
 		t.Error("two servers begin with the same order")
 	}
 }

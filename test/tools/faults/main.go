@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -120,7 +121,7 @@ func (o *outcomes) test(dir string, names []string) error {
 		return fmt.Errorf("ended by the signal %s", s)
 	default:
 	}
-	if _, failed := err.(*exec.ExitError); failed {
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 		return nil // The outcomes say so.
 	}
 	return err
