@@ -130,7 +130,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	s.awaitImports(t, `web ClusterSetIP [] of [IPv4] from [east], slices Present, Ready=False/Pending `+
 		`(Waiting for a name that is taken by an object which is not ours: Service foreign/`+theirs.Name+`.)
   port "http" TCP/80 -
-slice of web from east, derived: http=TCP/8080 at 10.21.0.1
+slice of web from east: http=TCP/8080 at 10.21.0.1
 `, west)
 	got, err := list[corev1.Service](t.Context(), west, "v1", "services", s.namespace)
 	if err != nil || len(got) != 1 || len(got[0].Spec.Ports) != 1 || got[0].Spec.Ports[0].Port != 9 {
