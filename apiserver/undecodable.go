@@ -118,7 +118,7 @@ type undecodables struct {
 	current map[string]*Undecodable
 	// corrected are those that decode, or are gone, by a list or an event that the informer may not show yet.
 	corrected map[string]*Undecodable
-	listed    map[string]*Undecodable // of the list that is under way; nil if there is none
+	listed    map[string]*Undecodable // of the list that is under way, else nil
 }
 
 // begin begins a list.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
@@ -30,15 +32,8 @@ func (q *query) known() bool {
 
 // LogStaleness logs when answers begin to be stale, and when none is any longer, until ctx ends.
 func (h *Handler) LogStaleness(ctx context.Context) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
 	var logged logging.OnChange[bool]
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	wait.UntilWithContext(ctx, func(context.Context) {
 		state := h.store.State()
 		silent := h.store.Silence("", true) > h.config.StaleAfter
 		switch stale := state.Ready && (state.Stale() || silent); {
@@ -50,5 +45,5 @@ func (h *Handler) LogStaleness(ctx context.Context) {
 		default:
 			Log.Warningf("%s: answers are stale: the state is from a snapshot, or frozen", h.zones[0].origin)
 		}
-	}
+	}, time.Second)
 }

@@ -90,7 +90,7 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")    // RFC 3056 section 2
 )
 
-// embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short ones such as ::2:3 are none.
+// embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short addresses such as ::2:3 hold no IPv4 address.
 func embedded(addr netip.Addr) (netip.Addr, bool) {
 	octets := addr.As16()
 	switch {

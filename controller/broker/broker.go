@@ -222,7 +222,7 @@ func (b *Broker) failure(of ...apiserver.WatchID) error {
 // Consistent reports whether reads return what was listed last of members, their namespaces and their records.
 func (b *Broker) Consistent() bool { return b.set.Consistent() }
 
-// Waiting names a kind that [Broker.Synced] waits for and the reason, "" if there is none.
+// Waiting names a kind that [Broker.Synced] waits for and the reason, "" if it waits for nothing.
 func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.

@@ -94,7 +94,7 @@ func specOf(value any) (spec v1alpha1.ExportedServiceSpec) {
 		err = json.Unmarshal(text, &spec)
 	}
 	if err != nil {
-		panic("exporter: a part of a record is none: " + err.Error())
+		panic("exporter: a record without some of its fields is not valid: " + err.Error())
 	}
 	return spec
 }

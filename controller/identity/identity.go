@@ -45,7 +45,7 @@ type properties struct {
 	clusterID  string // cluster.clusterset.k8s.io, "" if absent; may be invalid
 	joined     bool   // clusterset.k8s.io exists
 	leaving    bool   // clusterset.k8s.io has the annotation of a cluster that leaves
-	unreadable string // the name of one of the two that exists and does not decode, "" if there is none
+	unreadable string // the name of one of the two that exists and does not decode, else ""
 	brokerUID  types.UID
 }
 

@@ -29,7 +29,7 @@ type plan struct {
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 }
 
-// specOf returns the record of a cluster whose endpoints count, nil if there is none.
+// specOf returns the record of a cluster whose endpoints count, else nil.
 func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
 	if slices.ContainsFunc(p.result.Members, func(m merge.Member) bool { return m.Cluster == cluster && m.LeftOut != "" }) {
 		return nil

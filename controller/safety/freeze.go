@@ -20,7 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
-// A Reason suspends operations until it clears (docs/spec/controller.md 8.8). The zero value is none.
+// A Reason suspends operations until it clears (docs/spec/controller.md 8.8). The zero value is not a reason.
 type Reason uint8
 
 // The freeze reasons.
@@ -118,7 +118,7 @@ func (f *Freezes) Any(given ...Reason) bool {
 	return slices.ContainsFunc(given, func(r Reason) bool { _, ok := f.details[r]; return ok })
 }
 
-// Suspended returns the detail of a reason in force that suspends an operation, "" if there is none.
+// Suspended returns the detail of a reason in force that suspends an operation, "" if the operation may go on.
 func (f *Freezes) Suspended(op Operation) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
