@@ -69,7 +69,6 @@ func testValues(t *testing.T, client dynamic.ResourceInterface, version string) 
 		_, err := client.Create(ctx, property(version, name, value), metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
-	eventually(t, "policy", func(ctx context.Context) error { return refused(create(ctx, about.ClusterIDName, "A"), badID) })
 	label := strings.Repeat("x", 63)
 	for _, tt := range []struct{ name, value, refused string }{
 		{about.ClusterIDName, "east", ""},

@@ -2,8 +2,6 @@ package deploy_test
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -67,15 +65,6 @@ func TestRights(t *testing.T) {
 	client := clientset(t, c.Config())
 	dns, controller := account(client, system, "clusterset-dns"), account(client, system, "clusterset-controller")
 	both, member := account(client, system, "clusterset"), account(client, ns, broker.ServiceAccount)
-	eventually(t, "RBAC", func(ctx context.Context) error {
-		for _, a := range []asker{dns, controller, both, member} {
-			if !a.may(t, "list", "endpointslices.discovery.k8s.io", "", "") {
-				return fmt.Errorf("%s may not list EndpointSlices", a.user)
-			}
-		}
-		return nil
-	})
-
 	every := resources(t, client)
 	nobody := account(client, system, "nobody").rights(t, every, "")
 	for _, tt := range []struct {

@@ -13,7 +13,6 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
-	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -66,15 +65,6 @@ func TestExportRejected(t *testing.T) {
 	if err := b.Server.ApplyYAML(t.Context(), []byte(denying)); err != nil {
 		t.Fatal(err)
 	}
-	bad := memberenv.NewSourceSlice(db, "probe", "10.1.66.1")
-	bad.Namespace = memberenv.Namespace
-	b.Await("the policy", func() bool {
-		err := b.Admin.Create(t.Context(), bad.DeepCopyObject().(apiserver.Object))
-		if err == nil {
-			b.Delete(bad)
-		}
-		return member.Rejection(err) != ""
-	})
 
 	// One slice of two: the record comes nevertheless, and goes on being written.
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.66.1"), memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
@@ -213,17 +203,6 @@ func (b *env) dropFields(paths ...string) {
 // failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others nothing.
 func (b *env) failingDelete(a *exporting) {
 	b.Helper()
-	kept := memberenv.NewSourceSlice(db, "kept", "10.1.77.1")
-	kept.Namespace = memberenv.Namespace
-	b.Create(kept)
-	b.Await("the policy", func() bool {
-		err := b.Admin.Delete(b.Context(), kept)
-		if err == nil {
-			kept.UID, kept.ResourceVersion = "", ""
-			b.Create(kept)
-		}
-		return member.Rejection(err) != ""
-	})
 	svc := memberenv.Service("kept")
 	sources := []string{"kept-1", "kept-2", "kept-3"}
 	name := func(source string) string { return apibroker.SliceName("shop", "kept", source) }

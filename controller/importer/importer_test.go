@@ -591,16 +591,6 @@ func TestValuesOfNewerClusters(t *testing.T) {
 	if err := i.Server.ApplyYAML(t.Context(), []byte(guarded)); err != nil {
 		t.Fatal(err)
 	}
-	probe := was.Import.DeepCopy()
-	probe.Name, probe.Labels = "probe", map[string]string{"tier": "guarded"}
-	i.Await("the policy", func() bool {
-		created := probe.DeepCopy()
-		err := i.Admin.Create(t.Context(), created)
-		if err == nil {
-			i.Delete(created)
-		}
-		return member.Rejection(err) != ""
-	})
 	if err := change("an import that is rejected", "10.2.0.3", func(s *v1alpha1.ExportedServiceSpec) {
 		s.Labels = []v1alpha1.Label{{Key: "tier", Value: "guarded"}}
 	}); member.Rejection(err) == "" {
@@ -612,17 +602,6 @@ func TestValuesOfNewerClusters(t *testing.T) {
 // failingDelete withdraws two slices, of which the first cannot be deleted, and changes a third.
 func (i importing) failingDelete(west partner) {
 	i.Helper()
-	probe := west.slice("probe", "10.2.0.9")
-	probe.Namespace, probe.Labels = "shop", map[string]string{"tier": "probe"}
-	i.Create(probe)
-	i.Await("the policy for slices", func() bool {
-		err := i.Admin.Delete(i.Context(), probe)
-		if err == nil {
-			probe.UID, probe.ResourceVersion = "", ""
-			i.Create(probe)
-		}
-		return member.Rejection(err) != ""
-	})
 	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
 	gone := []*discoveryv1.EndpointSlice{west.slice("b", "10.2.0.6"), west.slice("c", "10.2.0.7")}
 	i.Create(gone[0], gone[1])

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -11,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	brokerv1alpha1 "github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -23,17 +20,7 @@ func TestControllers(t *testing.T) {
 	must(t, c.StartControllers(ctx, "resourcequota-controller", "namespace-controller"))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "member-1"}}
 	must(t, c.Apply(ctx, namespace, quota(1)))
-	must(t, eventually(ctx, func() error {
-		got, err := c.Dynamic().Resource(quotas).Namespace("member-1").Get(ctx, "member", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		used, _, _ := unstructured.NestedStringMap(got.Object, "status", "used")
-		if used[counted] == "" {
-			return fmt.Errorf("used = %v, want a number of %s", used, counted)
-		}
-		return nil
-	}))
+	must(t, c.AwaitQuotas(ctx, "member-1"))
 	must(t, c.Apply(ctx, record("db")))
 	if err := c.Apply(ctx, record("web")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
 		t.Errorf("Apply of a second record = %v, want that the quota forbids it", err)
@@ -51,8 +38,6 @@ func TestControllers(t *testing.T) {
 		return errors.Join(errors.New("the namespace is there"), err)
 	}))
 }
-
-var quotas = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 
 // counted is how a quota names the number of export records.
 var counted = "count/" + brokerv1alpha1.ExportedServices.GroupResource().String()

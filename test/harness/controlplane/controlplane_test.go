@@ -271,6 +271,48 @@ func TestRBAC(t *testing.T) {
 	if _, err := c.ServiceAccountKubeconfig(ctx, "default", "unknown"); !apierrors.IsNotFound(err) {
 		t.Errorf("kubeconfig of an unknown service account = %v, want not found", err)
 	}
+	t.Run("in force", func(t *testing.T) { testInForce(t, c) })
+}
+
+const frozen = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: frozen}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: ["*"]}]
+  validations: [{expression: "object.metadata.name != 'frozen'"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: frozen}
+spec: {policyName: frozen, validationActions: [Deny]}
+`
+
+// testInForce gives and takes rights, and makes and deletes a policy: the very next request is decided by that.
+func testInForce(t *testing.T, c *ControlPlane) {
+	ctx := t.Context()
+	path, err := c.UserKubeconfig("alice")
+	must(t, err)
+	alice := clientFor(t, path).Resource(serviceImports)
+	write := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}}
+	for range 3 {
+		must(t, c.DeleteYAML(ctx, []byte(readers)))
+		if _, err := alice.List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("list after the rights are deleted = %v, want forbidden", err)
+		}
+		must(t, c.ApplyYAML(ctx, []byte(readers)))
+		if _, err := alice.List(ctx, metav1.ListOptions{}); err != nil {
+			t.Errorf("list after the rights are given = %v", err)
+		}
+		must(t, c.ApplyYAML(ctx, []byte(frozen)))
+		if err := c.Apply(ctx, write); !apierrors.IsInvalid(err) {
+			t.Errorf("Apply after the policy is made = %v, want that it denies the request", err)
+		}
+		must(t, c.DeleteYAML(ctx, []byte(frozen)))
+		must(t, c.Apply(ctx, write))
+		must(t, c.Delete(ctx, write))
+	}
 }
 
 func TestKubeconfigVerifiesTheServer(t *testing.T) {

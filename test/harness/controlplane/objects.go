@@ -94,7 +94,7 @@ func (c *ControlPlane) DeleteYAML(ctx context.Context, manifest []byte) error {
 // and this one leaves out goes away. A status that is not empty is applied too, through the status subresource.
 //
 // Objects are unstructured, or Go types of Kubernetes, the MCS API or this project; others have to state their kind. An
-// object without a namespace, of a kind that needs one, goes to "default".
+// object without a namespace, of a kind that needs one, goes to "default". Rights and policies are in force when Apply returns.
 func (c *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) error {
 	for _, o := range objects {
 		u, r, err := c.resource(o)
@@ -105,7 +105,7 @@ func (c *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) err
 			return fmt.Errorf("apply %s: %w", describe(o), err)
 		}
 	}
-	return nil
+	return c.inForce(ctx, objects)
 }
 
 func applyOne(ctx context.Context, r dynamic.ResourceInterface, u *unstructured.Unstructured) error {
@@ -124,7 +124,7 @@ func applyOne(ctx context.Context, r dynamic.ResourceInterface, u *unstructured.
 }
 
 // Delete deletes the objects, the last one first; only their kinds and names count, and one that does not exist is an
-// error. A namespace goes with all that is in it, and is gone when Delete returns.
+// error. A namespace goes with all that is in it, and is gone when Delete returns. Rights and policies are not in force any more.
 func (c *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
 	for _, o := range slices.Backward(objects) {
 		u, r, err := c.resource(o)
@@ -138,7 +138,7 @@ func (c *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) er
 			return fmt.Errorf("delete %s: %w", describe(o), err)
 		}
 	}
-	return nil
+	return c.inForce(ctx, objects)
 }
 
 // finalize does for a namespace that is being deleted what kube-controller-manager does in a whole cluster.

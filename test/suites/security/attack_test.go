@@ -41,8 +41,14 @@ type attacker struct {
 	client dynamic.Interface
 }
 
-func newAttacker(t *testing.T, m *testclusterset.Member) attacker {
+// newAttacker returns when what a join writes to the broker is in force.
+func newAttacker(t *testing.T, f *testclusterset.Clusterset, m *testclusterset.Member) attacker {
 	t.Helper()
+	for _, await := range []func(context.Context) error{f.Broker.AwaitRights, f.Broker.AwaitPolicies} {
+		if err := await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", m.BrokerKubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +58,10 @@ func newAttacker(t *testing.T, m *testclusterset.Member) attacker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return attacker{m, client}
+	h := attacker{m, client}
+	_, slice := h.export("shop", "web", "10.23.0.1")
+	until.OK(t, "a policy that finds the Member", func(ctx context.Context) error { return do(ctx, client, "apply", slice, true) })
+	return h
 }
 
 // export returns the record and the one slice by which an honest controller would export a service with these addresses.
@@ -359,7 +368,7 @@ func TestAttacks(t *testing.T) {
 		imported(t, v.Member, "bank", "ledger", "10.21.0.2")
 	}
 	join(t, m)
-	mallory := newAttacker(t, m)
+	mallory := newAttacker(t, f, m)
 	mallory.takesPart(t, east, west)
 	ledger, err := e.Import(t.Context(), "bank", "ledger")
 	if err != nil || len(ledger.Spec.IPs) != 1 || !strings.HasPrefix(ledger.Spec.IPs[0], "243.") {

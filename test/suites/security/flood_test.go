@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -38,8 +37,10 @@ func TestFlood(t *testing.T) {
 	if err := f.Broker.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
 		t.Fatal(err)
 	}
-	mallory := newAttacker(t, m)
-	mallory.awaitQuota(t, f.Broker)
+	mallory := newAttacker(t, f, m)
+	if err := f.Broker.AwaitQuotas(t.Context(), m.BrokerNamespace()); err != nil {
+		t.Fatal(err)
+	}
 	mark(t, e, w, 8)
 	t.Run("objects", func(t *testing.T) {
 		for _, v := range []*testclusterset.Member{e, w} {
@@ -68,25 +69,6 @@ func TestFlood(t *testing.T) {
 		}
 	})
 	mallory.withdraw(t)
-}
-
-// awaitQuota waits until the quota of the member is in force.
-func (h attacker) awaitQuota(t *testing.T, c *controlplane.ControlPlane) {
-	t.Helper()
-	until.OK(t, "quota", func(ctx context.Context) error {
-		q, err := c.Dynamic().Resource(quotas).Namespace(h.BrokerNamespace()).Get(ctx, "member", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		hard, _, _ := unstructured.NestedStringMap(q.Object, "status", "hard")
-		used, _, _ := unstructured.NestedStringMap(q.Object, "status", "used")
-		for _, r := range []schema.GroupResource{records.GroupResource(), exported.GroupResource()} {
-			if key := "count/" + r.String(); hard[key] != fmt.Sprint(most) || used[key] == "" {
-				return fmt.Errorf("%s: hard %q, used %q, want %d", key, hard[key], used[key], most)
-			}
-		}
-		return nil
-	})
 }
 
 // fill writes more records and slices than the quota allows.
@@ -140,6 +122,7 @@ func (h attacker) flood(t *testing.T, c *controlplane.ControlPlane) *flood {
 	ctx, cancel := context.WithCancel(t.Context())
 	fl := &flood{cancel: cancel}
 	schema := flowSchema(t, c, "clusterset-"+h.BrokerNamespace())
+	h.awaitFlowSchema(t, config, schema)
 	for range connections {
 		tls, err := rest.TLSConfigFor(config)
 		if err != nil {
@@ -160,24 +143,49 @@ func (h attacker) flood(t *testing.T, c *controlplane.ControlPlane) *flood {
 	return fl
 }
 
-// ask lists all records of all members. It ignores errors.
-func (fl *flood) ask(ctx context.Context, transport http.RoundTripper, config *rest.Config, schema string) {
+// awaitFlowSchema waits until the API server assigns requests to the flow schema.
+func (h attacker) awaitFlowSchema(t *testing.T, config *rest.Config, schema string) {
+	t.Helper()
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until.OK(t, "flow schema", func(ctx context.Context) error {
+		got, _, err := listRecords(ctx, transport, config)
+		if err == nil && got != schema {
+			err = fmt.Errorf("%s, want %s", got, schema)
+		}
+		return err
+	})
+}
+
+// listRecords lists all records of all members, and returns the flow schema of the request and the status.
+func listRecords(ctx context.Context, transport http.RoundTripper, config *rest.Config) (schema string, status int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		config.Host+"/apis/broker.clusterset-dns.io/v1alpha1/exportedservices", http.NoBody)
 	if err != nil {
-		return
+		return "", 0, err
 	}
 	request.Header.Set("Authorization", "Bearer "+config.BearerToken)
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
-		return
+		return "", 0, err
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, answer.Body)
-	if answer.Header.Get("X-Kubernetes-PF-FlowSchema-UID") != schema {
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.Header.Get("X-Kubernetes-PF-FlowSchema-UID"), answer.StatusCode, err
+}
+
+// ask sends one request. It ignores errors.
+func (fl *flood) ask(ctx context.Context, transport http.RoundTripper, config *rest.Config, schema string) {
+	got, status, _ := listRecords(ctx, transport, config)
+	if status == 0 {
+		return
+	}
+	if got != schema {
 		fl.strange.Add(1)
 	}
-	if answer.StatusCode == http.StatusTooManyRequests {
+	if status == http.StatusTooManyRequests {
 		fl.rejected.Add(1)
 		select { // A higher rate would only take processor time from the others.
 		case <-ctx.Done():
