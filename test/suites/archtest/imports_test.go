@@ -66,6 +66,9 @@ var rules = []rule{
 	{name: "liveness and allocators are pure", pkg: "controller/vip", deny: []string{clientgo, "k8s.io/klog/..."}},
 	{name: "merge and export are pure", pkg: "controller/merge", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "merge and export are pure", pkg: "controller/export", deny: []string{clientgo, module + "/controller/broker"}},
+	{name: "wiring is pure", pkg: "admin/wiring", deny: []string{clientgo, "github.com/coredns/coredns/...", module + "/apiserver"}},
+	{name: "wiring knows no clock, file or net", pkg: "admin/wiring", direct: true,
+		deny: []string{"time", "log/...", "os/...", "net", "net/http", "context", "sync/..."}},
 	// The parts of the controller, from the lowest: a part may reach those before it.
 	{name: "metrics of the controller know no part", pkg: "controller/metrics", deny: []string{module + "/..."}},
 	{name: "the member knows no part above it", pkg: "controller/member", deny: parts("broker", "safety", "identity", "exporter", "importer")},
@@ -142,7 +145,7 @@ func TestImports(t *testing.T) {
 	for _, name := range []string{
 		"", "/plugin", "/resolver", "/cache", "/cache/index", "/cmd/coredns", "/controller", "/controller/merge", "/controller/export",
 		"/controller/vip", "/controller/liveness", "/controller/metrics", "/controller/member", "/controller/broker", "/controller/safety",
-		"/controller/identity", "/controller/exporter", "/controller/importer", "/admin", "/deploy",
+		"/controller/identity", "/controller/exporter", "/controller/importer", "/admin", "/admin/wiring", "/deploy",
 	} {
 		if _, ok := all[module+name]; !ok {
 			t.Errorf("no package %s", module+name)

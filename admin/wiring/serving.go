@@ -1,0 +1,71 @@
+package wiring
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A serving is how a Corefile treats a zone without our block.
+type serving struct {
+	what   string // a clause; "" if the zone is not mentioned
+	wanted bool   // it is what is wished for
+}
+
+// serving finds what serves or forwards the zone, apart from our block.
+func (c corefile) serving(w Wish) serving {
+	for _, b := range c.blocks {
+		if s := b.serving(w); s.what != "" {
+			return s
+		}
+	}
+	return serving{}
+}
+
+func (b serverBlock) serving(w Wish) serving {
+	own := b.serves(w.Zone)
+	for _, d := range b.body {
+		names := slices.ContainsFunc(d.words[1:], func(word string) bool { return sameName(word, w.Zone) })
+		switch {
+		case d.words[0] == "clusterset" && (names || own && len(d.words) == 1):
+			return serving{what: fmt.Sprintf("the plugin clusterset serves the zone in this process (line %d)", d.line), wanted: true}
+		case d.words[0] == "kubernetes" && (names || own && len(d.words) == 1) && serverBlock{body: d.body}.find("multicluster") != nil:
+			return serving{what: fmt.Sprintf("the plugin kubernetes serves the zone, by its option multicluster (line %d)", d.line)}
+		case d.words[0] == "forward" && len(d.words) > 2 && (names && sameName(d.words[1], w.Zone) || own):
+			to := d.words[2:]
+			return serving{
+				what:   fmt.Sprintf("another hand forwards the zone to %s (line %d)", strings.Join(to, " "), d.line),
+				wanted: !w.InProcess && sameAddresses(to, w),
+			}
+		}
+	}
+	if own {
+		return serving{what: fmt.Sprintf("there is a server block for the zone already (line %d)", b.line)}
+	}
+	return serving{}
+}
+
+func sameName(word, zone string) bool { return strings.TrimSuffix(strings.ToLower(word), ".") == zone }
+
+// sameAddresses reports whether queries go to wanted addresses only.
+func sameAddresses(to []string, w Wish) bool {
+	wanted := w.addresses()
+	return len(w.Addresses) > 0 && len(to) > 0 && !slices.ContainsFunc(to, func(address string) bool {
+		for _, a := range wanted {
+			if address == a || address == a+":53" || address == "["+a+"]:53" || address == "dns://"+a {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// takenBy sets the state for a zone that is served or forwarded already.
+func (r *Resolver) takenBy(s serving) {
+	if s.wanted {
+		r.State = Wired
+		r.Evidence = append(r.Evidence, s.what)
+		return
+	}
+	r.State, r.Reason = Taken, s.what
+}

@@ -1,0 +1,173 @@
+package wiring
+
+import (
+	"cmp"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// A workload is a Deployment or a DaemonSet.
+type workload struct {
+	kind string // in lower case
+	meta *metav1.ObjectMeta
+	pod  *corev1.PodTemplateSpec
+}
+
+func (w workload) String() string { return w.kind + "/" + w.meta.Name }
+
+func (o Objects) workloads() []workload {
+	var all []workload
+	for i := range o.Deployments {
+		all = append(all, workload{"deployment", &o.Deployments[i].ObjectMeta, &o.Deployments[i].Spec.Template})
+	}
+	for i := range o.DaemonSets {
+		all = append(all, workload{"daemonset", &o.DaemonSets[i].ObjectMeta, &o.DaemonSets[i].Spec.Template})
+	}
+	return all
+}
+
+// behind returns the workload whose Pods a Service selects, nil if there is none.
+func (o Objects) behind(s *corev1.Service) *workload {
+	if len(s.Spec.Selector) == 0 {
+		return nil
+	}
+	for _, w := range o.workloads() {
+		if labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.pod.Labels)) {
+			return &w
+		}
+	}
+	return nil
+}
+
+func (o Objects) configMap(name string) *unstructured.Unstructured {
+	for _, c := range o.ConfigMaps {
+		if c.GetName() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// A source is where a file of a container comes from.
+type source struct {
+	configMap, key string
+	// subPath means that the file is mounted by itself: the kubelet never updates it.
+	subPath bool
+}
+
+// file returns which key of which ConfigMap a container sees as a file. A name with a wildcard gives a key with a wildcard.
+func (w workload) file(c *corev1.Container, name string) (source, bool) {
+	for _, m := range c.VolumeMounts {
+		rest, below := strings.CutPrefix(name, strings.TrimSuffix(m.MountPath, "/")+"/")
+		s := source{key: rest}
+		switch {
+		case m.MountPath == name && m.SubPath != "":
+			s.key, s.subPath = m.SubPath, true
+		case !below || m.SubPath != "":
+			continue
+		}
+		for i := range w.pod.Spec.Volumes {
+			if v := &w.pod.Spec.Volumes[i]; v.Name == m.Name && s.from(v) {
+				return s, true
+			}
+		}
+	}
+	return source{}, false
+}
+
+// from finds the ConfigMap of a volume in which the file is, and reports whether there is one.
+func (s *source) from(v *corev1.Volume) bool {
+	take := func(name string, items []corev1.KeyToPath) bool {
+		s.configMap = name
+		if len(items) == 0 {
+			return !strings.Contains(s.key, "/")
+		}
+		for _, i := range items {
+			if i.Path == s.key {
+				s.key = i.Key
+				return true
+			}
+		}
+		return false
+	}
+	if v.ConfigMap != nil {
+		return take(v.ConfigMap.Name, v.ConfigMap.Items)
+	}
+	if v.Projected != nil {
+		for _, p := range v.Projected.Sources {
+			if p.ConfigMap != nil && take(p.ConfigMap.Name, p.ConfigMap.Items) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// argument returns the value of a flag of a container, in each way in which Go programs take flags.
+func argument(c *corev1.Container, name string) (string, bool) {
+	words := append(append([]string{}, c.Command...), c.Args...)
+	for i, word := range words {
+		flag, value, joined := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
+		if flag != name || !strings.HasPrefix(word, "-") {
+			continue
+		}
+		if !joined && i+1 < len(words) {
+			value = words[i+1]
+		}
+		return value, true
+	}
+	return "", false
+}
+
+// corefilePaths returns where CoreDNS may look for its Corefile: where it is told to, or in its working directory.
+func corefilePaths(c *corev1.Container) []string {
+	dir := cmp.Or(c.WorkingDir, "/")
+	if name, ok := argument(c, "conf"); ok {
+		return []string{path.Join("/", name), path.Join(dir, name)}
+	}
+	return []string{path.Join(dir, "Corefile"), "/etc/coredns/Corefile"}
+}
+
+var releaseTag = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)`)
+
+// release returns the version of an image by its tag, "v1.11.4-eksbuild.2" for example; ok is false if the tag is not a version.
+func release(image string) (version [3]int, ok bool) {
+	image, _, _ = strings.Cut(image, "@")
+	name := image[strings.LastIndexByte(image, '/')+1:]
+	_, tag, _ := strings.Cut(name, ":")
+	m := releaseTag.FindStringSubmatch(tag)
+	if m == nil {
+		return version, false
+	}
+	for i := range version {
+		version[i], _ = strconv.Atoi(m[i+1]) // digits only; too many of them are a version nobody has
+	}
+	return version, true
+}
+
+// since reports whether a version is at least another one.
+func since(version, least [3]int) bool {
+	for i := range version {
+		if version[i] != least[i] {
+			return version[i] > least[i]
+		}
+	}
+	return true
+}
+
+// known returns the options that the CoreDNS of an image knows. A Corefile with an option that it does not know would stop it at its next
+// start, so an image without a version gets none.
+func known(image string) options {
+	version, ok := release(image)
+	return options{
+		servfail:      ok && since(version, [3]int{1, 9, 4}),
+		maxConcurrent: ok && since(version, [3]int{1, 7, 0}),
+	}
+}
