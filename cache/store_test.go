@@ -186,6 +186,18 @@ func (r *running) awaitLogged(t *testing.T, text string, n int) {
 	}
 }
 
+// settled returns the state once the serial shows it all and the next change moves it at once: a second change of one second moves it
+// only when that second is over.
+func (r *running) settled(t *testing.T) *State {
+	t.Helper()
+	eventually(t, "no move of the serial is behind", func() bool {
+		r.publisher.mu.Lock()
+		defer r.publisher.mu.Unlock()
+		return !r.publisher.behind && time.Now().Unix() > r.State().serialOf()
+	})
+	return r.State()
+}
+
 // watchedVersion is the version of ServiceImports that is watched, with the group.
 func (r *running) watchedVersion() string {
 	h := r.set.Health(r.watches[0].id())

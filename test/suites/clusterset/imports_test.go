@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -183,38 +184,50 @@ func TestEqualTimes(t *testing.T) {
 	runAll(t)
 	s := scriptIn(t, "equal", east, "")
 	defer s.withdraw(t)
-	for n := range 10 {
-		name := fmt.Sprintf("web-%d", n)
-		tick(t)
-		for _, m := range []*testclusterset.Member{west, north, east} {
-			m.Put(t, testclusterset.Export(s.namespace, name))
-		}
-		var times []metav1.Time
-		for _, m := range clusters.Members {
-			exp, err := m.ServiceExport(t.Context(), s.namespace, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			times = append(times, exp.CreationTimestamp)
-		}
-		if !times[0].Equal(&times[1]) || !times[0].Equal(&times[2]) {
-			continue // a second began between them
-		}
-		for _, m := range []*testclusterset.Member{west, north, east} {
-			m.Put(t, testclusterset.Service(s.namespace, name, testclusterset.Port(scriptName(m), 80)))
-		}
-		until.OK(t, "the import", func(ctx context.Context) error {
-			text, err := s.imports(ctx, clusters.Members)
-			want := fmt.Sprintf("%s ClusterSetIP [vip4] of [IPv4] from [east north.registry1 west], slices Absent, Ready=True/Ready\n"+
-				"  port \"east\" TCP/80 -\n", name)
-			if err == nil && !strings.HasPrefix(text, want) {
-				err = fmt.Errorf("got\n%swant\n%s", text, want)
-			}
-			return err
-		})
-		return
+	name := s.exportAtOnce(t)
+	for _, m := range []*testclusterset.Member{west, north, east} {
+		m.Put(t, testclusterset.Service(s.namespace, name, testclusterset.Port(scriptName(m), 80)))
 	}
-	t.Fatal("no three exports got the same creation time")
+	until.OK(t, "the import", func(ctx context.Context) error {
+		text, err := s.imports(ctx, clusters.Members)
+		want := fmt.Sprintf("%s ClusterSetIP [vip4] of [IPv4] from [east north.registry1 west], slices Absent, Ready=True/Ready\n"+
+			"  port \"east\" TCP/80 -\n", name)
+		if err == nil && !strings.HasPrefix(text, want) {
+			err = fmt.Errorf("got\n%swant\n%s", text, want)
+		}
+		return err
+	})
+}
+
+// exportAtOnce creates exports of one service in all members until all of them have the same creation time, and returns the name.
+func (s *script) exportAtOnce(t *testing.T) (name string) {
+	t.Helper()
+	n := 0
+	until.OK(t, "exports of one second", func(ctx context.Context) error {
+		n++
+		name = fmt.Sprintf("web-%d", n)
+		tick(t)
+		var g errgroup.Group
+		for _, m := range clusters.Members {
+			g.Go(func() error { return m.Apply(ctx, testclusterset.Export(s.namespace, name)) })
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		seconds := make(map[int64]bool)
+		for _, m := range clusters.Members {
+			exp, err := m.ServiceExport(ctx, s.namespace, name)
+			if err != nil {
+				return err
+			}
+			seconds[exp.CreationTimestamp.Unix()] = true
+		}
+		if len(seconds) > 1 {
+			return fmt.Errorf("a second began between those of %s", name)
+		}
+		return nil
+	})
+	return name
 }
 
 // TestSourceIsUntouched exports a Service: neither it nor its slices change, and only the import of the same cluster has node names.

@@ -135,18 +135,26 @@ clusterset.local.:{port} {
 	written := journal.mark()
 	must(t, api(t).Freeze())
 	s.await(web, "NOERROR EDE3 10.96.4.1")
-	eventually(t, "a log line", func() error { return onceIn(written(), "clusterset.local.: answers are stale: ") })
+	eventually(t, "a log line", func() error { return isIn(written(), "clusterset.local.: answers are stale: ") })
 	s.want(web+" noedns", "NOERROR 10.96.4.1")
 	s.want(none, "NXDOMAIN EDE19")
 	s.want("clusterset.local MX", "NOERROR EDE3")
 	must(t, api(t).Thaw())
 	s.await(web, "NOERROR 10.96.4.1")
-	eventually(t, "a log line", func() error { return onceIn(written(), "clusterset.local.: no answer is stale any longer") })
+	eventually(t, "a log line", func() error { return isIn(written(), "clusterset.local.: no answer is stale any longer") })
 	api(t).KillAPIServer()
 	s.await(none, "NXDOMAIN EDE19")
 	must(t, api(t).StartAPIServer(t.Context()))
 	s.await(none, "NXDOMAIN")
 	s.await(web, "NOERROR 10.96.4.1")
+}
+
+// isIn returns nil if text is in log. An API server that is slow for stale_after makes answers stale for a moment, too.
+func isIn(log, text string) error {
+	if !strings.Contains(log, text) {
+		return fmt.Errorf("no line with %q", text)
+	}
+	return nil
 }
 
 // onceIn returns nil if text is in log once.

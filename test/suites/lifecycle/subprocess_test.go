@@ -283,7 +283,7 @@ func TestSnapshot(t *testing.T) {
 	must(t, api(t).StartAPIServer(t.Context()))
 	back = true
 	p.await(web, "NOERROR 10.96.7.6")
-	p.want(absent, "NXDOMAIN")
+	p.await(absent, "NXDOMAIN")
 	if got := p.serial(); got <= serial {
 		t.Errorf("serial after the change: %d, want one above %d", got, serial)
 	}

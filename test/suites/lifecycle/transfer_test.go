@@ -184,7 +184,7 @@ func TestSerial(t *testing.T) {
 	s := start(t, transferBlock, "{to}", second.server.PacketConn.LocalAddr().String(), "{namespaces}", ns)
 	defer second.listen()()
 	log := &serialLog{server: s, last: s.serial()}
-	begun := time.Unix(int64(log.last), 0)
+	begun := log.last
 	var address string
 	var lastChange time.Time
 	for i := 0; i < 40 || log.moves < 2 && i < 200; i++ {
@@ -203,8 +203,9 @@ func TestSerial(t *testing.T) {
 	})
 	settled := s.settledSerial()
 	log.read()
-	if most := int(time.Since(begun)/time.Second) + 1; log.moves > most || log.moves < 2 {
-		t.Errorf("the serial moved %d times, want 2 to %d", log.moves, most)
+	most := int(settled - begun) // Each move is to a later second.
+	if log.moves < 2 {
+		t.Errorf("the serial moved %d times, want at least 2", log.moves)
 	}
 	eventually(t, "NOTIFY", func() error {
 		if second.notified() == 0 {
@@ -212,8 +213,9 @@ func TestSerial(t *testing.T) {
 		}
 		return nil
 	})
-	if n := second.notified(); n > log.moves+2 {
-		t.Errorf("%d NOTIFYs for %d moves", n, log.moves)
+	// On a slow machine the serial may move twice between two reads. The first NOTIFY is that of the start.
+	if n := second.notified(); n > most+2 {
+		t.Errorf("%d NOTIFYs for at most %d moves", n, most)
 	}
 	testInvisible(t, s, second, vip(ns, "web", address), settled)
 
