@@ -2,7 +2,9 @@ package deploy_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -82,7 +85,7 @@ func exported(id string, o export.Options) (*v1alpha1.ExportedService, *discover
 			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-03-01T10:00:00Z", "note": "a"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, NodeName: ptr("n1")}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr("pg"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr[int32](5432)}},
 	}
 	r := export.From(exp, service, []*discoveryv1.EndpointSlice{source}, o)
@@ -196,7 +199,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 
 // A write is one request, never for good. The object has the kind and namespace, and the name unless there is one here.
 type write struct {
-	verb        string // create (also if empty), update, delete, deletecollection
+	verb        string // create (also if empty), update, patch, delete, deletecollection
 	object      runtime.Object
 	name        string
 	subresource string
@@ -225,6 +228,11 @@ func (w write) do(ctx context.Context, client dynamic.Interface) error {
 	switch w.verb {
 	case "update":
 		_, err = r.Update(ctx, u, metav1.UpdateOptions{DryRun: dryRun}, sub...)
+	case "patch":
+		var patch []byte
+		if patch, err = json.Marshal(u); err == nil {
+			_, err = r.Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
+		}
 	case "delete":
 		err = r.Delete(ctx, w.name, metav1.DeleteOptions{DryRun: dryRun})
 	case "deletecollection":
@@ -249,6 +257,7 @@ const (
 	ourMark     = "label endpointslice.kubernetes.io/managed-by has to be"
 	asSpec      = "have to be those of the spec"
 	sliceName   = "the name of a slice is"
+	unused      = "endpoints have no node names"
 )
 
 // TestBrokerWrites lets a member write what it should not, with the rights to write everything.
@@ -308,6 +317,12 @@ func TestBrokerWrites(t *testing.T) {
 	viewsGVR := schema.GroupVersion(mcsv1beta1.GroupVersion).WithResource("serviceimports")
 	label := func(key, value string) func(*discoveryv1.EndpointSlice) {
 		return func(s *discoveryv1.EndpointSlice) { s.Name, s.Labels[key] = "db.shop.0123456789abcdef", value }
+	}
+	endpoint := func(change func(*discoveryv1.Endpoint)) func(*discoveryv1.EndpointSlice) {
+		return func(s *discoveryv1.EndpointSlice) {
+			s.Name = "db.shop.0123456789abcdef"
+			change(&s.Endpoints[0])
+		}
 	}
 	named := func(name string) func(*discoveryv1.EndpointSlice) {
 		return func(s *discoveryv1.EndpointSlice) { s.Name = name }
@@ -411,6 +426,18 @@ func TestBrokerWrites(t *testing.T) {
 		})}, sliceName},
 		{"slice: source-namespace of another", write{object: slice(label(broker.LabelSourceNamespace, "bank"))}, sliceName},
 		{"slice: tail of other digits", write{object: slice(named("db.shop.0123456789abcdeg"))}, sliceName},
+		{"slice: zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("z", 63)) }))}, ""},
+		{"slice: long zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("z", 64)) }))}, unused},
+		{"slice: node name", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.NodeName = ptr("n1") }))}, unused},
+		{"slice: target", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
+			e.TargetRef = &corev1.ObjectReference{FieldPath: strings.Repeat("x", 100_000)}
+		}))}, unused},
+		{"slice: hints", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z1"}}}
+		}))}, unused},
+		{"slice: long time of the last change", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name, s.Annotations[corev1.EndpointsLastChangeTriggerTime] = "db.shop.0123456789abcdef", strings.Repeat("9", 65)
+		})}, "at most 64 octets"},
 		{"slice: short tail", write{object: slice(named("db.shop.0123456789abcde"))}, sliceName},
 		{"slice: dot in the namespace", write{object: slice(func(s *discoveryv1.EndpointSlice) {
 			s.Name, s.Labels[broker.LabelSourceNamespace] = "db.shop.x.0123456789abcdef", "shop.x"

@@ -151,6 +151,9 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 	if err != nil {
 		t.Errorf("Deployment %s: %v", d.Name, err)
 	}
+	if got := d.Spec.Template.Spec.PriorityClassName; got != "system-cluster-critical" {
+		t.Errorf("Deployment %s has the priority class %q, want that of other parts of the control plane", d.Name, got)
+	}
 	if *d.Spec.Replicas != 2 || container.LivenessProbe == nil || container.ReadinessProbe == nil {
 		t.Errorf("Deployment %s has %d replicas, liveness %v, readiness %v, want 2 and both", d.Name, *d.Spec.Replicas,
 			container.LivenessProbe, container.ReadinessProbe)

@@ -2,14 +2,21 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/deploy"
@@ -89,6 +96,89 @@ func TestRights(t *testing.T) {
 		}
 	}
 	testNamed(t, dns, controller, both)
+	for _, name := range []string{"clusterset-controller", "clusterset"} {
+		testWrites(t, c, name)
+	}
+}
+
+// testWrites lets the account of a controller write what RBAC grants and the policy beside it denies: docs/spec/controller.md 7.6.
+func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
+	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), system, account)
+	client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := map[string]string{broker.LabelManagedBy: broker.ManagedBy}
+	service := func(namespace, name string, labels map[string]string, change func(*corev1.ServiceSpec)) *corev1.Service {
+		s := &corev1.Service{
+			TypeMeta: kind(corev1.SchemeGroupVersion, "Service"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		if change != nil {
+			change(&s.Spec)
+		}
+		return s
+	}
+	slice := func(name, manager, service string) *discoveryv1.EndpointSlice {
+		labels := map[string]string{discoveryv1.LabelManagedBy: manager}
+		if service != "" {
+			labels[discoveryv1.LabelServiceName] = service
+		}
+		return &discoveryv1.EndpointSlice{
+			TypeMeta:   kind(discoveryv1.SchemeGroupVersion, "EndpointSlice"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints: []discoveryv1.Endpoint{},
+		}
+	}
+	imp := func(name string, labels map[string]string) *mcsv1beta1.ServiceImport {
+		return &mcsv1beta1.ServiceImport{
+			TypeMeta: kind(mcsv1beta1.GroupVersion, "ServiceImport"), ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels},
+			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}, IPFamilies: []corev1.IPFamily{"IPv4"}},
+		}
+	}
+	theirs := []runtime.Object{
+		service("shop", "bank", nil, nil), slice("bank-x", "endpointslice-controller.k8s.io", "bank"), imp("bank", nil),
+		service("kube-system", "derived-old", ours, nil),
+	}
+	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}})
+	apply(t, c, theirs...)
+	const (
+		mark     = "writes only objects with the label"
+		forms    = "writes only Services derived-* of type ClusterIP"
+		systems  = "writes nothing in the namespaces kube-*"
+		ofOthers = "writes only slices of Services derived-*"
+	)
+	ready := write{object: service("shop", "derived-0", nil, nil)}
+	eventually(t, "policy for "+account, func(ctx context.Context) error { return refused(ready.do(ctx, client), mark) })
+	for _, tt := range []struct {
+		name    string
+		write   write
+		refused string
+	}{
+		{"derived Service", write{object: service("shop", "derived-0", ours, nil)}, ""},
+		{"imported slice", write{object: slice("imported-0", broker.ManagedBy, "derived-0")}, ""},
+		{"imported headless slice", write{object: slice("imported-0", broker.ManagedBy, "")}, ""},
+		{"import", write{object: imp("db", ours)}, ""},
+		{"Service without the mark", write{object: service("shop", "derived-0", nil, nil)}, mark},
+		{"delete a Service of others", write{verb: "delete", object: theirs[0]}, mark},
+		{"delete a slice of others", write{verb: "delete", object: theirs[1]}, mark},
+		{"delete an import of others", write{verb: "delete", object: theirs[2]}, mark},
+		{"adopt a slice of others", write{verb: "patch", object: slice("bank-x", broker.ManagedBy, "derived-0")}, mark},
+		{"status of an import of others", write{verb: "patch", object: imp("bank", ours), subresource: "status"}, mark},
+		{"Service of another name", write{object: service("shop", "web", ours, nil)}, forms},
+		{"selector", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"a": "b"} })}, forms},
+		{"external IP", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"10.1.1.1"} })}, forms},
+		{"load balancer", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })}, forms},
+		{"slice of a Service of others", write{object: slice("imported-0", broker.ManagedBy, "bank")}, ofOthers},
+		{"kube-system", write{object: service("kube-system", "derived-0", ours, nil)}, systems},
+		{"openshift-dns", write{object: service("openshift-dns", "derived-0", ours, nil)}, systems},
+		{"delete in kube-system", write{verb: "delete", object: theirs[3]}, ""},
+	} {
+		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
+			t.Errorf("%s: %s: %v", account, tt.name, err)
+		}
+	}
 }
 
 // testNamed asks about rights that are bound to a name, and what is next to them.
@@ -108,6 +198,8 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 		{crds, "", "clusterproperties.about.k8s.io", "get"},
 		{crds, "", "exportedservices.broker.clusterset-dns.io", ""},
 		{"serviceaccounts/token", system, "clusterset-controller", ""},
+		{"endpointslices/restricted.discovery.k8s.io", "shop", "", "create"}, // of OpenShift
+		{"endpoints/restricted", "shop", "", ""},
 	} {
 		for _, a := range []asker{controller, both} {
 			if got := a.verbs(t, tt.resource, tt.namespace, tt.name); got != tt.want {
@@ -127,7 +219,8 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 
 // Both in one have the rights of the controller, which are more than those of the DNS server.
 func TestAllInOneRights(t *testing.T) {
-	got := bytes.ReplaceAll(rules(deploy.AllInOneRBAC), []byte("name: clusterset\n"), []byte("name: clusterset-controller\n"))
+	got := regexp.MustCompile(`((?:name|policyName): |clusterset-system:)clusterset('?\n)`).
+		ReplaceAll(rules(deploy.AllInOneRBAC), []byte("${1}clusterset-controller$2"))
 	if want := rules(deploy.ControllerRBAC); !bytes.Equal(got, want) {
 		t.Errorf("all-in-one/rbac.yaml:\n%s\nwant as in controller/rbac.yaml:\n%s", got, want)
 	}
