@@ -56,7 +56,7 @@ func Options() []Option {
 			choice(func(c *Config) *merge.TypeConflict { return &c.TypeConflict }, merge.Keep, merge.Exclude)},
 		{"precedence", "claimed|broker", "claimed", "creation time that decides which export is oldest", 1, 1,
 			choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker)},
-		{"import_namespaces", "NAME|SELECTOR...", "", "namespaces to export and import; without it all except kube-*, default and the controller's own", 1, -1,
+		{"import_namespaces", "NAME|SELECTOR...", "", "namespaces to export and import; without it all except kube-*, openshift-*, default and the controller's own", 1, -1,
 			(*Config).setNamespaces},
 		{"legacy_conditions", "on|off", "off", "also write the conditions of the first version of KEP-1645", 1, 1,
 			toggle(func(c *Config) *bool { return &c.LegacyConditions })},

@@ -58,6 +58,10 @@ const (
 	// AnnotationClusterSet on a Member is the name of the clusterset as the cluster knows it, in its ClusterProperty
 	// clusterset.k8s.io. All members of one broker have the same.
 	AnnotationClusterSet = "clusterset-dns.io/clusterset"
+
+	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the set
+	// that it belongs to, a whole number.
+	AnnotationVersion = "clusterset-dns.io/version"
 )
 
 // AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported there,
@@ -81,10 +85,13 @@ const (
 	MaxMetadata  = 64   // exported labels, and likewise exported annotations, of one export record
 	MaxKey       = 317  // octets of the key of a label or annotation: a prefix of 253, a slash, a name of 63
 	MaxValue     = 4096 // characters of the value of an annotation
-	// MaxAnnotations is how many octets the keys and values of the annotations of an import have together: half of what an object of
-	// Kubernetes may have, since an import has annotations of others, too. Those beyond are left out, the rest counts.
-	MaxAnnotations = 128 << 10
-	MaxCIDRs       = 64 // pod CIDRs, and likewise service CIDRs, of one member
+	MaxCIDRs     = 64   // pod CIDRs, and likewise service CIDRs, of one member
+	MaxZone      = 63   // octets of the zone of an endpoint, which is the value of a label of its Node
+	MaxTrigger   = 64   // octets of the time of the last change in a slice
+
+	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together. Those beyond are left
+	// out, the rest counts. Every controller holds the records of all members in memory.
+	MaxAnnotations = 32 << 10
 )
 
 // MaxHeartbeatTTL bounds the TTL that a member may ask of the others. It is also what a member with "lease 0" asks for, which

@@ -43,14 +43,26 @@ func IsLabelKey(s string) bool {
 // IsLabelValue reports whether s can be the value of a label.
 func IsLabelValue(s string) bool { return s == "" || isQualified(s) }
 
-// IsReservedKey reports whether the key of a label or annotation has a meaning to Kubernetes, to Lighthouse or to us.
-// Such keys do not travel: one would let an exporter act in the name of a controller of every importing cluster.
-func IsReservedKey(key string) bool {
+// Domains of keys that do not travel. The first ones have a meaning to Kubernetes, to Lighthouse or to us: the CRD rejects a
+// record with such a key. The others have one to controllers that many clusters run; records of older members may have them.
+var (
+	rejectedDomains = []string{"kubernetes.io", "k8s.io", "clusterset-dns.io", "submariner.io"}
+	leftOutDomains  = []string{"cilium.io", "istio.io", "argoproj.io", "fluxcd.io", "helm.sh"}
+)
+
+// IsRejectedKey reports whether a record with this key of a label or annotation is rejected whole.
+func IsRejectedKey(key string) bool { return isBelow(key, rejectedDomains) }
+
+// IsReservedKey reports whether the key of a label or annotation does not travel: it would let an exporter act in the name of
+// a controller of every importing cluster. Exporters and importers leave it out.
+func IsReservedKey(key string) bool { return IsRejectedKey(key) || isBelow(key, leftOutDomains) }
+
+func isBelow(key string, domains []string) bool {
 	prefix, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {
 		return false
 	}
-	for _, domain := range []string{"kubernetes.io", "k8s.io", "clusterset-dns.io", "submariner.io"} {
+	for _, domain := range domains {
 		if prefix == domain || strings.HasSuffix(prefix, "."+domain) {
 			return true
 		}

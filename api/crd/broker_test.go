@@ -1,6 +1,7 @@
 package crd_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -55,6 +56,7 @@ func TestBroker(t *testing.T) {
 			}
 		}
 	})
+	t.Run("values that Go does not decode", func(t *testing.T) { testUndecodable(t, client) })
 	t.Run("member", func(t *testing.T) { testMember(t, client) })
 }
 
@@ -134,10 +136,16 @@ func fullExport() *v1alpha1.ExportedService {
 		})
 	}
 	e.Spec.Ports[0].Name = ""
+	room := broker.MaxAnnotations
 	for i := range broker.MaxMetadata {
 		key := fmt.Sprintf("%s.example.org/key-%02d", strings.Repeat("a", 63), i)
 		e.Spec.Labels = append(e.Spec.Labels, v1alpha1.Label{Key: key, Value: strings.Repeat("v", 63)})
-		e.Spec.Annotations = append(e.Spec.Annotations, v1alpha1.Annotation{Key: key, Value: strings.Repeat("ü", broker.MaxValue)})
+		room -= len(key)
+		e.Spec.Annotations = append(e.Spec.Annotations, v1alpha1.Annotation{Key: key})
+	}
+	for i := range e.Spec.Annotations {
+		size := min(room, broker.MaxValue)
+		e.Spec.Annotations[i].Value, room = strings.Repeat("ü", size), room-size
 	}
 	return e
 }
@@ -205,6 +213,9 @@ var badExports = []struct {
 	{name: "long label value", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Value = strings.Repeat("a", 64) }},
 	{name: "long annotation", field: "spec.annotations", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Annotations[0].Value = strings.Repeat("a", broker.MaxValue+1)
+	}},
+	{name: "long annotations", field: "together", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.Annotations[broker.MaxMetadata-1].Value += "a"
 	}},
 	{name: "reserved: kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "kubernetes.io/service-name" }},
 	{name: "reserved: below kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a.b.kubernetes.io/c" }},
@@ -337,6 +348,52 @@ func testMemberUpdate(t *testing.T, client *rest.RESTClient) {
 		err := client.Patch(types.MergePatchType).Resource("members").Name("east").Body([]byte(patch)).Do(t.Context()).Error()
 		if !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %v, want it rejected", patch, err)
+		}
+	}
+}
+
+// testUndecodable puts values into a record that a schema of types and formats accepts and Go does not decode, or that come back
+// otherwise: docs/spec/controller.md 9.1.
+func testUndecodable(t *testing.T, client *rest.RESTClient) {
+	const created, generation = `"exportCreated":"2026-03-01T01:00:00Z"`, `"exportGeneration":7`
+	record := func(old, new string) []byte {
+		e := leastExport()
+		e.APIVersion, e.Kind = v1alpha1.GroupVersion.String(), "ExportedService"
+		e.Spec.ExportCreated = metav1.NewTime(time.Date(2026, 3, 1, 1, 0, 0, 0, time.UTC))
+		e.Spec.ExportGeneration = 7
+		e.Spec.VIP = &v1alpha1.VIP{IPs: []string{"243.0.0.1"}, AllocatedBy: "east", At: &e.Spec.ExportCreated}
+		e.Name, e.Spec.Name = "undecodable.c", "undecodable"
+		content, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(content), old) {
+			t.Fatalf("%s has no %s", content, old)
+		}
+		return []byte(strings.Replace(string(content), old, new, 1))
+	}
+	post := func(body []byte) error {
+		return client.Post().Namespace(metav1.NamespaceDefault).Resource("exportedservices").Param("dryRun", metav1.DryRunAll).
+			SetHeader("Content-Type", "application/json").Body(body).Do(t.Context()).Error()
+	}
+	if err := post(record(created, created)); err != nil {
+		t.Fatalf("the record is rejected as it is: %v", err)
+	}
+	for _, value := range []string{
+		"2026-03-01t01:00:00z", "2026-03-01 01:00:00Z", "2026-03-01T01:00:00", "2026-03-01T01:00Z", "2026-03-01T01:00:00+0100",
+		"2026-03-01T24:00:00Z", "2026-03-01T01:00:60Z", "2026-02-30T01:00:00Z", "9999-12-31T23:59:59-23:00", "10000-01-01T00:00:00Z",
+		"2026-03-01T01:00:00.000Z", "",
+	} {
+		for _, field := range []string{"exportCreated", "at"} {
+			body := record(`"`+field+`":"2026-03-01T01:00:00Z"`, `"`+field+`":"`+value+`"`)
+			if err := post(body); !apierrors.IsInvalid(err) {
+				t.Errorf("%s %q: %v, want it rejected", field, value, err)
+			}
+		}
+	}
+	for _, value := range []string{"1e21", "1.5", "9223372036854775808", "9007199254740992", `"7"`} {
+		if err := post(record(generation, `"exportGeneration":`+value)); err == nil {
+			t.Errorf("generation %s is accepted, want it rejected", value)
 		}
 	}
 }

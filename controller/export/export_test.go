@@ -246,6 +246,11 @@ func TestSlices(t *testing.T) {
 			t.Errorf("%s: slices are not sorted by name", tt.name)
 		}
 	}
+	odd := newSlice("odd", discoveryv1.AddressTypeIPv4, "10.1.0.9")
+	odd.Endpoints[0].Zone, odd.Annotations = ptr(strings.Repeat("z", 64)), map[string]string{corev1.EndpointsLastChangeTriggerTime: strings.Repeat("9", 65)}
+	if s := From(newExport(), newService(), []*discoveryv1.EndpointSlice{odd}, options()).Slices[0]; s.Endpoints[0].Zone != nil || len(s.Annotations) > 0 {
+		t.Errorf("slice with a zone and a time that are too long: %+v, want it without both", s)
+	}
 	dropped := From(newExport(), newService(), sources, options()).Dropped
 	if len(dropped) != 2 || !strings.Contains(dropped[0], `"f" is not exported: it has 1001 endpoints`) || !strings.Contains(dropped[1], `"g"`) {
 		t.Errorf("dropped = %q, want the large slice and the one of names", dropped)
@@ -321,6 +326,16 @@ func TestMetadata(t *testing.T) {
 		exp.Spec.ExportedAnnotations[fmt.Sprintf("key-%03d", i)] = ""
 	}
 	a := From(exp, newService(), nil, options()).Record.Spec.Annotations
+	for i := range 10 {
+		exp.Spec.ExportedAnnotations[fmt.Sprintf("key-%03d", i)] = strings.Repeat("a", broker.MaxValue)
+	}
+	r = From(exp, newService(), nil, options())
+	if err := r.Record.Spec.Validate(); err != nil {
+		t.Errorf("record with many long annotations: %v", err)
+	}
+	if got := len(r.Record.Spec.Annotations); got != broker.MaxMetadata-3 {
+		t.Errorf("%d annotations, want those that fit together, without three long ones", got)
+	}
 	if len(a) != broker.MaxMetadata || a[0].Key != "key-000" || a[63].Key != "key-063" {
 		t.Errorf("%d annotations, want the first %d", len(a), broker.MaxMetadata)
 	}

@@ -72,7 +72,7 @@ func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *disc
 // hints mean nothing in another cluster.
 func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s := x.newSlice(source.Name, source.AddressType)
-	if trigger, ok := source.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
+	if trigger, ok := source.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok && len(trigger) <= broker.MaxTrigger {
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger}
 	}
 	for i := range source.Endpoints {
@@ -81,7 +81,7 @@ func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.Endpoi
 			Addresses:  slices.Clone(e.Addresses),
 			Conditions: *e.Conditions.DeepCopy(),
 			Hostname:   clone(e.Hostname),
-			Zone:       clone(e.Zone),
+			Zone:       zone(e.Zone),
 			NodeName:   clone(e.NodeName),
 		})
 	}
@@ -89,6 +89,14 @@ func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.Endpoi
 		s.Ports = append(s.Ports, *source.Ports[i].DeepCopy())
 	}
 	return s
+}
+
+// zone leaves out what no Node has as its zone: the broker would reject the whole slice for it.
+func zone(z *string) *string {
+	if z != nil && len(*z) > broker.MaxZone {
+		return nil
+	}
+	return clone(z)
 }
 
 // serviceIP returns the slice of one cluster IP: the Service is the endpoint, at its own ports. While no endpoint of that

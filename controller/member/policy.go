@@ -15,7 +15,7 @@ import (
 // A Policy decides which namespaces take part, for exports and for imports (docs/spec/controller.md 9).
 //
 // A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part except
-// default. The namespaces kube-*, that of the controller and those of a broker never do: whoever could export into kube-system
+// default. The namespaces kube-* and openshift-*, that of the controller and those of a broker never do: whoever could export into kube-system
 // of every member would own all of them.
 type Policy struct {
 	Names      []string
@@ -48,7 +48,7 @@ func (p Policy) selects(ns *corev1.Namespace) bool {
 
 // excludes reports whether no option can make the namespace take part.
 func (p Policy) excludes(namespace string) bool {
-	return strings.HasPrefix(namespace, "kube-") || namespace == p.Controller
+	return strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-") || namespace == p.Controller
 }
 
 // LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it could.

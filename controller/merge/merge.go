@@ -172,11 +172,13 @@ func (m *merger) newImport(service types.NamespacedName, vip *Allocation) *mcsv1
 		},
 	}
 	for _, l := range spec.Labels {
-		imp.Labels[l.Key] = l.Value
+		if !broker.IsReservedKey(l.Key) {
+			imp.Labels[l.Key] = l.Value
+		}
 	}
 	var size int
 	for _, a := range spec.Annotations {
-		if more := len(a.Key) + len(a.Value); size+more <= broker.MaxAnnotations {
+		if more := len(a.Key) + len(a.Value); !broker.IsReservedKey(a.Key) && size+more <= broker.MaxAnnotations {
 			size += more
 			metav1.SetMetaDataAnnotation(&imp.ObjectMeta, a.Key, a.Value)
 		}

@@ -377,20 +377,19 @@ func TestSentences(t *testing.T) {
 
 func opts(f ...func(*v1alpha1.ExportedServiceSpec)) []func(*v1alpha1.ExportedServiceSpec) { return f }
 
-// docs/spec/controller.md 9.4: the annotations of an import have a limit together, and cost no more than themselves beyond it.
+// docs/spec/controller.md 9.4: the annotations of an import have a limit together, in octets; a record may have as many characters.
 func TestAnnotationsAreBounded(t *testing.T) {
 	var all []func(*v1alpha1.ExportedServiceSpec)
-	for i := range broker.MaxMetadata {
-		all = append(all, annotation(fmt.Sprintf("key-%02d", i), strings.Repeat("ü", broker.MaxValue)))
+	for i := range 6 {
+		all = append(all, annotation(fmt.Sprintf("key-%d", i), strings.Repeat("ü", broker.MaxValue)))
 	}
-	all = append(all[:broker.MaxMetadata-1], annotation("small", "1"))
-	imp := Merge(shop, []Record{record("a", 1, all...)}, Options{}).Import
+	imp := Merge(shop, []Record{record("a", 1, append(all, annotation("small", "1"))...)}, Options{}).Import
 	var size int
 	for key, value := range imp.Annotations {
 		size += len(key) + len(value)
 	}
-	if size > broker.MaxAnnotations || len(imp.Annotations) != 16 || imp.Annotations["small"] != "1" {
-		t.Errorf("%d annotations of %d octets, want the first 15 and the small one, at most %d octets", len(imp.Annotations), size, broker.MaxAnnotations)
+	if size > broker.MaxAnnotations || len(imp.Annotations) != 4 || imp.Annotations["small"] != "1" {
+		t.Errorf("%d annotations of %d octets, want the first 3 and the small one, at most %d octets", len(imp.Annotations), size, broker.MaxAnnotations)
 	}
 }
 
@@ -474,5 +473,14 @@ func TestConditionWithoutConflict(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("condition = %+v, want %+v", got, want)
+	}
+}
+
+// docs/spec/controller.md 3.3: a record of an older member may have keys that no longer travel.
+func TestReservedKeysAreLeftOut(t *testing.T) {
+	r := Merge(shop, []Record{record("a", 1, label("tier", "gold"), label("helm.sh/chart", "x"), annotation("note", "n"),
+		annotation("argocd.argoproj.io/tracking-id", "x"))}, Options{})
+	if l, a := r.Import.Labels, r.Import.Annotations; l["tier"] != "gold" || l["helm.sh/chart"] != "" || len(a) != 1 || a["note"] != "n" {
+		t.Errorf("labels %v and annotations %v, want tier and note without the reserved ones", l, a)
 	}
 }

@@ -37,6 +37,10 @@ const (
 )
 
 // ExportedServiceSpec is what an export record says.
+//
+// The schema accepts no value that Go does not decode: one such value would make the whole list unreadable to older members. The
+// format date-time is wider than RFC 3339, and an integer of more than 2^53 may come back as a float. Hence the patterns, which
+// are what Go writes, and the bounds of integers.
 type ExportedServiceSpec struct {
 	// Namespace is that of the service in the exporting cluster: one RFC 1123 label.
 	//
@@ -103,6 +107,7 @@ type ExportedServiceSpec struct {
 	// +listType=map
 	// +listMapKey=key
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.map(a, a.key.size() + (has(a.value) ? a.value.size() : 0)).sum() <= 32768",message="annotations have to be at most 32768 characters together"
 	Annotations []Annotation `json:"annotations,omitempty"`
 
 	// IPFamilies are those of the service in its own order, each once.
@@ -120,12 +125,17 @@ type ExportedServiceSpec struct {
 
 	// ExportCreated is when the ServiceExport was created, by the clock of the exporting cluster. Others use it only
 	// between the creation of the member's broker namespace and that of this record (docs/spec/controller.md 4.2).
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=date-time
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
 	ExportCreated metav1.Time `json:"exportCreated"`
 
 	// ExportGeneration is the generation of the ServiceExport that this record shows.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
 	ExportGeneration int64 `json:"exportGeneration,omitempty"`
 
 	// VIP is set while the cluster allocates, or copies, clusterset IPs of its own
@@ -233,6 +243,9 @@ type VIP struct {
 	// At is when, by the clock of that cluster.
 	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=date-time
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
 	At *metav1.Time `json:"at,omitempty"`
 }
 

@@ -108,13 +108,18 @@ func checkMetadata(s *ExportedServiceSpec) error {
 		}
 	}
 	clear(keys)
+	size := 0
 	for _, a := range s.Annotations {
+		size += len(a.Key) + utf8.RuneCountInString(a.Value)
 		if utf8.RuneCountInString(a.Value) > broker.MaxValue {
 			return fmt.Errorf("annotation %s: want a value of at most %d characters", quote(a.Key), broker.MaxValue)
 		}
 		if err := checkKey(a.Key, keys); err != nil {
 			return err
 		}
+	}
+	if size > broker.MaxAnnotations {
+		return fmt.Errorf("annotations of %d characters: want at most %d together", size, broker.MaxAnnotations)
 	}
 	return nil
 }
@@ -123,7 +128,7 @@ func checkKey(key string, seen map[string]bool) error {
 	switch {
 	case !broker.IsLabelKey(key):
 		return fmt.Errorf("key %s: want that of a label or annotation", quote(key))
-	case broker.IsReservedKey(key):
+	case broker.IsRejectedKey(key):
 		return fmt.Errorf("key %s: want one without a reserved prefix", quote(key))
 	case seen[key]:
 		return fmt.Errorf("key %s: want it once", quote(key))
