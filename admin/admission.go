@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"cmp"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -13,11 +15,10 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// Names of objects on a broker. Init creates the first four; every member refers to them.
+// Names of objects on a broker. Init creates the first three; every member refers to them.
 const (
 	memberRole      = "clusterset-member"           // ClusterRole: read what all members write
 	priorityLevel   = "clusterset-members"          // PriorityLevelConfiguration
-	writesPolicy    = "clusterset-broker-writes"    // ValidatingAdmissionPolicy, bound once for all members
 	addressesPolicy = "clusterset-broker-addresses" // ValidatingAdmissionPolicy, bound once for each member
 
 	perMember = "member" // Role, RoleBinding and ResourceQuota in each broker namespace
@@ -33,15 +34,42 @@ const (
 // wantClusterID completes the errors about a cluster id that is not valid.
 const wantClusterID = "want one RFC 1123 label, or two joined by a dot, of at most 63 octets"
 
-// Quota limits how many objects a member may have on the broker. Each limit is at least 1.
+// Quota limits how many objects a member may have on the broker. Each limit is at least 1. In [JoinOptions], 0 keeps the limit of
+// the member, or is that of [DefaultQuota].
 type Quota struct {
 	Exports int64 // ExportedServices, and as many ServiceImports with "aggregate_view on"
 	Slices  int64 // EndpointSlices
 	Leases  int64 // a member needs one
 }
 
-// DefaultQuota is enough for the largest supported clusterset.
-func DefaultQuota() Quota { return Quota{Exports: 10_000, Slices: 50_000, Leases: 1} }
+// DefaultQuota is near what members need: every controller holds the objects of all members in memory. A slice has at most 1,000
+// endpoints, and most have at most 100.
+func DefaultQuota() Quota { return Quota{Exports: 1000, Slices: 5000, Leases: 1} }
+
+// The resources that a quota counts.
+const (
+	countRecords = "count/exportedservices." + broker.GroupName
+	countImports = "count/serviceimports." + mcsGroup
+	countSlices  = "count/endpointslices." + slicesGroup
+	countLeases  = "count/leases." + leasesGroup
+)
+
+// or completes q with the limits of an existing quota, nil if there is none, and with the defaults.
+func (q Quota) or(existing *corev1.ResourceQuota) Quota {
+	has := func(name corev1.ResourceName) int64 {
+		if existing == nil {
+			return 0
+		}
+		limit := existing.Spec.Hard[name]
+		return limit.Value()
+	}
+	usual := DefaultQuota()
+	return Quota{
+		Exports: cmp.Or(q.Exports, has(countRecords), usual.Exports),
+		Slices:  cmp.Or(q.Slices, has(countSlices), usual.Slices),
+		Leases:  cmp.Or(q.Leases, has(countLeases), usual.Leases),
+	}
+}
 
 // An Admission describes one member to the broker: its id, its networks and its limits.
 type Admission struct {
@@ -116,10 +144,8 @@ func (a Admission) quota() *corev1.ResourceQuota {
 	return &corev1.ResourceQuota{
 		TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: a.local(),
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-			"count/exportedservices." + broker.GroupName: count(a.Quota.Exports),
-			"count/serviceimports." + mcsGroup:           count(a.Quota.Exports),
-			"count/endpointslices." + slicesGroup:        count(a.Quota.Slices),
-			"count/leases." + leasesGroup:                count(a.Quota.Leases),
+			countRecords: count(a.Quota.Exports), countImports: count(a.Quota.Exports),
+			countSlices: count(a.Quota.Slices), countLeases: count(a.Quota.Leases),
 		}},
 	}
 }

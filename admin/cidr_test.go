@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 func prefixes(t *testing.T, text string) []netip.Prefix {
@@ -117,5 +119,25 @@ func TestObjectsInOrder(t *testing.T) {
 	}
 	if !slices.Equal(kinds, want) {
 		t.Errorf("kinds = %q, want limits before rights: %q", kinds, want)
+	}
+}
+
+// A join keeps the limits of a member, unless it is given others.
+func TestQuota(t *testing.T) {
+	existing := Admission{Quota: Quota{Exports: 10_000, Slices: 50_000, Leases: 1}}.quota()
+	for _, tt := range []struct {
+		name        string
+		given, want Quota
+		existing    *corev1.ResourceQuota
+	}{
+		{name: "first join", want: DefaultQuota()},
+		{name: "first join, given", given: Quota{Slices: 7}, want: Quota{Exports: 1000, Slices: 7, Leases: 1}},
+		{name: "again", existing: existing, want: Quota{Exports: 10_000, Slices: 50_000, Leases: 1}},
+		{name: "again, given", given: Quota{Exports: 3}, existing: existing, want: Quota{Exports: 3, Slices: 50_000, Leases: 1}},
+		{name: "others have removed the limits", existing: &corev1.ResourceQuota{}, want: DefaultQuota()},
+	} {
+		if got := tt.given.or(tt.existing); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
 	}
 }

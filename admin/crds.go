@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
@@ -36,12 +35,8 @@ func parse(manifest []byte) []*unstructured.Unstructured {
 	return all
 }
 
-func brokerCRDs(aggregateView bool) []*unstructured.Unstructured {
-	all := slices.Concat(parse(crd.Members), parse(crd.ExportedServices))
-	if aggregateView {
-		all = append(all, parse(mcscrd.ServiceImportCRD)...)
-	}
-	return all
+func brokerCRDs() []*unstructured.Unstructured {
+	return slices.Concat(parse(crd.Members), parse(crd.ExportedServices))
 }
 
 // memberRequirements are the CRDs that a member needs, in the order of their installation.

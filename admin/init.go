@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/deploy"
 )
@@ -19,35 +17,33 @@ type InitOptions struct {
 }
 
 // Init prepares an API server to be a broker: it installs the CRDs, the role that lets members read, a priority level and the
-// admission policies that restrict each member to its own namespace. It updates older versions of these. Init starts no program.
+// admission policies that restrict each member to its own namespace. It updates older versions of these, and returns an error if there is a newer one. Init starts
+// no program.
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	c, err := open(RoleBroker, config, o.WriteOptions)
-	if err == nil {
-		err = c.install(ctx, brokerCRDs(o.AggregateView), true)
-	}
-	if err == nil {
-		err = c.applyAll(ctx, parse(deploy.Broker))
+	for _, step := range []func() error{
+		func() error {
+			state, err := c.readSet(ctx, brokerSet())
+			if err == nil {
+				err = state.checkNotNewer()
+			}
+			return err
+		},
+		func() error { return c.install(ctx, stamped(brokerCRDs()), true) },
+		func() error {
+			if !o.AggregateView {
+				return nil
+			}
+			return c.install(ctx, parse(mcscrd.ServiceImportCRD), true)
+		},
+		func() error { return c.applyAll(ctx, stamped(parse(deploy.Broker))) },
+	} {
+		if err == nil {
+			err = step()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	return nil
-}
-
-// missingFromInit returns the first object of [Init] that a join needs and that does not exist, nil if all of them exist.
-func (c *cluster) missingFromInit(ctx context.Context) (*unstructured.Unstructured, error) {
-	admission := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
-	wanted := append(brokerCRDs(false),
-		object(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", memberRole),
-		object(schema.GroupVersionKind{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Kind: "PriorityLevelConfiguration"}, "", priorityLevel),
-		object(admission.WithKind("ValidatingAdmissionPolicy"), "", writesPolicy),
-		object(admission.WithKind("ValidatingAdmissionPolicyBinding"), "", writesPolicy),
-		object(admission.WithKind("ValidatingAdmissionPolicy"), "", addressesPolicy),
-	)
-	for _, o := range wanted {
-		if found, err := c.find(ctx, o); err != nil || found == nil {
-			return o, err
-		}
-	}
-	return nil, nil
 }

@@ -48,6 +48,7 @@ type joiner struct {
 	broker, member *cluster
 	brokerConfig   *rest.Config
 
+	outdated     string                // by read: what to do about an old broker
 	input        joinInput             // by read and decide
 	admission    Admission             // by decide; its audiences by recordAudiences
 	newNamespace bool                  // by decide: the broker namespace did not exist
@@ -58,13 +59,17 @@ type joiner struct {
 
 // read reads what all decisions depend on.
 func (j *joiner) read(ctx context.Context) error {
-	missing, err := j.broker.missingFromInit(ctx)
+	state, err := j.broker.readSet(ctx, brokerSet())
 	if err != nil {
 		return err
 	}
-	if missing != nil {
-		return fmt.Errorf("the broker is not initialised: %s does not exist; run \"clusterset broker init\" first", describe(missing))
+	if len(state.missing) > 0 {
+		return fmt.Errorf("the broker is not initialised: %s does not exist; run \"clusterset broker init\" first", describe(state.missing[0]))
 	}
+	if err := state.checkNotNewer(); err != nil {
+		return err
+	}
+	j.outdated = state.outdated()
 	in := &j.input
 	if in.brokerUID, err = j.broker.kubeSystem(ctx); err != nil {
 		return err
@@ -115,12 +120,18 @@ func (j *joiner) decide(ctx context.Context) error {
 	if a.Grant, err = j.grant(ctx, a); err != nil {
 		return err
 	}
+	if a.Quota, err = j.quota(ctx, a); err != nil {
+		return err
+	}
 	j.admission = a
 	j.result = JoinResult{
 		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Warnings: in.warnings(a),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
+	if j.outdated != "" {
+		j.result.Warnings = append(j.result.Warnings, j.outdated)
+	}
 	if isLoopback(j.kubeconfig) {
 		j.result.Warnings = append(j.result.Warnings,
 			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")
@@ -139,6 +150,16 @@ func (j *joiner) grant(ctx context.Context, a Admission) (broker.Grant, error) {
 		g.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
 	}
 	return g, nil
+}
+
+// quota returns the limits of the member. One that has more than the defaults keeps them.
+func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
+	existing := &corev1.ResourceQuota{TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: a.local()}
+	exists, err := j.broker.read(ctx, existing)
+	if err != nil || !exists {
+		existing = nil
+	}
+	return a.Quota.or(existing), err
 }
 
 // recordAudiences lets the member request tokens for the audiences of the broker's API server and no others. Only a token request
@@ -245,7 +266,7 @@ func (j *joiner) prepareMember(ctx context.Context) error {
 	if local.aboutVersion == "v1alpha1" {
 		policies = deploy.MemberV1alpha1()
 	}
-	if err := j.member.applyAll(ctx, parse(policies)); err != nil {
+	if err := j.member.applyNewer(ctx, stamped(parse(policies))); err != nil {
 		return err
 	}
 	namespace := parse(deploy.Namespace)[0]

@@ -50,7 +50,7 @@ type JoinOptions struct {
 // JoinDefaults returns the default options.
 func JoinDefaults() JoinOptions {
 	return JoinOptions{
-		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Quota: DefaultQuota(), Now: time.Now,
+		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Now: time.Now,
 		CredentialLife: broker.DefaultCredentialLife,
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -21,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/deploy"
 )
 
 // StatusOptions are the options of [Status]. Start from [StatusDefaults].
@@ -39,7 +42,7 @@ func StatusDefaults() StatusOptions {
 // credential of the member. Without onMember, only the broker is read, and conflicts are found by merging the records.
 //
 // An error means that something could not be read; the state holds what could be read. Expired heartbeats and credentials, a missing
-// leader, and a broker that is not the one that the cluster joined are problems. Conflicts, exports that are not ready, and merge options
+// leader, exports that are not ready, and a broker that is not the one that the cluster joined are problems. Conflicts and merge options
 // that differ are warnings.
 func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOptions) (State, error) {
 	if o.Now == nil {
@@ -117,6 +120,7 @@ func (s *collector) readExports(ctx context.Context, c *cluster) error {
 	}
 	slices.SortFunc(s.state.Conflicts, compareConflicts)
 	slices.Sort(s.state.Cluster.Exports.Undeclared)
+	slices.SortFunc(s.state.Cluster.Exports.NotReadyExports, compareNotReady)
 	return nil
 }
 
@@ -165,6 +169,9 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if s.state.Broker.UID, err = c.kubeSystem(ctx); err != nil {
 		return err
 	}
+	if err := s.readVersion(ctx, c); err != nil {
+		return err
+	}
 	members, err := list[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
 	if err != nil {
 		return err
@@ -190,6 +197,43 @@ func (s *collector) readBroker(ctx context.Context) error {
 		return s.findConflicts(ctx, c, members, records)
 	}
 	return nil
+}
+
+// readVersion checks the CRDs and policies of the broker, which members may read, too.
+func (s *collector) readVersion(ctx context.Context, c *cluster) error {
+	set := slices.DeleteFunc(brokerSet(), func(o *unstructured.Unstructured) bool {
+		return o.GetKind() != "CustomResourceDefinition" && o.GroupVersionKind().Group != admissionv1.GroupName
+	})
+	found, err := c.readSet(ctx, set)
+	if err != nil {
+		return err
+	}
+	for _, o := range found.missing {
+		s.problem("broker: %s does not exist: run \"clusterset broker init\"", describe(o))
+	}
+	for _, o := range found.changed {
+		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", describe(o), deploy.Version)
+	}
+	warnings := []string{found.outdated()}
+	if err := found.checkNotNewer(); err != nil {
+		warnings = append(warnings, err.Error())
+	}
+	if len(found.unread) > 0 {
+		warnings = append(warnings, fmt.Sprintf("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version", describe(found.unread[0])))
+	}
+	for _, w := range warnings {
+		if w != "" {
+			s.state.Warnings = append(s.state.Warnings, w)
+		}
+	}
+	if found.oldest != nil {
+		s.state.Broker.Version = versionOf(found.oldest)
+	}
+	return nil
+}
+
+func (s *collector) problem(format string, args ...any) {
+	s.state.Problems = append(s.state.Problems, fmt.Sprintf(format, args...))
 }
 
 func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {

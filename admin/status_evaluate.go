@@ -87,7 +87,7 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	if c.Exports.NotReady == 0 {
 		return
 	}
-	e.warn("%d of %d exports are not ready (%s): see the conditions of the ServiceExports", c.Exports.NotReady, c.Exports.Total, c.Exports.summary())
+	e.evaluateExports(c.Exports.NotReadyExports)
 	if own != nil && len(own.PodCIDRs) == 0 {
 		e.warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
 	}
@@ -104,6 +104,17 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 	}
 	e.problem("endpoints of %s have addresses in none of the networks that this cluster declared, and are not exported: "+
 		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
+}
+
+// evaluateExports names each export that is not ready, up to a number that fits on a screen.
+func (e evaluation) evaluateExports(notReady []NotReadyExport) {
+	const shown = 10
+	for _, export := range notReady[:min(len(notReady), shown)] {
+		e.problem("%s", export)
+	}
+	if more := len(notReady) - shown; more > 0 {
+		e.problem("%d more exports are not ready: see the conditions of the ServiceExports", more)
+	}
 }
 
 func (e evaluation) evaluateCredential(expires *time.Time) {

@@ -3,8 +3,6 @@ package admin
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -52,12 +50,23 @@ type ExportState struct {
 
 	// Undeclared names the exports that lack addresses outside of the networks that the cluster declared: "<namespace>/<name>".
 	Undeclared []string `json:"undeclared,omitempty"`
+
+	NotReadyExports []NotReadyExport `json:"notReadyExports,omitempty"`
+}
+
+// NotReadyExport is a ServiceExport that is not ready, with the reason as in [ExportState].Reasons and the message of that condition.
+type NotReadyExport struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
+	Message   string `json:"message,omitempty"`
 }
 
 // BrokerState identifies the broker.
 type BrokerState struct {
-	Server string    `json:"server"`
-	UID    types.UID `json:"uid"` // of its Namespace kube-system
+	Server  string    `json:"server"`
+	UID     types.UID `json:"uid"`               // of its Namespace kube-system
+	Version int       `json:"version,omitempty"` // of the oldest of its CRDs and policies; 0 if they could not be read
 }
 
 // MemberState is what the broker shows about one member.
@@ -110,10 +119,10 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 		return
 	}
 	s.NotReady++
-	reason := "NotReconciled"
+	reason, message := "NotReconciled", "no controller has processed it yet"
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
 		if c := CurrentCondition(e, of); c != nil && c.Status != metav1.ConditionTrue {
-			reason = c.Reason
+			reason, message = c.Reason, c.Message
 			break
 		}
 	}
@@ -121,17 +130,16 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 		s.Reasons = make(map[string]int)
 	}
 	s.Reasons[reason]++
+	s.NotReadyExports = append(s.NotReadyExports, NotReadyExport{e.Namespace, e.Name, reason, message})
 }
 
-// summary lists the reasons, the most frequent first: "3 NoService, 1 Failed".
-func (s *ExportState) summary() string {
-	reasons := slices.SortedFunc(maps.Keys(s.Reasons), func(a, b string) int {
-		return cmp.Or(cmp.Compare(s.Reasons[b], s.Reasons[a]), cmp.Compare(a, b))
-	})
-	for i, r := range reasons {
-		reasons[i] = fmt.Sprintf("%d %s", s.Reasons[r], r)
-	}
-	return strings.Join(reasons, ", ")
+func compareNotReady(a, b NotReadyExport) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// String is one phrase: "export shop/db is not ready, NoService: There is no Service db".
+func (e NotReadyExport) String() string {
+	return fmt.Sprintf("export %s/%s is not ready, %s: %s", e.Namespace, e.Name, e.Reason, strings.TrimSuffix(e.Message, "."))
 }
 
 // markDifferent marks the members whose merge options differ from those of most members. Of options that are equally frequent, those

@@ -12,6 +12,8 @@ import (
 	authzv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -121,6 +124,7 @@ func TestCredentialAndStatus(t *testing.T) {
 			t.Errorf("status = %+v, want one conflict of types", state)
 		}
 	})
+	t.Run("versions", func(t *testing.T) { sets(t, onBroker, east) })
 	t.Run("a live member is not removed", func(t *testing.T) {
 		renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now)
 		o := leaveOptions()
@@ -321,5 +325,104 @@ func TestStatusNamesUndeclaredAddresses(t *testing.T) {
 		"shop/db-09, shop/db-10 and 1 more have addresses in none of the networks that this cluster declared")
 	if cluster.Exports.Ready != 12 {
 		t.Errorf("%d of 12 exports are ready, want all", cluster.Exports.Ready)
+	}
+}
+
+// Exports that are not ready are problems, so that the command ends with 2, and are named; of many the first ones.
+func TestStatusNamesExports(t *testing.T) {
+	cluster := &ClusterState{}
+	for i := range 12 {
+		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%02d", i)}}
+		e.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService", Message: "There is no Service."}}
+		cluster.Exports.add(e)
+	}
+	state := State{Cluster: cluster}
+	evaluation{state: &state, now: time.Now()}.evaluateMember(cluster, nil)
+	wantProblem(t, state, "export shop/db-00 is not ready, NoService: There is no Service\nexport shop/db-01 is not ready")
+	wantProblem(t, state, "export shop/db-09 is not ready, NoService: There is no Service\n2 more exports are not ready")
+	if len(state.Warnings) > 1 {
+		t.Errorf("warnings %q, want that of the networks alone", state.Warnings)
+	}
+}
+
+// sets changes the CRDs and policies of broker and member: nothing newer is overwritten, and status reports what is not as it is
+// written here. docs/spec/controller.md 7.7.
+func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
+	change := func(c *controlplane.ControlPlane, r schema.GroupVersionResource, name, patch string) {
+		t.Helper()
+		if _, err := c.Dynamic().Resource(r).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version := func(c *controlplane.ControlPlane, r schema.GroupVersionResource, name, value string) {
+		t.Helper()
+		change(c, r, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, broker.AnnotationVersion, value))
+	}
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	const records, writes, ids = "exportedservices.broker.clusterset-dns.io", "clusterset-broker-writes", "clusterset-cluster-id"
+	denied := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q in it", what, err, want)
+		}
+	}
+	// The member's own credential is enough. Rights take effect a moment after they are written.
+	reports := func(in func(State) []string, want string) {
+		t.Helper()
+		until.OK(t, want, func(ctx context.Context) error {
+			state, err := Status(ctx, nil, east.Config(), StatusDefaults())
+			if err == nil && !strings.Contains(strings.Join(in(state), "\n"), want) {
+				err = fmt.Errorf("%q", in(state))
+			}
+			return err
+		})
+	}
+	warnings, problems := func(s State) []string { return s.Warnings }, func(s State) []string { return s.Problems }
+	if v := status(t, nil, east.Config(), StatusDefaults()).Broker.Version; v != deploy.Version {
+		t.Errorf("version %d, want %d", v, deploy.Version)
+	}
+
+	version(onBroker, crds, records, "null") // as 0.1.0 left it
+	reports(warnings, "the broker has CRDs and policies of version 1 (CustomResourceDefinition "+records+")")
+	if joined := mustJoin(t, onBroker, east, options("east")); !strings.Contains(strings.Join(joined.Warnings, "\n"), `run "clusterset broker init"`) {
+		t.Errorf("warnings of a join to an old broker: %q", joined.Warnings)
+	}
+	for _, r := range []struct {
+		gvr  schema.GroupVersionResource
+		name string
+	}{{crds, records}, {policyResource, writes}} {
+		version(onBroker, r.gvr, r.name, `"99"`)
+		newer := "the broker has CRDs and policies of version 99"
+		denied("init", Init(t.Context(), onBroker.Config(), InitOptions{}), newer)
+		_, err := Join(t.Context(), onBroker.Config(), east.Config(), options("east"))
+		denied("join", err, newer)
+		reports(warnings, newer)
+		version(onBroker, r.gvr, r.name, `"1"`)
+	}
+	initBroker(t, onBroker)
+	change(onBroker, policyBindingResource, writes, `{"spec":{"validationActions":["Audit"]}}`)
+	reports(problems, "ValidatingAdmissionPolicyBinding "+writes+" differs")
+	if err := onBroker.Dynamic().Resource(policyBindingResource).Delete(t.Context(), writes, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	reports(problems, "ValidatingAdmissionPolicyBinding "+writes+" does not exist")
+	_, err := Join(t.Context(), onBroker.Config(), east.Config(), options("east"))
+	denied("join", err, "the broker is not initialised")
+	initBroker(t, onBroker)
+	if state := status(t, nil, east.Config(), StatusDefaults()); strings.Contains(strings.Join(state.Problems, "\n"), "broker: ") {
+		t.Errorf("problems %q, want none of the policies", state.Problems)
+	}
+
+	version(east, policyResource, ids, `"99"`)
+	change(east, policyResource, ids, `{"spec":{"failurePolicy":"Ignore"}}`)
+	mustJoin(t, onBroker, east, options("east"))
+	policy := find(t, east, "validatingadmissionpolicies", "", ids)
+	if versionOf(policy) != 99 || stringAt(policy, "spec", "failurePolicy") != "Ignore" {
+		t.Errorf("policy of a newer version was overwritten: %v", policy.Object)
+	}
+	version(east, policyResource, ids, "null")
+	mustJoin(t, onBroker, east, options("east"))
+	if policy := find(t, east, "validatingadmissionpolicies", "", ids); versionOf(policy) != deploy.Version {
+		t.Errorf("policy has version %d, want that of the join", versionOf(policy))
 	}
 }

@@ -9,6 +9,10 @@ import (
 	_ "embed"
 )
 
+// Version is that of the CRDs, policies and rights that a join and the initialisation of a broker write. Each release that changes
+// any of them raises it by one; 0.1.0 had version 1, and no annotation that says so.
+const Version = 2
+
 // Broker is what a broker needs once, besides the definitions in [github.com/clusterset-dns/clusterset/api/crd]: what
 // members may read, the share of the API server that they have together, and the admission policies
 // (docs/spec/controller.md 7.6). The policy clusterset-broker-addresses takes effect by a binding for each member, made as it joins.

@@ -67,9 +67,10 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster will export: pod_ip or service_ip")
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
 	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "longest `DURATION` for which a credential is valid, at least 10m; the controller renews it daily, or at half of that")
-	f.Int64Var(&o.Quota.Exports, "quota-exports", o.Quota.Exports, "maximum `NUMBER` of services that the cluster may export")
-	f.Int64Var(&o.Quota.Slices, "quota-slices", o.Quota.Slices, "maximum `NUMBER` of EndpointSlices that the cluster may export")
-	f.Int64Var(&o.Quota.Leases, "quota-leases", o.Quota.Leases, "maximum `NUMBER` of Leases that the cluster may have on the broker")
+	usual := admin.DefaultQuota()
+	f.Int64Var(&o.Quota.Exports, "quota-exports", 0, fmt.Sprintf("maximum `NUMBER` of services that the cluster may export; default: that of the member, or %d", usual.Exports))
+	f.Int64Var(&o.Quota.Slices, "quota-slices", 0, fmt.Sprintf("maximum `NUMBER` of EndpointSlices that the cluster may export; default: that of the member, or %d", usual.Slices))
+	f.Int64Var(&o.Quota.Leases, "quota-leases", 0, fmt.Sprintf("maximum `NUMBER` of Leases that the cluster may have on the broker; default: that of the member, or %d", usual.Leases))
 	f.BoolVar(&o.AllowSameCluster, "allow-same-cluster", false, "allow that the broker and the cluster are the same; members can then read all EndpointSlices of it")
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false, "join although the cluster joined another broker before, which this broker replaces")
 }
@@ -84,8 +85,8 @@ func checkJoin(o *admin.JoinOptions, vip string) error {
 		return fmt.Errorf("--endpoints=%s: want pod_ip or service_ip", o.Endpoints)
 	case o.CredentialLife < 10*time.Minute:
 		return fmt.Errorf("--credential-life=%s: want at least 10m", o.CredentialLife)
-	case o.Quota.Exports < 1 || o.Quota.Slices < 1 || o.Quota.Leases < 1:
-		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each", o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)
+	case o.Quota.Exports < 0 || o.Quota.Slices < 0 || o.Quota.Leases < 0:
+		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is", o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)
 	case vip == "cidr" && o.VIPCIDR == "":
 		o.VIPCIDR = admin.VIPAuto
 	}

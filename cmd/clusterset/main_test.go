@@ -64,7 +64,7 @@ func TestUsage(t *testing.T) {
 		{"vip without a CIDR", "join --vip cidr --vip-cidr none", "error: --vip=cidr and --vip-cidr=none: want only one of them"},
 		{"endpoints", "join --endpoints=node_ip", "error: --endpoints=node_ip: want pod_ip or service_ip"},
 		{"life", "join --credential-life=1m", "error: --credential-life=1m0s: want at least 10m"},
-		{"quota", "join --quota-leases=0", "0 leases: want at least 1 of each"},
+		{"quota", "join --quota-leases=-1", "-1 leases: want at least 1 of each"},
 		{"nothing to export", "export", "error: export: no arguments: want SERVICE, the name of one or more Services"},
 		{"no member to remove", "broker remove", "error: remove: 0 arguments: want ID, the cluster id of one member"},
 		{"two to remove", "broker remove east west", "error: remove: 2 arguments: want ID, the cluster id of one member"},
@@ -362,8 +362,9 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written. To see whether they have taken effect: clusterset status"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
 	want(t, exitOK, []string{"db"}, "__complete", "unexport", member, "-n", "shop", "")
-	want(t, exitProblems, []string{"Exports:      0 of 3 ready", "3 of 3 exports are not ready (1 Failed, 1 NoService, 1 NotReconciled): see the conditions",
-		"declares no pod CIDRs"}, "status", member)
+	want(t, exitProblems, []string{"Exports:      0 of 3 ready", "problem: export shop/db is not ready, NotReconciled: no controller has processed it yet\n",
+		"problem: export shop/ghost is not ready, NoService: There is no Service ghost\n",
+		"problem: export shop/late is not ready, Failed: The broker rejects the export: no\n", "declares no pod CIDRs"}, "status", member)
 	want(t, exitOK, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member, "-n", "shop")
 	want(t, exitOK, []string{"db -n shop unchanged (not found)"}, "unexport", "db", member, "-n", "shop")
 	for _, verb := range []string{"export", "unexport"} {

@@ -19,10 +19,10 @@ credential of the cluster, unless --broker-kubeconfig or --broker-context is giv
 The output ends with one line for each problem and each warning.
 
 Problems, which mean that something does not work: a heartbeat or the credential has expired, no controller is the leader, the broker is
-not the one that the cluster joined or has no Member for it, a leave was interrupted, a CRD is too old.
+not the one that the cluster joined or has no Member for it, the cluster lacks the ClusterProperty that makes it a member, a leave was
+interrupted, a CRD is too old, an export is not ready (the first ten are named).
 
-Warnings, which mean that services still work: conflicting exports, exports that are not ready, different merge options, a cluster that is
-not a member.
+Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member.
 
 Exit codes: 0, no problems (there may be warnings); 1, the command failed, and the output shows what could be read; 2, there are problems.`,
 		Example: `  clusterset status --context east

@@ -18,7 +18,7 @@ func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
 		printCluster(table, s.Cluster, now)
 	}
 	if s.Broker != nil {
-		fmt.Fprintf(table, "Broker:\t%s\n", s.Broker.Server)
+		fmt.Fprintf(table, "Broker:\t%s%s\n", s.Broker.Server, brokerVersion(s.Broker.Version))
 	}
 	// Flush ends a table, so that each of them has column widths of its own.
 	if err := table.Flush(); err != nil {
@@ -137,4 +137,12 @@ func roughly(d time.Duration) string {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
 	return max(d, 0).Round(time.Second).String()
+}
+
+// brokerVersion is empty for a version that is not known.
+func brokerVersion(version int) string {
+	if version == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", CRDs and policies of version %d", version)
 }

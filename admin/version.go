@@ -1,0 +1,112 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/deploy"
+)
+
+// CRDs, policies and rights are written as one set, whose version stands in an annotation of each object. An operation of an older
+// version never overwrites a newer set (docs/spec/controller.md 7.7).
+
+// stamped adds the version to objects of the set, and returns them.
+func stamped(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	for _, o := range objects {
+		annotations := o.GetAnnotations()
+		if annotations == nil {
+			annotations = make(map[string]string)
+		}
+		annotations[broker.AnnotationVersion] = strconv.Itoa(deploy.Version)
+		o.SetAnnotations(annotations)
+	}
+	return objects
+}
+
+// versionOf returns the version of the set that an existing object is from. The first had no annotation.
+func versionOf(o *unstructured.Unstructured) int {
+	if v, err := strconv.Atoi(o.GetAnnotations()[broker.AnnotationVersion]); err == nil && v > 0 {
+		return v
+	}
+	return 1
+}
+
+// brokerSet is the set that [Init] writes and every broker needs.
+func brokerSet() []*unstructured.Unstructured {
+	return stamped(slices.Concat(brokerCRDs(), parse(deploy.Broker)))
+}
+
+// applyNewer applies objects of the set, except those that exist in a newer version.
+func (c *cluster) applyNewer(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		existing, err := c.find(ctx, o)
+		if err != nil {
+			return err
+		}
+		if existing != nil && versionOf(existing) > deploy.Version {
+			c.report(o, Unchanged, fmt.Sprintf("of the newer version %d", versionOf(existing)))
+			continue
+		}
+		if _, err := c.apply(ctx, o, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A setState says what a broker has of a set.
+type setState struct {
+	missing, changed []*unstructured.Unstructured // changed: of our version, with other content
+	unread           []*unstructured.Unstructured // the credential may not read them
+	oldest, newest   *unstructured.Unstructured   // of those that exist; nil if there are none
+}
+
+// readSet compares what exists with a set.
+func (c *cluster) readSet(ctx context.Context, set []*unstructured.Unstructured) (s setState, err error) {
+	for _, o := range set {
+		existing, err := c.find(ctx, o)
+		switch {
+		case apierrors.IsForbidden(err):
+			s.unread = append(s.unread, o)
+			continue
+		case err != nil:
+			return s, err
+		case existing == nil:
+			s.missing = append(s.missing, o)
+			continue
+		case versionOf(existing) == deploy.Version && !covers(existing.Object["spec"], o.Object["spec"]):
+			s.changed = append(s.changed, o)
+		}
+		if s.oldest == nil || versionOf(existing) < versionOf(s.oldest) {
+			s.oldest = existing
+		}
+		if s.newest == nil || versionOf(existing) > versionOf(s.newest) {
+			s.newest = existing
+		}
+	}
+	return s, nil
+}
+
+// checkNotNewer returns an error if the broker has anything of a newer version: what this one wrote would not fit.
+func (s setState) checkNotNewer() error {
+	if s.newest == nil || versionOf(s.newest) <= deploy.Version {
+		return nil
+	}
+	return fmt.Errorf("the broker has CRDs and policies of version %d (%s), and this program those of version %d: want a clusterset as new as the broker",
+		versionOf(s.newest), describe(s.newest), deploy.Version)
+}
+
+// outdated returns what to do about a broker of an older version, "" if it is none.
+func (s setState) outdated() string {
+	if s.oldest == nil || versionOf(s.oldest) >= deploy.Version {
+		return ""
+	}
+	return fmt.Sprintf("the broker has CRDs and policies of version %d (%s), and this program brings those of version %d: run \"clusterset broker init\"",
+		versionOf(s.oldest), describe(s.oldest), deploy.Version)
+}
