@@ -127,6 +127,7 @@ func TestControllerMetrics(t *testing.T) {
 	equalSets(t, "reason of rejection", quotedWords(list), []string{
 		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate), string(merge.BadSlice),
 		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.OwnCIDR), string(merge.AlienVIP), string(merge.NotTaken),
+		string(merge.Undecodable),
 	})
 }
 
@@ -143,7 +144,7 @@ func checkValues(t *testing.T, plugins, text string) {
 	equalSets(t, "kind of answer", quotedWords(row), answers)
 
 	var reasons []string
-	for r := cache.BadObject; r <= cache.BadProperty; r++ {
+	for r := cache.BadObject; r <= cache.Panicked; r++ {
 		reasons = append(reasons, r.String())
 	}
 	_, list, _ := strings.Cut(plugins, "A `reason` is one of ")
