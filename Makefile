@@ -62,6 +62,15 @@ faults: ## run the tests of docs/outages.md; print for each fault the bound and 
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	@go run ./test/tools/faults $(FAULTS)
 
+# How many random questions, and what they are made from; another seed each time if empty.
+QUESTIONS ?= 100000
+SEED      ?=
+
+.PHONY: differential
+differential: ## compare our answers to QUESTIONS=100000 random questions with those of NSD; SEED=1 for the same again
+	@$(NEED) $@ nsd
+	seed=$(SEED); go test -pgo=off -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
+
 # How long for each target, and which targets.
 FUZZ_TIME ?= 10m
 FUZZ      ?= .

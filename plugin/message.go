@@ -41,10 +41,7 @@ type reply struct {
 func newReply(r *dns.Msg) *reply {
 	m := new(reply)
 	m.question[0] = r.Question[0]
-	m.MsgHdr = dns.MsgHdr{
-		Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true,
-		RecursionDesired: r.RecursionDesired, CheckingDisabled: r.CheckingDisabled,
-	}
+	m.MsgHdr = dns.MsgHdr{Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true, RecursionDesired: r.RecursionDesired}
 	m.Question = m.question[:]
 	if opt := r.IsEdns0(); opt != nil && len(opt.Option) > 0 && dns.Len(opt) > maxEcho {
 		ownOPT(&m.Msg)

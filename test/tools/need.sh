@@ -23,7 +23,7 @@ package() {
 without() {
 	case $1 in
 	dig) echo "tests that ask with dig (test/suites/e2e, test/suites/lifecycle, test/tools/demo)" ;;
-	nsd) echo "tests of zone transfers to NSD (test/suites/lifecycle)" ;;
+	nsd) echo "comparisons with NSD and zone transfers to it (test/suites/e2e, test/suites/lifecycle)" ;;
 	gcc) echo "the race detector" ;;
 	*) echo "tests that run $1" ;;
 	esac
