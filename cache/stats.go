@@ -16,7 +16,10 @@ type Stats struct {
 	Publishes uint64
 	Rollbacks uint64 // times the API server went back to an older state
 	Serial    uint32
-	Frozen    bool // another cluster answers; the last state of ours is served
+	// Digest is a hash of what is served: equal in all servers that have equal directives, Zone and Region and serve the same.
+	Digest       uint64
+	Zone, Region string
+	Frozen       bool // another cluster answers; the last state of ours is served
 }
 
 // Rejected is what rejected objects are counted by.
@@ -37,7 +40,9 @@ func (s *Store) Stats() Stats {
 		Objects: map[Kind]int{}, Rejected: map[Rejected]uint64{}, Contact: map[Watch]time.Time{}, Synced: map[Kind]bool{},
 		Publishes: s.publishes.Load(), Rollbacks: s.rollbacks.Load(), Serial: s.State().Serial, Frozen: s.frozen.Load(),
 	}
+	st.Digest = s.State().digest()
 	s.objects.mu.Lock()
+	st.Zone, st.Region = s.objects.options.Zone, s.objects.options.Region
 	st.Endpoints = maps.Clone(s.objects.endpoints)
 	sizes := [kinds]int{
 		ServiceImport: len(s.objects.imports), EndpointSlice: len(s.objects.slices),

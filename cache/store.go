@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -161,6 +162,13 @@ type State struct {
 	coverage *coverage
 	// LocalCluster and ClusterSet are what this cluster says of itself (KEP-2149), "" if it says nothing.
 	LocalCluster, ClusterSet string
+}
+
+// digest is a hash of what is served, the same in every process: see [index.Index.Digest].
+func (s *State) digest() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.LocalCluster)) // It cannot fail.
+	return s.Index.Digest() ^ h.Sum64()
 }
 
 // A Store follows one source. Its methods may be called from any goroutine.

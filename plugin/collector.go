@@ -32,6 +32,7 @@ var (
 	publishesDesc = desc("publishes_total", "Counter of states published.")
 	rollbacksDesc = desc("rollbacks_total", "Counter of times the API server went back to an older state.")
 	serialDesc    = desc("serial", "Serial of the zones.")
+	hashDesc      = desc("state_hash", "Hash of what is served, equal in servers that serve the same.", "zone", "region")
 	frozenDesc    = desc("frozen", "1 while the state is frozen because another cluster answers as the API server.")
 	withheldDesc  = desc("withheld_imports", "ServiceImports that are gone from the API server and still served.")
 	contactDesc   = desc("last_contact_seconds", "Seconds since the last contact of a watch, +Inf before the first.", "watch")
@@ -42,11 +43,14 @@ var (
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		objectsDesc, endpointsDesc, rejectedDesc, publishesDesc, rollbacksDesc, serialDesc, frozenDesc, contactDesc, syncedDesc,
-		withheldDesc,
+		withheldDesc, hashDesc,
 	} {
 		ch <- d
 	}
 }
+
+// maxExact bounds the numbers that a metric can have exactly.
+const maxExact = 1 << 53
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
@@ -77,6 +81,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		counter(publishesDesc, st.Publishes)
 		counter(rollbacksDesc, st.Rollbacks)
 		gauge(serialDesc, float64(st.Serial))
+		gauge(hashDesc, float64(st.Digest%maxExact), st.Zone, st.Region)
 		gauge(frozenDesc, number(st.Frozen))
 	}
 }

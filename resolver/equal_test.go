@@ -26,6 +26,9 @@ func equalShows(t *testing.T, before, after objects) {
 		t.Errorf("Equal = %v, but the answers are alike: %v\n%s%s", equal, alike, before, after)
 	}
 	x, y := newIndex(before), newIndex(after)
+	if (x.Digest() == y.Digest()) != equal {
+		t.Errorf("digests %x and %x, but Equal = %v\n%s%s", x.Digest(), y.Digest(), equal, before, after)
+	}
 	for name := range refA {
 		for rotation := range uint64(4) {
 			for _, qtype := range qtypes[:3] {

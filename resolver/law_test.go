@@ -386,6 +386,9 @@ func buildIsPure(t *testing.T, objs objects) {
 	if !reflect.DeepEqual(shuffled.All(), untouched.All()) {
 		t.Error("the order of the input shows in the index")
 	}
+	if shuffled.Digest() != untouched.Digest() {
+		t.Errorf("digest %x, in another order %x", untouched.Digest(), shuffled.Digest())
+	}
 	for i, s := range shuffled.All() {
 		if !index.Equal(s, untouched.All()[i]) {
 			t.Errorf("%s: not Equal in another order", s.Key())

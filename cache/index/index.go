@@ -29,6 +29,7 @@ import (
 type Index struct {
 	services   trie[*Service]
 	namespaces trie[*namespace]
+	digest     uint64 // of all services, joined by xor
 }
 
 type namespace struct {
@@ -68,9 +69,11 @@ type Editor struct {
 
 // Put adds s, or replaces the service of the same key.
 func (e *Editor) Put(s *Service) {
-	if e.next.services.get(s.Key()) == nil {
+	old := e.next.services.get(s.Key())
+	if old == nil {
 		e.count(s.Namespace(), 1)
 	}
+	e.next.digest ^= old.digest() ^ s.digest()
 	e.next.services.put(e.mark, s)
 }
 
@@ -81,6 +84,7 @@ func (e *Editor) Remove(key string) {
 		return
 	}
 	e.count(s.Namespace(), -1)
+	e.next.digest ^= s.digest()
 	e.next.services.remove(e.mark, key)
 }
 

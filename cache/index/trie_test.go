@@ -234,6 +234,9 @@ func TestEditorKeepsOldIndex(t *testing.T) {
 		}
 		next := e.Index()
 		checkIndex(t, next, want)
+		if again := rebuilt(next); next.Digest() != again.Digest() || (next.Digest() == 0) != (len(want) == 0) {
+			t.Fatalf("round %d: digest %x, of an index of the same services %x", round, next.Digest(), again.Digest())
+		}
 		for _, mid := range ended {
 			checkCounts(t, mid)
 		}
