@@ -244,6 +244,14 @@ func TestWriteFileLeavesNothingBehind(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("got %v, want one file", entries)
 	}
+	// On a full disk the old content stays. Where there is no such device, it cannot be created either.
+	if err := os.Symlink("/dev/full", filepath.Join(dir, ".snapshot.next")); err != nil {
+		t.Fatal(err)
+	}
+	err := writeFile(name, []byte("d"))
+	if content, _ := os.ReadFile(name); string(content) != "c" || err == nil {
+		t.Errorf("full disk: %v, and the file has %q, want an error and %q", err, content, "c")
+	}
 	// The same error has the same text each time, so that it is logged once.
 	none := filepath.Join(dir, "none", "snapshot")
 	first, second := writeFile(none, nil), writeFile(none, nil)

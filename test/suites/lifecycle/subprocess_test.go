@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -294,4 +296,28 @@ func TestSnapshot(t *testing.T) {
 	p = startSubprocess(t, corefile, values...)
 	p.await(web, "NOERROR 10.96.7.6")
 	p.terminate()
+	testNoRoom(t, corefile, values, values[3])
+}
+
+// testNoRoom runs a process whose snapshot can never be written: a folder is where the file that is to replace it would be. Answers go on,
+// and one line says so (F30).
+func testNoRoom(t *testing.T, corefile string, values []string, file string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".next", "folder"), 0o700))
+	p := startSubprocess(t, corefile, values...)
+	p.await("web.snapshot.svc.clusterset.local A", "NOERROR 10.96.7.6")
+	eventually(t, "a log line about the snapshot", func() error { return p.wrote("snapshot: ") })
+	apply(t, vip("snapshot", "web", "10.96.7.7"))
+	p.await("web.snapshot.svc.clusterset.local A", "NOERROR 10.96.7.7")
+	p.terminate() // which tries again
+	lines := 0
+	for line := range strings.Lines(p.out.String()) {
+		if strings.Contains(line, "[ERROR]") && strings.Contains(line, "snapshot: ") {
+			lines++
+		}
+	}
+	if lines != 1 {
+		t.Errorf("%d log lines about a snapshot that cannot be written, want one:\n%s", lines, p.out.String())
+	}
+	outages.Measured(t, "F30", "answers went on; %d log line for all failed writes", lines)
 }
