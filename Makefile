@@ -71,6 +71,14 @@ differential: ## compare our answers to QUESTIONS=100000 random questions with t
 	@$(NEED) $@ nsd
 	seed=$(SEED); go test -pgo=off -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
 
+# How long.
+ATTACK_TIME ?= 10m
+
+.PHONY: attack
+attack: ## let a member write at random to the broker for ATTACK_TIME=10m; the answers of the others must not change
+	@$(MAKE) --no-print-directory control-plane further-binaries
+	go test -race -pgo=off -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
+
 # How long for each target, and which targets.
 FUZZ_TIME ?= 10m
 FUZZ      ?= .

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -53,7 +54,7 @@ func newAttacker(t *testing.T, f *testclusterset.Clusterset, m *testclusterset.M
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // without the limit of the client
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // without the limit of the client
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
