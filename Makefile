@@ -37,13 +37,14 @@ demo: ## resolve services from files, then start a broker and three clusters and
 	@exec bin/demo-files
 
 # The race detector needs a C compiler. The tests of programs that are missing are skipped and listed at the end.
+# `make lint` vets: go test would do so once more, for the race detector, with all that is imported, which takes minutes.
 .PHONY: test
 test: ## run all tests, under the race detector; installs dig, NSD and gcc if they are missing
 	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
 	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/summary
 	@echo "building and running the tests"
 	@missing=$$(<bin/missing); race=-race; if [[ " $$missing " == *" gcc "* ]]; then race=; fi; \
-		CLUSTERSET_SKIP="$$missing" go test -json $$race -pgo=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) \
+		CLUSTERSET_SKIP="$$missing" go test -json $$race -pgo=off -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) \
 			$(TEST_FLAGS) $(PACKAGES) | bin/summary
 
 # How many times; KEEP_GOING=1 goes on after a run that failed.
