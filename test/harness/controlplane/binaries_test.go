@@ -23,7 +23,7 @@ func TestVersion(t *testing.T) {
 	r, err := readRecipe(filepath.Join(root, binaryModule))
 	must(t, err)
 	want := r.version
-	disco, err := discovery.NewDiscoveryClientForConfig(StartT(t, Options{}).Config())
+	disco, err := discovery.NewDiscoveryClientForConfig(shared(t).Config())
 	must(t, err)
 	got, err := disco.ServerVersion()
 	must(t, err)

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
@@ -17,7 +16,17 @@ import (
 func TestControllers(t *testing.T) {
 	ctx := t.Context()
 	c := StartT(t, Options{CRDs: BrokerCRDs()})
+	if err := c.StartControllers(ctx); err == nil {
+		t.Error("StartControllers without a name = nil, want an error")
+	}
+	err := c.StartControllers(ctx, "no-such-controller")
+	if err == nil || !strings.Contains(err.Error(), "is not in the list of known controllers") {
+		t.Errorf("StartControllers = %v, want what kube-controller-manager said", err)
+	}
 	must(t, c.StartControllers(ctx, "resourcequota-controller", "namespace-controller"))
+	if err := c.StartControllers(ctx, "endpointslice-controller"); err == nil {
+		t.Error("StartControllers for the second time = nil, want an error")
+	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "member-1"}}
 	must(t, c.Apply(ctx, namespace, quota(1)))
 	must(t, c.AwaitQuotas(ctx, "member-1"))
@@ -37,6 +46,10 @@ func TestControllers(t *testing.T) {
 		}
 		return errors.Join(errors.New("the namespace is there"), err)
 	}))
+	must(t, c.Stop())
+	if err := c.StartControllers(ctx, "namespace-controller"); err == nil {
+		t.Error("StartControllers after Stop = nil, want an error")
+	}
 }
 
 // counted is how a quota names the number of export records.
@@ -58,35 +71,5 @@ func record(service string) *brokerv1alpha1.ExportedService {
 			Namespace: "shop", Name: service, Type: brokerv1alpha1.Headless,
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, ExportCreated: metav1.Now(),
 		},
-	}
-}
-
-func TestControllersAreStartedOnce(t *testing.T) {
-	c := StartT(t, Options{CRDs: [][]byte{}})
-	if err := c.StartControllers(t.Context()); err == nil {
-		t.Error("StartControllers without a name = nil, want an error")
-	}
-	err := c.StartControllers(t.Context(), "no-such-controller")
-	if err == nil || !strings.Contains(err.Error(), "is not in the list of known controllers") {
-		t.Errorf("StartControllers = %v, want what kube-controller-manager said", err)
-	}
-	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))
-	if err := c.StartControllers(t.Context(), "namespace-controller"); err == nil {
-		t.Error("StartControllers for the second time = nil, want an error")
-	}
-	must(t, c.Stop())
-	if err := c.StartControllers(t.Context(), "namespace-controller"); err == nil {
-		t.Error("StartControllers after Stop = nil, want an error")
-	}
-}
-
-func TestStopTellsOfControllersThatEnded(t *testing.T) {
-	c, err := Start(t.Context(), Options{CRDs: [][]byte{}})
-	must(t, err)
-	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))
-	must(t, c.controllers.signal(os.Kill))
-	<-c.controllers.done
-	if err := c.Stop(); err == nil || !strings.Contains(err.Error(), "kube-controller-manager had ended: signal: killed") {
-		t.Errorf("Stop = %v, want a word about kube-controller-manager", err)
 	}
 }

@@ -25,7 +25,43 @@ func TestMain(m *testing.M) {
 	if os.Getenv(helperEnv) != "" {
 		helper()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(suite{m})
+}
+
+// A suite ends with the control plane that its tests share.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	code := s.M.Run()
+	if theControlPlane != nil {
+		if err := theControlPlane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+var theControlPlane *ControlPlane
+
+// shared returns a control plane, for a test that leaves it as it was but for namespace shop, what [readers] has, and definitions.
+func shared(t *testing.T) *ControlPlane {
+	t.Helper()
+	if theControlPlane == nil {
+		var err error
+		theControlPlane, err = Start(t.Context(), Options{ServiceCIDR: "10.97.0.0/16,fd00:10:97::/108"})
+		must(t, err)
+	}
+	t.Cleanup(func() {
+		ctx, c := context.WithoutCancel(t.Context()), theControlPlane
+		must(t, c.StartAPIServer(ctx))
+		err := c.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+		must(t, c.InstallCRDs(ctx, DefaultCRDs()...))
+	})
+	return theControlPlane
 }
 
 var (
@@ -64,7 +100,7 @@ items:
 
 func TestApplyAndDelete(t *testing.T) {
 	ctx := t.Context()
-	c := StartT(t, Options{ServiceCIDR: "10.97.0.0/16,fd00:10:97::/108"})
+	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(shop)))
 	imp := get(t, c, serviceImports, "shop", "db")
 	if got, want := slice(imp, "spec", "ips"), "[10.96.7.7]"; got != want {
@@ -101,7 +137,7 @@ func TestApplyAndDelete(t *testing.T) {
 }
 
 func TestApplyErrorNamesTheObject(t *testing.T) {
-	c := StartT(t, Options{})
+	c := shared(t)
 	err := c.Apply(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "Bad_Name"}})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "Bad_Name") {
 		t.Errorf("Apply of a service with a bad name = %v, want the server's refusal with that name", err)
@@ -110,7 +146,8 @@ func TestApplyErrorNamesTheObject(t *testing.T) {
 
 func TestCRDsComeAndGo(t *testing.T) {
 	ctx := t.Context()
-	c := StartT(t, Options{CRDs: [][]byte{}})
+	c := shared(t)
+	must(t, c.DeleteCRDs(ctx, DefaultCRDs()...))
 	err := c.ApplyYAML(ctx, []byte(shop))
 	if !meta.IsNoMatchError(err) {
 		t.Fatalf("Apply without CRDs = %v, want no match", err)
@@ -135,7 +172,7 @@ func TestCRDsComeAndGo(t *testing.T) {
 
 func TestAPIServerStopsAndComesBack(t *testing.T) {
 	ctx := t.Context()
-	c := StartT(t, Options{})
+	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(shop)))
 	before := get(t, c, serviceImports, "shop", "db")
 	for _, tt := range []struct {
@@ -166,7 +203,7 @@ func TestAPIServerStopsAndComesBack(t *testing.T) {
 }
 
 func TestFreeze(t *testing.T) {
-	c := StartT(t, Options{})
+	c := shared(t)
 	must(t, c.Freeze())
 	// That nothing answers could only be shown by waiting; the kernel knows at once.
 	if state, err := processState(c.api.cmd.Process.Pid); err != nil || state != "T" {
@@ -185,7 +222,7 @@ func TestFreeze(t *testing.T) {
 
 func TestRestoreEtcd(t *testing.T) {
 	ctx := t.Context()
-	c := StartT(t, Options{})
+	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(shop)))
 	early := get(t, c, serviceImports, "shop", "db")
 	saved, err := c.SaveEtcd(ctx)
@@ -237,7 +274,7 @@ metadata: {name: dns, namespace: default}
 
 func TestRBAC(t *testing.T) {
 	ctx := t.Context()
-	c := StartT(t, Options{})
+	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(readers)))
 	user := func(name string, groups ...string) func() (string, error) {
 		return func() (string, error) { return c.UserKubeconfig(name, groups...) }
@@ -315,26 +352,6 @@ func testInForce(t *testing.T, c *ControlPlane) {
 	}
 }
 
-func TestKubeconfigVerifiesTheServer(t *testing.T) {
-	one, other := StartT(t, Options{}), StartT(t, Options{})
-	config, err := clientcmd.BuildConfigFromFlags("", one.Kubeconfig())
-	must(t, err)
-	if config.Insecure || len(config.CAData) == 0 {
-		t.Errorf("insecure: %t, %d octets of CA certificates", config.Insecure, len(config.CAData))
-	}
-	client := clientFor(t, other.Kubeconfig())
-	_, err = client.Resource(namespaces).List(t.Context(), metav1.ListOptions{})
-	must(t, err)
-
-	config.Host = other.Config().Host
-	stranger, err := dynamic.NewForConfig(config)
-	must(t, err)
-	_, err = stranger.Resource(namespaces).List(t.Context(), metav1.ListOptions{})
-	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
-		t.Errorf("a list with the CA of another control plane = %v, want an unknown authority", err)
-	}
-}
-
 func TestTwoAtOnce(t *testing.T) {
 	ctx := t.Context()
 	started := make(chan *ControlPlane, 2)
@@ -356,6 +373,7 @@ func TestTwoAtOnce(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	t.Run("kubeconfigs", func(t *testing.T) { testKubeconfigs(t, a, b) })
 	must(t, a.ApplyYAML(ctx, []byte(shop)))
 	get(t, a, serviceImports, "shop", "db")
 	_, err := read(t, b)
@@ -363,6 +381,26 @@ func TestTwoAtOnce(t *testing.T) {
 	must(t, a.Stop())
 	must(t, a.Stop())
 	must(t, b.ApplyYAML(ctx, []byte(shop)))
+}
+
+// testKubeconfigs shows that a kubeconfig is good for one server alone.
+func testKubeconfigs(t *testing.T, one, other *ControlPlane) {
+	config, err := clientcmd.BuildConfigFromFlags("", one.Kubeconfig())
+	must(t, err)
+	if config.Insecure || len(config.CAData) == 0 {
+		t.Errorf("insecure: %t, %d octets of CA certificates", config.Insecure, len(config.CAData))
+	}
+	client := clientFor(t, other.Kubeconfig())
+	_, err = client.Resource(namespaces).List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+
+	config.Host = other.Config().Host
+	stranger, err := dynamic.NewForConfig(config)
+	must(t, err)
+	_, err = stranger.Resource(namespaces).List(t.Context(), metav1.ListOptions{})
+	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
+		t.Errorf("a list with the CA of another control plane = %v, want an unknown authority", err)
+	}
 }
 
 func TestStartFails(t *testing.T) {
@@ -395,7 +433,7 @@ func TestStartFails(t *testing.T) {
 
 // Start takes another port if it reads these words.
 func TestPortIsTaken(t *testing.T) {
-	c := StartT(t, Options{CRDs: [][]byte{}})
+	c := shared(t)
 	must(t, c.StopAPIServer())
 	other, err := net.Listen("tcp", c.port.String())
 	must(t, err)
@@ -407,13 +445,19 @@ func TestPortIsTaken(t *testing.T) {
 	must(t, c.StartAPIServer(t.Context()))
 }
 
-func TestStopTellsOfAProgramThatEnded(t *testing.T) {
+func TestStopTellsOfProgramsThatEnded(t *testing.T) {
 	c, err := Start(t.Context(), Options{CRDs: [][]byte{}})
 	must(t, err)
-	must(t, c.api.signal(os.Kill))
-	<-c.api.done
-	if err := c.Stop(); err == nil || !strings.Contains(err.Error(), "kube-apiserver had ended: signal: killed") {
-		t.Errorf("Stop = %v, want a word about kube-apiserver", err)
+	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))
+	for _, p := range []*process{c.controllers, c.api} {
+		must(t, p.signal(os.Kill))
+		<-p.done
+	}
+	err = c.Stop()
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager"} {
+		if err == nil || !strings.Contains(err.Error(), name+" had ended: signal: killed") {
+			t.Errorf("Stop = %v, want a word about %s", err, name)
+		}
 	}
 	if _, err := os.Stat(c.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder after Stop: %v, want that it does not exist", err)
