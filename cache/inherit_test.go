@@ -11,13 +11,12 @@ import (
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
-	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 // These share one control plane; the last one finds it stopped.
 func TestInherit(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb, shopDB, dbFar, ourCluster)
+	cp := shared(t)
+	apply(t, cp, shopWeb, shopDB, dbFar, ourCluster)
 	file := filepath.Join(t.TempDir(), "snapshot")
 	cfg := func() Config { return Config{REST: cp.Config(), Snapshot: file, CheckInterval: 100 * time.Millisecond} }
 	old := start(t, cfg())

@@ -38,6 +38,70 @@ kind: Namespace
 metadata: {name: bank, labels: {team: b}}
 `
 
+// What several tests share, once one of them has started it.
+var (
+	theControlPlane *controlplane.ControlPlane
+	another         string // the folder of anotherCluster
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := os.RemoveAll(another); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if theControlPlane != nil {
+		if err := theControlPlane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// shared returns a control plane with two empty namespaces. A test may change what is in these, definitions and ClusterProperties, and
+// stop, kill and freeze the API server.
+func shared(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	if theControlPlane == nil {
+		var err error
+		theControlPlane, err = controlplane.Start(t.Context(), controlplane.Options{})
+		must(t, err)
+	}
+	cp := theControlPlane
+	apply(t, cp, twoNamespaces)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = cp.Thaw() // It is not frozen, unless the test failed.
+		properties := schema.GroupVersionResource{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"}
+		for _, err := range []error{
+			cp.StartAPIServer(ctx), cp.DeleteYAML(ctx, []byte(twoNamespaces)), cp.InstallCRDs(ctx, controlplane.DefaultCRDs()...),
+			cp.Dynamic().Resource(properties).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		} {
+			if err != nil {
+				t.Errorf("clean up: %v", err)
+			}
+		}
+	})
+	return cp
+}
+
+// anotherCluster returns what etcd holds in another cluster, with the import pay.bank.
+func anotherCluster(t *testing.T) (saved string) {
+	t.Helper()
+	if another == "" {
+		cp, err := controlplane.Start(t.Context(), controlplane.Options{})
+		must(t, err)
+		defer func() { must(t, cp.Stop()) }()
+		apply(t, cp, twoNamespaces, bankPay)
+		saved, err := cp.SaveEtcd(t.Context())
+		must(t, err)
+		another, err = os.MkdirTemp("", "clusterset-another-")
+		must(t, err)
+		must(t, os.CopyFS(another, os.DirFS(saved)))
+	}
+	return another
+}
+
 func apply(t *testing.T, cp *controlplane.ControlPlane, manifests ...string) {
 	t.Helper()
 	for _, m := range manifests {
@@ -114,8 +178,8 @@ const (
 
 // These share one control plane, and each removes what the next one does not want.
 func TestLifeOfObjects(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, bankPay)
+	cp := shared(t)
+	apply(t, cp, bankPay)
 
 	t.Run("changes", func(t *testing.T) {
 		observed := make(chan time.Duration, 100)
@@ -273,7 +337,9 @@ func TestLifeOfObjects(t *testing.T) {
 		if got := show(st); !strings.Contains(got, "10.2.0.7") {
 			t.Errorf("got %s, want the endpoints of all zones", got)
 		}
-		apply(t, cp, "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}")
+		const node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}"
+		apply(t, cp, node)
+		defer remove(t, cp, node)
 		eventually(t, "only what is for our zone", func() bool { return !strings.Contains(show(r.State()), "10.2.0.7") })
 	})
 
@@ -358,8 +424,8 @@ func fail(w http.ResponseWriter, status int) bool {
 func (st *State) serialOf() int64 { return int64(st.Serial) }
 
 func TestLifeAbsentAtStart(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	must(t, cp.StopAPIServer())
 	r := start(t, Config{REST: cp.Config()})
 	eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
@@ -392,8 +458,8 @@ func TestLifeWithoutStreamedLists(t *testing.T) {
 
 // Run ends even while the API server does not answer.
 func TestLifeStopsWhileTheServerHangs(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	must(t, cp.Freeze())
 	r := start(t, Config{REST: cp.Config()})
 	time.Sleep(100 * time.Millisecond)
@@ -408,8 +474,8 @@ func TestLifeStopsWhileTheServerHangs(t *testing.T) {
 
 // A list that never ends does not delay the end of Run, and half of it is not shown.
 func TestLifeStopsDuringAList(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	listing := make(chan struct{}, 1)
 	rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/apis/multicluster.x-k8s.io/v1beta1/serviceimports" || r.URL.Query().Get("limit") == "1" {
@@ -435,8 +501,8 @@ func TestLifeStopsDuringAList(t *testing.T) {
 
 // An API server whose memory lags behind etcd is asked for what etcd has.
 func TestLifeListsFromALaggingServer(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	var lagged atomic.Int64
 	rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
 		if q := r.URL.Query(); q.Get("watch") != "" || q.Get("resourceVersionMatch") == "" {
@@ -457,8 +523,8 @@ func TestLifeListsFromALaggingServer(t *testing.T) {
 }
 
 func TestLifeKilledAndRestarted(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
 	before := r.awaitNames(t, "web.shop")
 	<-r.Synced() // The publish is counted by then.
@@ -489,8 +555,8 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 }
 
 func TestLifeOfDefinitions(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
-	apply(t, cp, twoNamespaces)
+	cp := shared(t)
+	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...))
 	r := start(t, Config{REST: cp.Config(), ConfirmAfter: time.Hour})
 	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
 	if r.State().Ready {
@@ -537,6 +603,11 @@ func TestLifeOfDefinitions(t *testing.T) {
 func TestLifeOfVersions(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
 	apply(t, cp, twoNamespaces, shopWeb)
+	t.Run("come and go", func(t *testing.T) { testVersions(t, cp) })
+	t.Run("closed discovery", func(t *testing.T) { testClosedDiscovery(t, cp) })
+}
+
+func testVersions(t *testing.T, cp *controlplane.ControlPlane) {
 	r := start(t, Config{REST: cp.Config()})
 	r.awaitNames(t, "web.shop")
 	at := func(version string) func() bool {
@@ -554,11 +625,12 @@ func TestLifeOfVersions(t *testing.T) {
 	if got := names(r.State()); got != "pay.bank web.shop" {
 		t.Errorf("got %q", got)
 	}
+	remove(t, cp, strings.Replace(bankPay, "v1beta1", "v1alpha1", 1))
 }
 
 func TestLifeRollback(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	saved, err := cp.SaveEtcd(t.Context())
 	must(t, err)
 	apply(t, cp, shopDB, bankPay)
@@ -577,12 +649,9 @@ func TestLifeRollback(t *testing.T) {
 }
 
 func TestLifeAnotherCluster(t *testing.T) {
-	other := controlplane.StartT(t, controlplane.Options{})
-	apply(t, other, twoNamespaces, bankPay)
-	saved, err := other.SaveEtcd(t.Context())
-	must(t, err)
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb)
+	saved := anotherCluster(t)
+	cp := shared(t)
+	apply(t, cp, shopWeb)
 	ours, err := cp.SaveEtcd(t.Context())
 	must(t, err)
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
@@ -610,8 +679,8 @@ func TestLifeAnotherCluster(t *testing.T) {
 
 func TestLifeSnapshot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces, shopWeb, shopDB, ourCluster)
+	cp := shared(t)
+	apply(t, cp, shopWeb, shopDB, ourCluster)
 	cfg := Config{REST: cp.Config(), Snapshot: file}
 	r := start(t, cfg)
 	if r.awaitNames(t, "db.shop web.shop"); r.State().Stale() {
@@ -698,8 +767,7 @@ func rejected(t *testing.T, cfg Config, change func(*Config), why string) {
 
 // Many writers at once: what is served in the end is what there is, the serial never falls and never runs ahead.
 func TestLifeStress(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
-	apply(t, cp, twoNamespaces)
+	cp := shared(t)
 	file := filepath.Join(t.TempDir(), "snapshot")
 	r := start(t, Config{REST: cp.Config(), Snapshot: file, CheckInterval: 20 * time.Millisecond})
 	r.awaitNames(t, "")
@@ -760,10 +828,7 @@ func withoutVersion(t *testing.T, version string) []byte {
 
 // Before anything was served there is nothing to freeze: the zone must not stay without answers for it.
 func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
-	other := controlplane.StartT(t, controlplane.Options{})
-	apply(t, other, twoNamespaces, bankPay)
-	saved, err := other.SaveEtcd(t.Context())
-	must(t, err)
+	saved := anotherCluster(t)
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
 	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.set.UID() != "" })
@@ -779,8 +844,9 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 
 // A list of properties that opens and then fails is not waited for once there is a state, and is logged once.
 func TestLifePropertiesThatFail(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{CRDs: controlplane.MCSCRDs()})
-	apply(t, cp, twoNamespaces, shopWeb)
+	cp := shared(t)
+	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()[2:]...))
+	apply(t, cp, shopWeb)
 	var broken atomic.Bool
 	var failures atomic.Int64
 	broken.Store(true)
@@ -828,9 +894,7 @@ func behind(t *testing.T, cp *controlplane.ControlPlane, instead func(http.Respo
 }
 
 // Where discovery is closed, a list of the objects shows which version is served.
-func TestLifeClosedDiscovery(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
-	apply(t, cp, twoNamespaces, shopWeb)
+func testClosedDiscovery(t *testing.T, cp *controlplane.ControlPlane) {
 	const binding = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
