@@ -22,6 +22,7 @@ type localState struct {
 	id           *unstructured.Unstructured // ClusterProperty cluster.clusterset.k8s.io, or nil
 	membership   *unstructured.Unstructured // ClusterProperty clusterset.k8s.io, or nil
 	invalidCRDs  []error                    // one for each CRD that exists and cannot be used
+	olderCRDs    []string                   // one sentence for each CRD that lacks fields, and can be used
 }
 
 // clusterID returns "" if the cluster has no id.
@@ -83,12 +84,15 @@ func (c *cluster) localState(ctx context.Context) (localState, error) {
 		if existing == nil {
 			continue
 		}
-		version, err := r.Check(existing)
+		served, err := r.Check(existing)
 		if err != nil {
 			l.invalidCRDs = append(l.invalidCRDs, err)
 		}
-		if version != "" && stringAt(existing, "spec", "group") == about.GroupName {
-			l.aboutVersion = version
+		if w := r.Warning(served); w != "" {
+			l.olderCRDs = append(l.olderCRDs, w)
+		}
+		if served.Version != "" && stringAt(existing, "spec", "group") == about.GroupName {
+			l.aboutVersion = served.Version
 		}
 	}
 	if l.id, err = c.find(ctx, l.property(about.ClusterIDName, "")); err != nil {

@@ -96,6 +96,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	for _, err := range local.invalidCRDs {
 		s.state.Problems = append(s.state.Problems, err.Error())
 	}
+	s.state.Warnings = append(s.state.Warnings, local.olderCRDs...)
 	if err := s.readExports(ctx, c); err != nil {
 		return err
 	}

@@ -413,6 +413,15 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 		t.Errorf("problems %q, want none of the policies", state.Problems)
 	}
 
+	const imports = "serviceimports.multicluster.x-k8s.io"
+	if _, err := east.Dynamic().Resource(crds).Patch(t.Context(), imports, types.JSONPatchType, []byte(
+		`[{"op":"remove","path":"/spec/versions/1/schema/openAPIV3Schema/properties/status/properties/endpointSliceObjects"}]`), metav1.PatchOptions{},
+	); err != nil {
+		t.Fatal(err)
+	}
+	reports(warnings, "CRD "+imports+" has no field status.endpointSliceObjects at v1beta1: update it")
+	mustJoin(t, onBroker, east, options("east"))
+
 	version(east, policyResource, ids, `"99"`)
 	change(east, policyResource, ids, `{"spec":{"failurePolicy":"Ignore"}}`)
 	mustJoin(t, onBroker, east, options("east"))

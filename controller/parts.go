@@ -110,7 +110,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	p.importer = importer.New(importer.Config{
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
 		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
-		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
+		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter, ImportLacks: own.kinds.ImportLacks,
 	})
 	b.Handle(p.brokerHandlers(rejections))
 	return p, nil
@@ -226,7 +226,7 @@ func (p *parts) watchKinds(ctx context.Context) error {
 // kindsChanged reports whether the kinds are others than before. While a required kind is missing they are not.
 func kindsChanged(ctx context.Context, client *apiserver.Client, before member.Kinds) bool {
 	kinds, err := member.CheckKinds(ctx, client)
-	return err == nil && kinds != before
+	return err == nil && !kinds.Equal(before)
 }
 
 // every calls do once a period, first after one, until ctx ends or do fails.

@@ -55,6 +55,9 @@ func (t term) awaitKinds(ctx context.Context) (member.Kinds, bool) {
 	for {
 		kinds, err := checkKinds(ctx, t.cfg.Local)
 		if err == nil {
+			for _, w := range kinds.Warnings {
+				t.cfg.Log.Warningf("%s; it is left out", w)
+			}
 			return kinds, true
 		}
 		if ctx.Err() != nil {

@@ -1,12 +1,14 @@
 package crd
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -15,12 +17,20 @@ import (
 )
 
 // A Requirement is a CRD that a member needs (docs/spec/controller.md 5.3). A CRD of a cluster meets it if it serves one of the
-// versions with all fields of ours: an API server silently drops a field that its schema lacks.
+// versions with the fields that the controller cannot do without. Others of ours it may lack; what is written must then be without
+// them (see [Without]).
 type Requirement struct {
 	Name     string
 	Versions []string // the preferred first
 	Manifest []byte   // our CRD, as YAML; it has all of the versions
-	source   string   // of a CRD that meets the requirement
+	needed   []string // paths of the fields that must be there, with all below them
+	source   string   // of a CRD that has all fields
+}
+
+// Served is what a CRD of a cluster offers of a [Requirement].
+type Served struct {
+	Version string   // the first of the versions that is served, ""
+	Lacks   []string // the paths, sorted, of the fields of ours that it lacks and that are not needed
 }
 
 // MCS requires ServiceExport and ServiceImport.
@@ -28,8 +38,16 @@ func MCS() []Requirement {
 	const source = "sigs.k8s.io/mcs-api v0.5 or later"
 	versions := []string{mcsv1beta1.GroupVersion.Version}
 	return []Requirement{
-		{Name: mcsv1beta1.ServiceExportFullName, Versions: versions, Manifest: mcscrd.ServiceExportCRD, source: source},
-		{Name: mcsv1beta1.ServiceImportFullName, Versions: versions, Manifest: mcscrd.ServiceImportCRD, source: source},
+		{
+			Name: mcsv1beta1.ServiceExportFullName, Versions: versions, Manifest: mcscrd.ServiceExportCRD, source: source,
+			needed: []string{"status.conditions"},
+		},
+		{
+			Name: mcsv1beta1.ServiceImportFullName, Versions: versions, Manifest: mcscrd.ServiceImportCRD, source: source,
+			needed: []string{
+				"spec.type", "spec.ips", "spec.ports[].name", "spec.ports[].protocol", "spec.ports[].port", "status.clusters[].cluster",
+			},
+		},
 	}
 }
 
@@ -37,28 +55,54 @@ func MCS() []Requirement {
 func Properties() Requirement {
 	return Requirement{
 		Name: "clusterproperties." + about.GroupName, Versions: []string{"v1beta1", "v1alpha1"}, Manifest: ClusterProperties,
-		source: "sigs.k8s.io/about-api",
+		needed: []string{"spec.value"}, source: "sigs.k8s.io/about-api",
 	}
 }
 
-// Check returns the first of the versions that a CRD of a cluster serves, or "". existing is nil if the cluster does not have
-// the CRD. An error names the CRD, what is missing, and where to find one that meets the requirement.
-func (r Requirement) Check(existing *unstructured.Unstructured) (version string, err error) {
+// Check returns what a CRD of a cluster offers. existing is nil if the cluster does not have the CRD. An error names the CRD,
+// what is missing, and where to find one that meets the requirement.
+func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) {
 	if existing == nil {
-		return "", fmt.Errorf("CRD %s is not there: install that of %s", r.Name, r.source)
+		return Served{}, fmt.Errorf("CRD %s is not there: install that of %s", r.Name, r.source)
 	}
 	for _, version := range r.Versions {
 		have, served := servedSchema(existing.Object, version)
 		if !served {
 			continue
 		}
-		if missing := missingFields(r.schema(version), have, ""); len(missing) > 0 {
-			return version, fmt.Errorf("CRD %s has no field %s at %s: update it to that of %s",
-				r.Name, strings.Join(missing, ", "), version, r.source)
+		s := Served{Version: version}
+		var missing []string
+		for _, field := range missingFields(r.schema(version), have, "") {
+			if slices.ContainsFunc(r.needed, func(n string) bool { return isBelow(n, field) || isBelow(field, n) }) {
+				missing = append(missing, field)
+			} else {
+				s.Lacks = append(s.Lacks, field)
+			}
 		}
-		return version, nil
+		if len(missing) > 0 {
+			return s, errors.New(r.lacks(version, missing))
+		}
+		return s, nil
 	}
-	return "", fmt.Errorf("CRD %s does not serve %s: update it to that of %s", r.Name, strings.Join(r.Versions, " or "), r.source)
+	return Served{}, fmt.Errorf("CRD %s does not serve %s: update it to that of %s", r.Name, strings.Join(r.Versions, " or "), r.source)
+}
+
+// Warning says which fields a CRD lacks that are not needed, "" if it has all.
+func (r Requirement) Warning(s Served) string {
+	if len(s.Lacks) == 0 {
+		return ""
+	}
+	return r.lacks(s.Version, s.Lacks)
+}
+
+func (r Requirement) lacks(version string, fields []string) string {
+	return fmt.Sprintf("CRD %s has no field %s at %s: update it to that of %s", r.Name, strings.Join(fields, ", "), version, r.source)
+}
+
+// isBelow reports whether path is that of a field, or of one below it.
+func isBelow(path, field string) bool {
+	rest, ok := strings.CutPrefix(path, field)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // schema returns our schema of a version.
@@ -109,4 +153,39 @@ func missingFields(want, have map[string]any, path string) (missing []string) {
 		missing = append(missing, missingFields(field, got, at)...)
 	}
 	return missing
+}
+
+// Without returns a copy of o, a pointer to an API object, without the fields of these paths ([Served].Lacks): a server-side apply with
+// a field that the schema lacks fails, and other writes drop it.
+func Without[T any](o *T, fields []string) (*T, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range fields {
+		remove(content, strings.Split(field, "."))
+	}
+	less := new(T)
+	return less, runtime.DefaultUnstructuredConverter.FromUnstructured(content, less)
+}
+
+// remove deletes the field at a path from a value.
+func remove(from map[string]any, path []string) {
+	name, isList := strings.CutSuffix(path[0], "[]")
+	if len(path) == 1 {
+		delete(from, name)
+		return
+	}
+	if !isList {
+		if inner, ok := from[name].(map[string]any); ok {
+			remove(inner, path[1:])
+		}
+		return
+	}
+	items, _ := from[name].([]any)
+	for _, item := range items {
+		if inner, ok := item.(map[string]any); ok {
+			remove(inner, path[1:])
+		}
+	}
 }

@@ -1,10 +1,12 @@
 package crd
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -56,6 +58,7 @@ func TestCheck(t *testing.T) {
 		require Requirement
 		change  func(version map[string]any) // nil means that the CRD does not exist
 		version string
+		lacks   string // joined by a space
 		want    string // the error without the name of the CRD
 	}{
 		{name: "missing", require: exports, want: "is not there: install that of sigs.k8s.io/mcs-api v0.5 or later"},
@@ -68,9 +71,16 @@ func TestCheck(t *testing.T) {
 		{name: "no version of the property", require: properties, change: func(v map[string]any) { v["served"] = false },
 			want: "does not serve v1beta1 or v1alpha1: update it to that of sigs.k8s.io/about-api"},
 		{name: "no schema", require: exports, change: func(v map[string]any) { delete(v, "schema") }, version: "v1beta1",
-			want: "has no field apiVersion, kind, metadata, spec, status at v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
+			lacks: "apiVersion kind metadata spec",
+			want:  "has no field status at v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
 		{name: "no fields of spec", require: exports, change: without("properties.spec.properties"), version: "v1beta1",
-			want: "has no field spec.exportedAnnotations, spec.exportedLabels at v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
+			lacks: "spec.exportedAnnotations spec.exportedLabels"},
+		{name: "an older import", require: imports, change: without("properties.status.properties.endpointSliceObjects"), version: "v1beta1",
+			lacks: "status.endpointSliceObjects"},
+		{name: "no application protocols", require: imports, version: "v1beta1", lacks: "spec.ports[].appProtocol",
+			change: without("properties.spec.properties.ports.items.properties.appProtocol")},
+		{name: "no addresses", require: imports, change: without("properties.spec.properties.ips"), version: "v1beta1",
+			want: "has no field spec.ips at v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
 		{name: "no value", require: properties, change: without("properties.spec.properties.value"), version: "v1beta1",
 			want: "has no field spec.value at v1beta1: update it to that of sigs.k8s.io/about-api"},
 		{name: "no field in a list", require: imports, change: dropCluster, version: "v1beta1",
@@ -81,13 +91,41 @@ func TestCheck(t *testing.T) {
 		if tt.change != nil {
 			existing = changed(t, tt.require, tt.change)
 		}
-		version, err := tt.require.Check(existing)
+		served, err := tt.require.Check(existing)
 		got := ""
 		if err != nil {
 			got = strings.TrimPrefix(err.Error(), "CRD "+tt.require.Name+" ")
 		}
-		if version != tt.version || got != tt.want {
-			t.Errorf("%s: Check = %q, %q; want %q, %q", tt.name, version, got, tt.version, tt.want)
+		if lacks := strings.Join(served.Lacks, " "); served.Version != tt.version || lacks != tt.lacks || got != tt.want {
+			t.Errorf("%s: Check = %q, lacks %q, %q; want %q, %q, %q", tt.name, served.Version, lacks, got, tt.version, tt.lacks, tt.want)
 		}
+		if warning := tt.require.Warning(served); (warning == "") != (tt.lacks == "") {
+			t.Errorf("%s: Warning = %q, want one if fields are lacking: %q", tt.name, warning, tt.lacks)
+		}
+	}
+}
+
+func TestWithout(t *testing.T) {
+	imp := &mcsv1beta1.ServiceImport{
+		Spec: mcsv1beta1.ServiceImportSpec{
+			Ports:               []mcsv1beta1.ServicePort{{Name: "pg", Port: 5432, AppProtocol: new("tls")}, {Port: 80}},
+			TrafficDistribution: new("PreferClose"),
+		},
+		Status: mcsv1beta1.ServiceImportStatus{
+			Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "east"}}, EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent,
+		},
+	}
+	want := imp.DeepCopy()
+	want.Spec.Ports[0].AppProtocol, want.Spec.TrafficDistribution, want.Status.EndpointSliceObjects = nil, nil, ""
+	got, err := Without(imp, []string{"spec.ports[].appProtocol", "spec.trafficDistribution", "status.endpointSliceObjects", "none[].of.these"})
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("Without(%+v) = %+v, %v; want %+v", imp, got, err, want)
+	}
+	if imp.Spec.TrafficDistribution == nil {
+		t.Error("Without changed what it was given")
+	}
+	empty := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Ports: []mcsv1beta1.ServicePort{}}}
+	if got, err := Without(empty, []string{"spec.ips"}); err != nil || got.Spec.Ports == nil {
+		t.Errorf("Without(%+v) = %+v, %v; want ports that are empty, not null", empty, got, err)
 	}
 }

@@ -61,6 +61,8 @@ type Config struct {
 	Policy member.Policy
 	Merge  merge.Options                             // without pools and claims
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
+
+	ImportLacks []string // the fields of ServiceImport that the API server does not have
 }
 
 // An Importer makes this cluster have the import of each service (docs/spec/controller.md 4, docs/spec/controller.md 5,
@@ -82,7 +84,7 @@ func New(cfg Config) *Importer {
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
 			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
-			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(),
+			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks,
 		},
 	}
 }

@@ -14,8 +14,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
@@ -272,6 +275,7 @@ func TestImportBesideOthers(t *testing.T) {
 	got := i.do("name free", func() bool { return i.Member.Derived(db) == nil })
 	i.Expect("the name is free", got, newServiceWrite, importWrite, importStatus)
 	i.checkStatus("Ready=True/Ready", "west")
+	i.olderKind(west)
 	i.adopted()
 	i.ownBroker(west)
 	i.withoutKind()
@@ -306,6 +310,56 @@ func (i importing) withoutKind() {
 	i.Member.Wrote(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}})
 	if err := newWriter(i.writers, svc).create(i.Context(), imp); !apierrors.IsNotFound(err) {
 		i.Errorf("in a namespace that is there: %v, want the error", err)
+	}
+}
+
+// olderKind imports a service where ServiceImport lacks fields that can be done without (docs/spec/controller.md 5.3).
+func (i importing) olderKind(p partner) {
+	i.Helper()
+	var kind unstructured.Unstructured
+	if err := yaml.Unmarshal(mcscrd.ServiceImportCRD, &kind.Object); err != nil {
+		i.Fatal(err)
+	}
+	versions, _, _ := unstructured.NestedSlice(kind.Object, "spec", "versions")
+	for _, v := range versions {
+		properties := []string{"schema", "openAPIV3Schema", "properties"}
+		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "status", "properties", "endpointSliceObjects")...)
+		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "status", "properties", "conditions")...)
+		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "spec", "properties", "trafficDistribution")...)
+	}
+	_ = unstructured.SetNestedSlice(kind.Object, versions, "spec", "versions")
+	older, err := yaml.Marshal(kind.Object)
+	if err != nil {
+		i.Fatal(err)
+	}
+	if err := i.Server.InstallCRDs(i.Context(), older); err != nil {
+		i.Fatal(err)
+	}
+	i.Await("the older CRD, and the import without the field", func() bool { return i.read().Import.Status.EndpointSliceObjects == "" })
+	kinds, err := member.CheckKinds(i.Context(), i.Admin)
+	if err != nil || len(kinds.ImportLacks) != 3 || len(kinds.Warnings) != 1 {
+		i.Fatalf("kinds = %+v, %v; want 3 fields that are lacking, and a warning", kinds, err)
+	}
+	withOlder := i.with(func(c *Config) { c.ImportLacks = kinds.ImportLacks })
+	record := p.record()
+	record.Name, record.Spec.Name, record.Spec.TrafficDistribution = "cart.shop", "cart", new("PreferClose")
+	record.Labels[mcsv1beta1.LabelServiceName] = "cart"
+	i.Create(record)
+	svc := memberenv.Service("cart")
+	i.Await("record", func() bool { return len(i.Broker.Records(svc)) == 1 })
+	i.Writes.Take()
+	for range 2 {
+		if err := withOlder.Reconcile(i.Context(), svc); err != nil {
+			i.Errorf("an older CRD: %v", err)
+		}
+	}
+	i.Expect("an older CRD", i.Writes.Take(), newImportWrite, newServiceWrite, "PATCH shop/serviceimports/cart", "PATCH shop/serviceimports/cart/status")
+	imp := &mcsv1beta1.ServiceImport{}
+	if err := i.Admin.Get(i.Context(), imp, svc.Namespace, svc.Name); err != nil || len(imp.Status.Clusters) != 1 || len(imp.Spec.IPs) == 0 {
+		i.Errorf("import = %+v, %v; want one with addresses and a cluster", imp, err)
+	}
+	if n := i.Log.Count("keeps the"); n != 0 {
+		i.Errorf("logged %d times that an object is kept different, want never: %v", n, i.Log)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -43,6 +44,7 @@ type writerConfig struct {
 	metrics    *metrics.Metrics
 	log        logging.Logger
 	started    time.Time // changes of endpoints from before are backlog
+	lacks      []string  // the fields of ServiceImport that the API server does not have
 }
 
 // A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
@@ -153,7 +155,20 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 		// For a moment DNS would return the endpoints of an import that has no address yet.
 		o.Slices = w.now.Slices
 	}
+	o.Import = w.expressible(o.Import)
 	return o
+}
+
+// expressible returns an import without the fields that the API server does not have (docs/spec/controller.md 5.3).
+func (w *writer) expressible(imp *mcsv1beta1.ServiceImport) *mcsv1beta1.ServiceImport {
+	if len(w.lacks) == 0 {
+		return imp
+	}
+	less, err := crd.Without(imp, w.lacks)
+	if err != nil {
+		panic("importer: an import that is not an API object: " + err.Error())
+	}
+	return less
 }
 
 // clusterIPs returns the addresses of the import. They stay while the derived Service has them, also if it cannot be changed, and

@@ -2,9 +2,11 @@ package member
 
 import (
 	"context"
+	"reflect"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -14,34 +16,48 @@ import (
 type Kinds struct {
 	AboutAlpha   bool // ClusterProperty is served at v1alpha1 only
 	ServiceCIDRs bool // ServiceCIDR is served
+
+	ImportLacks []string // the fields of ServiceImport that its CRD lacks: they cannot be written
+	Warnings    []string // what other fields of ours the CRDs lack, for people
 }
 
 // CheckKinds returns what the member's API server serves (docs/spec/controller.md 5.3). The error names the CRD to install or
 // update, or the request that failed.
 func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
-	for _, r := range crd.MCS() {
-		if _, err := checkKind(ctx, client, r); err != nil {
+	var kinds Kinds
+	for _, r := range append(crd.MCS(), crd.Properties()) {
+		served, err := checkKind(ctx, client, r)
+		if err != nil {
 			return Kinds{}, err
 		}
+		if w := r.Warning(served); w != "" {
+			kinds.Warnings = append(kinds.Warnings, w)
+		}
+		switch r.Name {
+		case mcsv1beta1.ServiceImportFullName:
+			kinds.ImportLacks = served.Lacks
+		case crd.Properties().Name:
+			kinds.AboutAlpha = served.Version == "v1alpha1"
+		}
 	}
-	version, err := checkKind(ctx, client, crd.Properties())
+	var err error
+	kinds.ServiceCIDRs, err = client.Serves(ctx, &networkingv1.ServiceCIDR{})
 	if err != nil {
 		return Kinds{}, err
 	}
-	cidrs, err := client.Serves(ctx, &networkingv1.ServiceCIDR{})
-	if err != nil {
-		return Kinds{}, err
-	}
-	return Kinds{AboutAlpha: version == "v1alpha1", ServiceCIDRs: cidrs}, nil
+	return kinds, nil
 }
 
-// checkKind returns the first required version that is served.
-func checkKind(ctx context.Context, client *apiserver.Client, r crd.Requirement) (string, error) {
+// Equal reports whether both are the same.
+func (k Kinds) Equal(other Kinds) bool { return reflect.DeepEqual(k, other) }
+
+// checkKind returns what is served of a required kind.
+func checkKind(ctx context.Context, client *apiserver.Client, r crd.Requirement) (crd.Served, error) {
 	existing, err := client.Definition(ctx, r.Name)
 	if apierrors.IsNotFound(err) {
 		existing = nil
 	} else if err != nil {
-		return "", err
+		return crd.Served{}, err
 	}
 	return r.Check(existing)
 }

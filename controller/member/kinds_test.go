@@ -1,6 +1,7 @@
 package member
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,19 +67,21 @@ func TestCheckKinds(t *testing.T) {
 		install []byte
 		want    []string // in the error; none means that all is well
 		alpha   bool
+		lacks   []string // of a ServiceImport
 	}{
 		{name: "nothing", want: []string{"serviceexports", "not there", "v0.5"}},
-		{name: "old export", install: edited(t, mcscrd.ServiceExportCRD, lacking("spec")),
-			want: []string{"serviceexports", "has no field spec at", "v1beta1", "v0.5"}},
+		{name: "old export", install: edited(t, mcscrd.ServiceExportCRD, lacking("status")),
+			want: []string{"serviceexports", "has no field status at", "v1beta1", "v0.5"}},
 		{name: "export", install: mcscrd.ServiceExportCRD, want: []string{"serviceimports", "not there", "v0.5"}},
 		{name: "only v1alpha1", install: edited(t, mcscrd.ServiceImportCRD, notServed("v1beta1")),
 			want: []string{"serviceimports", "does not serve v1beta1", "v0.5"}},
-		{name: "old import", install: edited(t, mcscrd.ServiceImportCRD, lacking("spec", "trafficDistribution")),
-			want: []string{"serviceimports", "has no field spec.trafficDistribution", "v0.5"}},
-		{name: "older import", install: edited(t, mcscrd.ServiceImportCRD, lacking("status", "endpointSliceObjects")),
-			want: []string{"serviceimports", "has no field status.endpointSliceObjects", "v0.5"}},
+		{name: "old import", install: edited(t, mcscrd.ServiceImportCRD, lacking("spec", "ips")),
+			want: []string{"serviceimports", "has no field spec.ips", "v0.5"}},
 		{name: "import", install: mcscrd.ServiceImportCRD, want: []string{"clusterproperties", "not there"}},
 		{name: "old about", install: edited(t, crd.ClusterProperties, notServed("v1beta1")), alpha: true},
+		{name: "older import", install: edited(t, mcscrd.ServiceImportCRD, lacking("status", "endpointSliceObjects")), alpha: true,
+			lacks: []string{"status.endpointSliceObjects"}},
+		{name: "import again", install: mcscrd.ServiceImportCRD, alpha: true},
 		{name: "all", install: crd.ClusterProperties},
 	} {
 		if step.install != nil {
@@ -88,8 +91,12 @@ func TestCheckKinds(t *testing.T) {
 		}
 		has, err := CheckKinds(t.Context(), client)
 		if len(step.want) == 0 {
-			if err != nil || has.AboutAlpha != step.alpha || !has.ServiceCIDRs {
-				t.Errorf("%s: %+v, %v; want v1alpha1 of ClusterProperty %t, and ServiceCIDRs", step.name, has, err, step.alpha)
+			if err != nil || has.AboutAlpha != step.alpha || !has.ServiceCIDRs || !slices.Equal(has.ImportLacks, step.lacks) {
+				t.Errorf("%s: %+v, %v; want v1alpha1 of ClusterProperty %t, ServiceCIDRs, and that ServiceImport lacks %q",
+					step.name, has, err, step.alpha, step.lacks)
+			}
+			if len(has.Warnings) != len(step.lacks) {
+				t.Errorf("%s: warnings %q, want one of each CRD that lacks fields", step.name, has.Warnings)
 			}
 			continue
 		}
