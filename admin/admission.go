@@ -21,7 +21,8 @@ const (
 	priorityLevel   = "clusterset-members"          // PriorityLevelConfiguration
 	addressesPolicy = "clusterset-broker-addresses" // ValidatingAdmissionPolicy, bound once for each member
 
-	perMember = "member" // Role, RoleBinding and ResourceQuota in each broker namespace
+	perMember     = "member"         // Role, RoleBinding and ResourceQuota in each broker namespace
+	removedMember = "removed-member" // Role and RoleBinding in the broker namespace of a cluster that was removed
 
 	mcsGroup    = "multicluster.x-k8s.io" // of ServiceImport
 	slicesGroup = "discovery.k8s.io"      // of EndpointSlice
@@ -224,6 +225,16 @@ func (a Admission) roleBinding() *rbacv1.RoleBinding {
 		TypeMeta: typeMeta(rbacGroup+"/v1", "RoleBinding"), ObjectMeta: a.local(),
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "Role", Name: perMember}, Subjects: a.subjects(),
 	}
+}
+
+// readMark lets a cluster that was removed read that, and nothing else.
+func (a Admission) readMark() (*rbacv1.Role, *rbacv1.RoleBinding) {
+	role, binding := a.role(), a.roleBinding()
+	role.Name, binding.Name, binding.RoleRef.Name = removedMember, removedMember, removedMember
+	role.Rules = []rbacv1.PolicyRule{{
+		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{a.Spec.Namespace}, Verbs: []string{"get"},
+	}}
+	return role, binding
 }
 
 func (a Admission) clusterRoleBinding(name, role string) *rbacv1.ClusterRoleBinding {

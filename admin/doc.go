@@ -31,7 +31,8 @@
 // broker, in reverse order and the Member last; and deletes the Secret and ClusterProperty clusterset.k8s.io. The cluster id
 // stays.
 //
-// [Remove] does the broker's part of Leave for a cluster that no longer exists.
+// [Remove] does the broker's part of Leave for a cluster that no longer exists, or that an administrator of the broker takes out. Of the
+// objects on the broker it keeps Namespace and ServiceAccount, with a mark by which the cluster learns of it.
 //
 // [Status] only reads. It reports members, heartbeats, exports, conflicts and the credential, and what is wrong with them.
 //

@@ -34,7 +34,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.decide, j.reserve, j.admit, j.recordAudiences, j.prepareMember, j.writeCredential, j.writeMembership,
+		j.read, j.decide, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.writeCredential, j.writeMembership,
 	} {
 		if err := step(ctx); err != nil {
 			return JoinResult{}, fmt.Errorf("join: %w", err)
@@ -52,6 +52,7 @@ type joiner struct {
 	input        joinInput             // by read and decide
 	admission    Admission             // by decide; its audiences by recordAudiences
 	newNamespace bool                  // by decide: the broker namespace did not exist
+	former       *removal              // by decide: what is left of a member of this id that was removed; nil if nothing is
 	kubeconfig   []byte                // by decide
 	account      corev1.ServiceAccount // by admit
 	result       JoinResult
@@ -146,6 +147,9 @@ func (j *joiner) grant(ctx context.Context, a Admission) (broker.Grant, error) {
 		return broker.Grant{}, err
 	}
 	g := broker.Grant{Life: j.input.options.CredentialLife}
+	if namespace != nil && isMarked(namespace) {
+		j.former, namespace = &removal{broker: j.broker, admission: a}, nil
+	}
 	if j.newNamespace = namespace == nil; !j.newNamespace {
 		g.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
 	}
@@ -232,6 +236,20 @@ func (j *joiner) reserve(ctx context.Context) error {
 		return fmt.Errorf("vip CIDR %s: another cluster has just taken it; run this again", j.admission.Spec.VIPCIDR)
 	}
 	return err
+}
+
+// forgetRemoval deletes the namespace that a removal has left, with its account: that may be of another cluster, and it may have tokens
+// that are still valid.
+func (j *joiner) forgetRemoval(ctx context.Context) error {
+	if j.former == nil {
+		return nil
+	}
+	namespace := toUnstructured(j.admission.namespace())
+	removed, err := j.broker.remove(ctx, namespace)
+	if err != nil || !removed || j.input.options.DryRun != DryRunNone {
+		return err
+	}
+	return j.former.waitForNamespace(ctx, namespace)
 }
 
 // admit writes the other objects of the member to the broker.

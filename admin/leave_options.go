@@ -14,6 +14,14 @@ type LeaveOptions struct {
 	Now   func() time.Time // [time.Now] if nil
 }
 
+// now returns the time.
+func (o LeaveOptions) now() time.Time {
+	if o.Now == nil {
+		return time.Now()
+	}
+	return o.Now()
+}
+
 // LeaveResult is the result of [Leave] and [Remove].
 type LeaveResult struct {
 	ClusterID string   `json:"clusterID,omitempty"`

@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,6 +24,8 @@ type removal struct {
 	broker    *cluster
 	member    *v1alpha1.Member // nil if somebody has deleted it
 	admission Admission
+	now       time.Time                  // of the removal
+	marked    *unstructured.Unstructured // the namespace, if it stays and says that the member was removed; else nil
 }
 
 // withdrawExports deletes what the other members read of this one.
@@ -55,6 +59,9 @@ func (r *removal) removeAdmission(ctx context.Context) error {
 		o := toUnstructured(o)
 		if o.GetKind() == "Member" {
 			return r.removeMember(ctx, o)
+		}
+		if r.keeps(o) {
+			continue
 		}
 		removed, err := r.broker.remove(ctx, o)
 		if err != nil {
@@ -110,4 +117,46 @@ func (r *removal) checkExists(ctx context.Context) error {
 		return fmt.Errorf("member %q does not exist, and the broker has no other members", r.admission.ClusterID)
 	}
 	return fmt.Errorf("member %q does not exist: want one of %s", r.admission.ClusterID, strings.Join(names, ", "))
+}
+
+// mark says on the namespace of the member that an administrator has removed it, and lets it read that. A namespace without a Member
+// that has the mark is what an earlier call has left: it is deleted.
+func (r *removal) mark(ctx context.Context) error {
+	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
+	if err != nil || namespace == nil || namespace.GetDeletionTimestamp() != nil ||
+		namespace.GetLabels()[broker.LabelClusterID] != r.admission.ClusterID || !isManaged(namespace) {
+		return err
+	}
+	if isMarked(namespace) && r.member == nil {
+		return nil
+	}
+	uid, err := r.broker.kubeSystem(ctx)
+	if err != nil {
+		return err
+	}
+	role, binding := r.admission.readMark()
+	for _, o := range []*unstructured.Unstructured{toUnstructured(role), toUnstructured(binding)} {
+		if _, err := r.broker.apply(ctx, o, ""); err != nil {
+			return err
+		}
+	}
+	marked := r.admission.namespace()
+	marked.Annotations = broker.GrantOf(namespace.GetAnnotations()).Annotations()
+	marked.Annotations[broker.AnnotationRemoved] = cmp.Or(
+		namespace.GetAnnotations()[broker.AnnotationRemoved], r.now.UTC().Format(time.RFC3339))
+	marked.Annotations[broker.AnnotationBrokerUID] = string(uid)
+	r.marked = toUnstructured(marked)
+	_, err = r.broker.apply(ctx, r.marked, "removed")
+	return err
+}
+
+// isMarked reports whether the cluster of a broker namespace was removed.
+func isMarked(namespace *unstructured.Unstructured) bool {
+	_, marked := namespace.GetAnnotations()[broker.AnnotationRemoved]
+	return marked
+}
+
+// keeps reports whether an object of the member stays on the broker: its mark, and the account that may read it.
+func (r *removal) keeps(o *unstructured.Unstructured) bool {
+	return r.marked != nil && (o.GetKind() == "Namespace" || o.GetKind() == "ServiceAccount")
 }

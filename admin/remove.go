@@ -6,20 +6,26 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Remove removes from the broker a member whose cluster no longer exists: the broker's part of [Leave]. It returns an error if the
+// Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an error if the
 // member renewed its heartbeat less than a minute ago, unless Force is set, and if the broker has no object with this id.
+//
+// A cluster that still exists has to learn of it (docs/spec/controller.md 7.4), so its namespace and account stay, with the right to read
+// that namespace and its mark. A second call deletes them, and so does the next Remove of another member, once no token of the account can
+// be valid any more.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (LeaveResult, error) {
 	c, err := open(RoleBroker, onBroker, o.WriteOptions)
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
 	r, err := c.findRemoval(ctx, clusterID, o)
-	for _, step := range []func(context.Context) error{r.withdrawExports, r.removeAdmission} {
+	for _, step := range []func(context.Context) error{r.withdrawExports, r.mark, r.removeAdmission, r.withdrawLate, r.forgetOthers} {
 		if err == nil {
 			err = step(ctx)
 		}
@@ -27,37 +33,71 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
-	return LeaveResult{ClusterID: clusterID, Namespace: r.admission.Spec.Namespace}, nil
+	result := LeaveResult{ClusterID: clusterID, Namespace: r.admission.Spec.Namespace}
+	if r.marked != nil {
+		result.Warnings = append(result.Warnings, fmt.Sprintf("%s stays, so that the cluster can read that it was removed: "+
+			"run this again to delete it at once; otherwise a removal of another member does so after %s", describe(r.marked),
+			broker.GrantOf(r.marked.GetAnnotations()).Lasts()))
+	}
+	return result, nil
 }
 
 // findRemoval finds the objects of a member on the broker alone, and checks that they may be removed.
 func (c *cluster) findRemoval(ctx context.Context, clusterID string, o LeaveOptions) (*removal, error) {
-	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}}
+	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}, now: o.now()}
 	if !broker.IsClusterID(clusterID) {
 		return r, fmt.Errorf("cluster id %q: %s", clusterID, wantClusterID)
 	}
 	member := r.admission.member()
-	exists, err := c.read(ctx, member)
+	found, err := c.find(ctx, toUnstructured(member))
 	if err != nil {
 		return r, err
 	}
-	r.admission.Spec = member.Spec
-	if !exists {
-		r.admission.Spec.Namespace = broker.NamespaceName(cmp.Or(o.Prefix, DefaultPrefix), clusterID)
+	usual := broker.NamespaceName(cmp.Or(o.Prefix, DefaultPrefix), clusterID)
+	if found == nil {
+		r.admission.Spec.Namespace = usual
 		return r, r.checkExists(ctx)
 	}
-	r.member = member
-	now := time.Now
-	if o.Now != nil {
-		now = o.Now
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, member); err != nil {
+		// Its name, its UID and its namespace are all that a removal needs.
+		member = r.admission.member()
+		member.UID, member.Spec.Namespace = found.GetUID(), cmp.Or(stringAt(found, "spec", "namespace"), usual)
 	}
+	r.admission.Spec = member.Spec
+	r.member = member
 	heartbeat, err := c.heartbeat(ctx, member.Spec.Namespace)
 	if err != nil || heartbeat == nil || o.Force {
 		return r, err
 	}
-	if age := max(now().Sub(heartbeat.RenewTime.Time), 0); age < broker.HeartbeatTTL(heartbeat, time.Minute) {
+	if age := max(o.now().Sub(heartbeat.RenewTime.Time), 0); age < broker.HeartbeatTTL(heartbeat, time.Minute) {
 		err = fmt.Errorf("member %q renewed its heartbeat %s ago: run \"clusterset leave\" in that cluster, or use --force",
 			clusterID, age.Round(time.Second))
 	}
 	return r, err
+}
+
+// withdrawLate deletes what the member wrote before its rights ended, while its namespace stays.
+func (r *removal) withdrawLate(ctx context.Context) error {
+	if r.marked == nil || r.broker.options.DryRun != DryRunNone {
+		return nil
+	}
+	return r.withdrawExports(ctx)
+}
+
+// forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid.
+func (r *removal) forgetOthers(ctx context.Context) error {
+	namespaces, err := r.broker.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
+	if err != nil {
+		return err
+	}
+	for _, namespace := range namespaces {
+		removed, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[broker.AnnotationRemoved])
+		if err != nil || !isManaged(namespace) || r.now.Sub(removed) < broker.GrantOf(namespace.GetAnnotations()).Lasts() {
+			continue
+		}
+		if err := r.broker.delete(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	return nil
 }

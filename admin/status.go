@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -75,6 +76,7 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 type collector struct {
 	options      StatusOptions
 	brokerConfig *rest.Config // given, or from the credential of the member; nil if there is neither
+	namespace    string       // of the member on the broker, if its own credential is used; else ""
 	uid          types.UID    // of Namespace kube-system of the member; "" if only the broker is read
 	state        State
 }
@@ -155,7 +157,7 @@ func (s *collector) readCredential(ctx context.Context, c *cluster) error {
 	}
 	s.state.Cluster.CredentialExpires = &token.Expires
 	if s.brokerConfig == nil {
-		s.brokerConfig, _, err = credentialConfig(secret)
+		s.brokerConfig, s.namespace, err = credentialConfig(secret)
 	}
 	return err
 }
@@ -167,7 +169,11 @@ func (s *collector) readBroker(ctx context.Context) error {
 	}
 	defer func() { s.state.Problems = append(s.state.Problems, c.skipped...) }()
 	s.state.Broker = &BrokerState{Server: s.brokerConfig.Host}
-	if s.state.Broker.UID, err = c.kubeSystem(ctx); err != nil {
+	s.state.Broker.UID, err = c.kubeSystem(ctx)
+	if apierrors.IsForbidden(err) && s.readRemoval(ctx, c) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.readVersion(ctx, c); err != nil {
@@ -198,6 +204,20 @@ func (s *collector) readBroker(ctx context.Context) error {
 		return s.findConflicts(ctx, c, members, records)
 	}
 	return nil
+}
+
+// readRemoval reports whether the broker says that this cluster was removed: then it can read nothing else.
+func (s *collector) readRemoval(ctx context.Context, c *cluster) bool {
+	if s.namespace == "" {
+		return false
+	}
+	namespace, err := c.find(ctx, object(corev1.SchemeGroupVersion.WithKind("Namespace"), "", s.namespace))
+	if err != nil || namespace == nil || !isMarked(namespace) {
+		return false
+	}
+	s.state.Broker.UID = types.UID(namespace.GetAnnotations()[broker.AnnotationBrokerUID])
+	s.state.Cluster.Removed = namespace.GetAnnotations()[broker.AnnotationRemoved]
+	return true
 }
 
 // readVersion checks the CRDs and policies of the broker, which members may read, too.

@@ -50,6 +50,9 @@ func (e evaluation) evaluate() {
 		case c.Leaving:
 			// Anything else about the cluster is as expected during a leave.
 			e.problem("this cluster is leaving: run \"clusterset leave\" again to finish, or \"clusterset join\" to stay")
+		case c.Removed != "":
+			e.problem("an administrator of the broker removed this cluster at %s, and its imports end: run \"clusterset leave --force\" to clean up, "+
+				"or \"clusterset join\" to be a member again", c.Removed)
 		case c.ClusterSet == "" && own != nil:
 			e.problem("ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
 				"to restore it, or \"clusterset leave\"")

@@ -30,6 +30,7 @@ type ClusterState struct {
 	ClusterID         string      `json:"clusterID,omitempty"`
 	ClusterSet        string      `json:"clusterSet,omitempty"` // empty if the cluster is not a member
 	Leaving           bool        `json:"leaving,omitempty"`
+	Removed           string      `json:"removed,omitempty"`   // when an administrator of the broker removed the cluster
 	BrokerUID         types.UID   `json:"brokerUID,omitempty"` // kube-system UID of the broker that the cluster joined
 	CredentialExpires *time.Time  `json:"credentialExpires,omitempty"`
 	Leader            string      `json:"leader,omitempty"` // identity of the controller that last held the Lease

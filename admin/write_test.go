@@ -1,17 +1,25 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestRepeat runs everything twice: the second run writes nothing.
@@ -340,8 +348,120 @@ func TestRemove(t *testing.T) {
 		if _, err := Remove(t.Context(), onBroker.Config(), "east", leaveOptions()); err != nil {
 			t.Fatal(err)
 		}
+		if _, own := credentialOf(t, east); find(t, onBroker, "namespaces", "", own) != nil {
+			readMark(t, onBroker, east)
+			mustRemove(t, onBroker, "east", leaveOptions())
+		} else if n != 3 {
+			t.Errorf("after %d writes: the namespace is gone, want it with the mark", n)
+		}
 		sameObjects(t, "removed", snapshot(t, contents, onBroker), clean)
 		wantError("east", `member "east" does not exist, and the broker has no other members`)
+	}
+
+	// A join deletes what a removal has left, with the account: another cluster may have the id now.
+	mustJoin(t, onBroker, east, options("east"))
+	_, own := credentialOf(t, east)
+	account := find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount).GetUID()
+	mustRemove(t, onBroker, "east", leaveOptions())
+	mustJoin(t, onBroker, east, options("east"))
+	if namespace := find(t, onBroker, "namespaces", "", own); isMarked(namespace) {
+		t.Errorf("annotations %v after a join, want no mark", namespace.GetAnnotations())
+	}
+	if is := find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount).GetUID(); is == account {
+		t.Error("the account of before the removal has the rights of the join")
+	}
+	// The removal of another member deletes it, too, once no token can be valid.
+	mustRemove(t, onBroker, "east", leaveOptions())
+	for _, tt := range []struct {
+		after time.Duration
+		stays bool
+	}{{broker.DefaultCredentialLife - time.Hour, true}, {broker.DefaultCredentialLife + time.Hour, false}} {
+		west := Admission{ClusterID: "west", Spec: v1alpha1.MemberSpec{
+			Namespace: broker.NamespaceName(DefaultPrefix, "west"), KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef",
+		}}
+		if _, err := onBroker.Dynamic().Resource(memberResource).Create(t.Context(), toUnstructured(west.member()), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		o := leaveOptions()
+		o.Now = func() time.Time { return time.Now().Add(tt.after) }
+		mustRemove(t, onBroker, "west", o)
+		if n := find(t, onBroker, "namespaces", "", own); tt.stays && (n == nil || n.GetDeletionTimestamp() != nil) {
+			t.Error("the mark of east was deleted while it may have a token that is valid")
+		}
+	}
+	until.OK(t, "the mark of east is gone", func(context.Context) error {
+		if find(t, onBroker, "namespaces", "", own) != nil {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	removeUndecodable(t, onBroker, east)
+}
+
+// A Member that does not decode can be removed.
+func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) {
+	t.Helper()
+	mustJoin(t, onBroker, east, options("east"))
+	crds := onBroker.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	if _, err := crds.Patch(t.Context(), "members.broker.clusterset-dns.io", types.JSONPatchType, []byte(
+		`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/version","value":{"type":"integer"}}]`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	members := onBroker.Dynamic().Resource(memberResource)
+	until.OK(t, "a Member that does not decode", func(ctx context.Context) error {
+		_, err := members.Patch(ctx, "east", types.MergePatchType, []byte(`{"status":{"version":1}}`), metav1.PatchOptions{}, "status")
+		return err
+	})
+	mustRemove(t, onBroker, "east", leaveOptions())
+	if m := find(t, onBroker, "members", "", "east"); m != nil {
+		t.Errorf("%v exists, want it removed", m)
+	}
+	_, own := credentialOf(t, east)
+	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) {
+		t.Errorf("namespace = %v, want it with the mark", namespace)
+	}
+}
+
+func mustRemove(t *testing.T, onBroker *controlplane.ControlPlane, id string, o LeaveOptions) {
+	t.Helper()
+	if _, err := Remove(t.Context(), onBroker.Config(), id, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readMark reads with the credential of a member that was removed: the mark, and nothing else.
+func readMark(t *testing.T, onBroker, member *controlplane.ControlPlane) {
+	t.Helper()
+	config, own := credentialOf(t, member)
+	if namespace := find(t, onBroker, "namespaces", "", own); !isMarked(namespace) {
+		t.Errorf("annotations %v, want the mark", namespace.GetAnnotations())
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until.OK(t, "the member reads the mark", func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, own, metav1.GetOptions{})
+		return err
+	})
+	until.OK(t, "the member can do nothing else", func(ctx context.Context) error {
+		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: own}}
+		review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		for _, r := range review.Status.ResourceRules {
+			if !slices.Equal(r.APIGroups, []string{"authorization.k8s.io"}) && !slices.Equal(r.APIGroups, []string{"authentication.k8s.io"}) &&
+				!slices.Equal(r.ResourceNames, []string{own}) {
+				return fmt.Errorf("it has the right to %v", r)
+			}
+		}
+		return nil
+	})
+	state, err := Status(t.Context(), nil, member.Config(), StatusDefaults())
+	if err != nil || state.Cluster.Removed == "" {
+		t.Errorf("status = %+v, %v; want that the cluster was removed", state.Cluster, err)
 	}
 }
 

@@ -59,6 +59,10 @@ const (
 	// clusterset.k8s.io. All members of one broker have the same.
 	AnnotationClusterSet = "clusterset-dns.io/clusterset"
 
+	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, at which an administrator removed its cluster from the
+	// clusterset. The namespace then has [AnnotationBrokerUID], too, and the cluster may read it and nothing else.
+	AnnotationRemoved = "clusterset-dns.io/removed"
+
 	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the set
 	// that it belongs to, a whole number.
 	AnnotationVersion = "clusterset-dns.io/version"

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -54,3 +55,7 @@ func (g Grant) Request(had time.Duration) time.Duration {
 	}
 	return min(had, DefaultCredentialLife)
 }
+
+// Lasts is how long a token of this grant may be valid after the last one was issued. A namespace without a grant may have one of the
+// default life.
+func (g Grant) Lasts() time.Duration { return cmp.Or(g.Life, DefaultCredentialLife) }

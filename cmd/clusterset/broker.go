@@ -51,11 +51,13 @@ func newBrokerRemove(f *factory) *cobra.Command {
 	var o admin.LeaveOptions
 	c := &cobra.Command{
 		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
-		Long: `Remove from the broker a member whose cluster no longer exists. Its exports disappear from all other members, and its cluster ID
-becomes free. For a cluster that still exists, use "clusterset leave".
+		Long: `Remove from the broker a member whose cluster no longer exists, or which shall be a member no longer. Its exports disappear from
+all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up, too, use "clusterset leave" there.
 
-The command fails if the member renewed its heartbeat less than a minute ago, unless --force is given. It waits up to 2 minutes until
-the broker has deleted the namespace of the member. After an interruption, run it again.`,
+The namespace of the member stays, with a mark that its old credential may read, until you run the command a second time, the cluster ID
+joins again, or another member is removed after that credential has expired.
+
+The command fails if the member renewed its heartbeat less than a minute ago, unless --force is given. After an interruption, run it again.`,
 		Example:           `  clusterset broker remove east --broker-context hub`,
 		ValidArgsFunction: f.completeMembers,
 	}

@@ -171,7 +171,12 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 		},
 		MembersChanged: func() { l.note(func() { l.membersChanged++ }) },
 		Heartbeat:      func(id string) { l.note(func() { l.beats[id]++ }) },
-		Rejected:       func(r merge.Rejection) { l.note(func() { l.rejected = append(l.rejected, r) }) },
+		Rejected: func(r merge.Rejection) {
+			l.note(func() { l.rejected = append(l.rejected, r) })
+			if r.Object == "bool.odd" {
+				panic("on one object that the review finds")
+			}
+		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

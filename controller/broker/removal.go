@@ -1,10 +1,18 @@
 package broker
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// removal records whether the broker itself confirmed that the namespace of this member is gone. A watch that omits the
-// namespace is no reason to leave the clusterset.
+// removal records whether the broker itself confirmed that this member was removed. A watch that omits the namespace is no
+// reason to leave the clusterset, and neither is a right that is missing.
+//
+//	namespace absent, or marked as removed --+
+//	                                         +--> ask the broker --> confirmed --> cleared when the namespace can be read again
+//	namespaces may not be read (403) --------+
 type removal struct {
 	wake      chan struct{}
 	confirmed atomic.Bool
+	asked     time.Time // used by [Broker.review] alone
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -19,7 +21,7 @@ type Membership uint8
 const (
 	Unknown  Membership = iota // not read yet, or not certain
 	Admitted                   // the broker namespace of this member is there
-	Expelled                   // it is gone, while those of other members are there
+	Expelled                   // it is gone while those of other members are there, or marked as removed
 	Empty                      // no member has a namespace
 	Replaced                   // another cluster answers
 	NoCRDs                     // it has no export records, or no members
@@ -63,27 +65,28 @@ func (b *Broker) membership() (Membership, string) {
 	if absent := b.set.Absent(); slices.Contains(absent, "ExportedService") || slices.Contains(absent, "Member") {
 		return NoCRDs, ""
 	}
-	if !b.namespaces.HasSynced() || !b.members.HasSynced() {
-		return Unknown, ""
-	}
-	if b.present() {
-		b.removal.confirmed.Store(false)
-		return Admitted, ""
-	}
 	where := fmt.Sprintf("namespace %s of member %s is gone from the broker", b.cfg.Namespace, b.cfg.ClusterID)
 	switch {
 	case b.removal.confirmed.Load():
 		return Expelled, where
+	case !b.namespaces.HasSynced() || !b.members.HasSynced():
+		return Unknown, ""
+	case b.present():
+		return Admitted, ""
 	case !b.others():
 		return Empty, "no member has a namespace on the broker"
 	}
 	return Unknown, where + "; asking the broker"
 }
 
-// present reports whether the namespace of this member is known to be there.
+// present reports whether the namespace of this member is known to be there, and not marked as that of a cluster that was removed.
 func (b *Broker) present() bool {
 	item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace)
-	return ok && item.(*corev1.Namespace).Labels[broker.LabelClusterID] == b.cfg.ClusterID
+	if !ok {
+		return false
+	}
+	ns := item.(*corev1.Namespace)
+	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !isRemoved(ns)
 }
 
 // others reports whether another member has a namespace.
@@ -96,6 +99,10 @@ func (b *Broker) others() bool {
 	return false
 }
 
+// forbiddenPeriod is the time between two questions whether this member was removed while the broker lets it read nothing: an
+// administrator may just have changed its rights.
+const forbiddenPeriod = 30 * time.Second
+
 // checkRemoval asks [Broker.Run] to check soon whether this member was removed.
 func (b *Broker) checkRemoval() {
 	select {
@@ -104,16 +111,52 @@ func (b *Broker) checkRemoval() {
 	}
 }
 
-// removed reports whether this member seems to be removed, and the broker was not asked yet.
-func (b *Broker) removed() bool {
-	return b.Synced() && !b.set.Replaced() && !b.present() && b.others() && !b.removal.confirmed.Load()
-}
-
-// confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone.
-func (b *Broker) confirmRemoval(ctx context.Context) bool {
-	if uid, err := b.client.SystemUID(ctx); err != nil || uid != b.set.UID() {
+// reviewRemoval asks the broker whether this member was removed if there is a reason to, and reports whether to call it again
+// soon.
+func (b *Broker) reviewRemoval(ctx context.Context) (again bool) {
+	if b.removal.confirmed.Load() {
+		if b.failure(watchNamespaces) == nil && b.present() {
+			b.removal.confirmed.Store(false)
+			b.handlers.MembersChanged()
+		}
+		return true
+	}
+	forbidden := apierrors.IsForbidden(b.failure(watchNamespaces))
+	if !b.absent() && !forbidden {
 		return false
 	}
-	err := b.client.Get(ctx, &corev1.Namespace{}, "", b.cfg.Namespace)
-	return apierrors.IsNotFound(err)
+	if now := time.Now(); b.absent() || now.Sub(b.removal.asked) >= forbiddenPeriod {
+		b.removal.asked = now
+		if b.confirmRemoval(ctx) {
+			b.removal.confirmed.Store(true)
+			b.handlers.MembersChanged()
+		}
+	}
+	return true
+}
+
+// absent reports whether this member seems to be removed, by the namespaces that are known.
+func (b *Broker) absent() bool {
+	return b.Synced() && !b.set.Replaced() && !b.present() && b.others()
+}
+
+// confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone or marked as that of a
+// cluster that was removed. A member that was removed may read the mark and nothing else.
+func (b *Broker) confirmRemoval(ctx context.Context) bool {
+	ns := &corev1.Namespace{}
+	switch err := b.client.Get(ctx, ns, "", b.cfg.Namespace); {
+	case err == nil:
+		uid := types.UID(ns.Annotations[broker.AnnotationBrokerUID])
+		return isRemoved(ns) && ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && (b.cfg.UID == "" || uid == b.cfg.UID)
+	case !apierrors.IsNotFound(err):
+		return false
+	}
+	uid, err := b.client.SystemUID(ctx)
+	return err == nil && uid == b.set.UID()
+}
+
+// isRemoved reports whether an administrator removed the cluster of a broker namespace.
+func isRemoved(ns *corev1.Namespace) bool {
+	_, removed := ns.Annotations[broker.AnnotationRemoved]
+	return removed
 }

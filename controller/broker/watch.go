@@ -36,33 +36,35 @@ func (b *Broker) Run(ctx context.Context) error {
 // review does what no event triggers, until ctx ends: it validates the objects that no read asks for, once everything was
 // listed, and asks the broker whether this member was removed.
 func (b *Broker) review(ctx context.Context) {
-	const pause = time.Second
+	const soon, seldom = time.Second, 10 * time.Second
+	what := func() string { return "of the broker" }
 	for all := true; ctx.Err() == nil; {
-		synced := b.Synced()
-		if synced && all {
-			b.validateUnread()
-		}
-		if synced { // else it is not known which member a namespace belongs to
-			b.reportUndecodables()
-		}
+		synced, pause := b.Synced(), soon+rand.N(soon)
+		b.cfg.Barrier.Do("review", what, func() {
+			if synced { // else it is not known which member a namespace belongs to
+				b.validate(all)
+			}
+			if doubtful := b.reviewRemoval(ctx); synced && !doubtful {
+				pause = seldom
+			}
+		})
 		all = !synced
-		if b.removed() && b.confirmRemoval(ctx) {
-			b.removal.confirmed.Store(true)
-			b.handlers.MembersChanged()
-		}
-		var again <-chan time.Time
-		if !synced || b.removed() {
-			again = time.After(pause + rand.N(pause))
-		}
 		select {
 		case <-ctx.Done():
 		case <-b.undecodable:
 		case <-b.removal.wake:
 			all = true
-		case <-again:
-			all = true
+		case <-time.After(pause):
 		}
 	}
+}
+
+// validate reports what does not decode and, with all, validates what no read asks for.
+func (b *Broker) validate(all bool) {
+	if all {
+		b.validateUnread()
+	}
+	b.reportUndecodables()
 }
 
 // listen adds a handler to every informer.
@@ -108,7 +110,8 @@ func handle[T metav1.Object](
 // namespaceChanged ignores namespaces that no Member names: records in them are not accepted anyway.
 func (b *Broker) namespaceChanged(was, is **corev1.Namespace, _ bool) {
 	ns := latest(was, is)
-	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && (*was).UID == (*is).UID {
+	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && (*was).UID == (*is).UID &&
+		isRemoved(*was) == isRemoved(*is) {
 		return
 	}
 	if ns.Name == b.cfg.Namespace || has(b.members, byNamespace, ns.Name) {

@@ -90,7 +90,7 @@ func evaluate(in inputs) state {
 			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
 				detail: "the broker does not know this cluster, and which broker was joined is not recorded: join again"}
 		}
-		return state{settled: true, detail: "the broker namespace of this cluster is gone: it was removed from the clusterset"}
+		return state{settled: true, detail: "this cluster was removed from the clusterset: leave to clean up, or join again"}
 	case broker.Empty, broker.NoCRDs:
 		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerEmpty,
 			detail: "the broker has lost its members: restore it, or init it and join again"}

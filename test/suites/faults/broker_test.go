@@ -298,6 +298,54 @@ func TestMemberIsExpelled(t *testing.T) {
 	w.awaitMetric("member", "", 1)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	removed(t, w, ns)
+}
+
+// removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns
+// it from the mark in its broker namespace, also with a controller that starts later, and its imports end
+// (docs/spec/controller.md 7.4).
+func removed(t *testing.T, w *instance, ns string) {
+	t.Helper()
+	o := admin.LeaveOptions{Force: true}
+	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("member", "", 0)
+	awaitImport(t, west, ns, "web", "none")
+	awaitImport(t, east, ns, "web", "10.21.0.1")
+	notMember := func(name string) {
+		t.Helper()
+		until.OK(t, "condition of "+name, func(ctx context.Context) error {
+			exp, err := west.ServiceExport(ctx, ns, name)
+			if err != nil {
+				return err
+			}
+			return testclusterset.Condition(exp.Status.Conditions, "Valid=False/NotMember")
+		})
+	}
+	notMember("web")
+	until.OK(t, "status", func(ctx context.Context) error {
+		state, err := admin.Status(ctx, nil, west.Config(), admin.StatusDefaults())
+		if err == nil && (state.Cluster.Removed == "" || !strings.Contains(strings.Join(state.Problems, "\n"), "removed this cluster")) {
+			err = fmt.Errorf("removed %q, problems %q", state.Cluster.Removed, state.Problems)
+		}
+		return err
+	})
+	w.stop()
+	w = run(t, west)
+	export(t, west, ns, "late", "10.22.0.2")
+	notMember("late")
+
+	// The mark outlives no join: the account of the cluster that was removed ends with it.
+	if err := clusters.Broker.Delete(t.Context(), testclusterset.Namespace(west.BrokerNamespace())); err != nil {
+		t.Fatal(err)
+	}
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("member", "", 1)
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "late", "10.22.0.2")
 }
 
 // The ClusterProperty of the membership is deleted by hand: a policy denies it, and where the policy does not apply the controller asks the
