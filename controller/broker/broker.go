@@ -167,7 +167,7 @@ func (b *Broker) follow() {
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused,
-		Indexers: cache.Indexers{byService: sliceService, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		Indexers: cache.Indexers{byService: sliceService, byOwner: sliceOwner, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.leases = b.set.Add(&coordinationv1.Lease{}, apiserver.WatchOptions{
 		Labels: broker.LabelManagedBy + "=" + broker.ManagedBy, Fields: "metadata.name=" + broker.HeartbeatName,

@@ -18,6 +18,7 @@ const (
 	byService   = "service"   // "<name>.<namespace>" of the service
 	byAddress   = "address"   // each address of a VIP
 	byNamespace = "namespace" // the broker namespace that a Member names
+	byOwner     = "owner"     // "<broker namespace>/<name>.<namespace>" of the service of a slice
 )
 
 // dropUnused removes the fields of a record or slice that the controller does not read: other members wrote them, so they may
@@ -63,6 +64,15 @@ func recordService(obj any) ([]string, error) {
 func sliceService(obj any) ([]string, error) {
 	s := obj.(*discoveryv1.EndpointSlice)
 	return wellFormed(broker.RecordName(s.Labels[broker.LabelSourceNamespace], s.Labels[mcsv1beta1.LabelServiceName])), nil
+}
+
+// sliceOwner indexes a slice by its namespace and its labels: the slices of one member must not cost those of others a look.
+func sliceOwner(obj any) ([]string, error) {
+	record, err := sliceService(obj)
+	if len(record) > 0 {
+		record[0] = obj.(*discoveryv1.EndpointSlice).Namespace + "/" + record[0]
+	}
+	return record, err
 }
 
 func wellFormed(record string) []string {

@@ -55,8 +55,12 @@ func (b *Broker) MergeOptions(svc types.NamespacedName, o merge.Options) merge.O
 // Slices returns the slices of a service from one member whose names and labels agree with their namespace, sorted by name.
 // Their contents are not validated.
 func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
+	m := b.Member(cluster)
+	if m == nil {
+		return nil
+	}
 	var found []*discoveryv1.EndpointSlice
-	for _, s := range indexed[*discoveryv1.EndpointSlice](b.slices, byService, recordOf(svc)) {
+	for _, s := range indexed[*discoveryv1.EndpointSlice](b.slices, byOwner, m.Spec.Namespace+"/"+recordOf(svc)) {
 		if id, ok := b.acceptSlice(s); ok && id == cluster {
 			found = append(found, s)
 		}
@@ -83,10 +87,7 @@ func (b *Broker) Services() []types.NamespacedName {
 // if there is none, and the slices sorted by name.
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
-	found := slices.DeleteFunc(b.ownSlices.ByIndex(byService, recordOf(svc)), func(s *discoveryv1.EndpointSlice) bool {
-		return s.Namespace != b.cfg.Namespace
-	})
-	return record, found
+	return record, b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
 }
 
 // OwnServices returns every service for which this member has a record or a slice on the broker, sorted.

@@ -59,7 +59,8 @@ type writerConfig struct {
 type writer struct {
 	writerConfig
 	svc types.NamespacedName
-	now merge.Objects // what exists, as last read or written; the objects are shared
+	now merge.Objects  // what exists, as last read or written; the objects are shared
+	at  map[string]int // the index of each slice of now, by its name
 	// asked has the fingerprint of what was asked for in this reconcile, by name of the object.
 	asked    map[string]string
 	failure  error // of the derived Service; the rest goes on
@@ -67,9 +68,19 @@ type writer struct {
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
-	return &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), now: merge.Objects{
-		Import: cfg.member.Import(svc), Service: cfg.member.Derived(svc), Slices: cfg.member.ImportedSlices(svc),
+	w := &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), now: merge.Objects{
+		Import: cfg.member.Import(svc), Service: cfg.member.Derived(svc),
 	}}
+	w.setSlices(cfg.member.ImportedSlices(svc))
+	return w
+}
+
+// setSlices records that these slices exist and no others. The list belongs to the writer from then on.
+func (w *writer) setSlices(all []*discoveryv1.EndpointSlice) {
+	w.now.Slices, w.at = all, make(map[string]int, len(all))
+	for i, e := range all {
+		w.at[e.Name] = i
+	}
 }
 
 // write compares and writes until nothing is left to write. The status is written last, when it is true.
@@ -103,9 +114,9 @@ func (w *writer) write(ctx context.Context, p plan) error {
 
 // replaceSlices makes desired the slices of one cluster in the import, and leaves everything else as it is.
 func (w *writer) replaceSlices(ctx context.Context, cluster string, desired []*discoveryv1.EndpointSlice) error {
-	w.now.Slices = slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
+	w.setSlices(slices.DeleteFunc(w.now.Slices, func(e *discoveryv1.EndpointSlice) bool {
 		return e.Labels[mcsv1beta1.LabelSourceCluster] != cluster
-	})
+	}))
 	err := w.apply(ctx, w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices})))
 	if errors.Is(err, errNamespace) {
 		return nil
@@ -345,16 +356,26 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	return nil
 }
 
-// set records that o exists.
+// set records that o exists, as the API server answered.
 func (w *writer) set(o apiserver.Object) {
 	w.member.Wrote(o)
+	w.record(o)
+}
+
+// record records that o exists.
+func (w *writer) record(o apiserver.Object) {
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		w.now.Import = o
 	case *corev1.Service:
 		w.now.Service = o
 	case *discoveryv1.EndpointSlice:
-		w.now.Slices = append(without(w.now.Slices, o.Name), o)
+		if at, exists := w.at[o.Name]; exists {
+			w.now.Slices[at] = o
+			return
+		}
+		w.at[o.Name] = len(w.now.Slices)
+		w.now.Slices = append(w.now.Slices, o)
 	}
 }
 
@@ -366,12 +387,16 @@ func (w *writer) remove(o apiserver.Object) {
 	case *corev1.Service:
 		w.now.Service = nil
 	case *discoveryv1.EndpointSlice:
-		w.now.Slices = without(w.now.Slices, o.Name)
+		at, exists := w.at[o.Name]
+		if !exists {
+			return
+		}
+		last := len(w.now.Slices) - 1
+		moved := w.now.Slices[last]
+		w.now.Slices[at], w.at[moved.Name] = moved, at
+		w.now.Slices = w.now.Slices[:last]
+		delete(w.at, o.Name)
 	}
-}
-
-func without(given []*discoveryv1.EndpointSlice, name string) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(slices.Clone(given), func(e *discoveryv1.EndpointSlice) bool { return e.Name == name })
 }
 
 // existing returns the object with the kind and name of o, nil if there is none.
@@ -386,10 +411,8 @@ func (w *writer) existing(o apiserver.Object) apiserver.Object {
 			return w.now.Service
 		}
 	case *discoveryv1.EndpointSlice:
-		for _, e := range w.now.Slices {
-			if e.Name == o.Name {
-				return e
-			}
+		if at, exists := w.at[o.Name]; exists {
+			return w.now.Slices[at]
 		}
 	}
 	return nil

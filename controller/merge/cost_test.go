@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // reconciled is what a reconcile works out when nothing changed: the merge of n members that export the same service, what
@@ -69,6 +71,32 @@ func BenchmarkReconcile(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				work()
+			}
+		})
+	}
+}
+
+// BenchmarkSlices reads 20,000 slices of one member and service: of one endpoint each, and with an address that is rejected.
+func BenchmarkSlices(b *testing.B) {
+	for _, bad := range []bool{false, true} {
+		address := "10.1.0.1"
+		if bad {
+			address = "10.96.0.1"
+		}
+		var all []*discoveryv1.EndpointSlice
+		for i := range 20_000 {
+			s := source([]string{"http"}, address)
+			s.Name = broker.SliceName(shop.Namespace, shop.Name, fmt.Sprintf("db-%d", i))
+			all = append(all, s)
+		}
+		r := Merge(shop, []Record{record("b", 1)}, Options{})
+		b.Run(fmt.Sprintf("rejected=%t", bad), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				imported, rejected := r.Slices(sourceOf(all...))
+				if len(imported)+len(rejected) != len(all) {
+					b.Fatalf("%d imported and %d rejected, want %d", len(imported), len(rejected), len(all))
+				}
 			}
 		})
 	}

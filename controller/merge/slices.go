@@ -39,8 +39,9 @@ func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
 		return nil, nil
 	}
-	im := &importer{Result: r, src: src, member: r.Members[at]}
+	im := &importer{Result: r, src: src, member: r.Members[at], reported: make(map[Rejection]bool)}
 	var imported []*discoveryv1.EndpointSlice
+	names := make(map[string]bool, len(src.Slices))
 	for _, s := range src.Slices {
 		if s == nil {
 			continue
@@ -52,9 +53,10 @@ func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 		i := im.slice(s)
 		switch {
 		case i == nil:
-		case slices.ContainsFunc(imported, func(other *discoveryv1.EndpointSlice) bool { return other.Name == i.Name }):
+		case names[i.Name]:
 			im.reject(s, Duplicate, fmt.Errorf("slice %s: want it once", quote(s.Name)))
 		default:
+			names[i.Name] = true
 			imported = append(imported, i)
 		}
 	}
@@ -67,17 +69,18 @@ type importer struct {
 	src      Source
 	member   Member
 	rejected []Rejection
+	reported map[Rejection]bool // those in rejected, without details
 }
 
 // reject records a rejection, once for each slice and reason.
 func (im *importer) reject(s *discoveryv1.EndpointSlice, reason Reason, err error) {
-	name := cut(s.Name, 253)
-	if n := len(im.rejected); n > 0 && slices.ContainsFunc(im.rejected, func(r Rejection) bool {
-		return r.Object == name && r.Reason == reason
-	}) {
+	r := Rejection{Cluster: im.src.Cluster, Object: cut(s.Name, 253), Reason: reason}
+	if im.reported[r] {
 		return
 	}
-	im.rejected = append(im.rejected, Rejection{Cluster: im.src.Cluster, Object: name, Reason: reason, Detail: err.Error()})
+	im.reported[r] = true
+	r.Detail = err.Error()
+	im.rejected = append(im.rejected, r)
 }
 
 // check rejects a whole slice: one whose names do not agree with each other, or that is out of bounds.
