@@ -99,7 +99,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	p.expiry = safety.NewExpiry(safety.ExpiryConfig{
 		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
-		Requeue: requeue.importLater,
+		Barrier: barrier, Requeue: requeue.importLater,
 	})
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,

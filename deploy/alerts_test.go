@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
 )
 
@@ -176,4 +177,19 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	promtool(t, "check", "rules", queries)
+}
+
+// The alert on a freeze explains each reason that there is.
+func TestFreezeReasonsAreExplained(t *testing.T) {
+	rules, err := os.ReadFile("alerts/clusterset.rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, alert, _ := strings.Cut(string(rules), "- alert: ClusterSetFrozen\n")
+	alert, _, _ = strings.Cut(alert, "- alert: ")
+	for _, r := range safety.Reasons() {
+		if !strings.Contains(alert, r.String()) {
+			t.Errorf("alert ClusterSetFrozen does not explain %s", r)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"errors"
+	"runtime/debug"
 	"strings"
 
 	"github.com/coredns/coredns/plugin/transfer"
@@ -34,16 +35,27 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 	o := z.options
 	o.LocalCluster = state.LocalCluster
 	// The transfer plugin reads until the channel is closed, also if its client went away.
-	go func() {
-		defer close(out)
+	go produce(out, origin, func() {
 		out <- soa
 		out <- h.apex(origin)
 		for a := range resolver.RRsets(state.Index, &o) {
 			out <- h.records(origin, &a)
 		}
 		out <- soa
-	}()
+	})
 	return out, nil
+}
+
+// produce calls send, which sends the records of a transfer, and then closes out. A panic ends the transfer and not the process: without
+// the SOA at the end, the secondary rejects it and tries again.
+func produce(out chan<- []dns.RR, origin string, send func()) {
+	defer close(out)
+	defer func() {
+		if p := recover(); p != nil {
+			Log.Errorf("transfer of %s: panic: %v\n%s", origin, p, debug.Stack())
+		}
+	}()
+	send()
 }
 
 // apex returns the records above the services, except the SOA.

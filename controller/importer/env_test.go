@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -96,6 +98,10 @@ func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 	i.Helper()
 	const ttl = 3 * time.Second
 	e := newExpiry(i.Instance, ttl, on)
+	restored := e.Expired("west") // no change of it follows
+	var panics atomic.Int32
+	e.Barrier = &logging.Barrier{Panicked: func() { panics.Add(1) }}
+	e.Requeue = func(types.NamespacedName) { panic("costs neither the process nor the evaluation") }
 	ctx, cancel := context.WithCancel(i.Context())
 	var g errgroup.Group
 	g.Go(func() error { return e.Run(ctx) })
@@ -112,6 +118,9 @@ func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 		return nil
 	})
 	i.Await("expired", func() bool { return e.Expired("west") })
+	if !restored {
+		i.Await("a panic", func() bool { return panics.Load() > 0 })
+	}
 	cancel()
 	if err := g.Wait(); err != nil {
 		i.Error(err)

@@ -25,6 +25,7 @@ type ExpiryConfig struct {
 	TTL       time.Duration // age from which a heartbeat is expired; 0 if none ever is
 	OnExpiry  OnExpiry
 	Log       logging.Logger
+	Barrier   *logging.Barrier           // nil counts and logs no panic
 	Requeue   func(types.NamespacedName) // reconciles the import of a service again
 }
 
@@ -45,6 +46,9 @@ type Expiry struct {
 // NewExpiry returns an Expiry in which those members are expired that an earlier process left so. The caches of this cluster
 // are complete.
 func NewExpiry(cfg ExpiryConfig) *Expiry {
+	if cfg.Barrier == nil {
+		cfg.Barrier = &logging.Barrier{}
+	}
 	e := &Expiry{ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time)}
 	if cfg.TTL > 0 {
 		e.result = liveness.Restored(leftOut(imported(cfg.Member), cfg.ClusterID, cfg.OnExpiry))
@@ -68,9 +72,10 @@ func (e *Expiry) Run(ctx context.Context) error {
 	// Often enough to notice a lost link, and to keep the promised time until a dead member is removed.
 	ticker := time.NewTicker(min(time.Second, e.TTL/10))
 	defer ticker.Stop()
+	what := func() string { return "of members" }
 	for {
 		if e.Broker.Synced() { // until the members are known, all stays as it was left
-			e.evaluate(time.Now())
+			e.Barrier.Do("expiry", what, func() { e.evaluate(time.Now()) })
 		}
 		select {
 		case <-ctx.Done():
