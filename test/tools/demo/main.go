@@ -215,8 +215,8 @@ and, with kubectl, read the objects in the clusters east and south and in the br
     kubectl --context east -n shop get serviceexport cache -o yaml
     kubectl --context hub get members,exportedservices -A
 
-The commands leave and broker remove wait forever here: they need a kube-controller-manager in the hub, which deletes the objects in a
-namespace, and the demo does not start one.
+The command leave waits forever here: it needs a kube-controller-manager in the hub, which deletes the objects in a namespace, and the demo
+does not start one.
 
 Press Ctrl-C to end the demo.
 `, d.port.Number, d.kubeconfig, leaseTTL, d.client().Program())
