@@ -28,6 +28,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -88,6 +89,7 @@ type Broker struct {
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
+	self       holder // who renews the heartbeat for this Broker
 	removal    removal
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
@@ -110,6 +112,7 @@ func New(cfg Config) (*Broker, error) {
 	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
+	b.self = holder{name: cfg.ClusterID + "/" + rand.String(10), since: time.Now().Truncate(time.Microsecond)}
 	b.set = apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
 		Barrier: b.cfg.Barrier, RolledBack: b.rolledBack,

@@ -393,6 +393,29 @@ func testHeartbeats(t *testing.T, a admin) {
 	if n := l.count(func() int { return l.beats["west"] }); n != 2 {
 		t.Errorf("%d heartbeats of west, want 2", n)
 	}
+	// Who renews our heartbeat beside us, and began before us, is a clone; who ended before us is not (docs/spec/controller.md 7.8).
+	theirs := lease("east", time.Now())
+	theirs.Spec.HolderIdentity = new("east/older")
+	for n, want := range []bool{false, false, true} {
+		beats := l.count(func() int { return l.beats["east"] })
+		theirs.Spec.RenewTime = new(metav1.NowMicro())
+		a.apply(theirs)
+		eventually(t, "their heartbeat", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
+		if rival := l.Rival(); (rival != "") != want {
+			t.Errorf("after %d heartbeats of another holder: %q, want a rival: %t", n+1, rival, want)
+		}
+	}
+	later := metav1.NewMicroTime(time.Now().Add(time.Hour))
+	theirs.Spec.HolderIdentity, theirs.Spec.AcquireTime = new("east/newer"), &later
+	for range 4 {
+		beats := l.count(func() int { return l.beats["east"] })
+		theirs.Spec.RenewTime = new(metav1.NowMicro())
+		a.apply(theirs)
+		eventually(t, "a heartbeat of the newer", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
+	}
+	if rival := l.Rival(); rival != "" {
+		t.Errorf("rival %q, want none: it began after us", rival)
+	}
 	must(t, l.DeleteHeartbeat(t.Context()))
 	eventually(t, "no Lease of ours", func() bool { return l.Heartbeats()["east"].IsZero() })
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -19,8 +20,46 @@ type heartbeats struct {
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
 	// echo is when the newest renewal of this process was sent that came back; zero if none did.
-	echo time.Time
+	echo  time.Time
+	rival rival
 }
+
+// A holder is who renews a heartbeat: one process of one cluster.
+type holder struct {
+	name  string
+	since time.Time // by its own clock; zero if it does not say
+}
+
+// before reports whether a holder keeps the heartbeat if both renew it. Of two, both say the same.
+func (h holder) before(other holder) bool {
+	return cmp.Or(h.since.Compare(other.since), cmp.Compare(h.name, other.name)) < 0
+}
+
+// holderOf returns who renewed a Lease last.
+func holderOf(l *coordinationv1.Lease) (h holder) {
+	if l.Spec.HolderIdentity != nil {
+		h.name = *l.Spec.HolderIdentity
+	}
+	if l.Spec.AcquireTime != nil {
+		h.since = l.Spec.AcquireTime.Time
+	}
+	return h
+}
+
+// A rival is another process that renews the heartbeat of this cluster beside this one. The one before this one in the same
+// cluster does not: it has stopped.
+type rival struct {
+	holder
+	seen int       // its renewals since one of ours came back
+	last time.Time // of these
+	ttl  time.Duration
+}
+
+// rivalTTL is how long a rival that does not say so may be silent.
+const rivalTTL = time.Minute
+
+// rivalAfter is how many renewals make a rival: those of the process before this one that are still under way do not.
+const rivalAfter = 3
 
 // maxWritten bounds the renewals that are remembered.
 const maxWritten = 16
@@ -52,19 +91,35 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own, initial bool) bool {
 	}
 	h.seen[l.Namespace] = r
 	if own {
-		h.came(renewed)
+		h.came(r, holderOf(l))
 	}
 	return true
 }
 
 // came takes a renewal of the own Lease that the watch delivered. The caller holds h.mu.
-func (h *heartbeats) came(renewed time.Time) {
+func (h *heartbeats) came(r renewal, by holder) {
 	for i, w := range h.written {
-		if w.renewed.Equal(renewed) {
+		if w.renewed.Equal(r.renewed) {
 			h.echo, h.written = w.at, h.written[i+1:]
 			return
 		}
 	}
+	if h.echo.IsZero() {
+		return // of before this process
+	}
+	if h.rival.holder != by {
+		h.rival = rival{holder: by}
+	}
+	h.rival.seen++
+	h.rival.last, h.rival.ttl = r.at, r.ttl
+}
+
+// rivalTo returns who renews the heartbeat of this cluster and keeps it, and whether there is one.
+func (h *heartbeats) rivalTo(self holder, now time.Time) (holder, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.rival
+	return r.holder, r.seen >= rivalAfter && r.before(self) && now.Sub(r.last) < cmp.Or(r.ttl, rivalTTL)
 }
 
 func (h *heartbeats) forget(namespace string) {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -168,6 +169,17 @@ func (b *Broker) renewals() map[string]renewal {
 // Echo returns when the newest heartbeat of this process was sent that the broker's watch brought back, by the monotonic clock;
 // zero if none did. Until then, and long after it, the broker may be one that takes no writes, or passes none on.
 func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
+
+// Rival says that another process renews the heartbeat of this cluster and keeps doing so, "" if none does: that of a cluster which
+// was cloned from this one, or from which this one was, as both have one identity and one credential. Of two, the one that began
+// later has a rival; the other one has none.
+func (b *Broker) Rival() string {
+	by, ok := b.heartbeats.rivalTo(b.self, time.Now())
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("another cluster renews the heartbeat of this one, as %.80s since %s: one is a clone of the other", by.name, by.since.UTC().Format(time.RFC3339))
+}
 
 // Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
 // other services.

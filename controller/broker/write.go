@@ -83,7 +83,9 @@ func (b *Broker) Renew(ctx context.Context, ttl time.Duration) error {
 			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
 			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
 		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.cfg.ClusterID, RenewTime: &now, LeaseDurationSeconds: &seconds},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &b.self.name, AcquireTime: &metav1.MicroTime{Time: b.self.since}, RenewTime: &now, LeaseDurationSeconds: &seconds,
+		},
 	}
 	b.heartbeats.writing(now)
 	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {

@@ -57,6 +57,7 @@ type inputs struct {
 	broker broker.State
 	linked bool   // there is a kubeconfig of the broker
 	taken  bool   // the Member of our id is another cluster
+	rival  string // that another cluster with our identity renews our heartbeat, "" if none does
 	built  string // the cluster id that the controller was built for
 }
 
@@ -81,6 +82,9 @@ func evaluate(in inputs) state {
 	case in.taken:
 		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
 			detail: fmt.Sprintf("cluster id %q belongs to another cluster: leave, and join with another id", in.clusterID)}
+	case in.rival != "" && in.broker.Membership == broker.Admitted:
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+			detail: in.rival + ": stop the clone, which has to be made anew to join"}
 	}
 	switch in.broker.Membership {
 	case broker.Admitted:
@@ -145,7 +149,7 @@ func (m *Membership) Review() (changed bool) {
 	in := inputs{
 		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
 	}
-	in.taken = m.taken(in.clusterID)
+	in.taken, in.rival = m.taken(in.clusterID), m.Broker.Rival()
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now

@@ -49,6 +49,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), settled: true},
 		{name: "leaving while the broker is away", given: with(func(e *inputs) { e.leaving, e.broker = true, broker.State{} }), settled: true},
 		{name: "id of another cluster", given: with(func(e *inputs) { e.taken = true }), id: "east", settled: true, freeze: safety.BrokerIdentity},
+		{name: "cloned", given: with(func(e *inputs) { e.rival = "another cluster" }), id: "east", settled: true, freeze: safety.BrokerIdentity},
 		{name: "broker has not answered yet", given: with(func(e *inputs) { e.broker = broker.State{} }), id: "east"},
 		{name: "link lost", given: with(func(e *inputs) { e.broker.Link = false }), id: "east", settled: true},
 		{name: "removed", given: on(broker.Expelled), settled: true},

@@ -301,6 +301,35 @@ func TestMemberIsExpelled(t *testing.T) {
 	removed(t, w, ns)
 }
 
+// Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that began later is
+// frozen and says why, the other one and east go on (docs/spec/controller.md 7.8). When the first has ended, the second is the member.
+func TestClusterIsCloned(t *testing.T) {
+	const ns = "cloned"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	run(t, east)
+	w := run(t, west)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	w.awaitHeartbeat("west")
+	check := undisturbed(t, east, ns)
+	// Both read one API server, and have a Lease of their own to lead by.
+	const other = "clusterset-clone"
+	west.Put(t, testclusterset.Namespace(other))
+	clone := run(t, west, func(c *controller.Config) { c.Namespace, c.Local = other, west.Config() })
+	clone.awaitMetric("frozen", "broker_identity", 1)
+	if frozen, err := w.metric("frozen", "broker_identity"); err != nil || frozen != 0 {
+		t.Errorf("frozen{broker_identity} = %v (%v), want the cluster that was there first to go on", frozen, err)
+	}
+	serve(t, west, ns, "web", "10.22.0.2")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
+	check()
+	w.stop()
+	clone.awaitMetric("frozen", "broker_identity", 0)
+	serve(t, west, ns, "web", "10.22.0.3")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
+}
+
 // removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns
 // it from the mark in its broker namespace, also with a controller that starts later, and its imports end
 // (docs/spec/controller.md 7.4).
