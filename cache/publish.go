@@ -34,12 +34,21 @@ func newPublisher(s *Store, x *index.Index) publisher {
 	return publisher{store: s, now: time.Now, buildService: (*batch).build, index: x}
 }
 
-// run publishes until ctx ends. Nothing waits here: what arrives during one round is the next one.
+// A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core at most, however often large
+// services change. maxRest bounds the pause: a change is served soon after it came (docs/outages.md, F22).
+const (
+	restFactor = 4
+	maxRest    = 150 * time.Millisecond
+)
+
+// run publishes until ctx ends. What arrives during one round, or the pause after it, is the next one.
 func (p *publisher) run(ctx context.Context) error {
 	s := p.store
-	timer := time.NewTimer(0)
+	timer, rested := time.NewTimer(0), time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
+	defer rested.Stop()
+	var wake chan struct{} // nil during a pause
 	for {
 		if wait, behind := p.untilNext(); behind {
 			timer.Reset(wait)
@@ -47,8 +56,13 @@ func (p *publisher) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.objects.wake:
+		case <-rested.C:
+			wake = s.objects.wake
+		case <-wake:
+			begin := time.Now()
 			p.do(p.round)
+			wake = nil
+			rested.Reset(min(restFactor*time.Since(begin), maxRest))
 		case r := <-s.restored:
 			p.do(func() { p.restore(r) })
 		case <-timer.C:

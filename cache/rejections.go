@@ -3,57 +3,101 @@ package cache
 import (
 	"strings"
 	"sync"
+	"time"
 )
 
-// rejections counts what was rejected, and remembers which objects were logged, so that each is logged once.
+// rejections counts what was rejected, and remembers which objects were logged and when, so that each is logged once, and one that is
+// invalid now and valid then, or comes and goes, is logged once an hour.
 type rejections struct {
 	mu     sync.Mutex
 	counts [kinds][reasons]uint64
-	known  [kinds]map[string]uint16 // set of reasons by item key
-	n      int                      // of all known
+	known  [kinds]map[string]rejectedObject // by item key
+	n      int                              // of all known
+	over   int                              // of them, those of which nothing is rejected now
+}
+
+// A rejectedObject is what is known of one object. Sets of reasons are bits.
+type rejectedObject struct {
+	now    uint16    // the reasons for which it is rejected, or parts of it are
+	logged uint16    // those that were logged since begin
+	begin  time.Time // of the time in which a reason is logged once
 }
 
 // maxKnown bounds the memory for bad objects. Objects beyond it are counted each time they come and never logged.
 const maxKnown = 10_000
 
-// note takes all that was rejected of one object, and returns what is new.
-func (r *rejections) note(kind Kind, key string, rejected []Rejection) (changed []Rejection) {
+// logAgain is the time after which a rejection that is over may be logged again.
+const logAgain = time.Hour
+
+// note takes all that was rejected of one object, and returns what is to be logged.
+func (r *rejections) note(kind Kind, key string, list []Rejection) (news []Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.known[kind][key]
-	if len(rejected) == 0 {
-		if known {
-			delete(r.known[kind], key)
-			r.n--
-		}
-		return nil
-	}
-	full := !known && r.n >= maxKnown
-	var now uint16
-	for _, rejection := range rejected {
-		now |= 1 << rejection.Reason
-		if before&(1<<rejection.Reason) == 0 {
+	if !known && (len(list) == 0 || !r.room()) {
+		for _, rejection := range list {
 			r.counts[kind][rejection.Reason]++
-			changed = append(changed, rejection)
 		}
-	}
-	if full {
 		return nil
 	}
+	after := before
+	after.now = 0
+	if time.Since(before.begin) >= logAgain {
+		after.logged, after.begin = before.now, time.Now()
+	}
+	for _, rejection := range list {
+		bit := uint16(1) << rejection.Reason
+		after.now |= bit
+		if before.now&bit == 0 {
+			r.counts[kind][rejection.Reason]++
+		}
+		if after.logged&bit == 0 {
+			news = append(news, rejection)
+		}
+	}
+	after.logged |= after.now
+	r.set(kind, key, after)
+	return news
+}
+
+// set remembers an object. The caller holds r.mu.
+func (r *rejections) set(kind Kind, key string, after rejectedObject) {
+	if r.known[kind] == nil {
+		r.known[kind] = map[string]rejectedObject{}
+	}
+	before, known := r.known[kind][key]
 	if !known {
 		r.n++
 	}
-	if r.known[kind] == nil {
-		r.known[kind] = map[string]uint16{}
+	if known && before.now == 0 {
+		r.over--
 	}
-	r.known[kind][key] = now
-	return changed
+	if after.now == 0 {
+		r.over++
+	}
+	r.known[kind][key] = after
 }
 
-// forget drops an object that is gone.
+// room reports whether one more object can be remembered. It forgets those of which nothing is rejected now, if that makes room. The caller
+// holds r.mu.
+func (r *rejections) room() bool {
+	if r.n >= maxKnown && r.over > 0 {
+		for kind := range r.known {
+			for key, known := range r.known[kind] {
+				if known.now == 0 {
+					delete(r.known[kind], key)
+				}
+			}
+		}
+		r.n, r.over = r.n-r.over, 0
+	}
+	return r.n < maxKnown
+}
+
+// forget takes an object that is gone.
 func (r *rejections) forget(kind Kind, key string) { r.note(kind, key, nil) }
 
-// retain forgets all objects in scope that are not in items.
+// retain takes all objects in scope that are not in items as gone.
 func (r *rejections) retain(kind Kind, scope string, items []item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,10 +108,10 @@ func (r *rejections) retain(kind Kind, scope string, items []item) {
 	for i := range items {
 		there[items[i].key] = struct{}{}
 	}
-	for key := range r.known[kind] {
+	for key, known := range r.known[kind] {
 		if _, ok := there[key]; !ok && (scope == "" || strings.HasPrefix(key, scope+"/")) {
-			delete(r.known[kind], key)
-			r.n--
+			known.now = 0
+			r.set(kind, key, known)
 		}
 	}
 }

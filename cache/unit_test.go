@@ -73,38 +73,101 @@ func TestSerialAfterTheClockWasAhead(t *testing.T) {
 	})
 }
 
-func TestRejections(t *testing.T) {
-	var r rejections
-	port, name := Rejection{BadPort, ""}, Rejection{BadPortName, ""}
-	steps := []struct {
-		name     string
-		rejected []Rejection
-		news     int
-	}{
-		{"logged once", []Rejection{port}, 1},
-		{"not again", []Rejection{port}, 0},
-		{"a new reason", []Rejection{port, name}, 1},
-		{"mended", nil, 0},
-		{"and broken again", []Rejection{port}, 1},
-	}
-	for _, s := range steps {
-		if got := len(r.note(EndpointSlice, "a/b", s.rejected)); got != s.news {
-			t.Errorf("%s: %d news, want %d", s.name, got, s.news)
+// A service that takes 25 ms to build and changes each millisecond costs a fifth of a core, and a change is served within 250 ms
+// (docs/spec/dns.md 6.10).
+func TestPauseAfterARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ready(t, Config{}, 20)
+		builds := 0
+		s.publisher.buildService = func(b *batch, j *job) *index.Service {
+			builds++
+			time.Sleep(25 * time.Millisecond) // of the clock of the bubble
+			return b.build(j)
 		}
-	}
-	if got := r.counts[EndpointSlice][BadPort]; got != 2 {
-		t.Errorf("counted %d, want 2", got)
-	}
-	r.note(EndpointSlice, "c/d", []Rejection{port})
+		done := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- s.publisher.run(ctx) }()
+		var last item
+		for i := range 2000 {
+			last = item{key: "ns-1/svc-1", imp: index.NewImport(index.ImportSpec{
+				Namespace: "ns-1", Name: "svc-1", Type: index.ClusterSetIP, VIP: true, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})},
+			})}
+			s.objects.put(ServiceImport, last, written{})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		if builds < 8 || builds > 18 {
+			t.Errorf("%d builds in 2 s, want 16", builds)
+		}
+		if got := s.State().Index.Service("svc-1.ns-1"); got == nil || !index.Equal(got, index.Build(last.imp, nil, index.Options{ClusterNames: true})) &&
+			got.Import != last.imp {
+			t.Errorf("the last change is not served: %v", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRejections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r rejections
+		port, name := Rejection{BadPort, ""}, Rejection{BadPortName, ""}
+		for _, s := range []struct {
+			name     string
+			after    time.Duration
+			rejected []Rejection
+			news     int
+		}{
+			{"logged once", 0, []Rejection{port}, 1},
+			{"not again", 0, []Rejection{port}, 0},
+			{"not again after hours", 3 * time.Hour, []Rejection{port}, 0},
+			{"a new reason", 0, []Rejection{port, name}, 1},
+			{"mended", time.Minute, nil, 0},
+			{"broken again: logged a minute ago", 0, []Rejection{port}, 0},
+			{"mended again", 2 * time.Hour, nil, 0},
+			{"broken again hours later", 2 * time.Hour, []Rejection{port}, 1},
+		} {
+			time.Sleep(s.after)
+			if got := len(r.note(EndpointSlice, "a/b", s.rejected)); got != s.news {
+				t.Errorf("%s: %d news, want %d", s.name, got, s.news)
+			}
+		}
+		if got := r.counts[EndpointSlice][BadPort]; got != 3 {
+			t.Errorf("counted %d, want 3: each time that it was broken", got)
+		}
+		logged := 0
+		for range 1000 { // an object that is made, deleted, and lost from a list
+			logged += len(r.note(EndpointSlice, "c/d", []Rejection{port}))
+			r.forget(EndpointSlice, "c/d")
+			logged += len(r.note(EndpointSlice, "c/d", []Rejection{port}))
+			r.retain(EndpointSlice, "c", nil)
+			time.Sleep(time.Minute)
+		}
+		if logged < 10 || logged > 17 {
+			t.Errorf("logged %d times in 1,000 minutes, want about once an hour", logged)
+		}
+	})
+}
+
+// Memory is bounded; objects that are no longer rejected give way.
+func TestRejectionsAreBounded(t *testing.T) {
+	var r rejections
+	port := []Rejection{{BadPort, ""}}
+	r.note(EndpointSlice, "a/b", port)
+	r.note(EndpointSlice, "c/d", port)
 	r.retain(EndpointSlice, "a", nil)
-	if _, ok := r.known[EndpointSlice]["c/d"]; !ok || r.n != 1 {
-		t.Errorf("retain in scope a left %v, want c/d", r.known[EndpointSlice])
+	if r.known[EndpointSlice]["c/d"].now == 0 || r.known[EndpointSlice]["a/b"].now != 0 || r.n != 2 || r.over != 1 {
+		t.Errorf("retain in scope a left %v, %d known, %d over", r.known[EndpointSlice], r.n, r.over)
 	}
 	for i := range 2 * maxKnown {
-		r.note(ServiceImport, fmt.Sprint(i), []Rejection{port})
+		r.note(ServiceImport, fmt.Sprint(i), port)
 	}
-	if r.n != maxKnown || r.counts[ServiceImport][BadPort] != 2*maxKnown {
-		t.Errorf("%d known, %d counted, want %d, %d", r.n, r.counts[ServiceImport][BadPort], maxKnown, 2*maxKnown)
+	if len(r.known[EndpointSlice]) != 1 || r.n != maxKnown || r.over != 0 || r.counts[ServiceImport][BadPort] != 2*maxKnown {
+		t.Errorf("%v, %d known, %d over, %d counted, want %d, 0, %d", r.known[EndpointSlice], r.n, r.over, r.counts[ServiceImport][BadPort],
+			maxKnown, 2*maxKnown)
 	}
 }
 
