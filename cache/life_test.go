@@ -25,6 +25,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
 // twoNamespaces are those that these tests write to.
@@ -639,7 +640,9 @@ func TestLifeRollback(t *testing.T) {
 	before := r.awaitNames(t, "pay.bank db.shop")
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
+	restored := time.Now()
 	after := r.awaitNames(t, "web.shop")
+	outages.Within(t, "F5", restored, "the restored state was served")
 	if after.Stale() || after.Serial < before.Serial {
 		t.Errorf("got %+v after %+v", after, before)
 	}

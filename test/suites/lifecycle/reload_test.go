@@ -11,6 +11,8 @@ import (
 
 	"github.com/coredns/caddy"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
 var openWatches = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{[^}]*resource="(serviceimports|clusterproperties)"[^}]*\} (\d+)`)
@@ -123,6 +125,8 @@ clusterset.local.:{port} {
 	awaitWatches(t, oneNamespace)
 	awaitGoroutines(t, goroutines)
 	awaitHeap(t, size) // 200 instances would take far more.
+	outages.Measured(t, "F24", "200 reloads, %d answers lost or wrong, goroutines %+d, heap %+.1f MB",
+		l.lost.Load()+int64(len(l.wrong)), runtime.NumGoroutine()-goroutines, (float64(heap())-float64(size))/1e6)
 	apply(t, vip(ns, "web", "10.96.5.2"))
 	s.await(web, "NOERROR 10.96.5.2")
 }

@@ -273,8 +273,10 @@ func TestSnapshot(t *testing.T) {
 			must(t, api(t).StartAPIServer(t.Context()))
 		}
 	}()
+	begin := time.Now()
 	p = startSubprocess(t, corefile, values...)
 	p.await(web, "NOERROR EDE3 10.96.7.5")
+	outages.Within(t, "F4", begin, "first answer")
 	p.want(web+" noedns", "NOERROR 10.96.7.5")
 	p.want(db, "NOERROR EDE3 10.4.0.1")
 	p.want(absent, "NXDOMAIN EDE19")
