@@ -30,6 +30,7 @@ const (
 	BrokerEmpty                      // the broker has no member namespace, or lacks our CRDs
 	Credential                       // the broker rejects our credential
 	LostRecords                      // more is missing from the broker than anybody removes
+	LostMembers                      // the broker was restored to before members joined
 	MassExpiry                       // more members are silent at once than fail at once
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
 	end
@@ -56,6 +57,7 @@ var reasons = [end]struct {
 	BrokerEmpty:    {"broker_empty", Export | Import | Beat},
 	Credential:     {"credential", Export},
 	LostRecords:    {"lost_records", Losses},
+	LostMembers:    {"lost_members", 0},
 	MassExpiry:     {"mass_expiry", 0},
 	OwnHeartbeat:   {"own_heartbeat", 0},
 }

@@ -2,8 +2,10 @@ package safety
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +58,9 @@ type MassLoss struct {
 	compared bool // a list was compared with the imports
 	pending  map[importedExport]pendingLoss
 	last     time.Time // of the losses that the watch reported
+	restored bool      // the broker was rolled back, and no list of it is confirmed yet
+	// unjoined are the clusters whose Member went with a rollback, and when it came back; zero while it did not.
+	unjoined map[string]time.Time
 }
 
 // A pendingLoss is an imported export whose record was deleted.
@@ -67,13 +72,13 @@ type pendingLoss struct {
 // NewMassLoss returns a MassLoss that has not compared anything.
 func NewMassLoss(cfg MassLossConfig) *MassLoss {
 	cfg.TTL = cmp.Or(cfg.TTL, defaultTTL)
-	return &MassLoss{MassLossConfig: cfg, quiet: min(lossQuiet, cfg.TTL/3), pending: make(map[importedExport]pendingLoss)}
+	return &MassLoss{MassLossConfig: cfg, quiet: min(lossQuiet, cfg.TTL/3), pending: make(map[importedExport]pendingLoss), unjoined: make(map[string]time.Time)}
 }
 
 // RolledBack reports that the broker was rolled back to an older state.
 func (l *MassLoss) RolledBack() {
 	l.mu.Lock()
-	l.list = rolledBack(time.Now(), l.TTL)
+	l.list, l.restored = rolledBack(time.Now(), l.TTL), true
 	l.freeze("the broker was rolled back")
 	l.mu.Unlock()
 	l.Review()
@@ -109,6 +114,7 @@ func (l *MassLoss) Review() {
 		return
 	}
 	now := time.Now()
+	l.reviewUnjoined(now)
 	if l.list.confirmed {
 		l.reviewPending(now)
 		return
@@ -138,10 +144,39 @@ func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, last
 	clear(l.pending)
 	l.last = now
 	for e, missing := range lost {
-		if missing {
-			l.pending[e] = pendingLoss{since: now, confirmed: lasted}
+		if !missing {
+			continue
+		}
+		l.pending[e] = pendingLoss{since: now, confirmed: lasted}
+		if l.restored && l.Broker.Member(e.cluster) == nil {
+			l.unjoined[e.cluster] = time.Time{}
 		}
 	}
+	l.restored = false
+}
+
+// reviewUnjoined keeps the losses of the clusters from being confirmed whose Member went with a rollback: no administrator has removed them,
+// and they have no rights at the broker to write their records again. A cluster that joins again has a TTL for that. The caller holds
+// l.mu.
+func (l *MassLoss) reviewUnjoined(now time.Time) {
+	var gone []string
+	for cluster, back := range l.unjoined {
+		switch joined := l.Broker.Member(cluster) != nil; {
+		case !joined:
+			l.unjoined[cluster] = time.Time{}
+			gone = append(gone, cluster)
+		case back.IsZero():
+			l.unjoined[cluster] = now
+		case now.Sub(back) >= l.TTL:
+			delete(l.unjoined, cluster)
+			l.RequeueAll()
+		}
+	}
+	detail := ""
+	if slices.Sort(gone); len(gone) > 0 {
+		detail = fmt.Sprintf("the broker was restored to before %s joined: join again there; what is imported from there stays", strings.Join(gone, ", "))
+	}
+	l.Freezes.Set(LostMembers, detail)
 }
 
 // Confirmed reports whether an import may lose the clusters whose records the watch reported as deleted. It is false until
@@ -152,6 +187,10 @@ func (l *MassLoss) Confirmed(svc types.NamespacedName, imp *mcsv1beta1.ServiceIm
 	now, confirmed := time.Now(), true
 	for e, missing := range l.lostOf(svc, imp) {
 		if !missing {
+			continue
+		}
+		if _, unjoined := l.unjoined[e.cluster]; unjoined {
+			confirmed = false
 			continue
 		}
 		p, known := l.pending[e]

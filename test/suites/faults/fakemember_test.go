@@ -24,22 +24,27 @@ import (
 type fakeMember struct {
 	t             testing.TB
 	id, namespace string
+	join, export  func() // again
 }
 
 // newFakeMember joins a member that exports a service with one endpoint. It is removed with the test. uid is the end of the UID of its kube-system,
 // two hex digits.
 func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeMember {
 	t.Helper()
-	g := fakeMember{t, id, broker.NamespaceName(admin.DefaultPrefix, id)}
+	g := fakeMember{t: t, id: id, namespace: broker.NamespaceName(admin.DefaultPrefix, id)}
 	admission := admin.Admission{ClusterID: id, Quota: admin.DefaultQuota(), Spec: v1alpha1.MemberSpec{
 		KubeSystemUID: "01234567-89ab-cdef-0123-456789abcd" + uid, Namespace: g.namespace, PodCIDRs: []string{"10.30.0.0/16"},
 	}}
 	objects := slices.DeleteFunc(admission.Objects(), func(o runtime.Object) bool {
 		return o.GetObjectKind().GroupVersionKind().Kind == "ValidatingAdmissionPolicyBinding" // see dropParameters
 	})
-	if err := clusters.Broker.Apply(t.Context(), objects...); err != nil {
-		t.Fatal(err)
+	g.join = func() {
+		t.Helper()
+		if err := clusters.Broker.Apply(t.Context(), objects...); err != nil {
+			t.Fatal(err)
+		}
 	}
+	g.join()
 	t.Cleanup(func() {
 		if err := clusters.Broker.Delete(context.WithoutCancel(t.Context()), objects...); err != nil {
 			t.Error(err)
@@ -50,24 +55,28 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 			mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: id, broker.LabelSourceNamespace: namespace,
 		}}
 	}
-	if err := clusters.Broker.Apply(t.Context(), &v1alpha1.ExportedService{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
-		ObjectMeta: meta(broker.RecordName(namespace, name)),
-		Spec: v1alpha1.ExportedServiceSpec{
-			Namespace: namespace, Name: name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports:         []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
-			ExportCreated: metav1.Now().Rfc3339Copy(),
-		},
-	}, &discoveryv1.EndpointSlice{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-		ObjectMeta: meta(broker.SliceName(namespace, name, "source")), AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
-		}},
-		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(80))}},
-	}); err != nil {
-		t.Fatal(err)
+	g.export = func() {
+		t.Helper()
+		if err := clusters.Broker.Apply(t.Context(), &v1alpha1.ExportedService{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
+			ObjectMeta: meta(broker.RecordName(namespace, name)),
+			Spec: v1alpha1.ExportedServiceSpec{
+				Namespace: namespace, Name: name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+				Ports:         []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+				ExportCreated: metav1.Now().Rfc3339Copy(),
+			},
+		}, &discoveryv1.EndpointSlice{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+			ObjectMeta: meta(broker.SliceName(namespace, name, "source")), AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+			}},
+			Ports: []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(80))}},
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	g.export()
 	return g
 }
 
