@@ -89,8 +89,13 @@ func (c *cluster) skip(o *unstructured.Unstructured, err error) {
 
 // listObjects returns the objects of a resource in all namespaces, nil if the server does not have the resource.
 func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource, selector string) ([]*unstructured.Unstructured, error) {
+	return c.listIn(ctx, from, metav1.NamespaceAll, selector)
+}
+
+// listIn is listObjects for one namespace.
+func (c *cluster) listIn(ctx context.Context, from schema.GroupVersionResource, namespace, selector string) ([]*unstructured.Unstructured, error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.client.Resource(from).List(ctx, o)
+		return c.client.Resource(from).Namespace(namespace).List(ctx, o)
 	})
 	var all []*unstructured.Unstructured
 	found, _, err := pages.List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -113,12 +118,17 @@ func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResou
 	return all, nil
 }
 
-// list is listObjects for a Go type. What does not decode is left out, see [cluster.skip].
+// list is listObjects for a Go type.
 func list[T any](ctx context.Context, c *cluster, from schema.GroupVersionResource, selector string) ([]T, error) {
 	objects, err := c.listObjects(ctx, from, selector)
 	if err != nil {
 		return nil, err
 	}
+	return decode[T](c, objects), nil
+}
+
+// decode converts objects to a Go type. What does not decode is left out, see [cluster.skip].
+func decode[T any](c *cluster, objects []*unstructured.Unstructured) []T {
 	all := make([]T, 0, len(objects))
 	for _, o := range objects {
 		var item T
@@ -128,7 +138,7 @@ func list[T any](ctx context.Context, c *cluster, from schema.GroupVersionResour
 		}
 		all = append(all, item)
 	}
-	return all, nil
+	return all
 }
 
 // kubeSystem returns the UID of the Namespace kube-system, which identifies a cluster (KEP-2149).

@@ -89,15 +89,20 @@ const (
 
 // waitUntil polls done until it returns true or an error, for at most [waitTimeout]. what completes the phrase "wait until".
 func (o WriteOptions) waitUntil(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
+	return o.waitFor(ctx, waitTimeout, what, done)
+}
+
+// waitFor is waitUntil with a timeout.
+func (o WriteOptions) waitFor(ctx context.Context, timeout time.Duration, what string, done func(context.Context) (bool, error)) error {
 	began, reported := time.Now(), false
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, waitTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
+		if errors.Is(err, context.DeadlineExceeded) || err != nil && expired(ctx) {
 			return false, nil // one request timed out; the next may succeed
 		}
 		if !ok && err == nil && !reported && o.Progress != nil && time.Since(began) > progressAfter {
 			reported = true
-			o.Progress(fmt.Sprintf("waiting until %s, for at most %s", what, waitTimeout))
+			o.Progress(fmt.Sprintf("waiting until %s, for at most %s", what, timeout))
 		}
 		return ok, err
 	})
@@ -105,7 +110,13 @@ func (o WriteOptions) waitUntil(ctx context.Context, what string, done func(cont
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait until %s: %w", what, ctx.Err())
 	case wait.Interrupted(err):
-		return fmt.Errorf("wait until %s: not after %s", what, waitTimeout)
+		return fmt.Errorf("wait until %s: not after %s", what, timeout)
 	}
 	return err
+}
+
+// expired reports whether the deadline of ctx has passed. The rate limiter of client-go then has an error of its own.
+func expired(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }

@@ -87,6 +87,8 @@ type Resolver struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Paste is what an administrator has to put in place; not empty exactly if the state is Manual.
 	Paste string `json:"paste,omitempty"`
+	// Edited means that what we had written was changed by hand since: neither Apply nor Undo touches it.
+	Edited bool `json:"edited,omitempty"`
 	// Restart means that the workload reads an edit only when its Pods are started anew.
 	Restart bool `json:"restart,omitempty"`
 	// Addresses are the cluster IPs at which Pods reach it; none for node-local-dns.
@@ -96,6 +98,14 @@ type Resolver struct {
 	// nothing. Resolvers that read one ConfigMap have equal edits.
 	Apply *Edit `json:"-"`
 	Undo  *Edit `json:"-"`
+}
+
+// Name is what to call a resolver in a message.
+func (r *Resolver) Name() string {
+	if r.Workload == "" {
+		return "the DNS server of the cluster"
+	}
+	return r.Workload
 }
 
 func (r *Resolver) manual(reason, paste string) { r.State, r.Reason, r.Paste = Manual, reason, paste }

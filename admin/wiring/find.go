@@ -38,18 +38,18 @@ func (o Objects) clusterDNS(w Wish) Resolver {
 	}
 	r.Addresses = service.Spec.ClusterIPs
 	r.Evidence = append(r.Evidence, fmt.Sprintf("Service %s has the address %s", service.Name, strings.Join(r.Addresses, ", ")))
-	for _, a := range w.addresses() {
-		if slices.Contains(r.Addresses, a) {
-			r.State, r.Reason = Taken, fmt.Sprintf("%s is the address of the DNS server itself: want that of the DNS server of the clusterset", a)
-			return r
-		}
-	}
 	work := o.behind(service)
 	if work == nil {
 		r.manual("there is no Deployment or DaemonSet with the Pods of Service "+service.Name, w.block([]listener{{port: "53"}}, options{}))
 		return r
 	}
 	r.Workload = work.String()
+	for _, a := range w.addresses() {
+		if slices.Contains(r.Addresses, a) {
+			r.State, r.Reason = Taken, fmt.Sprintf("%s is the address of the DNS server itself: want that of the DNS server of the clusterset", a)
+			return r
+		}
+	}
 	for i := range work.pod.Spec.Containers {
 		c := &work.pod.Spec.Containers[i]
 		if dir, ok := argument(c, "config-dir"); ok {
@@ -189,7 +189,7 @@ func (r *Resolver) cannotEdit(why string, f file, c corefile, w Wish) {
 // ours compares our block with the one that is wanted.
 func (r *Resolver) ours(p place, m marked, w Wish, want string) {
 	r.Evidence = append(r.Evidence, p.String()+" has our block")
-	if !m.intact {
+	if r.Edited = !m.intact; r.Edited {
 		inside, err := parseCorefile(m.content)
 		r.takenBy(serving{"our block in " + p.String() + " was changed by hand", err == nil && inside.serving(w).wanted})
 		return
@@ -298,4 +298,23 @@ func (o Objects) addressesOf(name string) []netip.Addr {
 		}
 	}
 	return all
+}
+
+// Reachable returns those of the addresses that are of a family of the Service of the cluster's DNS server; all of them if none is, or if
+// there is no such Service.
+func (o Objects) Reachable(addresses []netip.Addr) []netip.Addr {
+	service := o.dnsService()
+	if service == nil {
+		return addresses
+	}
+	var same []netip.Addr
+	for _, a := range addresses {
+		if slices.ContainsFunc(service.Spec.ClusterIPs, func(ip string) bool { return strings.Contains(ip, ":") == a.Is6() }) {
+			same = append(same, a)
+		}
+	}
+	if len(same) == 0 {
+		return addresses
+	}
+	return same
 }

@@ -33,6 +33,7 @@ func (r *Resolver) stubDomains(p place, w Wish) {
 	if record := p.stubRecord(); record != nil {
 		undo, kept := p.undoStub(record, domains)
 		if undo == nil {
+			r.Edited = true
 			r.State, r.Reason = Taken, "the stub domain that we had written to "+p.String()+" was changed since"
 			return
 		}

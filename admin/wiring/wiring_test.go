@@ -313,7 +313,7 @@ func TestEditedSince(t *testing.T) {
 		t.Errorf("after undo the Corefile is %q, want %q", got, want)
 	}
 	r := Find(withCorefile(t, strings.Replace(text(wired), "    errors\n", "    errors\n    log\n", 1)), w)[0]
-	if r.State != Wired || r.Undo != nil || !slices.Contains(r.Evidence, "our block in ConfigMap coredns, key Corefile was changed by hand") {
+	if r.State != Wired || !r.Edited || r.Undo != nil || !slices.Contains(r.Evidence, "our block in ConfigMap coredns, key Corefile was changed by hand") {
 		t.Errorf("with log in our block: %+v, want it wired and left alone", r)
 	}
 	r = Find(withCorefile(t, strings.Replace(text(wired), target, "192.0.2.1", 1)), w)[0]
@@ -350,7 +350,7 @@ func TestStubDomains(t *testing.T) {
 		t.Errorf("after an edit and undo stubDomains is %s, want %s", got, want)
 	}
 	r := Find(with(wired, strings.Replace(text(wired), target, "192.0.2.9", 1)), w)[0]
-	if r.State != Taken || r.Apply != nil || r.Undo != nil {
+	if r.State != Taken || !r.Edited || r.Apply != nil || r.Undo != nil {
 		t.Errorf("with another address in our stub domain: %+v, want it taken and left alone", r)
 	}
 	r = Find(with(original, `{"clusterset.local":["192.0.2.9"]}`), w)[0]
@@ -403,5 +403,21 @@ func TestRelease(t *testing.T) {
 		if got := known(image); got != want {
 			t.Errorf("known(%s) = %+v, want %+v", image, got, want)
 		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	o := load(t, "kubeadm.yaml")
+	for _, tt := range []struct{ of, want []string }{
+		{[]string{target, "fd00::53"}, []string{target}},
+		{[]string{"fd00::53"}, []string{"fd00::53"}},
+		{nil, nil},
+	} {
+		if got, want := o.Reachable(wish(tt.of...).Addresses), wish(tt.want...).Addresses; !slices.Equal(got, want) {
+			t.Errorf("Reachable(%v) = %v, want %v", tt.of, got, want)
+		}
+	}
+	if got := (Objects{}).Reachable(wish(target).Addresses); len(got) != 1 {
+		t.Errorf("Reachable without a Service = %v, want all", got)
 	}
 }

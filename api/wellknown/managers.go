@@ -17,4 +17,6 @@ const (
 	ManagerJoin = ManagerPrefix + "join"
 	// ManagerExport applies the ServiceExports of "clusterset export".
 	ManagerExport = ManagerPrefix + "export"
+	// ManagerDNS writes the configuration of the cluster's DNS server.
+	ManagerDNS = ManagerPrefix + "dns"
 )

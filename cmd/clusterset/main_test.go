@@ -79,6 +79,10 @@ func TestUsage(t *testing.T) {
 		{"controller without broker", "controller", "error: no --broker: want the kubeconfig FILE with which this member reaches the broker"},
 		{"option", "controller --vip some", `"some": want one of derived, cidr, none`},
 		{"too few words", "controller --lease 10s", `"10s": want 0, or two durations`},
+		{"service to wire to", "dns apply --service=x", "error: --service=x: want NAMESPACE/NAME"},
+		{"no time to wire", "dns apply --timeout=0s", "error: --timeout=0s: want more than 0s"},
+		{"output of dns", "dns status -o name", "error: --output=name: want one of wide, json, yaml"},
+		{"output of a diff", "dns diff -o wide", "error: --output=wide: want one of json, yaml"},
 		{"broker file", "broker init --broker-kubeconfig /does/not/exist", "error: broker: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) { want(t, exitError, []string{tt.want}, strings.Fields(tt.args)...) })
@@ -120,6 +124,9 @@ func TestCompletion(t *testing.T) {
 		{"export --use-clusterset-ip ", "true\nfalse\n"},
 		{"status --context ", "east\nhub\n"},
 		{"join --broker-context h", "hub\n"},
+		{"dns status -o ", "wide\njson\nyaml\n"},
+		{"dns diff -o ", "json\nyaml\n"},
+		{"dns undo --dry-run=", "none\nclient\nserver\n"},
 		{"controller --vip ", "derived\ncidr\nnone\n"},
 		{"controller --port-merge ", "union\nintersection\n"},
 		{"export --lab", "--label\tKEY=VALUE of a label of the imports, repeatable\n"},
@@ -301,6 +308,7 @@ func TestCommands(t *testing.T) {
 	exports(t, east, member)
 	dryRunsPredict(t, member)
 	noExportWhileLeaving(t, east, member)
+	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
 
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker, member, "--dry-run=client")
 	// This broker has no kube-controller-manager, so the test empties its namespace.

@@ -49,7 +49,7 @@ const referenceHead = `# The command line
 | --- | --- |
 | 0 | success; ` + "`status`" + `: no problems |
 | 1 | the command failed; ` + "`status`" + `: not everything could be read |
-| 2 | ` + "`status`" + `: there are problems |
+| 2 | ` + "`status`, `dns status`" + `: there are problems; ` + "`dns diff`" + `: there is something to do; ` + "`dns apply`, `dns undo`" + `: something is left to do by hand |
 
 Commands that write can be run again after a failure or an interruption, and then do the rest.
 `

@@ -1,0 +1,208 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/clusterset-dns/clusterset/admin/wiring"
+)
+
+// DNSStatus reads how the resolvers of a cluster are wired, and asks through them.
+func DNSStatus(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
+	w, err := openWirer(member, o)
+	if err != nil {
+		return DNSState{}, err
+	}
+	s, err := w.state(ctx)
+	if err != nil {
+		return s, err
+	}
+	w.askThrough(ctx, &s)
+	s.evaluate()
+	return s, nil
+}
+
+// DNSDiff is DNSStatus without a question.
+func DNSDiff(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
+	w, err := openWirer(member, o)
+	if err != nil {
+		return DNSState{}, err
+	}
+	s, err := w.state(ctx)
+	if err == nil {
+		s.evaluate()
+	}
+	return s, err
+}
+
+// DNSApply makes the resolvers of a cluster send the queries for the zone to the DNS server of the clusterset (docs/spec/dns-wiring.md 6).
+// The state that it returns is the one afterwards; what it lists as problems is left to do by hand.
+func DNSApply(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
+	w, err := openWirer(member, o)
+	if err != nil {
+		return DNSState{}, err
+	}
+	s, err := w.state(ctx)
+	if err != nil {
+		return s, err
+	}
+	if err := w.ready(ctx, &s); err != nil {
+		return s, err
+	}
+	before := w.askThrough(ctx, &s)
+	warnings, err := w.edit(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Apply })
+	if err != nil {
+		return s, err
+	}
+	if o.DryRun != DryRunNone {
+		s.Warnings = append(s.Warnings, warnings...)
+		s.byHand()
+		return s, nil
+	}
+	if s, err = w.state(ctx); err != nil {
+		return s, err
+	}
+	if s.Answer = before; before != nil && o.Wait && allWired(s) && (before.Error == "" || o.Ask != "") {
+		err = w.answered(ctx, &s)
+	}
+	s.Warnings = append(s.Warnings, warnings...)
+	s.evaluate()
+	return s, err
+}
+
+// DNSUndo removes what DNSApply has written.
+func DNSUndo(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
+	w, err := openWirer(member, o)
+	if err != nil {
+		return DNSState{}, err
+	}
+	s, err := w.state(ctx)
+	if err != nil {
+		return s, err
+	}
+	warnings, err := w.edit(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Undo })
+	if err != nil {
+		return s, err
+	}
+	s.Warnings = append(s.Warnings, warnings...)
+	for i := range s.Resolvers {
+		if r := &s.Resolvers[i]; r.Edited {
+			s.Problems = append(s.Problems, r.Name()+" is left alone: what clusterset had written was changed by hand since; remove it by hand, too")
+		}
+	}
+	return s, nil
+}
+
+func openWirer(member *rest.Config, o DNSOptions) (*wirer, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	c, err := open(RoleMember, member, o.WriteOptions)
+	if err != nil {
+		return nil, err
+	}
+	return &wirer{c, o}, nil
+}
+
+// ready returns an error if there is something to write and nothing to forward to. It waits until an endpoint is ready.
+func (w *wirer) ready(ctx context.Context, s *DNSState) error {
+	if w.o.InProcess || allWired(*s) || s.Server.Ready {
+		return nil
+	}
+	if len(s.Server.Addresses) == 0 {
+		return errors.New(s.Server.Problem)
+	}
+	if !w.o.Wait || w.o.DryRun != DryRunNone {
+		return nil
+	}
+	addresses := s.Server.Addresses
+	return w.o.waitFor(ctx, w.o.Timeout, "Service "+s.Server.Service+" has a ready endpoint", func(ctx context.Context) (bool, error) {
+		server, err := w.server(ctx)
+		s.Server, s.Server.Addresses = server, addresses
+		return server.Ready, err
+	})
+}
+
+func allWired(s DNSState) bool {
+	for i := range s.Resolvers {
+		if s.Resolvers[i].State != wiring.Wired {
+			return false
+		}
+	}
+	return true
+}
+
+// askThrough asks the resolver once. It returns nil if no resolver could be asked.
+func (w *wirer) askThrough(ctx context.Context, s *DNSState) *DNSAnswer {
+	servers := w.servers(*s)
+	if len(servers) == 0 {
+		return nil
+	}
+	a := ask(ctx, servers, s.Zone)
+	s.Answer = &a
+	return s.Answer
+}
+
+// servers returns the addresses of resolvers.
+func (w *wirer) servers(s DNSState) (all []string) {
+	if w.o.Ask != "" {
+		return []string{w.o.Ask}
+	}
+	for i := range s.Resolvers {
+		all = append(all, s.Resolvers[i].Addresses...)
+	}
+	return all
+}
+
+// answered waits until the resolver gives the answer of the DNS server of the clusterset.
+func (w *wirer) answered(ctx context.Context, s *DNSState) error {
+	err := w.o.waitFor(ctx, w.o.Timeout, "dns-version."+s.Zone+" resolves", func(ctx context.Context) (bool, error) {
+		return w.askThrough(ctx, s).Wired, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %s says %q%s; everything is written, and running this again continues", err, s.Answer.Server, s.Answer.Response, s.Answer.Error)
+	}
+	return err
+}
+
+// edit writes one edit for each resolver, each from objects that are read anew. It returns what is left to do.
+func (w *wirer) edit(ctx context.Context, s DNSState, which func(*wiring.Resolver) *wiring.Edit) (warnings []string, err error) {
+	written := map[string]bool{}
+	for i := range s.Resolvers {
+		var r wiring.Resolver
+		changed := false
+		err := retry.OnError(retry.DefaultRetry, changedMeanwhile, func() error {
+			now, err := w.state(ctx)
+			if err != nil || i >= len(now.Resolvers) || now.Resolvers[i].Workload != s.Resolvers[i].Workload {
+				return err // the resolver is gone
+			}
+			r = now.Resolvers[i]
+			e := which(&r)
+			// Two resolvers may read one ConfigMap. A dry run does not change what the second one reads.
+			if e == nil || written[describe(e.Object())] {
+				return nil
+			}
+			changed, written[describe(e.Object())] = true, true
+			if err := w.write(ctx, e); err != nil {
+				changed, written[describe(e.Object())] = false, false
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			return warnings, err
+		}
+		if r.Restart && (changed || w.o.Restart && s.Answer != nil && !s.Answer.Wired) {
+			warning, err := w.restart(ctx, r.Workload)
+			if err != nil {
+				return warnings, err
+			}
+			warnings = append(warnings, warning...)
+		}
+	}
+	return warnings, nil
+}

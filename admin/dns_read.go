@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/clusterset-dns/clusterset/admin/wiring"
+)
+
+// A DNSState is what the resolvers of a cluster do with the zone.
+type DNSState struct {
+	Zone      string            `json:"zone"`
+	Server    DNSServer         `json:"server"`
+	Resolvers []wiring.Resolver `json:"resolvers"`
+	Answer    *DNSAnswer        `json:"answer,omitempty"` // nil if the resolver was not asked
+	Problems  []string          `json:"problems"`
+	Warnings  []string          `json:"warnings"`
+}
+
+// A DNSServer is the DNS server of the clusterset in the cluster.
+type DNSServer struct {
+	Service   string       `json:"service"` // NAMESPACE/NAME
+	Addresses []netip.Addr `json:"addresses"`
+	Ready     bool         `json:"ready"`
+	Problem   string       `json:"problem,omitempty"` // why it has no address, or is not ready
+}
+
+// openShiftDNS is the object from which OpenShift configures the DNS server of a cluster.
+var openShiftDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
+
+// A wirer reads and writes what one call of [DNSStatus], [DNSApply] or [DNSUndo] needs.
+type wirer struct {
+	*cluster
+	o DNSOptions
+}
+
+// state reads the cluster. It asks nothing.
+func (w *wirer) state(ctx context.Context) (DNSState, error) {
+	s := DNSState{Zone: w.o.Zone, Problems: []string{}, Warnings: []string{}}
+	w.skipped = nil
+	objects, err := w.objects(ctx)
+	if err != nil {
+		return s, err
+	}
+	if s.Server, err = w.server(ctx); err != nil {
+		return s, err
+	}
+	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
+	s.Resolvers = wiring.Find(objects, wiring.Wish{Zone: w.o.Zone, Addresses: s.Server.Addresses, InProcess: w.o.InProcess})
+	s.Warnings = append(s.Warnings, w.skipped...)
+	return s, nil
+}
+
+// objects reads what package wiring looks at.
+func (w *wirer) objects(ctx context.Context) (o wiring.Objects, err error) {
+	o.OpenShift, err = w.find(ctx, object(openShiftDNS, "", "default"))
+	switch {
+	case apierrors.IsForbidden(err):
+		// Other clusters do not have this kind, and a user needs no right to it there.
+		w.skipped = append(w.skipped, "if this is OpenShift: "+err.Error())
+	case err != nil || o.OpenShift != nil:
+		return o, err
+	}
+	in := w.o.Namespace
+	services, err := w.listIn(ctx, corev1.SchemeGroupVersion.WithResource("services"), in, "")
+	if err != nil {
+		return o, err
+	}
+	deployments, err := w.listIn(ctx, appsv1.SchemeGroupVersion.WithResource("deployments"), in, "")
+	if err != nil {
+		return o, err
+	}
+	daemonSets, err := w.listIn(ctx, appsv1.SchemeGroupVersion.WithResource("daemonsets"), in, "")
+	if err != nil {
+		return o, err
+	}
+	o.Services, o.Deployments = decode[corev1.Service](w.cluster, services), decode[appsv1.Deployment](w.cluster, deployments)
+	o.DaemonSets = decode[appsv1.DaemonSet](w.cluster, daemonSets)
+	o.ConfigMaps, err = w.listIn(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
+	return o, err
+}
+
+// server reads the Service of the DNS server, and whether it has an endpoint.
+func (w *wirer) server(ctx context.Context) (DNSServer, error) {
+	s := DNSServer{Service: w.o.Service.String(), Addresses: []netip.Addr{}}
+	service := corev1.Service{TypeMeta: typeMeta("v1", "Service")}
+	service.Namespace, service.Name = w.o.Service.Namespace, w.o.Service.Name
+	found, err := w.read(ctx, &service)
+	if err != nil {
+		return s, err
+	}
+	if !found {
+		s.Problem = "Service " + s.Service + " does not exist: want that of the DNS server of the clusterset (deploy/dns), or another one by --service"
+		return s, nil
+	}
+	for _, ip := range service.Spec.ClusterIPs {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			s.Addresses = append(s.Addresses, a)
+		}
+	}
+	if len(s.Addresses) == 0 {
+		s.Problem = "Service " + s.Service + " has no cluster IP: want one that the cluster's DNS server can forward to"
+		return s, nil
+	}
+	slices, err := w.listIn(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), service.Namespace, discoveryv1.LabelServiceName+"="+service.Name)
+	if err != nil {
+		return s, err
+	}
+	for _, slice := range decode[discoveryv1.EndpointSlice](w.cluster, slices) {
+		for i := range slice.Endpoints {
+			if ready := slice.Endpoints[i].Conditions.Ready; ready == nil || *ready {
+				s.Ready = true
+			}
+		}
+	}
+	if !s.Ready {
+		s.Problem = "Service " + s.Service + " has no ready endpoint"
+	}
+	return s, nil
+}
+
+// evaluate lists what is wrong.
+func (s *DNSState) evaluate() {
+	wired := true
+	for i := range s.Resolvers {
+		r := &s.Resolvers[i]
+		if text := problem(r, s.Zone); text != "" {
+			wired = false
+			s.Problems = append(s.Problems, text)
+		}
+		for _, text := range r.Warnings {
+			s.Warnings = append(s.Warnings, r.Name()+": "+text)
+		}
+	}
+	// A zone that is served in the process of the resolver needs no server.
+	if s.Server.Problem != "" && (!wired || len(s.Server.Addresses) > 0) {
+		s.Problems = append(s.Problems, s.Server.Problem)
+	}
+	switch {
+	case s.Answer == nil:
+	case s.Answer.Error != "":
+		s.Warnings = append(s.Warnings, "the resolver does not answer to this machine: "+s.Answer.Error)
+	case !s.Answer.Wired && wired:
+		s.Problems = append(s.Problems, fmt.Sprintf("%s answers %s to dns-version.%s TXT, although it is wired: want NOERROR and a version", s.Answer.Server, s.Answer.Response, s.Zone))
+	}
+}
+
+// byHand lists the resolvers that an edit does not wire.
+func (s *DNSState) byHand() {
+	for i := range s.Resolvers {
+		if r := &s.Resolvers[i]; r.State == wiring.Taken || r.State == wiring.Manual {
+			s.Problems = append(s.Problems, problem(r, s.Zone))
+		}
+	}
+}
+
+// problem says what is wrong with a resolver, "" if it is wired.
+func problem(r *wiring.Resolver, zone string) string {
+	switch r.State {
+	case wiring.Missing:
+		return r.Name() + " does not forward " + zone + ": run \"clusterset dns apply\""
+	case wiring.Outdated:
+		return r.Name() + " does not forward " + zone + " as is wanted now: run \"clusterset dns apply\""
+	case wiring.Taken:
+		return r.Name() + " is left alone: " + r.Reason
+	case wiring.Manual:
+		return r.Name() + " needs an edit by hand: " + r.Reason
+	}
+	return ""
+}

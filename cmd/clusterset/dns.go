@@ -1,0 +1,322 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/wiring"
+)
+
+func newDNS(f *factory) *cobra.Command {
+	c := &cobra.Command{
+		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: cobra.NoArgs, RunE: help,
+		Long: `Make the DNS server of a cluster forward the zone clusterset.local to the DNS server of the clusterset, which deploy/dns runs.
+
+The commands find out which DNS server the cluster has: CoreDNS with a ConfigMap of its own or with coredns-custom, kube-dns, NodeLocal
+DNSCache in front of either, OpenShift, or the Helm chart of CoreDNS. They change only what they have written themselves. What they do not
+understand, or what something else would reset, they leave alone, and print what to put where.`,
+		Example: `  clusterset dns diff --context east
+  clusterset dns apply --context east
+  clusterset dns status --context east --ask 127.0.0.1:5353
+  clusterset dns undo --context east`,
+	}
+	c.AddCommand(newDNSStatus(f), newDNSDiff(f), newDNSApply(f), newDNSUndo(f))
+	return c
+}
+
+// A dnsCommand is one of the commands below "dns".
+type dnsCommand struct {
+	*factory
+	options admin.DNSOptions
+	service string
+}
+
+// wish adds the flags that say what is wanted.
+func (d *dnsCommand) wish(c *cobra.Command) {
+	d.service = d.options.Service.String()
+	d.where(c)
+	c.Flags().StringVar(&d.options.Zone, "zone", d.options.Zone, "`ZONE` that is forwarded")
+	c.Flags().StringVar(&d.service, "service", d.service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
+	c.Flags().BoolVar(&d.options.InProcess, "in-process", false, "the image of the cluster's DNS server has the plugin clusterset: it serves the zone itself")
+}
+
+// where adds the flag that says where the DNS server is.
+func (d *dnsCommand) where(c *cobra.Command) {
+	c.Flags().StringVar(&d.options.Namespace, "dns-namespace", d.options.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
+	completeBy(c, "dns-namespace", d.completeNamespaces)
+}
+
+func (d *dnsCommand) ask(c *cobra.Command) {
+	c.Flags().StringVar(&d.options.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, which must be reachable from here")
+}
+
+func (d *dnsCommand) restart(c *cobra.Command) {
+	c.Flags().BoolVar(&d.options.Restart, "restart", false, "start the Pods of a DNS server anew that does not read its configuration again")
+}
+
+// check completes the options from the flags.
+func (d *dnsCommand) check() error {
+	if d.service == "" {
+		return nil
+	}
+	namespace, name, ok := strings.Cut(d.service, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("--service=%s: want NAMESPACE/NAME", d.service)
+	}
+	d.options.Service = types.NamespacedName{Namespace: namespace, Name: name}
+	if d.options.Timeout <= 0 {
+		return fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
+	}
+	return nil
+}
+
+func newDNSStatus(f *factory) *cobra.Command {
+	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	var format string
+	c := &cobra.Command{
+		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: cobra.NoArgs,
+		Long: `Show which DNS server the cluster has, what it does with the zone, and what it answers to dns-version.ZONE TXT, if it can be reached from
+here. To reach it: kubectl port-forward -n kube-system service/kube-dns 5353:53, and --ask 127.0.0.1:5353.
+
+Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems.`,
+	}
+	d.wish(c)
+	d.ask(c)
+	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: wide, json or yaml; default: a table")
+	completeWords(c, "output", "wide", "json", "yaml")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(format, "", "wide", "json", "yaml"); err != nil {
+			return err
+		}
+		if err := d.check(); err != nil {
+			return err
+		}
+		member, err := f.member()
+		if err != nil {
+			return err
+		}
+		state, err := admin.DNSStatus(c.Context(), member, d.options)
+		if err != nil {
+			return err
+		}
+		if format == "json" || format == "yaml" {
+			err = printAs(f.Out, format, state)
+		} else {
+			err = printDNS(f.Out, &state, format == "wide")
+		}
+		if err == nil && len(state.Problems) > 0 {
+			err = errProblems
+		}
+		return err
+	}
+	return c
+}
+
+func newDNSDiff(f *factory) *cobra.Command {
+	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	var format string
+	c := &cobra.Command{
+		Use: "diff", Short: "Show what \"dns apply\" would change", Args: cobra.NoArgs,
+		Long: `Show what "clusterset dns apply" would change, and what it would print to do by hand. It writes nothing.
+
+Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is something to do.`,
+	}
+	d.wish(c)
+	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: json or yaml; default: a diff")
+	completeWords(c, "output", "json", "yaml")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(format, "", "json", "yaml"); err != nil {
+			return err
+		}
+		if err := d.check(); err != nil {
+			return err
+		}
+		member, err := f.member()
+		if err != nil {
+			return err
+		}
+		state, err := admin.DNSDiff(c.Context(), member, d.options)
+		if err != nil {
+			return err
+		}
+		changes := dnsChanges(&state)
+		if format != "" {
+			err = printAs(f.Out, format, changes)
+		} else {
+			for _, text := range changes.text() {
+				fmt.Fprint(f.Out, text)
+			}
+		}
+		for _, text := range append(state.Problems, state.Warnings...) {
+			fmt.Fprintln(f.ErrOut, text)
+		}
+		if err == nil && (len(changes.Edits)+len(changes.ByHand) > 0 || len(state.Problems) > 0) {
+			err = errProblems
+		}
+		return err
+	}
+	return c
+}
+
+// A dnsEdit is a change of one object, for output.
+type dnsEdit struct {
+	Resolver string `json:"resolver"`
+	Object   string `json:"object"`
+	Field    string `json:"field"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+	diff     string
+}
+
+// A dnsPaste is a change to make by hand.
+type dnsPaste struct {
+	Resolver string `json:"resolver"`
+	Reason   string `json:"reason"`
+	Text     string `json:"text"`
+}
+
+type dnsPlan struct {
+	Edits  []dnsEdit  `json:"edits"`
+	ByHand []dnsPaste `json:"byHand"`
+}
+
+func dnsChanges(state *admin.DNSState) dnsPlan {
+	plan := dnsPlan{Edits: []dnsEdit{}, ByHand: []dnsPaste{}}
+	for i := range state.Resolvers {
+		r := &state.Resolvers[i]
+		if r.State == wiring.Manual {
+			plan.ByHand = append(plan.ByHand, dnsPaste{Resolver: r.Name(), Reason: r.Reason, Text: r.Paste})
+		}
+		if r.Apply != nil {
+			o := r.Apply.Object()
+			plan.Edits = append(plan.Edits, dnsEdit{
+				Resolver: r.Name(), Object: strings.ToLower(o.GetKind()) + "/" + o.GetName(), Field: r.Apply.Field,
+				Before: r.Apply.Old, After: r.Apply.New, diff: r.Apply.Diff(),
+			})
+		}
+	}
+	return plan
+}
+
+// text returns each change once: two resolvers may read one object.
+func (p dnsPlan) text() (all []string) {
+	shown := map[string]bool{}
+	for _, e := range p.Edits {
+		if !shown[e.diff] {
+			shown[e.diff] = true
+			all = append(all, e.diff)
+		}
+	}
+	for _, m := range p.ByHand {
+		all = append(all, fmt.Sprintf("%s, by hand:\n%s", m.Resolver, m.Text))
+	}
+	return all
+}
+
+func newDNSApply(f *factory) *cobra.Command {
+	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	c := &cobra.Command{
+		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
+		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is ready, writes, and
+asks through the cluster's DNS server until the answer is there, which takes up to two minutes, if it can be reached from here. You can run it again at any time.
+
+It never overwrites what it has not written. If there is something to do by hand, it prints that and ends with exit code 2.`,
+		Example: `  clusterset dns apply --context east
+  clusterset dns apply --context east --dry-run=server
+  clusterset dns apply --context east --restart --service clusterset-system/clusterset`,
+	}
+	d.wish(c)
+	d.ask(c)
+	d.restart(c)
+	c.Flags().BoolVar(&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")
+	c.Flags().DurationVar(&d.options.Timeout, "timeout", d.options.Timeout, "`DURATION` of each wait at most")
+	out := f.outputFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if d.options.WriteOptions, err = out.writeOptions(); err != nil {
+			return err
+		}
+		if err := d.check(); err != nil {
+			return err
+		}
+		member, err := f.member()
+		if err != nil {
+			return err
+		}
+		state, err := admin.DNSApply(c.Context(), member, d.options)
+		if err != nil {
+			return err
+		}
+		return d.finish(out, &state, afterDNSApply(&state, len(out.steps) > 0))
+	}
+	return c
+}
+
+// afterDNSApply says what has been reached.
+func afterDNSApply(state *admin.DNSState, changed bool) string {
+	text := "The cluster's DNS server forwards " + state.Zone + "."
+	if !changed {
+		text = "Nothing to do: the cluster's DNS server forwards " + state.Zone + " already."
+	}
+	if state.Answer != nil && state.Answer.Wired {
+		return text + " It answers."
+	}
+	return text + "\nTo ask it: kubectl run clusterset-ask --rm -i --restart=Never --image=busybox -- nslookup -type=txt dns-version." + state.Zone
+}
+
+// finish prints the end of a command that writes.
+func (d *dnsCommand) finish(out *output, state *admin.DNSState, next string) error {
+	if len(state.Problems) > 0 {
+		next = ""
+	}
+	if err := out.finish(state, state.Warnings, next); err != nil {
+		return err
+	}
+	if out.format == "" {
+		for _, p := range dnsChanges(state).ByHand {
+			fmt.Fprintf(d.Out, "\n%s, by hand:\n%s", p.Resolver, p.Text)
+		}
+		for _, text := range state.Problems {
+			fmt.Fprintln(d.ErrOut, "problem: "+text)
+		}
+	}
+	if len(state.Problems) > 0 {
+		return errProblems
+	}
+	return nil
+}
+
+func newDNSUndo(f *factory) *cobra.Command {
+	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	c := &cobra.Command{
+		Use: "undo", Short: "Remove what \"dns apply\" has written", Args: cobra.NoArgs,
+		Long: `Remove from the configuration of the cluster's DNS server what "clusterset dns apply" has written. What was there before is restored, octet
+by octet. What others have changed since stays. If they have changed what clusterset had written, it is left alone, with exit code 2.`,
+		Example: `  clusterset dns undo --context east`,
+	}
+	d.where(c)
+	d.restart(c)
+	out := f.outputFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if d.options.WriteOptions, err = out.writeOptions(); err != nil {
+			return err
+		}
+		member, err := f.member()
+		if err != nil {
+			return err
+		}
+		state, err := admin.DNSUndo(c.Context(), member, d.options)
+		if err != nil {
+			return err
+		}
+		next := "The cluster's DNS server is configured as it was before."
+		if len(out.steps) == 0 {
+			next = "Nothing to do: there is nothing of clusterset in the configuration of the cluster's DNS server."
+		}
+		return d.finish(out, &state, next)
+	}
+	return c
+}
