@@ -356,7 +356,7 @@ func testMemberUpdate(t *testing.T, client *rest.RESTClient) {
 // otherwise: docs/spec/controller.md 9.1.
 func testUndecodable(t *testing.T, client *rest.RESTClient) {
 	const created, generation = `"exportCreated":"2026-03-01T01:00:00Z"`, `"exportGeneration":7`
-	record := func(old, new string) []byte {
+	record := func(from, to string) []byte {
 		e := leastExport()
 		e.APIVersion, e.Kind = v1alpha1.GroupVersion.String(), "ExportedService"
 		e.Spec.ExportCreated = metav1.NewTime(time.Date(2026, 3, 1, 1, 0, 0, 0, time.UTC))
@@ -367,10 +367,10 @@ func testUndecodable(t *testing.T, client *rest.RESTClient) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(content), old) {
-			t.Fatalf("%s has no %s", content, old)
+		if !strings.Contains(string(content), from) {
+			t.Fatalf("%s has no %s", content, from)
 		}
-		return []byte(strings.Replace(string(content), old, new, 1))
+		return []byte(strings.Replace(string(content), from, to, 1))
 	}
 	post := func(body []byte) error {
 		return client.Post().Namespace(metav1.NamespaceDefault).Resource("exportedservices").Param("dryRun", metav1.DryRunAll).
