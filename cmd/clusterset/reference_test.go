@@ -47,9 +47,9 @@ const referenceHead = `# The command line
 
 | code | meaning |
 | --- | --- |
-| 0 | success; ` + "`status`" + `: no problems |
-| 1 | the command failed; ` + "`status`" + `: not everything could be read |
-| 2 | ` + "`status`, `dns status`" + `: there are problems; ` + "`dns diff`" + `: there is something to do; ` + "`dns apply`, `dns undo`" + `: something is left to do by hand |
+| 0 | success; ` + "`status`" + `: no problems; ` + "`explain`" + `: the name resolves as it should |
+| 1 | the command failed; ` + "`status`" + `: not everything could be read; ` + "`explain`" + `: it could not be found out |
+| 2 | ` + "`status`, `dns status`" + `: there are problems; ` + "`explain`" + `: a cause was found; ` + "`dns diff`" + `: there is something to do; ` + "`dns apply`, `dns undo`" + `: something is left to do by hand |
 
 Commands that write can be run again after a failure or an interruption, and then do the rest.
 `

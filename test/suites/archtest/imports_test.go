@@ -69,6 +69,8 @@ var rules = []rule{
 	{name: "wiring is pure", pkg: "admin/wiring", deny: []string{clientgo, "github.com/coredns/coredns/...", module + "/apiserver"}},
 	{name: "wiring knows no clock, file or net", pkg: "admin/wiring", direct: true,
 		deny: []string{"time", "log/...", "os/...", "net", "net/http", "context", "sync/..."}},
+	{name: "explain has no client, clock, file or net", pkg: "admin/explain", direct: true,
+		deny: []string{clientgo, coredns, "log/...", "os/...", "net", "net/http", "context", "sync/...", module + "/apiserver"}},
 	// The parts of the controller, from the lowest: a part may reach those before it.
 	{name: "metrics of the controller know no part", pkg: "controller/metrics", deny: []string{module + "/..."}},
 	{name: "the member knows no part above it", pkg: "controller/member", deny: parts("broker", "safety", "identity", "exporter", "importer")},
@@ -145,7 +147,7 @@ func TestImports(t *testing.T) {
 	for _, name := range []string{
 		"", "/plugin", "/resolver", "/cache", "/cache/index", "/cmd/coredns", "/controller", "/controller/merge", "/controller/export",
 		"/controller/vip", "/controller/liveness", "/controller/metrics", "/controller/member", "/controller/broker", "/controller/safety",
-		"/controller/identity", "/controller/exporter", "/controller/importer", "/admin", "/admin/wiring", "/deploy",
+		"/controller/identity", "/controller/exporter", "/controller/importer", "/admin", "/admin/wiring", "/admin/explain", "/deploy",
 	} {
 		if _, ok := all[module+name]; !ok {
 			t.Errorf("no package %s", module+name)

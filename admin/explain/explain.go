@@ -1,0 +1,112 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+// Report is what was found. The JSON form is stable: fields are only added.
+type Report struct {
+	Name     string   `json:"name"`
+	Type     string   `json:"type"`
+	Verdict  Verdict  `json:"verdict"`
+	Expected []string `json:"expected,omitempty"` // values of the records that the objects of the cluster have
+	Chain    []Step   `json:"chain"`
+}
+
+// Verdict is the cause, or that there is none.
+type Verdict struct {
+	Code     Code   `json:"code"`
+	Sentence string `json:"sentence"`
+	Remedy   string `json:"remedy"`
+	Resolves bool   `json:"resolves"` // the name has an answer in spite of the cause, as far as that could be seen
+}
+
+// Found reports whether a cause was found.
+func (v Verdict) Found() bool { return v.Code != Resolves && v.Known() }
+
+// Known reports whether it could be found out what is so.
+func (v Verdict) Known() bool {
+	return v.Code != NotReadable && v.Code != Unexplained && v.Code != APIUnreachable && v.Code != APIRejectsUser
+}
+
+// checks are the steps below the name, in the order of a change on its way to an answer.
+var checks = []func(*walk){
+	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
+	checkImport, checkEndpoints, checkQuestion, checkServers,
+}
+
+// Explain walks the chain.
+func Explain(in Input) Report {
+	in.Zone = strings.ToLower(strings.Trim(in.Zone, "."))
+	t, bad := parse(in.Name, in.Zone)
+	if bad == nil {
+		bad = t.checkType(in.Type)
+	}
+	w := newWalk(&in, t)
+	const name = "name"
+	switch {
+	case bad != nil:
+		w.wrong(name, bad.code, "%s", bad.text)
+	case t.Service == "":
+		w.ok(name, "it stands above the services of the zone")
+		checkServers(w)
+	default:
+		w.ok(name, "service %s in namespace %s of zone %s", t.Service, t.Namespace, in.Zone)
+		for _, check := range checks {
+			check(w)
+		}
+		w.skip("pods", "clients ask this name as it is, with a final dot; without one, search domains and ndots come first")
+	}
+	r := Report{Name: strings.TrimSuffix(in.Name, "."), Type: dns.TypeToString[in.Type], Expected: w.expected.values}
+	r.Verdict = w.verdict()
+	r.Chain = w.shown()
+	return r
+}
+
+func (w *walk) verdict() Verdict {
+	at := w.first(Wrong)
+	resolves := at < 0 && (w.found() || w.answered())
+	if at < 0 {
+		at = w.first(Warning)
+	}
+	switch unread := w.first(Unknown); {
+	case at >= 0:
+		s := w.steps[at]
+		e := entry(s.Code)
+		return Verdict{Code: s.Code, Sentence: upper(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy, Resolves: resolves}
+	case resolves:
+		return Verdict{Code: Resolves, Sentence: "The name resolves as it should.", Remedy: entry(Resolves).Remedy, Resolves: true}
+	case unread >= 0:
+		return Verdict{Code: NotReadable, Sentence: upper(entry(NotReadable).Meaning) + ": " + w.steps[unread].Evidence + ".", Remedy: entry(NotReadable).Remedy}
+	}
+	return Verdict{Code: Unexplained, Sentence: upper(entry(Unexplained).Meaning) + ".", Remedy: entry(Unexplained).Remedy}
+}
+
+// answered reports whether servers gave answers that nothing speaks against.
+func (w *walk) answered() bool {
+	for i := range w.in.Servers {
+		s := &w.in.Servers[i]
+		if w.judge(s).code != "" || w.target.Service != "" && len(s.UDP.Values)+len(s.TCP.Values) == 0 {
+			return false
+		}
+	}
+	return len(w.in.Servers) > 0 || w.target.Service == "" && !w.failed()
+}
+
+// shown returns the chain up to the cause. What comes after it follows from it, or may.
+func (w *walk) shown() []Step {
+	at := w.first(Wrong)
+	if at < 0 {
+		return w.steps
+	}
+	shown := w.steps[:at+1]
+	if later := len(w.steps) - at - 1; later > 0 {
+		shown = append(shown, Step{Name: "the rest", Mark: Skipped, Evidence: fmt.Sprintf("%d steps after the cause", later)})
+	}
+	return shown
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

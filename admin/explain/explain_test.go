@@ -1,0 +1,216 @@
+package explain
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func present[T any](v T) Read[T] { return Read[T]{State: Present, Value: v} }
+
+func lease(age time.Duration) *coordinationv1.LeaseSpec {
+	return &coordinationv1.LeaseSpec{HolderIdentity: ptr.To("one"), RenewTime: &metav1.MicroTime{Time: now.Add(-age)}}
+}
+
+// input is a cluster west in which the headless service shop/db of east resolves, with nothing wrong.
+func input() *Input {
+	labels := map[string]string{
+		mcsv1beta1.LabelServiceName: "db", mcsv1beta1.LabelSourceCluster: "east", broker.LabelSourceNamespace: "shop",
+	}
+	slice := discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "b-east", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, Hostname: ptr.To("db-0")}},
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("pg"), Port: ptr.To(int32(5432))}},
+	}
+	local := slice.DeepCopy()
+	local.Namespace = "shop"
+	port := v1alpha1.ServicePort{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}
+	member := func(id, uid, cidr string) v1alpha1.Member {
+		return v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: v1alpha1.MemberSpec{
+			KubeSystemUID: uid, Namespace: "b-" + id, PodCIDRs: []string{cidr},
+		}}
+	}
+	namespace := func(id string) corev1.Namespace {
+		return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b-" + id, Labels: map[string]string{broker.LabelClusterID: id}}}
+	}
+	return &Input{
+		Name: "db.shop.svc.clusterset.local.", Type: dns.TypeA, Zone: "clusterset.local", Now: now, TTL: time.Minute, Namespace: "system",
+		Here: Cluster{
+			UID: present(types.UID("w")), ClusterID: present(Property{Value: "west"}),
+			ClusterSet: present(Property{Value: "set", Annotations: map[string]string{broker.AnnotationBrokerUID: "b"}}),
+			Namespace:  present(&corev1.Namespace{}), Slices: present([]*discoveryv1.EndpointSlice{local}),
+			Import: importOf("Headless", nil, "east"),
+			Export: Read[*mcsv1beta1.ServiceExport]{State: Absent}, Leader: present(lease(0)),
+			Credential: present(Credential{Expires: now.Add(time.Hour)}),
+		},
+		Broker: Broker{
+			UID: present(types.UID("b")), Namespaces: present([]corev1.Namespace{namespace("east"), namespace("west")}),
+			Members: present([]v1alpha1.Member{member("east", "e", "10.1.0.0/16"), member("west", "w", "10.2.0.0/16")}),
+			Records: present([]v1alpha1.ExportedService{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "b-east", Name: "db.shop", Labels: labels, CreationTimestamp: metav1.NewTime(now)},
+				Spec: v1alpha1.ExportedServiceSpec{
+					Namespace: "shop", Name: "db", Type: v1alpha1.Headless, Ports: []v1alpha1.ServicePort{port}, ExportCreated: metav1.NewTime(now),
+					IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+				},
+			}}),
+			Slices:     present([]discoveryv1.EndpointSlice{slice}),
+			Heartbeats: present(map[string]*coordinationv1.LeaseSpec{"b-east": lease(0), "b-west": lease(0)}),
+		},
+	}
+}
+
+func importOf(kind mcsv1beta1.ServiceImportType, ready *metav1.Condition, clusters ...string) Read[Import] {
+	imp := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy}},
+		Spec:       mcsv1beta1.ServiceImportSpec{Type: kind, Ports: []mcsv1beta1.ServicePort{{Name: "pg", Port: 5432}}},
+	}
+	for _, id := range clusters {
+		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: id})
+	}
+	if ready != nil {
+		imp.Status.Conditions = []metav1.Condition{*ready}
+	}
+	text, err := json.Marshal(imp)
+	if err != nil {
+		panic(err)
+	}
+	return present(Import{JSON: text, Object: imp})
+}
+
+func exported(conditions ...metav1.Condition) Read[*mcsv1beta1.ServiceExport] {
+	return present(&mcsv1beta1.ServiceExport{Status: mcsv1beta1.ServiceExportStatus{Conditions: conditions}})
+}
+
+// away takes out what makes the name resolve.
+func away(in *Input) {
+	in.Here.Import = Read[Import]{State: Absent}
+	in.Here.Slices = present([]*discoveryv1.EndpointSlice(nil))
+}
+
+// docs/spec/explain.md 2: what test/suites/explain cannot seed with the rights and policies that are shipped, and what is a warning.
+func TestVerdict(t *testing.T) {
+	invalid := func(reason string) metav1.Condition {
+		return metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: reason, Message: "m"}
+	}
+	for _, tt := range []struct {
+		name     string
+		change   func(*Input)
+		want     Code
+		resolves bool
+	}{
+		{name: "nothing is wrong", change: func(*Input) {}, want: Resolves, resolves: true},
+		{name: "no import", change: away, want: ImportMissing},
+		{name: "the controller stopped, and the import is there", want: ControllerStopped, resolves: true,
+			change: func(in *Input) { in.Here.Leader = present(lease(time.Hour)) }},
+		{name: "the controller stopped before the import", want: ControllerStopped,
+			change: func(in *Input) { away(in); in.Here.Leader = present(lease(time.Hour)) }},
+		{name: "another question, and the controller stopped", want: FamilyMissing,
+			change: func(in *Input) { in.Type = dns.TypeAAAA; in.Here.Leader = present(lease(time.Hour)) }},
+		{name: "the property was deleted", want: MembershipDeleted,
+			change: func(in *Input) { away(in); in.Here.ClusterSet = Read[Property]{State: Absent} }},
+		{name: "no cluster ID", want: ClusterIDMissing,
+			change: func(in *Input) { away(in); in.Here.ClusterID = Read[Property]{State: Absent} }},
+		{name: "a copy of another cluster", want: ClusterIDTaken,
+			change: func(in *Input) { away(in); in.Here.UID = present(types.UID("copy")) }},
+		{name: "an export of a namespace that takes no part", want: ExportNamespace,
+			change: func(in *Input) {
+				away(in)
+				in.Broker.Records = present([]v1alpha1.ExportedService(nil))
+				in.Here.Export = exported(invalid("NamespaceNotAllowed"))
+			}},
+		{name: "an export of a cluster that was no member", want: ExportNotMember,
+			change: func(in *Input) {
+				away(in)
+				in.Broker.Records = present([]v1alpha1.ExportedService(nil))
+				in.Here.Export = exported(invalid("NotMember"))
+			}},
+		{name: "an own export without Service beside that of another cluster", want: ExportNoService, resolves: true,
+			change: func(in *Input) { in.Here.Export = exported(invalid("NoService")) }},
+		{name: "an import of another type", change: func(in *Input) { in.Here.Import = importOf("Other", nil, "east") }, want: ImportInvalid},
+		{name: "an import that waits", want: ImportPending,
+			change: func(in *Input) {
+				in.Here.Import = importOf("ClusterSetIP", &metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Pending"}, "east")
+			}},
+		{name: "an import that does not decode", want: ImportInvalid,
+			change: func(in *Input) {
+				in.Here.Import = present(Import{JSON: []byte(`{"spec":1}`), Undecodable: "spec is 1"})
+			}},
+		{name: "exports of two families", want: ConflictFamilies, resolves: true, change: secondExport},
+		{name: "nothing may be read", change: func(in *Input) { in.Here.Import = Read[Import]{State: Forbidden, Why: "no right"} }, want: NotReadable},
+		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: Resolves, resolves: true},
+	} {
+		in := input()
+		tt.change(in)
+		r := Explain(*in)
+		if r.Verdict.Code != tt.want || r.Verdict.Resolves != tt.resolves {
+			t.Errorf("%s: verdict = %+v, want %s, resolves %t; chain %+v", tt.name, r.Verdict, tt.want, tt.resolves, r.Chain)
+		}
+	}
+}
+
+// secondExport lets west export the service, too, with IPv6 alone.
+func secondExport(in *Input) {
+	r := in.Broker.Records.Value[0].DeepCopy()
+	r.Namespace, r.Labels[mcsv1beta1.LabelSourceCluster] = "b-west", "west"
+	r.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+	r.Spec.Type, in.Broker.Records.Value[0].Spec.Type = v1alpha1.ClusterSetIP, v1alpha1.ClusterSetIP
+	r.CreationTimestamp = metav1.NewTime(now.Add(time.Minute))
+	in.Broker.Records.Value = append(in.Broker.Records.Value, *r)
+	in.Here.Import = importOf("Headless", nil, "east", "west")
+}
+
+// docs/spec/explain.md 3: a server that has records while the objects have none is named.
+func TestOldAnswer(t *testing.T) {
+	w := walk{in: input(), target: Target{Service: "db"}, expected: expectation{known: true}}
+	if f := w.compare(&Reply{Values: []string{"10.1.0.9"}}, "NOERROR"); f.code != DNSOldAnswer {
+		t.Errorf("fault = %+v, want %s", f, DNSOldAnswer)
+	}
+}
+
+// The chain ends with the cause, and a report is the same for the same input.
+func TestChain(t *testing.T) {
+	in := input()
+	away(in)
+	r := Explain(*in)
+	last := r.Chain[len(r.Chain)-2:]
+	if last[0].Mark != Wrong || last[1].Mark != Skipped {
+		t.Errorf("the chain ends with %+v, want the cause and what is skipped", last)
+	}
+	if again := Explain(*in); !slices.Equal(again.Chain, r.Chain) {
+		t.Errorf("chains of one input = %+v and %+v", r.Chain, again.Chain)
+	}
+}
+
+func TestLocate(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		want Target
+		ok   bool
+	}{
+		{"DB.Shop.svc.clusterset.local.", Target{Relative: "db.shop.svc", Namespace: "shop", Service: "db"}, true},
+		{"a.b.c.db.shop.svc.clusterset.local", Target{Relative: "a.b.c.db.shop.svc", Namespace: "shop", Service: "db", Left: "a.b.c"}, true},
+		{"_p._udp.a.b.db.shop.svc.clusterset.local", Target{Relative: "_p._udp.a.b.db.shop.svc", Namespace: "shop", Service: "db",
+			Port: "p", Protocol: "udp", Left: "a.b"}, true},
+		{"clusterset.local", Target{}, false},
+		{"db.shop", Target{}, false},
+	} {
+		if got, ok := Locate(tt.name, "clusterset.local"); got != tt.want || ok != tt.ok {
+			t.Errorf("Locate(%q) = %+v, %t, want %+v, %t", tt.name, got, ok, tt.want, tt.ok)
+		}
+	}
+}

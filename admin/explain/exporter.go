@@ -1,0 +1,237 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/cache"
+)
+
+// An exporter is a cluster that exports the service, or whose endpoints this cluster has imported.
+type exporter struct {
+	id        string
+	own       bool // it is this cluster
+	namespace string
+	member    *v1alpha1.Member
+	record    *v1alpha1.ExportedService
+	invalid   string // why the record is not accepted
+	admitted  bool   // the namespace here accepts the cluster
+
+	heartbeat      time.Duration // age
+	beats, expired bool
+
+	imported bool // status.clusters of the import names it
+	there    endpoints
+	here     endpoints
+	rejected []cache.Rejection // of its slices here
+}
+
+// endpoints counts those of one cluster.
+type endpoints struct {
+	slices, all, ready int
+	usable             int // ready ones with an address that counts
+	undeclared         []string
+	overlap            []string
+}
+
+// exports reports whether the record counts.
+func (e *exporter) exports() bool { return e.record != nil && e.invalid == "" && e.admitted }
+
+// behind reports whether this cluster should have imported something of it and has not.
+func (e *exporter) behind() bool {
+	return e.exports() && !e.expired && (!e.imported || e.here.usable == 0 && e.there.usable > 0)
+}
+
+// exporters returns the clusters that export the service, sorted by ID.
+func exporters(in *Input, t Target, evaluated cache.Evaluation) []*exporter {
+	byID := map[string]*exporter{}
+	get := func(id string) *exporter {
+		if byID[id] == nil {
+			byID[id] = &exporter{id: id, own: id != "" && id == in.Here.ClusterID.Value.Value, admitted: allowed(in, id)}
+		}
+		return byID[id]
+	}
+	readRecords(in, t, get)
+	readBrokerSlices(in, get)
+	if imp := in.Here.Import.Value.Object; imp != nil {
+		for _, c := range imp.Status.Clusters {
+			get(c.Cluster).imported = true
+		}
+	}
+	for i, s := range in.Here.Slices.Value {
+		e := get(sourceOf(s))
+		e.here.count(s)
+		if i < len(evaluated.Slices) {
+			e.here.usable += evaluated.Slices[i].Usable
+			e.rejected = append(e.rejected, evaluated.Slices[i].Rejections...)
+		}
+	}
+	var all []*exporter
+	for _, e := range byID {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *exporter) int { return strings.Compare(a.id, b.id) })
+	return all
+}
+
+// sourceOf is the cluster ID of an imported slice, "" without one that counts.
+func sourceOf(s *discoveryv1.EndpointSlice) string {
+	if id := strings.ToLower(s.Labels[mcsv1beta1.LabelSourceCluster]); broker.IsClusterID(id) {
+		return id
+	}
+	return ""
+}
+
+// allowed reports whether the namespace here accepts exports of a cluster (docs/spec/controller.md 9.2).
+func allowed(in *Input, id string) bool {
+	ns := in.Here.Namespace.Value
+	if ns == nil {
+		return true
+	}
+	list, limited := ns.Annotations[broker.AnnotationAllowedSources]
+	return !limited || slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == id })
+}
+
+// memberIn returns the Member that owns a broker namespace, nil if it belongs to none.
+func memberIn(b *Broker, namespace string) *v1alpha1.Member {
+	for i := range b.Namespaces.Value {
+		ns := &b.Namespaces.Value[i]
+		if ns.Name != namespace {
+			continue
+		}
+		for j := range b.Members.Value {
+			m := &b.Members.Value[j]
+			if m.Name == ns.Labels[broker.LabelClusterID] && m.Spec.Namespace == namespace {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+func readRecords(in *Input, t Target, get func(string) *exporter) {
+	for i := range in.Broker.Records.Value {
+		r := &in.Broker.Records.Value[i]
+		m := memberIn(&in.Broker, r.Namespace)
+		if m == nil {
+			continue // of no member: nothing follows from it
+		}
+		e := get(m.Name)
+		e.record, e.member, e.namespace = r, m, r.Namespace
+		e.invalid = invalidRecord(r, t, m.Name)
+		if lease := in.Broker.Heartbeats.Value[r.Namespace]; lease != nil && lease.RenewTime != nil {
+			e.beats, e.heartbeat = true, max(in.Now.Sub(lease.RenewTime.Time), 0)
+			e.expired = e.heartbeat >= broker.HeartbeatTTL(lease, in.TTL)
+		}
+	}
+}
+
+// invalidRecord says why importers do not accept a record (docs/spec/controller.md 9.1), "" if they do.
+func invalidRecord(r *v1alpha1.ExportedService, t Target, id string) string {
+	if err := r.Spec.Validate(); err != nil {
+		return err.Error()
+	}
+	if r.Spec.Name != t.Service || r.Spec.Namespace != t.Namespace {
+		return fmt.Sprintf("its spec is of service %s/%s", r.Spec.Namespace, r.Spec.Name)
+	}
+	for _, want := range [][2]string{
+		{mcsv1beta1.LabelSourceCluster, id}, {mcsv1beta1.LabelServiceName, t.Service}, {broker.LabelSourceNamespace, t.Namespace},
+	} {
+		if got := r.Labels[want[0]]; got != want[1] {
+			return fmt.Sprintf("label %s is %.80q, want %s", want[0], got, want[1])
+		}
+	}
+	return ""
+}
+
+func readBrokerSlices(in *Input, get func(string) *exporter) {
+	reserved := ownNetworks(in)
+	for i := range in.Broker.Slices.Value {
+		s := &in.Broker.Slices.Value[i]
+		m := memberIn(&in.Broker, s.Namespace)
+		if m == nil {
+			continue
+		}
+		e := get(m.Name)
+		e.there.count(s)
+		own := reserved
+		if e.own {
+			own = nil
+		}
+		e.there.judge(s, m.Networks(), own)
+	}
+}
+
+// ownNetworks returns the networks that this cluster declared.
+func ownNetworks(in *Input) []netip.Prefix {
+	for i := range in.Broker.Members.Value {
+		if m := &in.Broker.Members.Value[i]; isThis(m, in.Here.UID) {
+			return m.Networks()
+		}
+	}
+	return nil
+}
+
+func isThis(m *v1alpha1.Member, uid Read[types.UID]) bool {
+	return uid.State == Present && m.Spec.KubeSystemUID == string(uid.Value)
+}
+
+func ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
+func (n *endpoints) count(s *discoveryv1.EndpointSlice) {
+	n.slices++
+	n.all += len(s.Endpoints)
+	for i := range s.Endpoints {
+		if ready(&s.Endpoints[i]) {
+			n.ready++
+		}
+	}
+}
+
+// judge counts the ready endpoints that importers take (docs/spec/controller.md 9.3).
+func (n *endpoints) judge(s *discoveryv1.EndpointSlice, declared, reserved []netip.Prefix) {
+	in := func(networks []netip.Prefix, a netip.Addr) bool {
+		return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	for i := range s.Endpoints {
+		if !ready(&s.Endpoints[i]) {
+			continue
+		}
+		usable := false
+		for _, text := range s.Endpoints[i].Addresses {
+			a, err := broker.ParseAddress(text)
+			switch {
+			case err != nil:
+			case !in(declared, a):
+				n.undeclared = append(n.undeclared, text)
+			case in(reserved, a):
+				n.overlap = append(n.overlap, text)
+			default:
+				usable = true
+			}
+		}
+		if usable {
+			n.usable++
+		}
+	}
+}
+
+// ids lists the cluster IDs that hold.
+func ids(all []*exporter, holds func(*exporter) bool) string {
+	var list []string
+	for _, e := range all {
+		if holds(e) {
+			list = append(list, e.id)
+		}
+	}
+	return strings.Join(list, ", ")
+}

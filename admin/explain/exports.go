@@ -1,0 +1,178 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// The checks in this file are about the exports of the service: that of this cluster, the records of all, and whether they agree.
+
+func checkOwnExport(w *walk) {
+	const name = "export here"
+	exp := w.in.Here.Export
+	if w.foreign() {
+		w.skip(name, "the import is not ours")
+		return
+	}
+	switch exp.State {
+	case Present:
+		if s, partial, evidence := ownExport(w, exp.Value); s.Code != "" {
+			s.Name = name
+			w.fault(partial, s, "%s", evidence)
+			return
+		}
+		w.ok(name, "the broker has it")
+	case Absent, NotInstalled:
+		w.skip(name, "this cluster does not export it")
+	default:
+		w.unknown(name, exp.Why)
+	}
+}
+
+// invalid are the codes of reasons of the condition Valid.
+var invalid = map[string]Code{
+	"NoService": ExportNoService, "InvalidServiceType": ExportInvalidType, "NamespaceNotAllowed": ExportNamespace, "NotMember": ExportNotMember,
+}
+
+// ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service nevertheless.
+func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
+	partial = slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.exports() }) || w.found()
+	valid, is := current(exp, "Valid"), current(exp, "Ready")
+	switch {
+	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
+		return Step{Code: ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
+	case valid.Status != metav1.ConditionTrue:
+		return Step{Code: first2(invalid[valid.Reason], ExportPending)}, partial, describe(valid)
+	case is.Status != metav1.ConditionTrue && is.Reason == string(mcsv1beta1.ServiceExportReasonFailed):
+		return Step{Code: ExportRejected}, partial, describe(is)
+	case is.Status != metav1.ConditionTrue:
+		return Step{Code: ExportPending}, partial, describe(is)
+	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters, func(e *exporter) bool { return e.own && e.record != nil }):
+		return Step{Code: RecordMissing}, partial, describe(is)
+	case is.Reason == wellknown.ReasonUndeclaredAddresses:
+		return Step{Code: ExportUndeclared}, true, describe(is)
+	}
+	return Step{}, false, ""
+}
+
+func first2(a, b Code) Code {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// current returns a condition of the current generation, else nil.
+func current(exp *mcsv1beta1.ServiceExport, of string) *metav1.Condition {
+	c := meta.FindStatusCondition(exp.Status.Conditions, of)
+	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < exp.Generation {
+		return nil
+	}
+	return c
+}
+
+func checkRecords(w *walk) {
+	const name = "exports"
+	if w.foreign() {
+		w.skip(name, "the import is not ours")
+		return
+	}
+	if w.in.Broker.Records.State != Present {
+		w.unknown(name, first(w.in.Broker.Records.Why, "the records on the broker were not read"))
+		return
+	}
+	some, before := ids(w.exporters, (*exporter).exports), len(w.steps)
+	for _, e := range w.exporters {
+		switch {
+		case e.record == nil:
+		case e.invalid != "":
+			w.fault(some != "", at("export of "+e.id, RecordInvalid), "ExportedService %s/%s: %s", e.namespace, e.record.Name, e.invalid)
+		case !e.admitted:
+			w.fault(some != "", at("export of "+e.id, SourceNotAllowed), "namespace %s does not name it in its annotation", w.target.Namespace)
+		}
+	}
+	for _, text := range w.in.Broker.Undecodable {
+		w.fault(some != "", at(name, RecordInvalid), "%s", text)
+	}
+	switch {
+	case some != "":
+		w.ok(name, "exported by %s", some)
+	case len(w.steps) == before && w.in.Here.Export.State != Present:
+		w.fault(w.found(), at(name, NotExported), "the broker has no record of %s/%s", w.target.Namespace, w.target.Service)
+	}
+}
+
+// conflicts are the codes of reasons of the condition Conflict.
+var conflicts = []struct {
+	reason string
+	code   Code
+}{
+	{"TypeConflict", ConflictType}, {"PortConflict", ConflictPorts}, {"IPFamilyConflict", ConflictFamilies}, {"", ConflictProperties},
+}
+
+// checkConflicts merges the records with the default options, as importers do.
+func checkConflicts(w *walk) {
+	const name = "agreement"
+	var records []merge.Record
+	for _, e := range w.exporters {
+		if e.record == nil || e.invalid != "" {
+			continue
+		}
+		r := merge.Record{Cluster: e.id, Created: e.record.CreationTimestamp, Spec: e.record.Spec}
+		for i := range w.in.Broker.Namespaces.Value {
+			if ns := &w.in.Broker.Namespaces.Value[i]; ns.Name == e.namespace {
+				r.Admitted = ns.CreationTimestamp
+			}
+		}
+		records = append(records, r)
+	}
+	if len(records) < 2 {
+		w.skip(name, "there are not two exports to compare")
+		return
+	}
+	c := merge.Condition(merge.Merge(w.target.key(), records, merge.Options{}).Conflicts, 0)
+	if c.Status != metav1.ConditionTrue {
+		w.ok(name, "the %d exports agree", len(records))
+		return
+	}
+	for _, known := range conflicts {
+		if strings.Contains(c.Reason, known.reason) {
+			w.fault(true, at(name, known.code), "%s: %s", c.Reason, oneLine(c.Message))
+			return
+		}
+	}
+}
+
+func checkHeartbeats(w *walk) {
+	const name = "heartbeats"
+	if w.foreign() {
+		w.skip(name, "the import is not ours")
+		return
+	}
+	if w.in.Broker.Heartbeats.State != Present {
+		w.unknown(name, first(w.in.Broker.Heartbeats.Why, "the heartbeats on the broker were not read"))
+		return
+	}
+	fine := 0
+	for _, e := range w.exporters {
+		switch {
+		case e.own || !e.exports():
+		case !e.beats:
+			w.fault(w.spares(e), at("heartbeat of "+e.id, ExporterNeverRan), "there is no heartbeat in namespace %s", e.namespace)
+		case e.expired:
+			w.fault(w.spares(e), at("heartbeat of "+e.id, ExporterExpired), "it was last renewed %s", ago(e.heartbeat))
+		default:
+			fine++
+		}
+	}
+	if fine > 0 {
+		w.ok(name, "%d other exporting clusters renew theirs", fine)
+	}
+}

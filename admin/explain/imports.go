@@ -1,0 +1,164 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/cache"
+)
+
+// The checks in this file are about what this cluster has of the service: the ServiceImport and the EndpointSlices.
+
+func checkImport(w *walk) {
+	const name = "import"
+	imp := w.in.Here.Import
+	switch imp.State {
+	case Present:
+	case Absent:
+		w.wrong(name, ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service, though(w))
+		return
+	default:
+		w.unknown(name, first(imp.Why, "ServiceImports are not installed"))
+		return
+	}
+	switch code, evidence := importFault(w); {
+	case code != "":
+		w.fault(w.found(), at(name, code), "%s", evidence)
+	case imp.Value.Object != nil:
+		spec := imp.Value.Object.Spec
+		w.ok(name, "%s, addresses [%s], clusters [%s]", spec.Type, strings.Join(spec.IPs, " "), ids(w.exporters, func(e *exporter) bool { return e.imported }))
+	}
+	for _, e := range w.exporters {
+		if e.exports() && !e.imported && isOurs(imp.Value) {
+			w.fault(w.spares(e), at("import from "+e.id, ImportLacks), "status.clusters of the ServiceImport does not name %s", e.id)
+		}
+	}
+}
+
+func though(w *walk) string {
+	if from := ids(w.exporters, (*exporter).exports); from != "" {
+		return ", though the service is exported by " + from
+	}
+	return ""
+}
+
+func importFault(w *walk) (Code, string) {
+	imp := w.in.Here.Import.Value
+	if imp.Object == nil {
+		return ImportInvalid, imp.Undecodable
+	}
+	if imp.Object.DeletionTimestamp != nil {
+		return ImportTerminating, fmt.Sprintf("finalizers [%s]", strings.Join(imp.Object.Finalizers, " "))
+	}
+	if !isOurs(imp) && w.in.Here.ClusterSet.State == Present && though(w) != "" {
+		return ImportForeign, "it lacks the label " + broker.LabelManagedBy + "=" + broker.ManagedBy + though(w)
+	}
+	for _, r := range w.evaluated.Rejections {
+		switch r.Reason {
+		case cache.BadAddress:
+			return ImportAddresses, r.Detail
+		case cache.BadType, cache.BadName, cache.BadObject:
+			return ImportInvalid, r.Detail
+		}
+	}
+	c := meta.FindStatusCondition(imp.Object.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+	switch {
+	case c == nil || c.Status != metav1.ConditionFalse:
+		return "", ""
+	case c.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
+		return ImportFamilies, describe(c)
+	}
+	return ImportPending, describe(c)
+}
+
+func checkEndpoints(w *walk) {
+	const name = "endpoints"
+	if w.in.Here.Import.State != Present {
+		w.skip(name, "there is no import that could be read")
+		return
+	}
+	if s := w.in.Here.Slices; s.State != Present {
+		if w.evaluated.Service != nil && w.evaluated.Service.HasVIP() && w.target.Left == "" {
+			w.skip(name, "the answer is the address of the import; EndpointSlices were not read: "+s.Why)
+			return
+		}
+		w.unknown(name, s.Why)
+		return
+	}
+	usable, before := 0, len(w.steps)
+	for _, e := range w.exporters {
+		usable += e.here.usable
+		code, evidence := endpointFault(w, e)
+		if code == "" {
+			continue
+		}
+		w.fault(w.spares(e), at("endpoints of "+label(e.id), code), "%s", evidence)
+	}
+	switch {
+	case usable > 0:
+		w.ok(name, "%d ready, of %s", usable, ids(w.exporters, func(e *exporter) bool { return e.here.usable > 0 }))
+	case len(w.steps) == before && !w.failed():
+		w.fault(w.found(), at(name, EndpointsNone), "no EndpointSlice has the label %s=%s", mcsv1beta1.LabelServiceName, w.target.Service)
+	}
+}
+
+func label(id string) string {
+	if id == "" {
+		return "no cluster"
+	}
+	return id
+}
+
+// endpointFault returns why a cluster has no endpoint here, or why some are missing.
+func endpointFault(w *walk, e *exporter) (Code, string) {
+	for _, r := range e.rejected {
+		switch r.Reason {
+		case cache.BadAddressType:
+			return SliceAddressType, r.Detail
+		case cache.BadAddress:
+			return EndpointsRejected, r.Detail
+		case cache.BadClusterID:
+			return SliceClusterID, r.Detail
+		}
+	}
+	if e.id == "" && e.here.slices > 0 {
+		return SliceClusterID, "a slice lacks the label " + mcsv1beta1.LabelSourceCluster
+	}
+	if code, evidence := brokerFault(w, e); code != "" {
+		return code, evidence
+	}
+	switch {
+	case e.here.usable > 0 || !e.imported && e.here.slices == 0:
+		return "", ""
+	case e.here.all > 0:
+		return EndpointsNotReady, fmt.Sprintf("%d endpoints, none ready", e.here.all)
+	case e.here.slices > 0:
+		return EndpointsNone, "its slices have no endpoint"
+	}
+	return EndpointsNone, "it has no EndpointSlice here"
+}
+
+// brokerFault compares what a cluster has on the broker with what is here of it.
+func brokerFault(w *walk, e *exporter) (Code, string) {
+	switch {
+	case w.in.Broker.Slices.State != Present || !e.exports() || e.own || e.expired:
+		return "", ""
+	case len(e.there.undeclared) > 0:
+		return EndpointsUndeclared, fmt.Sprintf("%s in none of the networks [%s] of %s",
+			list(e.there.undeclared), strings.Join(append(e.member.Spec.PodCIDRs, e.member.Spec.ServiceCIDRs...), " "), e.id)
+	case len(e.there.overlap) > 0:
+		return EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", list(e.there.overlap))
+	case e.there.all == 0:
+		return EndpointsNone, "it has no endpoint on the broker"
+	case e.there.ready == 0:
+		return EndpointsNotReady, fmt.Sprintf("%d endpoints on the broker, none ready", e.there.all)
+	case e.here.usable == 0:
+		return EndpointsBehind, fmt.Sprintf("%d ready endpoints on the broker, none here", e.there.ready)
+	}
+	return "", ""
+}

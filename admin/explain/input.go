@@ -1,0 +1,113 @@
+package explain
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// Input is a question and all that was read to explain it.
+type Input struct {
+	Name string // as the user gave it
+	Type uint16 // of DNS
+	Zone string // "clusterset.local", without final dot
+
+	Now       time.Time
+	TTL       time.Duration // age at which a heartbeat, and the Lease of a leader, has expired
+	Namespace string        // of the controller
+
+	Here    Cluster
+	Broker  Broker
+	Servers []Server // DNS servers that were asked; none if there was none to ask
+}
+
+// State says what became of one read.
+type State uint8
+
+// The states. The zero value says that it was not tried.
+const (
+	NotAsked State = iota
+	Present
+	Absent
+	NotInstalled // the API server does not have the kind
+	Unauthorized // 401
+	Forbidden    // 403
+	Unreachable  // no answer, or a failure of the server
+)
+
+// A Read is one thing that was read, or why it was not.
+type Read[T any] struct {
+	State State
+	Value T      // if Present
+	Why   string // one line without credentials, unless Present or Absent
+}
+
+// Known reports whether it is certain that the thing exists or that it does not.
+func (r Read[T]) Known() bool {
+	return r.State == Present || r.State == Absent || r.State == NotInstalled
+}
+
+// Cluster is the cluster whose users ask for the name.
+type Cluster struct {
+	UID        Read[types.UID] // of Namespace kube-system
+	ClusterID  Read[Property]
+	ClusterSet Read[Property]
+	Namespace  Read[*corev1.Namespace]
+	Import     Read[Import]
+	Slices     Read[[]*discoveryv1.EndpointSlice] // of the service, by their label
+	Export     Read[*mcsv1beta1.ServiceExport]
+	Leader     Read[*coordinationv1.LeaseSpec]
+	Credential Read[Credential]
+}
+
+// Property is a ClusterProperty.
+type Property struct {
+	Value       string
+	Annotations map[string]string
+}
+
+// Import is a ServiceImport.
+type Import struct {
+	JSON        []byte // as the API server has it
+	Object      *mcsv1beta1.ServiceImport
+	Undecodable string // why Object is nil
+}
+
+// Credential is what may be shown of the Secret of the join.
+type Credential struct {
+	Expires time.Time
+	Invalid string // why it cannot be used, "" if it can
+}
+
+// Broker is what the broker shows. Nothing is asked without a credential.
+type Broker struct {
+	UID         Read[types.UID]
+	Namespaces  Read[[]corev1.Namespace] // those of members
+	Members     Read[[]v1alpha1.Member]
+	Records     Read[[]v1alpha1.ExportedService] // of the service
+	Slices      Read[[]discoveryv1.EndpointSlice]
+	Heartbeats  Read[map[string]*coordinationv1.LeaseSpec] // by broker namespace
+	Undecodable []string                                   // "ExportedService <namespace>/<name>: <why>"
+}
+
+// Server is one DNS server and its replies.
+type Server struct {
+	Name     string // of a Pod, or the address
+	UDP, TCP Reply
+}
+
+// Reply is one reply of a server.
+type Reply struct {
+	Asked    bool
+	Failure  string // no reply: why
+	Rcode    int
+	Extended []uint16 // extended errors (RFC 8914)
+	Zone     string   // owner of the SOA record in the authority section, lower case without final dot
+	Values   []string // of the records of the type asked for, sorted: addresses, or "<port> <target>"
+}

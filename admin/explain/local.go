@@ -1,0 +1,128 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// The checks in this file are about the cluster itself. Each adds a step.
+
+func checkKinds(w *walk) {
+	const name = "cluster"
+	switch imp := w.in.Here.Import; imp.State {
+	case NotInstalled:
+		w.wrong(name, CRDMissing, "the API server does not have serviceimports.multicluster.x-k8s.io")
+	case Unreachable:
+		w.wrong(name, APIUnreachable, "%s", imp.Why)
+	case Unauthorized:
+		w.wrong(name, APIRejectsUser, "%s", imp.Why)
+	case Forbidden:
+		w.unknown(name, imp.Why)
+	default:
+		w.ok(name, "the API server answers and has ServiceImports")
+	}
+}
+
+func checkNamespace(w *walk) {
+	const name = "namespace"
+	ns := w.in.Here.Namespace
+	switch {
+	case ns.State == Absent:
+		w.wrong(name, NamespaceMissing, "namespace %s does not exist", w.target.Namespace)
+	case ns.State == Present && (ns.Value.DeletionTimestamp != nil || ns.Value.Status.Phase == corev1.NamespaceTerminating):
+		w.wrong(name, NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
+	case excluded(w.target.Namespace, w.in.Namespace) && !w.foreign():
+		w.fault(w.found(), at(name, NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
+	case w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
+		w.wrong(name, NamespaceExcluded, "namespace default takes part only if import_namespaces names it")
+	case ns.State == Present, w.in.Here.Import.State == Present:
+		w.ok(name, "%s exists", w.target.Namespace)
+	default:
+		w.unknown(name, ns.Why)
+	}
+}
+
+// excluded reports whether no option can make a namespace take part (docs/spec/controller.md 9.2).
+func excluded(namespace, controller string) bool {
+	return strings.HasPrefix(namespace, "kube-") || namespace == controller
+}
+
+func held(ns *corev1.Namespace) string {
+	for _, c := range ns.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && strings.Contains(string(c.Type), "Remaining") {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
+func checkMembership(w *walk) {
+	const name = "membership"
+	here := &w.in.Here
+	if w.foreign() {
+		w.skip(name, "the cluster is not a member, and the ServiceImport is not ours: another implementation made it")
+		return
+	}
+	set, id := here.ClusterSet, here.ClusterID
+	_, leaving := set.Value.Annotations[broker.AnnotationLeaving]
+	settled := w.settled()
+	switch {
+	case leaving:
+		w.fault(settled, at(name, Leaving), "clusterset %s, with the annotation %s", set.Value.Value, broker.AnnotationLeaving)
+	case missing(set) && slices.ContainsFunc(membersOf(w.in), func(uid string) bool { return uid == string(here.UID.Value) && uid != "" }):
+		w.fault(settled, at(name, MembershipDeleted), "the broker has a Member with the UID of this cluster, %s", here.UID.Value)
+	case missing(set):
+		w.fault(settled, at(name, NotAMember), "there is no ClusterProperty clusterset.k8s.io")
+	case set.State != Present:
+		w.unknown(name, set.Why)
+	case missing(id):
+		w.fault(settled, at(name, ClusterIDMissing), "there is no ClusterProperty cluster.clusterset.k8s.io")
+	default:
+		w.ok(name, "cluster %s of clusterset %s", id.Value.Value, set.Value.Value)
+	}
+}
+
+func missing[T any](r Read[T]) bool { return r.State == Absent || r.State == NotInstalled }
+
+func membersOf(in *Input) (uids []string) {
+	for i := range in.Broker.Members.Value {
+		uids = append(uids, in.Broker.Members.Value[i].Spec.KubeSystemUID)
+	}
+	return uids
+}
+
+func checkController(w *walk) {
+	const name = "controller"
+	lease := w.in.Here.Leader
+	switch {
+	case w.foreign():
+		w.skip(name, "the import is not ours")
+	case lease.State == Absent:
+		w.fault(w.settled(), at(name, ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace, wellknown.ControllerLease)
+	case lease.State != Present:
+		w.unknown(name, lease.Why)
+	case !leads(w.in):
+		w.fault(w.settled(), at(name, ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace, wellknown.ControllerLease, renewed(w.in))
+	default:
+		w.ok(name, "%s leads, renewed %s", *lease.Value.HolderIdentity, renewed(w.in))
+	}
+}
+
+// leads reports whether a controller holds the Lease now.
+func leads(in *Input) bool {
+	lease := in.Here.Leader.Value
+	return lease != nil && lease.HolderIdentity != nil && *lease.HolderIdentity != "" && lease.RenewTime != nil &&
+		in.Now.Sub(lease.RenewTime.Time) < in.TTL
+}
+
+func renewed(in *Input) string {
+	if in.Here.Leader.Value.RenewTime == nil {
+		return "never"
+	}
+	return ago(in.Now.Sub(in.Here.Leader.Value.RenewTime.Time))
+}

@@ -1,0 +1,146 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// checkQuestion finds out why the service does not have what was asked of it, if it does not.
+func checkQuestion(w *walk) {
+	const name = "question"
+	switch {
+	case !w.expected.known:
+		w.unknown(name, "what should be answered follows from objects that were not read")
+		return
+	case w.found():
+		w.ok(name, "%s", w.expected.text(w.in.Type))
+		return
+	case w.failed():
+		w.skip(name, "the answer is "+w.expected.text(w.in.Type))
+		return
+	}
+	if s := w.evaluated.Service; s != nil {
+		if code, evidence := missed(w, s); code != "" {
+			w.wrong(name, code, "%s", evidence)
+			return
+		}
+	}
+	w.skip(name, "the answer is "+w.expected.text(w.in.Type))
+}
+
+func missed(w *walk, s *index.Service) (Code, string) {
+	switch {
+	case w.target.Port != "":
+		return missedPort(w, s)
+	case w.target.Left != "" && w.expected.outcome == resolver.NXDomain:
+		return missedBelow(w, s)
+	case w.in.Type == dns.TypeSRV:
+		return PortUnnamed, "none of its ports has a name"
+	case w.in.Type == dns.TypeA:
+		return FamilyMissing, "it has no IPv4 address"
+	case w.in.Type == dns.TypeAAAA:
+		return FamilyMissing, "it has no IPv6 address"
+	}
+	return "", ""
+}
+
+// ports lists the named ports: "http/tcp".
+func ports(s *index.Service) (all []string) {
+	add := func(name string, proto index.Proto) {
+		if name != "" {
+			all = append(all, name+"/"+strings.TrimPrefix(proto.Label(), "_"))
+		}
+	}
+	for name, proto := range s.Ports().Names {
+		add(name, proto)
+	}
+	for name, proto := range s.PortNames {
+		add(name, proto)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func missedPort(w *walk, s *index.Service) (Code, string) {
+	all := ports(s)
+	if len(all) == 0 {
+		return PortUnnamed, "none of its ports has a name"
+	}
+	if w.target.Left != "" {
+		if _, ok := s.Cluster(w.target.Left); !ok {
+			return ClusterUnknown, w.target.Left + " has no endpoint of the service; " + clustersOf(s)
+		}
+	}
+	for _, p := range all {
+		if name, proto, _ := strings.Cut(p, "/"); name == w.target.Port && proto != w.target.Protocol {
+			return PortProtocol, "it has the port " + p
+		}
+	}
+	return PortUnknown, "it has the ports " + list(all)
+}
+
+func clustersOf(s *index.Service) string {
+	var all []string
+	for c := range s.Clusters() {
+		if id := s.ClusterID(c); id != "" {
+			all = append(all, id)
+		}
+	}
+	return "the clusters with endpoints are " + list(all)
+}
+
+// missedBelow finds out why a host or cluster does not exist.
+func missedBelow(w *walk, s *index.Service) (Code, string) {
+	cluster := w.clusterAsked()
+	host := strings.TrimSuffix(strings.TrimSuffix(w.target.Left, cluster), ".")
+	switch {
+	case cluster == "" && hasHost(s, host):
+		return HostWithoutCluster, host + " is a host; " + clustersOf(s)
+	case cluster == "":
+		return ClusterUnknown, w.target.Left + " is no cluster of the service; " + clustersOf(s)
+	case host != "" && s.Type() != index.Headless:
+		return HostNeedsHeadless, "the service is of type ClusterSetIP"
+	case host != "" && hasUnreadyHost(w, cluster, host):
+		return HostNotReady, host + " is an endpoint that is not ready"
+	case host != "":
+		return HostUnknown, host + " is no host; " + cluster + " has " + list(hostsOf(s, cluster))
+	}
+	return "", ""
+}
+
+func hasHost(s *index.Service, host string) bool {
+	for c := range s.Clusters() {
+		if _, ok := s.Host(c, host); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func hostsOf(s *index.Service, cluster string) (all []string) {
+	c, ok := s.Cluster(cluster)
+	if !ok {
+		return nil
+	}
+	for h := range s.Hosts(c) {
+		all = append(all, string(s.HostLabel(h)))
+	}
+	return all
+}
+
+func hasUnreadyHost(w *walk, cluster, host string) bool {
+	for _, slice := range w.in.Here.Slices.Value {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if sourceOf(slice) == cluster && !ready(e) && e.Hostname != nil && strings.EqualFold(*e.Hostname, host) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// The extended errors of a server of ours (docs/spec/dns.md 5.7).
+const (
+	extendedStale   = dns.ExtendedErrorCodeStaleAnswer
+	extendedStaleNX = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
+	extendedUnready = dns.ExtendedErrorCodeNotReady
+)
+
+// A serverFault is what is wrong with the replies of a server.
+type serverFault struct {
+	code     Code
+	evidence string
+	partial  bool // clients get the right answer nevertheless
+}
+
+// checkServers compares the replies of the servers with the objects, and with each other.
+func checkServers(w *walk) {
+	const name = "dns"
+	if len(w.in.Servers) == 0 {
+		w.skip(name, "no DNS server was asked: give one with --dns-server")
+		return
+	}
+	faults := make([]serverFault, len(w.in.Servers))
+	good := 0
+	for i := range w.in.Servers {
+		if faults[i] = w.judge(&w.in.Servers[i]); faults[i].code == "" {
+			good++
+		}
+	}
+	for i, f := range faults {
+		s := &w.in.Servers[i]
+		switch {
+		case f.code == "":
+			w.ok("dns "+s.Name, "%s", s.text())
+		case good > 0 && !f.partial:
+			w.wrong("dns "+s.Name, DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence, good, len(faults), f.code)
+		default:
+			w.fault(f.partial, at("dns "+s.Name, f.code), "%s", f.evidence)
+		}
+	}
+}
+
+func (s *Server) text() string {
+	r := s.UDP
+	if !r.Asked || r.Failure != "" {
+		r = s.TCP
+	}
+	if len(r.Values) > 0 {
+		return list(r.Values)
+	}
+	return dns.RcodeToString[r.Rcode] + " without records"
+}
+
+// judge returns what is wrong with a server, the zero value if nothing is.
+func (w *walk) judge(s *Server) serverFault {
+	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
+	if !udp && !tcp {
+		return serverFault{code: DNSUnreachable, evidence: first(s.UDP.Failure, s.TCP.Failure)}
+	}
+	for _, r := range []*Reply{&s.UDP, &s.TCP} {
+		if r.Asked && r.Failure == "" {
+			if f := w.judgeReply(r); f.code != "" {
+				return f
+			}
+		}
+	}
+	switch {
+	case s.UDP.Asked && !udp:
+		return serverFault{code: DNSWithoutUDP, evidence: s.UDP.Failure}
+	case s.TCP.Asked && !tcp:
+		return serverFault{code: DNSWithoutTCP, evidence: s.TCP.Failure, partial: true}
+	}
+	return serverFault{}
+}
+
+func (w *walk) judgeReply(r *Reply) serverFault {
+	word := dns.RcodeToString[r.Rcode]
+	has := func(codes ...uint16) bool {
+		return slices.ContainsFunc(r.Extended, func(c uint16) bool { return slices.Contains(codes, c) })
+	}
+	switch {
+	case r.Rcode == dns.RcodeRefused:
+		return serverFault{code: DNSRefused, evidence: word}
+	case r.Rcode == dns.RcodeServerFailure && has(extendedUnready):
+		return serverFault{code: DNSNotReady, evidence: word + " with extended error 14"}
+	case r.Rcode != dns.RcodeSuccess && r.Rcode != dns.RcodeNameError:
+		return serverFault{code: DNSFailure, evidence: word}
+	case len(r.Values) == 0 && r.Zone != "" && r.Zone != w.in.Zone, r.Rcode == dns.RcodeNameError && r.Zone == "":
+		return serverFault{code: DNSNotWired, evidence: word + " of zone \"" + r.Zone + ".\""}
+	}
+	if f := w.compare(r, word); f.code != "" {
+		return f
+	}
+	if has(extendedStale, extendedStaleNX) {
+		return serverFault{code: DNSStale, evidence: word + " with extended error 3 or 19", partial: true}
+	}
+	return serverFault{}
+}
+
+// compare compares a reply with what the objects say.
+func (w *walk) compare(r *Reply, word string) serverFault {
+	e := &w.expected
+	if !e.known || w.target.Service == "" {
+		return serverFault{}
+	}
+	switch {
+	case e.outcome == resolver.Found && len(r.Values) == 0:
+		return serverFault{code: DNSLacksName, evidence: word + " without records, want " + e.text(w.in.Type)}
+	case e.outcome != resolver.Found && len(r.Values) > 0:
+		return serverFault{code: DNSOldAnswer, evidence: list(r.Values) + ", want " + e.text(w.in.Type)}
+	}
+	for _, v := range r.Values {
+		if !slices.Contains(e.values, v) {
+			return serverFault{code: DNSOtherAnswer, evidence: v + ", want " + e.text(w.in.Type)}
+		}
+	}
+	return serverFault{}
+}

@@ -1,0 +1,68 @@
+package explain
+
+import "fmt"
+
+// Mark is what was found at one step.
+type Mark string
+
+// The marks.
+const (
+	OK      Mark = "ok"
+	Wrong   Mark = "wrong"   // the cause
+	Warning Mark = "warning" // wrong, and not the cause by itself
+	Unknown Mark = "unknown" // it could not be read
+	Skipped Mark = "skipped" // not looked at: why
+)
+
+// Step is one step of the chain.
+type Step struct {
+	Name     string `json:"name"`
+	Mark     Mark   `json:"mark"`
+	Code     Code   `json:"code,omitempty"` // with Wrong and Warning
+	Evidence string `json:"evidence"`       // one line
+}
+
+// chain is what the checks add to.
+type chain struct{ steps []Step }
+
+func (c *chain) add(s Step, format string, args ...any) {
+	s.Evidence = fmt.Sprintf(format, args...)
+	c.steps = append(c.steps, s)
+}
+
+func (c *chain) ok(name, format string, args ...any) {
+	c.add(Step{Name: name, Mark: OK}, format, args...)
+}
+
+// wrong adds a fault that explains by itself that there is no answer.
+func (c *chain) wrong(name string, code Code, format string, args ...any) {
+	c.add(Step{Name: name, Mark: Wrong, Code: code}, format, args...)
+}
+
+// fault adds a fault. With partial, something else has to be wrong if there is no answer.
+func (c *chain) fault(partial bool, s Step, format string, args ...any) {
+	if s.Mark = Wrong; partial {
+		s.Mark = Warning
+	}
+	c.add(s, format, args...)
+}
+
+// at is the step of a fault.
+func at(name string, code Code) Step { return Step{Name: name, Code: code} }
+
+func (c *chain) unknown(name, why string) { c.add(Step{Name: name, Mark: Unknown}, "%s", why) }
+
+func (c *chain) skip(name, why string) { c.add(Step{Name: name, Mark: Skipped}, "%s", why) }
+
+// failed reports whether a cause was found.
+func (c *chain) failed() bool { return c.first(Wrong) >= 0 }
+
+// first returns the position of the first step with a mark, -1 if there is none.
+func (c *chain) first(m Mark) int {
+	for i := range c.steps {
+		if c.steps[i].Mark == m {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,71 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/resolver"
+)
+
+// A walk is one call of [Explain]: what follows from the input, and the chain that the checks add to.
+type walk struct {
+	chain
+	in        *Input
+	target    Target
+	evaluated cache.Evaluation
+	expected  expectation
+	exporters []*exporter
+}
+
+// newWalk computes what the checks share.
+func newWalk(in *Input, t Target) *walk {
+	w := &walk{in: in, target: t}
+	if raw := in.Here.Import.Value.JSON; in.Here.Import.State == Present {
+		// A spec that does not decode is a rejection, which a check reports.
+		w.evaluated, _ = cache.Evaluate(raw, in.Here.Slices.Value, index.Options{ClusterNames: true, MaxName: maxName(in.Zone)})
+	}
+	w.exporters = exporters(in, t, w.evaluated)
+	w.expected = expect(in, t, w.evaluated.Service)
+	return w
+}
+
+// found reports whether the objects of this cluster have an answer.
+func (w *walk) found() bool { return w.expected.outcome == resolver.Found }
+
+// settled reports whether this cluster has imported what the broker has, as far as that can be seen: then a fault between the two does not
+// explain an answer.
+func (w *walk) settled() bool {
+	imp := w.in.Here.Import
+	return imp.State == Present && !slices.ContainsFunc(w.exporters, (*exporter).behind)
+}
+
+// foreign reports whether the import is that of another implementation, in a cluster that is not a member.
+func (w *walk) foreign() bool {
+	imp := w.in.Here.Import
+	return imp.State == Present && !isOurs(imp.Value) && w.in.Here.ClusterSet.State != Present
+}
+
+// spares reports whether a fault of one cluster leaves others to answer, so that it does not explain that there is no answer.
+func (w *walk) spares(e *exporter) bool {
+	if of := w.clusterAsked(); of != "" {
+		return of != e.id
+	}
+	return w.found() || slices.ContainsFunc(w.exporters, func(o *exporter) bool { return o != e && o.here.usable > 0 })
+}
+
+// clusterAsked is the cluster whose name was asked for, "" if it is not one of a known cluster.
+func (w *walk) clusterAsked() string {
+	host, cluster := w.target.Left, ""
+	for _, e := range w.exporters {
+		if e.id == "" {
+			continue
+		}
+		if host == e.id || len(host) > len(e.id) && host[len(host)-len(e.id)-1:] == "."+e.id {
+			if len(e.id) > len(cluster) {
+				cluster = e.id
+			}
+		}
+	}
+	return cluster
+}

@@ -1,0 +1,74 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+// askServers asks all servers at once, each over UDP and TCP.
+func askServers(ctx context.Context, o ExplainOptions) []explain.Server {
+	servers := make([]explain.Server, len(o.Servers))
+	var all []func()
+	for i, address := range o.Servers {
+		servers[i].Name = address
+		all = append(all,
+			func() { servers[i].UDP = askOnce(ctx, "udp", address, o) },
+			func() { servers[i].TCP = askOnce(ctx, "tcp", address, o) })
+	}
+	parallel(all...)()
+	return servers
+}
+
+// askOnce asks once: a client would ask again, and the command is to show what one question meets.
+func askOnce(ctx context.Context, network, address string, o ExplainOptions) explain.Reply {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	m := new(dns.Msg).SetQuestion(strings.ToLower(dns.Fqdn(o.Name)), o.Type)
+	m.SetEdns0(1232, false)
+	client := dns.Client{Net: network, Timeout: o.Timeout}
+	reply, _, err := client.ExchangeContext(ctx, m, address)
+	if err != nil {
+		return explain.Reply{Asked: true, Failure: fmt.Sprintf("%s %s: %s", network, address, logging.Line(err))}
+	}
+	r := explain.Reply{Asked: true, Rcode: reply.Rcode}
+	for _, rr := range reply.Ns {
+		if soa, ok := rr.(*dns.SOA); ok {
+			r.Zone = strings.ToLower(strings.TrimSuffix(soa.Hdr.Name, "."))
+		}
+	}
+	if opt := reply.IsEdns0(); opt != nil {
+		for _, option := range opt.Option {
+			if e, ok := option.(*dns.EDNS0_EDE); ok {
+				r.Extended = append(r.Extended, e.InfoCode)
+			}
+		}
+	}
+	r.Values = recordValues(reply.Answer)
+	return r
+}
+
+// recordValues returns addresses, and services as "<port> <target>", sorted. A chain of CNAME records is passed over.
+func recordValues(records []dns.RR) (values []string) {
+	for _, rr := range records {
+		switch rr := rr.(type) {
+		case *dns.A:
+			values = append(values, rr.A.String())
+		case *dns.AAAA:
+			values = append(values, rr.AAAA.String())
+		case *dns.SRV:
+			values = append(values, fmt.Sprintf("%d %s", rr.Port, strings.ToLower(strings.TrimSuffix(rr.Target, "."))))
+		case *dns.CNAME:
+		default:
+			values = append(values, strings.TrimPrefix(rr.String(), rr.Header().String()))
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}

@@ -1,0 +1,37 @@
+package admin
+
+import (
+	"sync"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// ExplainOptions are the options of [Explain]. Start from [ExplainDefaults].
+type ExplainOptions struct {
+	Name    string
+	Type    uint16 // of DNS
+	Zone    string
+	Servers []string // "<address>:<port>" of DNS servers to ask
+
+	Namespace string           // of the controller in the member
+	TTL       time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
+	Timeout   time.Duration    // of each API server and DNS server
+	Now       func() time.Time // [time.Now] if nil
+}
+
+// ExplainDefaults returns the default options.
+func ExplainDefaults() ExplainOptions {
+	return ExplainOptions{
+		Zone: "clusterset.local", Namespace: wellknown.ControllerNamespace, TTL: time.Minute, Timeout: 5 * time.Second, Now: time.Now,
+	}
+}
+
+// parallel calls all functions and returns a function that waits for them.
+func parallel(all ...func()) (wait func()) {
+	var g sync.WaitGroup
+	for _, f := range all {
+		g.Go(f)
+	}
+	return g.Wait
+}

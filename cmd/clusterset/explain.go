@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/explain"
+)
+
+// An explainCommand has the flags of "explain" and "explain service".
+type explainCommand struct {
+	*factory
+	options admin.ExplainOptions
+	servers []string
+	format  string
+}
+
+func newExplain(f *factory) *cobra.Command {
+	e := &explainCommand{factory: f, options: admin.ExplainDefaults()}
+	c := &cobra.Command{
+		Use: "explain NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve", Args: cobra.RangeArgs(1, 2),
+		Long: `Find out why a name does not resolve in the cluster that the flags of kubectl select, or that it does. The command follows the way of the
+service from its exports to an answer, stops at the first thing that is wrong, and says what to do. TYPE is A, AAAA or SRV; default: SRV for
+the name of a port, else A.
+
+The command works with the rights that the user has, and names those that are missing. The broker is read with the credential of the
+cluster, unless --broker-kubeconfig or --broker-context is given. With --dns-server, the DNS servers are asked over UDP and TCP, and their
+answers are compared with the objects and with each other.
+
+docs/troubleshooting.md has all codes. Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, a cause was found.`,
+		Example: `  clusterset explain db.shop.svc.clusterset.local
+  clusterset explain _http._tcp.web.shop.svc.clusterset.local SRV --dns-server 10.96.0.53
+  clusterset explain service shop/db -o json`,
+		ValidArgsFunction: e.completeQuestion(func(namespace, name string) string {
+			return fmt.Sprintf("%s.%s.svc.%s", name, namespace, e.options.Zone)
+		}),
+	}
+	c.RunE = func(c *cobra.Command, args []string) error { return e.run(c.Context(), args[0], args[1:]) }
+	service := &cobra.Command{
+		Use: "service NAMESPACE/NAME [TYPE]", Short: "Find out why a service of the clusterset does not resolve", Args: cobra.RangeArgs(1, 2),
+		Long:              `As "clusterset explain", for the name NAME.NAMESPACE.svc and the zone.`,
+		Example:           `  clusterset explain service shop/db`,
+		ValidArgsFunction: e.completeQuestion(func(namespace, name string) string { return namespace + "/" + name }),
+	}
+	service.RunE = func(c *cobra.Command, args []string) error {
+		namespace, name, ok := strings.Cut(args[0], "/")
+		if !ok || namespace == "" || name == "" {
+			return fmt.Errorf("service %q: want NAMESPACE/NAME", args[0])
+		}
+		return e.run(c.Context(), fmt.Sprintf("%s.%s.svc.%s", name, namespace, e.options.Zone), args[1:])
+	}
+	e.flags(c)
+	c.AddCommand(service)
+	return c
+}
+
+func (e *explainCommand) flags(c *cobra.Command) {
+	flags := c.PersistentFlags()
+	flags.StringVar(&e.brokerKubeconfig, "broker-kubeconfig", "", "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
+	flags.StringVar(&e.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
+	flags.StringVarP(&e.format, "output", "o", "", "`FORMAT` of the output: json or yaml; default: text")
+	completeWords(c, "output", "json", "yaml")
+	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
+	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, repeatable")
+	flags.StringVar(&e.options.Namespace, "controller-namespace", e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
+	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, "`DURATION` after which a heartbeat has expired; give the TTL of the lease option of the controllers")
+	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` after which an API server or a DNS server counts as unreachable")
+}
+
+func (e *explainCommand) run(ctx context.Context, name string, types []string) error {
+	o := e.options
+	if err := checkFormat(e.format, "", "json", "yaml"); err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, "_") {
+		types = append(types, "SRV")
+	}
+	types = append(types, "A")
+	known := false
+	if o.Type, known = dns.StringToType[strings.ToUpper(types[0])]; !known {
+		return fmt.Errorf("type %q: want A, AAAA or SRV", types[0])
+	}
+	o.Name = name
+	for _, s := range e.servers {
+		address, err := withPort(s)
+		if err != nil {
+			return err
+		}
+		o.Servers = append(o.Servers, address)
+	}
+	onBroker, err := e.broker()
+	if err != nil {
+		return err
+	}
+	onMember, err := e.member()
+	if err != nil {
+		return err
+	}
+	report, err := admin.Explain(ctx, onBroker, onMember, o)
+	if err != nil {
+		return err
+	}
+	return e.print(report)
+}
+
+// withPort adds port 53 to the address of a server that has none.
+func withPort(server string) (string, error) {
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		host, port = strings.Trim(server, "[]"), "53"
+	}
+	if host == "" || port == "" || strings.ContainsAny(host, "/ ") {
+		return "", fmt.Errorf("--dns-server=%s: want ADDRESS or ADDRESS:PORT", server)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+var errUnexplained = errors.New("it could not be found out whether the name resolves as it should")
+
+func (e *explainCommand) print(r explain.Report) error {
+	var err error
+	if e.format == "" {
+		err = printReport(e.Out, r)
+	} else {
+		err = printAs(e.Out, e.format, r)
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Verdict.Found():
+		return errProblems
+	case !r.Verdict.Known():
+		return errUnexplained
+	}
+	return nil
+}
+
+// printReport prints the verdict and then the chain.
+func printReport(w io.Writer, r explain.Report) error {
+	fmt.Fprintf(w, "%s %s\n\n%s: %s\n", r.Name, r.Type, r.Verdict.Code, r.Verdict.Sentence)
+	if r.Verdict.Found() && r.Verdict.Resolves {
+		fmt.Fprintln(w, "The name has an answer nevertheless.")
+	}
+	fmt.Fprintf(w, "What to do: %s\n\n", r.Verdict.Remedy)
+	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	for _, s := range r.Chain {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Mark, s.Name, s.Evidence)
+	}
+	return table.Flush()
+}
+
+// completeQuestion completes the services that the cluster imports, in the selected namespace or, with none, in all, and then types.
+func (e *explainCommand) completeQuestion(word func(namespace, name string) string) completion {
+	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0:
+		case 1:
+			return withPrefix([]string{"A", "AAAA", "SRV"}, prefix), cobra.ShellCompDirectiveNoFileComp
+		default:
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		client, _, err := e.namespaced()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
+		defer cancel()
+		all, err := client.Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace(*e.kube.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var words []string
+		for i := range all.Items {
+			words = append(words, word(all.Items[i].GetNamespace(), all.Items[i].GetName()))
+		}
+		return withPrefix(words, prefix), cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+)
+
+// docs/spec/explain.md 5: the exit code follows from the verdict, in each format.
+func TestPrintReport(t *testing.T) {
+	for _, tt := range []struct {
+		code, format string
+		want         error
+		text         string
+	}{
+		{"resolves", "", nil, "db.shop A\n\nresolves: S.\nWhat to do: R.\n\nok   name   E\n"},
+		{"import-missing", "", errProblems, "import-missing: S."},
+		{"not-readable", "", errUnexplained, "not-readable: S."},
+		{"api-unreachable", "json", errUnexplained, `"code": "api-unreachable"`},
+		{"resolves", "yaml", nil, "mark: ok\n"},
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		e := explainCommand{factory: &factory{IOStreams: streams}, format: tt.format}
+		err := e.print(explain.Report{
+			Name: "db.shop", Type: "A", Chain: []explain.Step{{Name: "name", Mark: explain.OK, Evidence: "E"}},
+			Verdict: explain.Verdict{Code: explain.Code(tt.code), Sentence: "S.", Remedy: "R."},
+		})
+		if !errors.Is(err, tt.want) || !strings.Contains(out.String(), tt.text) {
+			t.Errorf("%s as %q: error %v, want %v; output:\n%s\nwant %q", tt.code, tt.format, err, tt.want, out, tt.text)
+		}
+	}
+}
+
+func TestWithPort(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.96.0.53": "10.96.0.53:53", "10.96.0.53:1053": "10.96.0.53:1053", "fd00::53": "[fd00::53]:53", "[fd00::53]": "[fd00::53]:53", "": "", "a/b": "",
+	} {
+		if got, err := withPort(in); got != want || (err != nil) != (want == "") {
+			t.Errorf("withPort(%q) = %q, %v, want %q", in, got, err, want)
+		}
+	}
+}

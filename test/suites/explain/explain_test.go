@@ -1,0 +1,444 @@
+// Package explain seeds faults in real clusters and asks for the verdict of clusterset explain on each (docs/spec/explain.md).
+package explain
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// A world is a broker with the members east and west, and north, which is not a member: its imports are those of another implementation.
+// Users ask in west or north. No controller runs while faults are seeded by hand.
+type world struct {
+	*testing.T
+	broker            *controlplane.ControlPlane
+	east, west, north *testclusterset.Member
+}
+
+// ttl is far more than the test takes: what is to be expired is made so by hand.
+const ttl = time.Hour
+
+func (w *world) explain(ctx context.Context, in *rest.Config, name string, qtype uint16, servers ...string) (explain.Report, error) {
+	o := admin.ExplainDefaults()
+	o.Type, o.TTL, o.Servers = qtype, ttl, servers
+	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has time.
+	o.Timeout = 20 * time.Second
+	if o.Name = name; !strings.HasSuffix(name, ".") {
+		o.Name += ".svc.clusterset.local."
+	}
+	return admin.Explain(ctx, nil, in, o)
+}
+
+// verdict fails the test unless the verdict has the code.
+func (w *world) verdict(in *rest.Config, name string, qtype uint16, want explain.Code, servers ...string) {
+	w.Helper()
+	r, err := w.explain(w.Context(), in, name, qtype, servers...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if r.Verdict.Code != want {
+		w.Errorf("%s: verdict %s (%s), want %s; chain:\n%s", name, r.Verdict.Code, r.Verdict.Sentence, want, chain(r))
+	}
+	if strings.Contains(fmt.Sprint(r), "eyJ") {
+		w.Errorf("%s: the report has a token:\n%s", name, chain(r))
+	}
+}
+
+func chain(r explain.Report) string {
+	var b strings.Builder
+	for _, s := range r.Chain {
+		fmt.Fprintf(&b, "  %-8s %s: %s\n", s.Mark, s.Name, s.Evidence)
+	}
+	return b.String()
+}
+
+// A fault has one cause and its verdict.
+type fault struct {
+	code  explain.Code
+	name  string // "<service>.<namespace>", or absolute
+	qtype uint16
+	seed  func(*world) // its effects end with the test
+}
+
+// TestVerdicts seeds each fault in real clusters. The others of the chain are as they should be, so a verdict with another code is wrong.
+func TestVerdicts(t *testing.T) {
+	c, err := testclusterset.Start(t.Context(), testclusterset.Options{IDs: []string{"east", "west", "north"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{T: t, broker: c.Broker, east: c.Members[0], west: c.Members[1], north: c.Members[2]}
+	for _, m := range c.Members[:2] {
+		if _, err := m.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[explain.Code]bool{}
+	w.export(seen)
+	run := func(where string, config *rest.Config, faults []fault) {
+		for _, f := range faults {
+			seen[f.code] = true
+			t.Run(where+"/"+string(f.code), func(t *testing.T) {
+				w := *w
+				w.T = t
+				if f.seed != nil {
+					f.seed(&w)
+				}
+				w.verdict(config, f.name, max(f.qtype, dns.TypeA), f.code)
+			})
+		}
+	}
+	run("name", w.west.Config(), names)
+	run("member", w.west.Config(), members)
+	w.foreign()
+	run("objects", w.north.Config(), objects)
+	t.Run("dns", func(t *testing.T) { w := *w; w.T = t; w.dns(seen) })
+	t.Run("rights", func(t *testing.T) { w := *w; w.T = t; w.rights(seen) })
+	run("kinds", w.north.Config(), []fault{{explain.CRDMissing, "db.other", 0, func(w *world) {
+		w.release("held") // else the CRD stays with it
+		w.uninstall(w.north.ControlPlane, mcscrd.ServiceImportCRD, "serviceimports")
+	}}})
+	run("broker", w.west.Config(), []fault{{explain.BrokerUnprepared, "lost.shop", 0, func(w *world) { w.uninstall(w.broker, crd.Members, "members") }}})
+	if len(seen) < 60 {
+		t.Errorf("%d codes were seen, want at least 60", len(seen))
+	}
+}
+
+// names are faults of the question alone.
+var names = []fault{
+	{explain.NameMalformed, "a..shop", 0, nil},
+	{explain.NameTooLong, strings.Repeat("a", 64) + ".shop", 0, nil},
+	{explain.NameWildcard, "*.db.shop", 0, nil},
+	{explain.NameReverse, "1.0.0.10.in-addr.arpa.", 0, nil},
+	{explain.NameOutsideZone, "db.shop.svc.cluster.local.", 0, nil},
+	{explain.NamePod, "10-0-0-1.shop.pod.clusterset.local.", 0, nil},
+	{explain.NameWithoutSVC, "db.shop.clusterset.local.", 0, nil},
+	{explain.NameIncomplete, "shop", 0, nil},
+	{explain.PortMalformed, "http._tcp.db.shop", dns.TypeSRV, nil},
+	{explain.PortWantsSRV, "_pg._tcp.db.shop", dns.TypeA, nil},
+	{explain.TypeNotServed, "db.shop", dns.TypeMX, nil},
+}
+
+// export makes the services of the members and lets controllers work until each has arrived. Then nothing runs any more.
+func (w *world) export(seen map[explain.Code]bool) {
+	w.Helper()
+	pg := testclusterset.Port("pg", 5432)
+	all := func(m *testclusterset.Member, s *corev1.Service, addresses ...testclusterset.Endpoint) {
+		m.Put(w, s, testclusterset.Slice(s, s.Name+"-1", addresses...), testclusterset.Export(s.Namespace, s.Name))
+	}
+	for _, m := range []*testclusterset.Member{w.east, w.west} {
+		m.Put(w, testclusterset.Namespace("shop"))
+	}
+	w.east.Put(w, testclusterset.Namespace("lonely"), testclusterset.Namespace("picky"))
+	picky := testclusterset.Namespace("picky")
+	picky.Annotations = map[string]string{broker.AnnotationAllowedSources: "north"}
+	w.west.Put(w, picky)
+	one := testclusterset.Endpoint{Address: w.east.PodIP(1, corev1.IPv4Protocol), Hostname: "db-0"}
+	for _, name := range []string{"db", "lost", "claimed"} {
+		all(w.east, testclusterset.Headless("shop", name, pg), one)
+	}
+	w.west.Put(w, foreignImport("shop", "claimed", "Headless"))
+	all(w.east, testclusterset.Headless("lonely", "db", pg), one)
+	all(w.east, testclusterset.Headless("picky", "db", pg), one)
+	all(w.east, testclusterset.Headless("shop", "typed", pg), one)
+	all(w.west, testclusterset.Service("shop", "typed", pg), testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
+	all(w.east, testclusterset.Service("shop", "ported", pg), one)
+	all(w.west, testclusterset.Service("shop", "ported", testclusterset.Port("pg", 5433)), testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
+	sticky := testclusterset.Service("shop", "sticky", pg)
+	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	all(w.east, testclusterset.Service("shop", "sticky", pg), one)
+	all(w.west, sticky, testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
+	all(w.east, testclusterset.Headless("shop", "unready", pg), testclusterset.Endpoint{Address: one.Address, NotReady: true})
+	all(w.east, testclusterset.Headless("shop", "empty", pg))
+	all(w.west, testclusterset.Headless("shop", "own", pg), testclusterset.Endpoint{Address: w.west.PodIP(2, corev1.IPv4Protocol)})
+	all(w.west, testclusterset.Headless("shop", "outside", pg),
+		testclusterset.Endpoint{Address: "192.0.2.9"}, testclusterset.Endpoint{Address: w.west.PodIP(3, corev1.IPv4Protocol)})
+	w.west.Put(w, testclusterset.Export("shop", "absent"))
+	external := testclusterset.Service("shop", "external")
+	external.Spec.Type, external.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+	w.west.Put(w, external, testclusterset.Export("shop", "external"))
+
+	stopEast, stopWest := w.east.Run(w), w.west.Run(w)
+	for name, want := range map[string]explain.Code{
+		"db.shop": explain.Resolves, "lost.shop": explain.Resolves, "own.shop": explain.Resolves,
+		"claimed.shop": explain.ImportForeign, "db.lonely": explain.NamespaceMissing, "db.picky": explain.SourceNotAllowed,
+		"typed.shop": explain.ConflictType, "ported.shop": explain.ConflictPorts, "sticky.shop": explain.ConflictProperties,
+		"unready.shop": explain.EndpointsNotReady, "empty.shop": explain.EndpointsNone, "outside.shop": explain.ExportUndeclared,
+		"absent.shop": explain.ExportNoService, "external.shop": explain.ExportInvalidType,
+	} {
+		seen[want] = true
+		until.OK(w, name, func(ctx context.Context) error {
+			r, err := w.explain(ctx, w.west.Config(), name, dns.TypeA)
+			if err == nil && r.Verdict.Code != want {
+				err = fmt.Errorf("verdict %s (%s), want %s; chain:\n%s", r.Verdict.Code, r.Verdict.Sentence, want, chain(r))
+			}
+			return err
+		})
+	}
+	stopEast()
+	stopWest()
+	// The leader gives its Lease up when it ends.
+	w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, func(o object) {
+		o.set("test", "spec", "holderIdentity")
+		o.set(timestamp(0), "spec", "renewTime")
+	})
+	w.remove(w.west.ControlPlane, "serviceimports", "shop", "lost")
+	for _, s := range w.imported("lost") {
+		w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
+	}
+}
+
+func timestamp(age time.Duration) string {
+	return time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+// lapse makes a Lease old.
+func lapse(o object) { o.set(timestamp(48*time.Hour), "spec", "renewTime") }
+
+// token returns one that no API server has signed.
+func token(expires time.Time) string {
+	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	return part(`{"alg":"RS256"}`) + "." + part(fmt.Sprintf(`{"sub":"system:serviceaccount:a:b","iat":%d,"exp":%d}`,
+		expires.Add(-time.Hour).Unix(), expires.Unix())) + ".c2lnbmF0dXJl"
+}
+
+// secret changes a key of the credential of west.
+func secret(key string, value func(old string) string) func(*world) {
+	return func(w *world) {
+		w.patch(w.west.ControlPlane, "secrets", wellknown.ControllerNamespace, broker.SecretName, func(o object) {
+			old, _ := base64.StdEncoding.DecodeString(o.get("data", key))
+			o.set(base64.StdEncoding.EncodeToString([]byte(value(string(old)))), "data", key)
+		})
+	}
+}
+
+// nowhere returns a kubeconfig with another address, where nothing listens.
+func nowhere(kubeconfig string) string {
+	c, err := clientcmd.Load([]byte(kubeconfig))
+	if err != nil {
+		panic(err)
+	}
+	for _, cluster := range c.Clusters {
+		cluster.Server = "https://127.0.0.1:1"
+	}
+	text, err := clientcmd.Write(*c)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// members are faults of the clusterset: lost.shop is exported by east and not imported, db.shop is as it should be.
+var members = []fault{
+	{explain.NotExported, "nothing.shop", 0, nil},
+	{explain.NamespaceExcluded, "db.kube-public", 0, nil},
+	{explain.NamespaceTerminating, "db.doomed", 0, func(w *world) {
+		ns := testclusterset.Namespace("doomed")
+		w.west.Put(w, ns)
+		// Nothing ends it: there is no controller of namespaces.
+		if err := at(w.west.ControlPlane, "namespaces", "").Delete(w.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
+			w.Fatal(err)
+		}
+	}},
+	{explain.Resolves, "db.shop", 0, nil},
+	{explain.ImportMissing, "lost.shop", 0, nil},
+	{explain.ExportNotReconciled, "new.shop", 0, func(w *world) { w.west.Put(w, testclusterset.Export("shop", "new")) }},
+	{explain.ExportRejected, "own.shop", 0, func(w *world) {
+		w.condition("own", "False", "Failed")
+	}},
+	{explain.ExportPending, "own.shop", 0, func(w *world) { w.condition("own", "Unknown", "Pending") }},
+	{explain.RecordMissing, "own.shop", 0, func(w *world) { w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(), "own.shop") }},
+	{explain.RecordInvalid, "lost.shop", 0, func(w *world) {
+		w.patch(w.broker, "exportedservices", w.east.BrokerNamespace(), "lost.shop", func(o object) {
+			o.set("south", "metadata", "labels", "multicluster.kubernetes.io/source-cluster")
+		})
+	}},
+	{explain.ExporterExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat", lapse) }},
+	{explain.ExporterNeverRan, "lost.shop", 0, func(w *world) { w.remove(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat") }},
+	{explain.OwnHeartbeatExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.west.BrokerNamespace(), "heartbeat", lapse) }},
+	{explain.ControllerStopped, "lost.shop", 0, func(w *world) {
+		w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, lapse)
+	}},
+	{explain.ControllerNeverRan, "lost.shop", 0, func(w *world) {
+		w.remove(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease)
+	}},
+	{explain.CredentialMissing, "lost.shop", 0, func(w *world) {
+		w.remove(w.west.ControlPlane, "secrets", wellknown.ControllerNamespace, broker.SecretName)
+	}},
+	{explain.CredentialInvalid, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return "eyJ" })},
+	{explain.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(-time.Hour)) })},
+	{explain.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(time.Hour)) })},
+	{explain.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, nowhere)},
+	{explain.BrokerReplaced, "lost.shop", 0, func(w *world) {
+		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("other", "metadata", "annotations", broker.AnnotationBrokerUID) })
+	}},
+	{explain.Leaving, "lost.shop", 0, func(w *world) {
+		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("", "metadata", "annotations", broker.AnnotationLeaving) })
+	}},
+	{explain.EndpointsUndeclared, "db.shop", 0, func(w *world) {
+		w.patch(w.broker, "members", "", "east", func(o object) { o.set([]any{"10.99.0.0/16"}, "spec", "podCIDRs") })
+	}},
+	{explain.EndpointsOverlap, "db.shop", 0, func(w *world) {
+		w.patch(w.broker, "members", "", "west", func(o object) { o.set([]any{"10.21.0.0/16", "10.22.0.0/16"}, "spec", "podCIDRs") })
+	}},
+	{explain.HostUnknown, "db-9.east.db.shop", 0, nil},
+	{explain.ClusterUnknown, "south.db.shop", 0, nil},
+	{explain.HostWithoutCluster, "db-0.db.shop", 0, nil},
+	{explain.FamilyMissing, "db.shop", dns.TypeAAAA, nil},
+	{explain.PortUnknown, "_http._tcp.db.shop", dns.TypeSRV, nil},
+	{explain.PortProtocol, "_pg._udp.db.shop", dns.TypeSRV, nil},
+	{explain.EndpointsBehind, "db.shop", 0, func(w *world) {
+		for _, s := range w.imported("db") {
+			w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
+		}
+	}},
+	{explain.ImportLacks, "db.shop", 0, func(w *world) {
+		w.patchStatus("serviceimports", "db", func(o object) { o.set([]any{}, "status", "clusters") })
+		for _, s := range w.imported("db") {
+			w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
+		}
+	}},
+	{explain.ImportFamilies, "db.shop", 0, func(w *world) {
+		w.patchStatus("serviceimports", "db", func(o object) {
+			o.set([]any{map[string]any{
+				"type": "Ready", "status": "False", "reason": "IPFamilyNotSupported", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+			}}, "status", "conditions")
+		})
+	}},
+	{explain.MemberMissing, "lost.shop", 0, func(w *world) { w.remove(w.broker, "members", "", "west") }},
+}
+
+func foreignImport(namespace, name, kind string, ips ...string) runtime.Object {
+	return unstructuredImport(namespace, name, kind, ips)
+}
+
+// foreign makes the imports of north, as another implementation would.
+func (w *world) foreign() {
+	w.Helper()
+	w.north.Put(w, testclusterset.Namespace("other"))
+	put := func(name, kind string, ips []string, slices ...*discoveryv1.EndpointSlice) {
+		w.north.Put(w, foreignImport("other", name, kind, ips...))
+		for _, s := range slices {
+			w.north.Put(w, s)
+		}
+	}
+	slice := func(name, cluster string, endpoints ...testclusterset.Endpoint) *discoveryv1.EndpointSlice {
+		s := testclusterset.Slice(testclusterset.Headless("other", name), name+"-1", endpoints...)
+		s.Labels = map[string]string{"multicluster.kubernetes.io/service-name": name}
+		if cluster != "" {
+			s.Labels["multicluster.kubernetes.io/source-cluster"] = cluster
+		}
+		return s
+	}
+	ready := testclusterset.Endpoint{Address: "10.9.0.1", Hostname: "db-0"}
+	put("db", "Headless", nil, slice("db", "south", ready, testclusterset.Endpoint{Address: "10.9.0.2", Hostname: "db-1", NotReady: true}))
+	put("vip", "ClusterSetIP", []string{"10.8.0.1"}, slice("vip", "south", ready))
+	put("loop", "ClusterSetIP", []string{"127.0.0.1"}, slice("loop", "south", ready))
+	put("disguised", "Headless", nil, slice("disguised", "south", testclusterset.Endpoint{Address: "0.1.2.3"}))
+	put("unlabelled", "Headless", nil, slice("unlabelled", "", ready))
+	named := slice("named", "south", testclusterset.Endpoint{Address: "10.9.0.1"})
+	named.AddressType, named.Endpoints[0].Addresses = discoveryv1.AddressTypeFQDN, []string{"db.example.com"}
+	put("named", "Headless", nil, named)
+	held := unstructuredImport("other", "held", "Headless", nil)
+	held.SetFinalizers([]string{"example.com/hold"})
+	w.north.Put(w, held)
+	w.north.Drop(w, held)
+}
+
+// objects are faults that only the objects of a cluster show.
+var objects = []fault{
+	{explain.Resolves, "db.other", 0, nil},
+	{explain.Resolves, "vip.other", 0, nil},
+	{explain.NotAMember, "none.other", 0, nil},
+	{explain.ImportAddresses, "loop.other", 0, nil},
+	{explain.EndpointsRejected, "disguised.other", 0, nil},
+	{explain.SliceClusterID, "south.unlabelled.other", 0, nil},
+	{explain.SliceAddressType, "named.other", 0, nil},
+	{explain.ImportTerminating, "held.other", 0, nil},
+	{explain.HostNotReady, "db-1.south.db.other", 0, nil},
+	{explain.HostNeedsHeadless, "db-0.south.vip.other", 0, nil},
+	{explain.PortUnnamed, "vip.other", dns.TypeSRV, nil},
+}
+
+// dns asks servers: the shipped one over north, and sockets that do something else.
+func (w *world) dns(seen map[explain.Code]bool) {
+	north := w.north.Config()
+	good := testclusterset.StartDNS(w, w.north)
+	good.Answers(w, "db.other", dns.TypeA, "NOERROR 10.9.0.1")
+	filtered := testclusterset.StartDNS(w, w.west, "labels serve=here") // of another cluster, without this service
+	for _, f := range []struct {
+		code    explain.Code
+		name    string
+		servers []string
+	}{
+		{explain.Resolves, "db.other", []string{good.Address}},
+		{explain.Resolves, "dns-version.clusterset.local.", []string{good.Address}},
+		{explain.DNSLacksName, "db.other", []string{filtered.Address}},
+		{explain.DNSReplicasDiffer, "db.other", []string{good.Address, filtered.Address}},
+		{explain.DNSUnreachable, "db.other", []string{"127.0.0.1:1"}},
+		{explain.DNSRefused, "db.other", []string{w.answering("udp tcp", dns.RcodeRefused)}},
+		{explain.DNSFailure, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure)}},
+		{explain.DNSNotReady, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady)}},
+		{explain.DNSNotWired, "db.other", []string{w.answering("udp tcp", dns.RcodeNameError)}},
+		{explain.DNSWithoutTCP, "vip.other", []string{w.answering("udp", dns.RcodeSuccess)}},
+		{explain.DNSWithoutUDP, "vip.other", []string{w.answering("tcp", dns.RcodeSuccess)}},
+		{explain.DNSOtherAnswer, "db.other", []string{w.answering("udp tcp", dns.RcodeSuccess)}},
+		{explain.DNSStale, "vip.other", []string{w.answering("udp tcp", dns.RcodeSuccess, dns.ExtendedErrorCodeStaleAnswer)}},
+	} {
+		seen[f.code] = true
+		w.verdict(north, f.name, dns.TypeA, f.code, f.servers...)
+	}
+}
+
+// rights asks as users who may do little, and of API servers that do not answer.
+func (w *world) rights(seen map[explain.Code]bool) {
+	none, err := w.west.UserKubeconfig("nobody-in-particular")
+	if err != nil {
+		w.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", none)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r, err := w.explain(w.Context(), config, "db.shop", dns.TypeA)
+	if err != nil {
+		w.Fatal(err)
+	}
+	const want = "the right to get serviceimports.multicluster.x-k8s.io in namespace shop is missing; deploy/dns/rbac.yaml has it"
+	if !slices.ContainsFunc(r.Chain, func(s explain.Step) bool { return s.Mark == explain.Unknown && s.Evidence == want }) {
+		w.Errorf("chain:\n%s\nwant a step that says: %s", chain(r), want)
+	}
+	away, foreign := w.west.Config(), rest.AnonymousClientConfig(w.west.Config())
+	away.Host = "127.0.0.1:1"
+	foreign.BearerToken = "unknown"
+	for code, config := range map[explain.Code]*rest.Config{explain.NotReadable: config, explain.APIUnreachable: away, explain.APIRejectsUser: foreign} {
+		seen[code] = true
+		w.verdict(config, "db.shop", dns.TypeA, code)
+	}
+}
