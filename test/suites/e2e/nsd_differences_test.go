@@ -123,7 +123,7 @@ func (p *pair) exists() bool {
 	for strings.HasPrefix(name, "_") {
 		_, name, _ = strings.Cut(name, ".")
 	}
-	return p.imports[name] == "ClusterSetIP" || p.imports[name] == "Headless" && name != qname && p.asker.owners[name]
+	return p.imports[name] == "ClusterSetIP" || p.imports[name] == "Headless" && name != qname && p.owners[name]
 }
 
 // zone returns the zone of the question, nil if it is none of ours.

@@ -29,7 +29,6 @@ var (
 	records  = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
 	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	accounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
-	quotas   = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	secrets  = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
