@@ -11,8 +11,8 @@ func (s *Service) digest() uint64 {
 	}
 	h := hasher(len(s.key))
 	h.text(s.key)
-	h.text(s.Import.ips)
-	h.text(s.Import.ports.list.String())
+	h.text(s.ips)
+	h.text(s.ports.list.String())
 	h.number(uint64(s.typ))
 	h.flag(s.vip)
 	if s.eps != nil {

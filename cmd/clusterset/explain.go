@@ -87,11 +87,11 @@ func (e *explainCommand) run(ctx context.Context, name string, types []string) e
 		types = append(types, "SRV")
 	}
 	types = append(types, "A")
-	known := false
-	if o.Type, known = dns.StringToType[strings.ToUpper(types[0])]; !known {
+	question, known := dns.StringToType[strings.ToUpper(types[0])]
+	if !known {
 		return fmt.Errorf("type %q: want A, AAAA or SRV", types[0])
 	}
-	o.Name = name
+	o.Name, o.Type = name, question
 	for _, s := range e.servers {
 		address, err := withPort(s)
 		if err != nil {

@@ -214,10 +214,15 @@ func (w *world) answering(networks string, rcode int, extended ...uint16) string
 		s := &dns.Server{Net: network, Addr: port.String(), Handler: handler, NotifyStartedFunc: func() { close(started) }}
 		done := make(chan error, 1)
 		go func() { done <- s.ListenAndServe() }()
-		<-started
+		select {
+		case <-started:
+		case err := <-done:
+			w.Fatal(err)
+		}
 		w.Cleanup(func() {
-			_ = s.Shutdown()
-			<-done
+			if err := errors.Join(s.Shutdown(), <-done); err != nil {
+				w.Error(err)
+			}
 		})
 	}
 	w.Cleanup(func() { _ = port.Close() })
