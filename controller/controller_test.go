@@ -105,6 +105,7 @@ func TestRun(t *testing.T) {
 		return first.gauge("member") == 1 && first.gauge("broker_connected") == 1 && first.gauge("frozen") == 0 &&
 			first.gauge("credential_expiry_timestamp_seconds") > 0
 	})
+	until.True(t, "it reviews its state", func() bool { return first.gauge("review_age_seconds") > 0 })
 	m := &v1alpha1.Member{}
 	until.True(t, "its status is on the broker", func() bool {
 		return env.Admin.Get(t.Context(), m, "", memberenv.ID) == nil && m.Status.Version == "v1" && m.Status.MergeOptions != ""
@@ -120,8 +121,8 @@ func TestRun(t *testing.T) {
 
 	stopSecond := second.start()
 	stop()
-	if first.gauge("leader") != 0 || first.gauge("member") != 0 {
-		t.Error("leader and member of an instance that ended: want 0")
+	if first.gauge("leader") != 0 || first.gauge("member") != 0 || first.gauge("review_age_seconds") != 0 {
+		t.Error("leader, member and age of the review of an instance that ended: want 0")
 	}
 	until.True(t, "the second one acts", func() bool { return second.gauge("leader") == 1 && second.gauge("member") == 1 })
 

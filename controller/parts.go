@@ -186,7 +186,9 @@ func (p *parts) run(ctx context.Context) error {
 // review derives membership, freeze reasons and pending losses from what is known, every second until ctx ends.
 func (p *parts) review(ctx context.Context) error {
 	what := func() string { return "of membership and losses" }
+	p.cfg.Metrics.Reviewed() // the first is due
 	return every(ctx, reviewPeriod, func() error {
+		defer p.cfg.Metrics.Reviewed()
 		p.barrier.Do("review", what, func() {
 			changed := p.membership.Review()
 			p.massLoss.Review()

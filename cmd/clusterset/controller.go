@@ -125,7 +125,7 @@ func (v *optionValue) apply() error {
 // runController runs the controller and its HTTP servers until ctx ends, and returns when all of them have ended.
 func runController(ctx context.Context, config controller.Config, metrics, health string, registry *prometheus.Registry) error {
 	g, ctx := errgroup.WithContext(klog.NewContext(ctx, logr.Discard()))
-	for address, mux := range httpPages(metrics, health, registry) {
+	for address, mux := range httpPages(metrics, health, registry, config.Metrics.ReviewAge) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
 			return fmt.Errorf("serve %s: %w", address, err)
@@ -137,9 +137,13 @@ func runController(ctx context.Context, config controller.Config, metrics, healt
 	return g.Wait()
 }
 
+// stuckAfter is the age of a review from which the controller counts as stuck.
+const stuckAfter = time.Minute
+
 // httpPages returns the HTTP handlers by address; metrics and health may be the same address. An instance that waits for the Lease is
-// ready, too: another instance is the leader.
-func httpPages(metrics, health string, registry *prometheus.Registry) map[string]*http.ServeMux {
+// ready, too: another instance is the leader. One that is stuck is neither live nor ready; no API server that is away makes it so
+// (docs/spec/controller.md 1.1).
+func httpPages(metrics, health string, registry *prometheus.Registry, reviewAge func() time.Duration) map[string]*http.ServeMux {
 	served := map[string]*http.ServeMux{}
 	handle := func(address, page string, handler http.Handler) {
 		if address == "" {
@@ -150,10 +154,16 @@ func httpPages(metrics, health string, registry *prometheus.Registry) map[string
 		}
 		served[address].Handle(page, handler)
 	}
-	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	probe := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if age := reviewAge(); age > stuckAfter {
+			http.Error(w, fmt.Sprintf("stuck: the last review of the state ended %s ago", age.Round(time.Second)), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	handle(metrics, "/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	handle(health, "/healthz", ok)
-	handle(health, "/readyz", ok)
+	handle(health, "/healthz", probe)
+	handle(health, "/readyz", probe)
 	return served
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,7 +20,8 @@ func TestProbes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := httpPages("metrics", "health", prometheus.NewRegistry())
+	var age time.Duration
+	served := httpPages("metrics", "health", prometheus.NewRegistry(), func() time.Duration { return age })
 	asked := 0
 	for document := range strings.SplitSeq(string(manifest), "\n---") {
 		var d appsv1.Deployment
@@ -32,10 +34,14 @@ func TestProbes(t *testing.T) {
 					t.Fatalf("container %s: want a liveness probe and a readiness probe, both over HTTP", c.Name)
 				}
 				asked++
-				answer := httptest.NewRecorder()
-				served[probe.HTTPGet.Port.String()].ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
-				if answer.Code != http.StatusOK {
-					t.Errorf("GET %s on port %s: %d, want %d", probe.HTTPGet.Path, probe.HTTPGet.Port.String(), answer.Code, http.StatusOK)
+				for reviewed, want := range map[time.Duration]int{0: http.StatusOK, stuckAfter: http.StatusOK, stuckAfter + 1: http.StatusServiceUnavailable} {
+					age = reviewed
+					answer := httptest.NewRecorder()
+					served[probe.HTTPGet.Port.String()].ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
+					if answer.Code != want {
+						t.Errorf("GET %s on port %s, %s after the last review: %d, want %d",
+							probe.HTTPGet.Path, probe.HTTPGet.Port.String(), reviewed, answer.Code, want)
+					}
 				}
 			}
 		}

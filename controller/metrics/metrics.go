@@ -45,6 +45,7 @@ type Metrics struct {
 	sources  Sources                          // read at each scrape
 	services map[types.NamespacedName]counted // the contribution of each service to conflicts and records
 	outside  map[types.NamespacedName]int     // its contribution to undeclared
+	reviewed time.Time                        // when the last review ended, or the first was due; zero while none is
 }
 
 // counted is what one service adds to the gauges.
@@ -192,6 +193,24 @@ func (m *Metrics) SetUndeclared(svc types.NamespacedName, n int) {
 	}
 }
 
+// Reviewed records that a review of the state, which is due every second, has ended, or that the first is due.
+func (m *Metrics) Reviewed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reviewed = time.Now()
+}
+
+// ReviewAge returns how long ago the last review ended, 0 while none is due. A review waits for no API server, so one that does not
+// come back is a fault of this program.
+func (m *Metrics) ReviewAge() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reviewed.IsZero() {
+		return 0
+	}
+	return time.Since(m.reviewed)
+}
+
 // SetSources replaces what is read at each scrape.
 func (m *Metrics) SetSources(s Sources) {
 	m.mu.Lock()
@@ -203,7 +222,7 @@ func (m *Metrics) SetSources(s Sources) {
 func (m *Metrics) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sources = Sources{}
+	m.sources, m.reviewed = Sources{}, time.Time{}
 	m.services, m.outside = make(map[types.NamespacedName]counted), make(map[types.NamespacedName]int)
 	m.undeclared.Set(0)
 	m.conflicts.Reset()
@@ -227,6 +246,8 @@ var (
 	descDepth = prometheus.NewDesc(prefix+"queue_depth", "Number of services that wait, by queue.", []string{"queue"}, nil)
 	descAge   = prometheus.NewDesc(prefix+"queue_age_seconds",
 		"Time for which the service that waits longest has been waiting, by queue.", []string{"queue"}, nil)
+	descReview = prometheus.NewDesc(prefix+"review_age_seconds",
+		"Time since the review of the state, which is due every second, ended; 0 on an instance that does not lead.", nil, nil)
 	descLease = prometheus.NewDesc(prefix+"lease_age_seconds",
 		"Time since the heartbeat of a member was seen to change.", []string{"cluster"}, nil)
 )
@@ -235,6 +256,7 @@ var (
 func (scraped) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descDepth
 	ch <- descAge
+	ch <- descReview
 	ch <- descLease
 }
 
@@ -255,6 +277,7 @@ func (c scraped) Collect(ch chan<- prometheus.Metric) {
 		gauge(descDepth, float64(depth), queue)
 		gauge(descAge, age.Seconds(), queue)
 	}
+	ch <- prometheus.MustNewConstMetric(descReview, prometheus.GaugeValue, c.ReviewAge().Seconds())
 	if sources.Heartbeats == nil {
 		return
 	}
