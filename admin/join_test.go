@@ -215,8 +215,8 @@ func badCRDs(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 	}{
 		{badJoin{name: "no v1beta1", want: "CRD serviceimports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5"},
 			func(crd *unstructured.Unstructured) { dropVersion(crd, "v1beta1") }},
-		{badJoin{name: "no field", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ipFamilies at v1beta1: update it"},
-			func(crd *unstructured.Unstructured) { dropField(crd, "ipFamilies") }},
+		{badJoin{name: "no field", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ips at v1beta1: update it"},
+			func(crd *unstructured.Unstructured) { dropField(crd, "ips") }},
 	} {
 		crd := parse(mcscrd.ServiceImportCRD)[0]
 		r.spoil(crd)
