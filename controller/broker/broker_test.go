@@ -384,7 +384,7 @@ func testHeartbeats(t *testing.T, a admin) {
 	sent = time.Now()
 	must(t, l.Renew(t.Context(), 90*time.Second))
 	eventually(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
-	eventually(t, "our own", func() bool { return l.count(func() int { return l.beats["east"] }) > 0 })
+	eventually(t, "our own two", func() bool { return l.count(func() int { return l.beats["east"] }) == 2 })
 	for _, m := range l.Liveness() {
 		if want := map[string]time.Duration{"east": 90 * time.Second}[m.Cluster]; m.TTL != want {
 			t.Errorf("TTL of %s = %s, want %s", m.Cluster, m.TTL, want)
@@ -395,7 +395,8 @@ func testHeartbeats(t *testing.T, a admin) {
 	}
 	// Who renews our heartbeat beside us, and began before us, is a clone; who ended before us is not (docs/spec/controller.md 7.8).
 	theirs := lease("east", time.Now())
-	theirs.Spec.HolderIdentity = new("east/older")
+	earlier := metav1.NewMicroTime(time.Now().Add(-time.Hour))
+	theirs.Spec.HolderIdentity, theirs.Spec.AcquireTime = new("east/older"), &earlier // without it, ours stays
 	for n, want := range []bool{false, false, true} {
 		beats := l.count(func() int { return l.beats["east"] })
 		theirs.Spec.RenewTime = new(metav1.NowMicro())

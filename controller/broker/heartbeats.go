@@ -50,7 +50,7 @@ func holderOf(l *coordinationv1.Lease) (h holder) {
 // cluster does not: it has stopped.
 type rival struct {
 	holder
-	seen int       // its renewals since one of ours came back
+	seen int       // its renewals
 	last time.Time // of these
 	ttl  time.Duration
 }
