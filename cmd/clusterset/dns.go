@@ -60,6 +60,9 @@ func (d *dnsCommand) restart(c *cobra.Command) {
 
 // check completes the options from the flags.
 func (d *dnsCommand) check() error {
+	if d.options.Timeout <= 0 {
+		return fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
+	}
 	if d.service == "" {
 		return nil
 	}
@@ -68,9 +71,6 @@ func (d *dnsCommand) check() error {
 		return fmt.Errorf("--service=%s: want NAMESPACE/NAME", d.service)
 	}
 	d.options.Service = types.NamespacedName{Namespace: namespace, Name: name}
-	if d.options.Timeout <= 0 {
-		return fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
-	}
 	return nil
 }
 
