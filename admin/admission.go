@@ -55,7 +55,7 @@ const (
 	countLeases  = "count/leases." + leasesGroup
 )
 
-// or completes q with the limits of an existing quota, nil if there is none, and with the defaults.
+// or completes q with the limits of an existing quota (nil: no quota), and with the defaults.
 func (q Quota) or(existing *corev1.ResourceQuota) Quota {
 	has := func(name corev1.ResourceName) int64 {
 		if existing == nil {

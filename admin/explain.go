@@ -165,7 +165,7 @@ func (r *reader) readUID(ctx context.Context) explain.Read[types.UID] {
 	return then(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
 }
 
-// readCluster also returns the configuration for the broker by the credential of the cluster, nil if there is none.
+// readCluster also returns the configuration for the broker by the credential of the cluster, nil without a credential.
 func (r *reader) readCluster(ctx context.Context, t explain.Target, controller string) (c explain.Cluster, onBroker *rest.Config) {
 	parallel(
 		func() { c.UID = r.readUID(ctx) },

@@ -64,7 +64,7 @@ func (c *cluster) applyNewer(ctx context.Context, objects []*unstructured.Unstru
 type setState struct {
 	missing, changed []*unstructured.Unstructured // changed: of our version, with other content
 	unread           []*unstructured.Unstructured // the credential may not read them
-	oldest, newest   *unstructured.Unstructured   // of those that exist; nil if there are none
+	oldest, newest   *unstructured.Unstructured   // of those that exist; nil if no object exists
 }
 
 // readSet compares what exists with a set.
@@ -102,7 +102,7 @@ func (s setState) checkNotNewer() error {
 		versionOf(s.newest), describe(s.newest), deploy.Version)
 }
 
-// outdated returns what to do about a broker of an older version, "" if it is none.
+// outdated returns what to do about a broker of an older version, "" if it is not older.
 func (s setState) outdated() string {
 	if s.oldest == nil || versionOf(s.oldest) >= deploy.Version {
 		return ""

@@ -16,7 +16,7 @@ type Report struct {
 	Chain    []Step   `json:"chain"`
 }
 
-// Verdict is the cause, or that there is none.
+// Verdict is the cause, or [Resolves].
 type Verdict struct {
 	Code     Code   `json:"code"`
 	Sentence string `json:"sentence"`

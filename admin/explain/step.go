@@ -57,7 +57,7 @@ func (c *chain) skip(name, why string) { c.add(Step{Name: name, Mark: Skipped}, 
 // failed reports whether a cause was found.
 func (c *chain) failed() bool { return c.first(Wrong) >= 0 }
 
-// first returns the position of the first step with a mark, -1 if there is none.
+// first returns the position of the first step with a mark, -1 if no step has it.
 func (c *chain) first(m Mark) int {
 	for i := range c.steps {
 		if c.steps[i].Mark == m {

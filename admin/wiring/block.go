@@ -26,7 +26,7 @@ func mark(content string) string { return beginMark + checksum(content) + "\n" +
 // A marked text is a Corefile, divided at the marks.
 type marked struct {
 	found         bool
-	intact        bool   // nobody has changed the block
+	intact        bool   // the block is as it was written
 	before, after string // the text around it, which is the whole text if there is no block
 	content       string // the lines between the marks
 }

@@ -142,7 +142,7 @@ func (c corefile) has(name string) bool {
 // A listener is where a server block answers Pods: a port, and the arguments of "bind", if it has them.
 type listener struct{ port, bind string }
 
-// listeners returns where the blocks listen that Pods ask: those of the root zone, or if there are none, those with "kubernetes". Blocks of
+// listeners returns where the blocks listen that Pods ask: those of the root zone, or without such, those with "kubernetes". Blocks of
 // TLS, HTTPS and gRPC need certificates; Pods do not ask them.
 func (c corefile) listeners() []listener {
 	for _, wanted := range []func(serverBlock) bool{

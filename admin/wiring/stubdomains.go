@@ -98,7 +98,7 @@ func (p place) stubEdit(w Wish, domains map[string][]string, base string) *Edit 
 	return e
 }
 
-// stubRecord returns nil if there is none, or the annotation is not ours.
+// stubRecord returns nil without the annotation, or if it is not ours.
 func (p place) stubRecord() *stubRecord {
 	if p.configMap == nil {
 		return nil
@@ -111,7 +111,7 @@ func (p place) stubRecord() *stubRecord {
 	return &record
 }
 
-// undoStub returns the edit that removes our stub domain, and the others: the text from before if nobody has changed it since. It
+// undoStub returns the edit that removes our stub domain, and the others: the text from before if it has not changed since. It
 // returns nil if somebody has changed our stub domain itself.
 func (p place) undoStub(record *stubRecord, domains map[string][]string) (*Edit, map[string][]string) {
 	kept := map[string][]string{}
