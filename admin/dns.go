@@ -13,11 +13,7 @@ import (
 
 // DNSStatus reads how the resolvers of a cluster are wired, and asks through them.
 func DNSStatus(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
-	w, err := openWirer(member, o)
-	if err != nil {
-		return DNSState{}, err
-	}
-	s, err := w.state(ctx)
+	w, s, err := openWirer(ctx, member, o)
 	if err != nil {
 		return s, err
 	}
@@ -28,11 +24,7 @@ func DNSStatus(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState
 
 // DNSDiff is DNSStatus without a question.
 func DNSDiff(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
-	w, err := openWirer(member, o)
-	if err != nil {
-		return DNSState{}, err
-	}
-	s, err := w.state(ctx)
+	_, s, err := openWirer(ctx, member, o)
 	if err == nil {
 		s.evaluate()
 	}
@@ -42,11 +34,7 @@ func DNSDiff(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, 
 // DNSApply makes the resolvers of a cluster send the queries for the zone to the DNS server of the clusterset (docs/spec/dns-wiring.md 6).
 // The state that it returns is the one afterwards; what it lists as problems is left to do by hand.
 func DNSApply(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
-	w, err := openWirer(member, o)
-	if err != nil {
-		return DNSState{}, err
-	}
-	s, err := w.state(ctx)
+	w, s, err := openWirer(ctx, member, o)
 	if err != nil {
 		return s, err
 	}
@@ -76,11 +64,7 @@ func DNSApply(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState,
 
 // DNSUndo removes what DNSApply has written.
 func DNSUndo(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
-	w, err := openWirer(member, o)
-	if err != nil {
-		return DNSState{}, err
-	}
-	s, err := w.state(ctx)
+	w, s, err := openWirer(ctx, member, o)
 	if err != nil {
 		return s, err
 	}
@@ -97,15 +81,18 @@ func DNSUndo(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, 
 	return s, nil
 }
 
-func openWirer(member *rest.Config, o DNSOptions) (*wirer, error) {
+// openWirer also reads the state as it is.
+func openWirer(ctx context.Context, member *rest.Config, o DNSOptions) (*wirer, DNSState, error) {
 	if err := o.check(); err != nil {
-		return nil, err
+		return nil, DNSState{}, err
 	}
 	c, err := open(RoleMember, member, o.WriteOptions)
 	if err != nil {
-		return nil, err
+		return nil, DNSState{}, err
 	}
-	return &wirer{c, o}, nil
+	w := &wirer{c, o}
+	s, err := w.state(ctx)
+	return w, s, err
 }
 
 // ready returns an error if there is something to write and nothing to forward to. It waits until an endpoint is ready.

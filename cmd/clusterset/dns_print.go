@@ -42,15 +42,6 @@ func printDNS(out io.Writer, s *admin.DNSState, wide bool) error {
 			fmt.Fprintf(out, "\n%s:\n  %s\n", r.Name(), strings.Join(r.Evidence, "\n  "))
 		}
 	}
-	fmt.Fprintln(out)
-	for _, p := range s.Problems {
-		fmt.Fprintln(out, "problem: "+p)
-	}
-	for _, p := range s.Warnings {
-		fmt.Fprintln(out, "warning: "+p)
-	}
-	if len(s.Problems) == 0 {
-		fmt.Fprintln(out, "No problems found.")
-	}
+	printProblems(out, s.Problems, s.Warnings)
 	return nil
 }

@@ -38,17 +38,21 @@ func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	printProblems(w, s.Problems, s.Warnings)
+	return nil
+}
+
+func printProblems(w io.Writer, problems, warnings []string) {
 	fmt.Fprintln(w)
-	for _, p := range s.Problems {
+	for _, p := range problems {
 		fmt.Fprintln(w, "problem: "+p)
 	}
-	for _, p := range s.Warnings {
+	for _, p := range warnings {
 		fmt.Fprintln(w, "warning: "+p)
 	}
-	if len(s.Problems) == 0 {
+	if len(problems) == 0 {
 		fmt.Fprintln(w, "No problems found.")
 	}
-	return nil
 }
 
 func printCluster(w io.Writer, c *admin.ClusterState, now time.Time) {
