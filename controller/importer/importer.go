@@ -24,6 +24,7 @@ package importer
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -112,11 +113,14 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	}
 	own, exp := i.cfg.Own.Export(svc)
 	p := i.planner.plan(svc, own)
-	switch loses := losesClusters(p.result, i.cfg.Member.Import(svc)); {
-	case i.cfg.Freezes.Suspended(safety.Losses) != "" && (loses || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc))):
-		return i.refreshOwn(ctx, svc)
-	case loses && !i.cfg.MassLoss.Confirmed(svc, i.cfg.Member.Import(svc)):
-		return i.refreshPresent(ctx, svc, p)
+	imp := i.cfg.Member.Import(svc)
+	if losesClusters(p.result, imp) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
+		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
+			return i.refreshOwn(ctx, svc)
+		}
+		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, imp); len(unconfirmed) > 0 {
+			return i.refreshPresent(ctx, svc, p, unconfirmed)
+		}
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), p.accepted)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, exp, own, p.conflicts))
@@ -150,12 +154,12 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName) err
 	return i.refresh(ctx, svc, src, spec)
 }
 
-// refreshPresent keeps the endpoints of every cluster current that has a record, while it is not certain yet that others have none
-// (docs/spec/controller.md 8.7); all else stays as it is.
-func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan) error {
+// refreshPresent keeps the endpoints of every cluster current that the broker has, while it is not certain yet that it really lacks the
+// unconfirmed ones (docs/spec/controller.md 8.7); all else stays as it is.
+func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, unconfirmed []string) error {
 	var errs []error
 	for _, src := range p.cluster.Sources {
-		if spec := p.specOf(src.Cluster); spec != nil {
+		if spec := p.specOf(src.Cluster); spec != nil && !slices.Contains(unconfirmed, src.Cluster) {
 			errs = append(errs, i.refresh(ctx, svc, src, spec))
 		}
 	}

@@ -398,7 +398,7 @@ func TestImportFrozen(t *testing.T) {
 	i.checkConflicts(1)
 
 	i.freezeAll(source, slice)
-	i.lose(record)
+	i.lose(record, slice)
 	i.expire(slice)
 
 	i.TakeOff()
@@ -450,7 +450,7 @@ func (i importing) freezeAll(source, slice *discoveryv1.EndpointSlice) {
 }
 
 // lose removes a record from a list that is not confirmed, and then is.
-func (i importing) lose(record *v1alpha1.ExportedService) {
+func (i importing) lose(record *v1alpha1.ExportedService, slice *discoveryv1.EndpointSlice) {
 	i.Helper()
 	i.Delete(record)
 	i.Freezes.Set(safety.LostRecords, "1 of 1 is gone")
@@ -461,11 +461,12 @@ func (i importing) lose(record *v1alpha1.ExportedService) {
 	i.Create(record)
 	i.Expect("records that are back", i.do("record back", func() bool { return !gone() }))
 	i.Freezes.Set(safety.LostRecords, "")
-	i.loseAgain(record)
+	i.loseAgain(record, slice)
 }
 
-// loseAgain removes a record by a list that follows a confirmed one, and by an event that may be one of many.
-func (i importing) loseAgain(record *v1alpha1.ExportedService) {
+// loseAgain removes a record by a list that follows a confirmed one, and by an event that may be one of many; then also its slice, which
+// comes back later than the record.
+func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv1.EndpointSlice) {
 	i.Helper()
 	gone := func() bool { return len(i.Broker.Records(db)) == 0 }
 	back := func(i importing) {
@@ -492,7 +493,12 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService) {
 	if i.cfg.MassLoss.Review(); i.Freezes.Any(safety.LostRecords) {
 		i.Error("one loss is frozen")
 	}
+	i.Delete(slice)
+	i.Expect("nor the slice", i.do("slice gone", func() bool { return i.addressOf("west") == "" }))
 	back(i)
+	slice.ResourceVersion, slice.UID = "", ""
+	i.Create(slice)
+	i.Expect("a slice that is back", i.do("slice back", func() bool { return i.addressOf("west") != "" }))
 }
 
 // expire lets the heartbeat of west expire and return.

@@ -13,14 +13,13 @@ type importedExport struct {
 	cluster string
 }
 
-// A comparison counts the exports of other clusters that are imported here, and those among them that have no export record
-// any more.
+// A comparison counts the exports of other clusters that are imported here, and those among them that the broker lacks.
 type comparison struct {
 	imported int
 	lost     int
 }
 
-// compare counts. lost says of each imported export whether its record is missing.
+// compare counts. lost says of each imported export whether the broker lacks it.
 func compare(lost map[importedExport]bool) comparison {
 	c := comparison{imported: len(lost)}
 	for _, missing := range lost {

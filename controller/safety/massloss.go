@@ -40,13 +40,15 @@ type MassLossConfig struct {
 	RequeueAll func()                     // reconciles every service again
 }
 
-// A MassLoss decides whether the broker may be believed when it no longer has records of services that this member imports
-// (docs/spec/controller.md 8). There are two cases:
+// A MassLoss decides whether the broker may be believed when it no longer has what this member imports (docs/spec/controller.md
+// 8.7): the record of an export, or all slices of one that had some. There are two cases:
 //
-//   - A list lacks records. [MassLoss.Review] compares each new list with the imports; until it is confirmed, [LostRecords] is
+//   - A list lacks some. [MassLoss.Review] compares each new list with the imports; until it is confirmed, [LostRecords] is
 //     in force if more than half is missing.
-//   - The watch reports deletions. [MassLoss.Confirmed] makes the first deletions wait until no other follows for a moment: if
+//   - The watch reports deletions. [MassLoss.Unconfirmed] makes the first deletions wait until no other follows for a moment: if
 //     they become more than half of all imports, and more than a few, they freeze like a list.
+//
+// Records and slices come by watches of their own. A record that comes back before its slices is such a loss, too, but a short one.
 //
 // The methods may be called by several goroutines.
 type MassLoss struct {
@@ -63,7 +65,7 @@ type MassLoss struct {
 	unjoined map[string]time.Time
 }
 
-// A pendingLoss is an imported export whose record was deleted.
+// A pendingLoss is an imported export whose record or slices were deleted.
 type pendingLoss struct {
 	since     time.Time
 	confirmed bool // the import may lose it
@@ -179,28 +181,31 @@ func (l *MassLoss) reviewUnjoined(now time.Time) {
 	l.Freezes.Set(LostMembers, detail)
 }
 
-// Confirmed reports whether an import may lose the clusters whose records the watch reported as deleted. It is false until
-// they are known not to be the first of many; the service is then queued again.
-func (l *MassLoss) Confirmed(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) bool {
+// Unconfirmed returns the clusters of an import that the broker lacks, but that the import may not lose yet: none until they are known
+// not to be the first of many. The service is then queued again.
+func (l *MassLoss) Unconfirmed(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now, confirmed := time.Now(), true
+	var clusters []string
 	for e, missing := range l.lostOf(svc, imp) {
-		if !missing {
-			continue
+		if missing && !l.confirmed(e) {
+			clusters = append(clusters, e.cluster)
 		}
-		if _, unjoined := l.unjoined[e.cluster]; unjoined {
-			confirmed = false
-			continue
-		}
-		p, known := l.pending[e]
-		if !known {
-			p = pendingLoss{since: now}
-			l.pending[e], l.last = p, now
-		}
-		confirmed = confirmed && (p.confirmed || l.quiet == 0)
 	}
-	return confirmed
+	return clusters
+}
+
+// confirmed reports whether an import may lose e, which is pending from the first call on. The caller holds l.mu.
+func (l *MassLoss) confirmed(e importedExport) bool {
+	if _, unjoined := l.unjoined[e.cluster]; unjoined {
+		return false
+	}
+	p, known := l.pending[e]
+	if !known {
+		p = pendingLoss{since: time.Now()}
+		l.pending[e], l.last = p, p.since
+	}
+	return p.confirmed || l.quiet == 0
 }
 
 // reviewPending freezes if the pending losses are a mass loss, or confirms those that waited for long enough. The caller holds
@@ -241,7 +246,7 @@ func (l *MassLoss) comparePending(lost map[importedExport]bool) comparison {
 	return compare(lost)
 }
 
-// lost returns all that our imports have of other clusters, and whether its export record is missing.
+// lost returns all that our imports have of other clusters, and whether the broker lacks it. The caller holds l.mu.
 func (l *MassLoss) lost() map[importedExport]bool {
 	lost := make(map[importedExport]bool)
 	for _, svc := range l.Member.Imports() {
@@ -255,11 +260,27 @@ func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImpor
 	if !member.IsOurs(imp) {
 		return nil
 	}
-	lost, records := make(map[importedExport]bool), l.Broker.Records(svc)
+	lost, records, imported := make(map[importedExport]bool), l.Broker.Records(svc), make(map[string]int)
+	for _, s := range l.Member.ImportedSlices(svc) {
+		imported[s.Labels[mcsv1beta1.LabelSourceCluster]]++
+	}
 	for _, c := range imp.Status.Clusters {
 		if c.Cluster != l.ClusterID {
-			lost[importedExport{svc, c.Cluster}] = !slices.ContainsFunc(records, func(r merge.Record) bool { return r.Cluster == c.Cluster })
+			recorded := slices.ContainsFunc(records, func(r merge.Record) bool { return r.Cluster == c.Cluster })
+			lost[importedExport{svc, c.Cluster}] = !recorded || l.lacksSlices(svc, c.Cluster, imported[c.Cluster])
 		}
 	}
 	return lost
+}
+
+// lacksSlices reports whether the broker has no slice of an export of which as many are imported. A cluster that joined again after a
+// roll-back writes one by one, so of that each counts. The caller holds l.mu.
+func (l *MassLoss) lacksSlices(svc types.NamespacedName, cluster string, imported int) bool {
+	if imported == 0 {
+		return false
+	}
+	if _, unjoined := l.unjoined[cluster]; !unjoined {
+		imported = 1
+	}
+	return len(l.Broker.Slices(svc, cluster)) < imported
 }

@@ -159,7 +159,7 @@ func steady(t *testing.T, m *testclusterset.Member, namespace string, names ...s
 }
 
 // All records are gone from the broker when a controller starts. It freezes its imports, and none is removed until the members have
-// written their records again.
+// written their records again. Then all slices are gone while the controllers run.
 func TestBrokerIsEmptied(t *testing.T) {
 	const ns = "emptied"
 	names := []string{"a", "b", "c"}
@@ -176,12 +176,7 @@ func TestBrokerIsEmptied(t *testing.T) {
 	e.stop()
 	w.stop()
 	inEast, inWest := undisturbed(t, east, ns), undisturbed(t, west, ns)
-	for _, m := range clusters.Members {
-		if err := clusters.Broker.Dynamic().Resource(records).Namespace(m.BrokerNamespace()).
-			DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	deleteFromBroker(t, records)
 	w = run(t, west, long)
 	w.awaitMetric("frozen", "lost_records", 1)
 	serve(t, west, ns, "a", "10.22.0.2")
@@ -194,8 +189,33 @@ func TestBrokerIsEmptied(t *testing.T) {
 		awaitImport(t, m, ns, "a", "10.21.0.1 10.22.0.2")
 		awaitImport(t, m, ns, "b", "10.21.0.1 10.22.0.1")
 	}
+
+	deleteFromBroker(t, endpoints)
+	for _, m := range clusters.Members {
+		until.OK(t, "slices of "+m.ID+" are back", func(ctx context.Context) error {
+			list, err := clusters.Broker.Dynamic().Resource(endpoints).Namespace(m.BrokerNamespace()).
+				List(ctx, metav1.ListOptions{LabelSelector: broker.LabelSourceNamespace + "=" + ns})
+			if err == nil && len(list.Items) != len(names) {
+				err = fmt.Errorf("slices = %d, want %d", len(list.Items), len(names))
+			}
+			return err
+		})
+	}
+	serve(t, east, ns, "a", "10.21.0.3")
+	awaitImport(t, west, ns, "a", "10.21.0.3 10.22.0.2")
 	inEast()
 	inWest()
+}
+
+// deleteFromBroker deletes all objects of a kind in the broker namespaces of the members.
+func deleteFromBroker(t *testing.T, kind schema.GroupVersionResource) {
+	t.Helper()
+	for _, m := range clusters.Members {
+		r := clusters.Broker.Dynamic().Resource(kind).Namespace(m.BrokerNamespace())
+		if err := r.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // The namespaces of all members are gone, but the broker is the one that was joined: it lost its data, and everything is frozen until

@@ -55,6 +55,7 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 			mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: id, broker.LabelSourceNamespace: namespace,
 		}}
 	}
+	// The record before its slice, which a member does not do: what reads them has two watches, and may see them in this order anyway.
 	g.export = func() {
 		t.Helper()
 		if err := clusters.Broker.Apply(t.Context(), &v1alpha1.ExportedService{
