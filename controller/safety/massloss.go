@@ -40,8 +40,8 @@ type MassLossConfig struct {
 	RequeueAll func()                     // reconciles every service again
 }
 
-// A MassLoss decides whether the broker may be believed when it no longer has what this member imports (docs/spec/controller.md
-// 8.7): the record of an export, or all slices of one that had some. There are two cases:
+// A MassLoss decides whether the broker may be believed when it no longer has what this member imports: the record of an export, or
+// all slices of one that had some (docs/spec/controller.md 8.7). There are two cases:
 //
 //   - A list lacks some. [MassLoss.Review] compares each new list with the imports; until it is confirmed, [LostRecords] is
 //     in force if more than half is missing.
