@@ -396,7 +396,7 @@ func TestAttacks(t *testing.T) {
 		before.unchanged(t)
 	})
 	t.Run("withdrawal", func(t *testing.T) {
-		mallory.withdraw(t)
+		mallory.withdraw(t, e, w)
 		for _, v := range []member{east, west} {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 			until.OK(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
@@ -456,8 +456,8 @@ func (h attacker) try(t *testing.T, a attack, want string, east, west member) {
 	}
 }
 
-// withdraw deletes everything that the member has on the broker.
-func (h attacker) withdraw(t *testing.T) {
+// withdraw deletes everything that the member has on the broker, and waits until the others import nothing of it.
+func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 	t.Helper()
 	for _, r := range []schema.GroupVersionResource{records, exported} {
 		own := h.client.Resource(r).Namespace(h.BrokerNamespace())
@@ -471,6 +471,34 @@ func (h attacker) withdraw(t *testing.T) {
 			}
 		}
 	}
+	for _, m := range honest {
+		until.OK(t, m.ID+" has nothing of mallory", func(ctx context.Context) error { return hasNothingOf(ctx, m, h.ID) })
+	}
+}
+
+// hasNothingOf returns nil if a member imports nothing of a cluster.
+func hasNothingOf(ctx context.Context, m *testclusterset.Member, cluster string) error {
+	left, err := m.Dynamic().Resource(exported).List(ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelSourceCluster + "=" + cluster})
+	if err != nil {
+		return err
+	}
+	if len(left.Items) > 0 {
+		return fmt.Errorf("%d slices", len(left.Items))
+	}
+	all, err := m.Dynamic().Resource(imports).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, u := range all.Items {
+		var imp mcsv1beta1.ServiceImport
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &imp); err != nil {
+			return err
+		}
+		if slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster}) {
+			return fmt.Errorf("import %s/%s", imp.Namespace, imp.Name)
+		}
+	}
+	return nil
 }
 
 // disablePolicies removes the policies and all rules of the CRD of export records, until the end of the test.

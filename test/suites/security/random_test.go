@@ -74,7 +74,7 @@ func TestRandomWrites(t *testing.T) {
 	}
 	mark(t, e, w, 14)
 	before.undisturbed(t)
-	writer.withdraw(t)
+	writer.withdraw(t, e, w)
 	for _, v := range []member{east, west} {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 	}
