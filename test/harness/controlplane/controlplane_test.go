@@ -206,7 +206,7 @@ func TestFreeze(t *testing.T) {
 	c := shared(t)
 	must(t, c.Freeze())
 	// That nothing answers could only be shown by waiting; the kernel knows at once.
-	if state, err := processState(c.api.cmd.Process.Pid); err != nil || state != "T" {
+	if state, err := processState(c.api.Pid()); err != nil || state != "T" {
 		t.Errorf("state of the frozen API server = %s, %v, want T", state, err)
 	}
 	answered := make(chan error, 1)
@@ -451,7 +451,7 @@ func TestStopTellsOfProgramsThatEnded(t *testing.T) {
 	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))
 	for _, p := range []*process{c.controllers, c.api} {
 		must(t, p.signal(os.Kill))
-		<-p.done
+		<-p.Done()
 	}
 	err = c.Stop()
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager"} {

@@ -83,5 +83,5 @@ func (c *ControlPlane) signalAPIServer(s syscall.Signal, await func(pid int) err
 	if err := c.api.signal(s); err != nil {
 		return fmt.Errorf("send %s to the API server: %w", s, err)
 	}
-	return await(c.api.cmd.Process.Pid)
+	return await(c.api.Pid())
 }

@@ -24,7 +24,7 @@ func helper() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}
-	fmt.Println(c.dir, c.etcd.cmd.Process.Pid, c.api.cmd.Process.Pid)
+	fmt.Println(c.dir, c.etcd.Pid(), c.api.Pid())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	switch os.Getenv(helperEnv) {
 	case "panic":

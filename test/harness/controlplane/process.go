@@ -9,17 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
 // A process is a child that does not outlive this process, however that ends.
 type process struct {
+	*subprocess.Process
 	name string
-	cmd  *exec.Cmd
 	log  string
-	done chan struct{} // closed when the child is gone
 }
 
 // start starts the program bin in the folder dir, where its output is appended to a file.
@@ -29,49 +29,28 @@ func start(name, bin, dir string, args []string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	cmd := exec.Command(bin, args...)
-	cmd.Dir = dir
-	cmd.Stdout, cmd.Stderr = out, out
-	// A group of its own: Ctrl-C in a terminal must not reach etcd before Stop has ended the API server.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(cmd.SysProcAttr)
-	p := &process{name: name, cmd: cmd, log: log, done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		defer close(p.done)
-		defer out.Close()
-		// The kernel ends the child with the thread that made it, not with the process: this one has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // The result is in cmd.ProcessState.
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+	defer out.Close() // the child has it
+	// Start gives it a group of its own: Ctrl-C in a terminal must not reach etcd before Stop has ended the API server.
+	p, err := subprocess.Start(subprocess.Command{Bin: bin, Args: args, Dir: dir, Stdout: out, Stderr: out})
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return &process{Process: p, name: name, log: log}, nil
 }
 
 // stop ends the child by SIGTERM, and by SIGKILL if it takes longer than patience. It returns when the child is gone.
 func (p *process) stop(patience time.Duration) error {
 	// A frozen process would not see the SIGTERM.
 	_ = p.signal(syscall.SIGCONT)
-	_ = p.signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(patience):
-		p.kill()
+	if !p.Stop(patience) {
 		return fmt.Errorf("stop %s: still running %s after SIGTERM, so it was killed%s", p.name, patience, p.tail())
 	}
+	return nil
 }
 
 func (p *process) kill() {
 	_ = p.signal(syscall.SIGKILL)
-	<-p.done
+	<-p.Done()
 }
 
 // discard kills the child, if there is one, and fails if it was dead already.
@@ -80,7 +59,7 @@ func (p *process) discard() error {
 		return nil
 	}
 	if !p.running() {
-		return fmt.Errorf("%s had ended: %s%s", p.name, p.cmd.ProcessState, p.tail())
+		return fmt.Errorf("%s had ended: %s%s", p.name, p.State(), p.tail())
 	}
 	p.kill()
 	return nil
@@ -91,7 +70,7 @@ func (p *process) running() bool {
 		return false
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return false
 	default:
 		return true
@@ -99,7 +78,7 @@ func (p *process) running() bool {
 }
 
 func (p *process) signal(s os.Signal) error {
-	err := p.cmd.Process.Signal(s)
+	err := p.Signal(s)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
@@ -114,8 +93,8 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 			return nil
 		}
 		select {
-		case <-p.done:
-			return fmt.Errorf("%s ended: %s%s", p.name, p.cmd.ProcessState, p.tail())
+		case <-p.Done():
+			return fmt.Errorf("%s ended: %s%s", p.name, p.State(), p.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w: %w%s", p.name, context.Cause(ctx), last, p.tail())
 		case <-time.After(20 * time.Millisecond):

@@ -5,12 +5,9 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // reserve takes the port among all processes that ask this function: an abstract socket leaves no file behind and is
 // gone with its process.

@@ -3,8 +3,10 @@ package subprocess
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -19,6 +21,8 @@ type Command struct {
 	Args []string
 	Dir  string   // working directory
 	Env  []string // the whole environment; nil means that of this process
+	// What the program writes; nil means to Out of the process.
+	Stdout, Stderr io.Writer
 	// SysProcAttr holds further attributes; Start sets its own.
 	SysProcAttr syscall.SysProcAttr
 }
@@ -52,11 +56,18 @@ func (o *Output) String() string {
 	return o.b.String()
 }
 
+// Reset drops what was written.
+func (o *Output) Reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.b.Reset()
+}
+
 // Start starts c. The caller has to call Stop or Wait.
 func Start(c Command) (*Process, error) {
 	p := &Process{cmd: exec.Command(c.Bin, c.Args...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = c.Dir, c.Env
-	p.cmd.Stdout, p.cmd.Stderr = &p.Out, &p.Out
+	p.cmd.Stdout, p.cmd.Stderr = cmp.Or[io.Writer](c.Stdout, &p.Out), cmp.Or[io.Writer](c.Stderr, &p.Out)
 	attr := c.SysProcAttr
 	// A process group of its own: Ctrl-C in a terminal reaches this process alone, which then stops the program.
 	attr.Setpgid = true
@@ -82,6 +93,9 @@ func Start(c Command) (*Process, error) {
 
 // Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Signal sends a signal to the process.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

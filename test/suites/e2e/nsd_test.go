@@ -17,8 +17,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/nsd"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
-	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -44,7 +44,7 @@ type nsdZone struct {
 // TestNSD serves random clustersets, and the same zones from NSD, whose authors share no line of code with us. It asks both the same random
 // questions: each difference has to be one of nsdDifferences. `make differential` asks 100,000 with another seed.
 func TestNSD(t *testing.T) {
-	nsd := program.Find(t, "nsd")
+	path := program.Find(t, "nsd")
 	t.Logf("%d questions, -seed %d", *nsdQuestions, *nsdSeed)
 	r := rand.New(rand.NewPCG(*nsdSeed, 6))
 	us, them := port(t), port(t)
@@ -66,7 +66,7 @@ func TestNSD(t *testing.T) {
 		a.add(z, rrs)
 		writeZone(t, filepath.Join(dir, z.origin+"zone"), rrs[:len(rrs)-1])
 	}
-	startNSD(t, nsd, dir, them)
+	startNSD(t, path, dir, them)
 	defer a.us.close()
 	defer a.them.close()
 	listed(t, "../../../docs/differences.md")
@@ -107,36 +107,13 @@ func writeZone(t *testing.T, path string, rrs []dns.RR) {
 }
 
 // startNSD starts NSD with the zones in dir, and waits until it answers.
-func startNSD(t *testing.T, nsd, dir string, p *controlplane.Port) {
+func startNSD(t *testing.T, path, dir string, p *controlplane.Port) {
 	t.Helper()
-	conf := new(strings.Builder)
-	fmt.Fprintf(conf, `server:
-	ip-address: 127.0.0.1
-	port: %[2]d
-	username: ""
-	chroot: ""
-	zonesdir: %[1]q
-	database: ""
-	pidfile: "%[1]s/nsd.pid"
-	zonelistfile: "%[1]s/zone.list"
-	xfrdfile: "%[1]s/xfrd.state"
-	xfrdir: %[1]q
-	server-count: 1
-	minimal-responses: yes
-	refuse-any: no
-	rrl-ratelimit: 0
-	rrl-whitelist-ratelimit: 0
-remote-control:
-	control-enable: no
-`, dir, p.Number)
+	c := nsd.Config{Program: path, Dir: dir, Port: p.Number}
 	for _, z := range nsdZones {
-		fmt.Fprintf(conf, "zone:\n\tname: %q\n\tzonefile: %q\n", z.origin, z.origin+"zone")
+		c.Zones = append(c.Zones, nsd.Zone{Origin: z.origin, Options: []string{fmt.Sprintf("zonefile: %q", z.origin+"zone")}})
 	}
-	file := filepath.Join(dir, "nsd.conf")
-	if err := os.WriteFile(file, []byte(conf.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	child, err := subprocess.Start(subprocess.Command{Bin: nsd, Args: []string{"-d", "-c", file}, Dir: dir})
+	child, err := nsd.Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}

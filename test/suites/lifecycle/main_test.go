@@ -4,7 +4,6 @@
 package lifecycle
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log"
@@ -12,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +46,7 @@ import (
 
 	_ "github.com/clusterset-dns/clusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -135,23 +134,8 @@ func alive(names ...string) (stacks []string) {
 // journal holds the log of CoreDNS in this process.
 var journal output
 
-// An output is text that several goroutines may write and read.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
+// An output is text of which a test reads parts.
+type output struct{ subprocess.Output }
 
 // mark returns a function that returns the text written since the call of mark.
 func (o *output) mark() func() string {

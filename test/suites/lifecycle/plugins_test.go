@@ -154,7 +154,7 @@ func TestBeside(t *testing.T) {
 			if tt.values != nil {
 				values = tt.values(t)
 			}
-			journal.forget()
+			journal.Reset()
 			s := start(t, fmt.Sprintf(`
 %s {
 	bind 127.0.0.1
@@ -174,13 +174,6 @@ func TestBeside(t *testing.T) {
 			}
 		})
 	}
-}
-
-// forget drops the text.
-func (o *output) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.b.Reset()
 }
 
 // wants waits until text is written.

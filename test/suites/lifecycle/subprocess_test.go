@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,66 +12,59 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A subprocess is a CoreDNS in a process of its own. It runs this test program, see subprocessEnv.
-type subprocess struct {
+// A coreDNS is a CoreDNS in a process of its own. It runs this test program, see subprocessEnv.
+type coreDNS struct {
 	*server
-	cmd    *exec.Cmd
-	out    *output
-	stderr *output
-	ended  chan struct{} // closed when the process has ended
-	file   string        // path of the Corefile
+	*subprocess.Process
+	stderr subprocess.Output
+	file   string // path of the Corefile
 }
 
 // startSubprocess starts CoreDNS with corefile, in which values are replaced as by start. The test ends it with terminate; a process
 // that still runs when the test is over is killed.
-func startSubprocess(t *testing.T, corefile string, values ...string) *subprocess {
+func startSubprocess(t *testing.T, corefile string, values ...string) *coreDNS {
 	t.Helper()
 	reserved := port(t)
-	p := &subprocess{
-		server: &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", reserved)},
-		out:    new(output), stderr: new(output), ended: make(chan struct{}),
-	}
+	p := &coreDNS{server: &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", reserved)}}
 	p.values = append([]string{"{port}", fmt.Sprint(reserved), "{kubeconfig}", api(t).Kubeconfig()}, values...)
 	p.file = write(t, "Corefile", "")
 	p.write(corefile)
-	p.cmd = exec.Command(os.Args[0], "-conf", p.file)
-	p.cmd.Env = append(os.Environ(), subprocessEnv+"=1")
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.stderr
-	must(t, p.cmd.Start())
-	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait() // terminate reads ProcessState.
-	}()
+	var err error
+	p.Process, err = subprocess.Start(subprocess.Command{
+		Bin: os.Args[0], Args: []string{"-conf", p.file}, Env: append(os.Environ(), subprocessEnv+"=1"), Stderr: &p.stderr,
+	})
+	must(t, err)
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
+		_ = p.Signal(syscall.SIGKILL) // it may have ended
+		<-p.Done()
 		if t.Failed() {
-			t.Logf("output:\n%s%s", p.out, p.stderr)
+			t.Logf("output:\n%s%s", p.Out.String(), p.stderr.String())
 		}
 	})
 	return p
 }
 
 // write replaces the Corefile in one step: CoreDNS may read it at any time.
-func (p *subprocess) write(corefile string) {
+func (p *coreDNS) write(corefile string) {
 	p.t.Helper()
 	next := p.file + ".next"
 	must(p.t, os.WriteFile(next, p.corefile(corefile).Contents, 0o600))
 	must(p.t, os.Rename(next, p.file))
 }
 
-func (p *subprocess) signal(s os.Signal) {
+func (p *coreDNS) signal(s os.Signal) {
 	p.t.Helper()
-	must(p.t, p.cmd.Process.Signal(s))
+	must(p.t, p.Signal(s))
 }
 
 // hasEnded reports whether the process has ended.
-func (p *subprocess) hasEnded() bool {
+func (p *coreDNS) hasEnded() bool {
 	select {
-	case <-p.ended:
+	case <-p.Done():
 		return true
 	default:
 		return false
@@ -83,20 +75,20 @@ func (p *subprocess) hasEnded() bool {
 var klogLine = regexp.MustCompile(`(?m)^[IWEF]\d{4} \d\d:\d\d:\d\d`)
 
 // terminate ends the process by SIGTERM and checks that it waited for everything that it had started.
-func (p *subprocess) terminate() {
+func (p *coreDNS) terminate() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	p.awaitEnd()
 }
 
 // awaitEnd is terminate without the signal.
-func (p *subprocess) awaitEnd() {
+func (p *coreDNS) awaitEnd() {
 	p.t.Helper()
 	until.True(p.t, "end of the process after SIGTERM", p.hasEnded)
-	if !p.cmd.ProcessState.Success() {
-		p.t.Errorf("ended with %s", p.cmd.ProcessState)
+	if !p.State().Success() {
+		p.t.Errorf("ended with %s", p.State())
 	}
-	out := p.out.String()
+	out := p.Out.String()
 	if strings.Contains(out, "STILL ALIVE") || !strings.Contains(out, "END OF THE LIST") {
 		p.t.Error("the process did not wait for everything that it started")
 	}
@@ -128,7 +120,7 @@ clusterset.local.:{port} {
 
 const termQuestion = question("web.term.svc.clusterset.local A")
 
-func startTerm(t *testing.T, lameduck time.Duration) *subprocess {
+func startTerm(t *testing.T, lameduck time.Duration) *coreDNS {
 	t.Helper()
 	return startSubprocess(t, termCorefile,
 		"{health}", fmt.Sprint(port(t)), "{lameduck}", lameduck.String(), "{notified}", fmt.Sprint(port(t)))
@@ -196,8 +188,8 @@ func testLameduck(t *testing.T, ns string) {
 }
 
 // wrote returns nil if the process has written text.
-func (p *subprocess) wrote(text string) error {
-	if out := p.out.String(); !strings.Contains(out, text) {
+func (p *coreDNS) wrote(text string) error {
+	if out := p.Out.String(); !strings.Contains(out, text) {
 		return fmt.Errorf("no %q in %q", text, tail(out))
 	}
 	return nil
@@ -241,7 +233,7 @@ func TestReloadPlugin(t *testing.T) {
 	p.write(corefile("1h", "40"))
 	p.signal(syscall.SIGUSR1)
 	ttl(40)
-	if n := strings.Count(p.out.String(), "ServiceImport in corefile: listed"); n != 1 {
+	if n := strings.Count(p.Out.String(), "ServiceImport in corefile: listed"); n != 1 {
 		t.Errorf("imports were listed %d times, want once", n)
 	}
 	p.terminate()
@@ -313,13 +305,13 @@ func testNoRoom(t *testing.T, corefile string, values []string, file string) {
 	p.await("web.snapshot.svc.clusterset.local A", "NOERROR 10.96.7.7")
 	p.terminate() // which tries again
 	lines := 0
-	for line := range strings.Lines(p.out.String()) {
+	for line := range strings.Lines(p.Out.String()) {
 		if strings.Contains(line, "[ERROR]") && strings.Contains(line, "snapshot: ") {
 			lines++
 		}
 	}
 	if lines != 1 {
-		t.Errorf("%d log lines about a snapshot that cannot be written, want one:\n%s", lines, p.out.String())
+		t.Errorf("%d log lines about a snapshot that cannot be written, want one:\n%s", lines, p.Out.String())
 	}
 	outages.Measured(t, "F30", "answers went on; %d log line for all failed writes", lines)
 }

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/test/harness/nsd"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // dig returns the answer section of a transfer, one record per line.
@@ -254,46 +254,21 @@ func testInvisible(t *testing.T, s *server, second *secondary, imp string, seria
 
 // TestSecondary runs NSD as a secondary. It transfers the zone, gets NOTIFY messages and follows changes.
 func TestSecondary(t *testing.T) {
-	nsd := program.Find(t, "nsd")
+	path := program.Find(t, "nsd")
 	ns := namespace(t, "secondary")
 	apply(t, vip(ns, "web", "10.96.8.2"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.2"))
 	p := port(t)
 	s := start(t, transferBlock, "{to}", fmt.Sprintf("127.0.0.1:%d", p), "{namespaces}", ns)
-	dir := t.TempDir()
 	_, primary, err := net.SplitHostPort(s.addr)
 	must(t, err)
-	config := strings.NewReplacer("{dir}", dir, "{port}", fmt.Sprint(p), "{primary}", primary).Replace(`
-server:
-	ip-address: 127.0.0.1
-	port: {port}
-	username: ""
-	chroot: ""
-	zonesdir: "{dir}"
-	database: ""
-	pidfile: "{dir}/nsd.pid"
-	zonelistfile: "{dir}/zone.list"
-	xfrdfile: "{dir}/xfrd.state"
-	xfrdir: "{dir}"
-	server-count: 1
-	verbosity: 2
-remote-control:
-	control-enable: no
-zone:
-	name: "clusterset.local"
-	request-xfr: 127.0.0.1@{primary} NOKEY
-	allow-notify: 127.0.0.1 NOKEY
-`)
-	out := new(output)
-	cmd := exec.Command(nsd, "-d", "-c", write(t, "nsd.conf", config))
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Dir = filepath.Clean(dir)
-	must(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	secondaryOf := []string{fmt.Sprintf("request-xfr: 127.0.0.1@%s NOKEY", primary), "allow-notify: 127.0.0.1 NOKEY"}
+	child, err := nsd.Start(nsd.Config{
+		Program: path, Dir: t.TempDir(), Port: p, Zones: []nsd.Zone{{Origin: "clusterset.local", Options: secondaryOf}},
+	})
+	must(t, err)
 	defer func() {
-		must(t, cmd.Process.Signal(syscall.SIGTERM))
-		if err := <-ended; err != nil || t.Failed() {
-			t.Errorf("nsd: %v\n%s", err, out)
+		if ended := child.Stop(until.Patience); !ended || t.Failed() {
+			t.Errorf("nsd: ended by SIGTERM = %t\n%s", ended, child.Out.String())
 		}
 	}()
 	secondary := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", p)}

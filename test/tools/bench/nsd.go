@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
-	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/nsd"
 )
 
 // NSD marks what an authoritative server written in C takes for the same zone. It is no CoreDNS: it has no Corefile.
@@ -31,29 +31,6 @@ func findNSD() (string, error) {
 	}
 	return path, nil
 }
-
-// nsdConf wants the folder, NSD's own port and that of the primary server.
-const nsdConf = `server:
-	ip-address: 127.0.0.1
-	port: %[2]d
-	username: ""
-	chroot: ""
-	zonesdir: %[1]q
-	database: ""
-	pidfile: "%[1]s/nsd.pid"
-	zonelistfile: "%[1]s/zone.list"
-	xfrdfile: "%[1]s/xfrd.state"
-	xfrdir: %[1]q
-	server-count: 1
-	minimal-responses: yes
-	rrl-ratelimit: 0
-	rrl-whitelist-ratelimit: 0
-remote-control:
-	control-enable: no
-zone:
-	name: "` + zone + `"
-	request-xfr: AXFR 127.0.0.1@%[3]d NOKEY
-`
 
 // startNSD starts NSD with the zone of our server, which is there for the transfer only. It returns when NSD answers the
 // questions right. The caller has to stop it.
@@ -78,13 +55,10 @@ func (b *bench) startNSD(ctx context.Context, m mode, src source) (_ *server, er
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "nsd.conf")
-	conf := fmt.Sprintf(nsdConf, dir, s.port.Number, primary.port.Number)
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	if s.child, err = subprocess.Start(subprocess.Command{Bin: m.nsd, Args: []string{"-d", "-c", file}, Dir: dir}); err != nil {
+	transfer := fmt.Sprintf("request-xfr: AXFR 127.0.0.1@%d NOKEY", primary.port.Number)
+	zones := []nsd.Zone{{Origin: zone, Options: []string{transfer}}}
+	if s.child, err = nsd.Start(nsd.Config{Program: m.nsd, Dir: dir, Port: s.port.Number, Zones: zones}); err != nil {
 		return nil, err
 	}
 	if err := s.awaitAnswers(ctx, fewFor(m.rows, nsdPeer)); err != nil {
