@@ -1,22 +1,17 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -276,174 +271,6 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 	}
 }
 
-// list is the list of the reflector: of kinds whose store reads lists itself, and of servers that cannot stream one.
-func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
-	if !w.begin() {
-		return nil, context.Canceled
-	}
-	defer w.started.Done()
-	err = w.attempt(ctx, func() error {
-		o := options
-		if err := w.mayContinue(&o); err != nil {
-			return err
-		}
-		if err := w.choose(ctx); err != nil {
-			return err
-		}
-		var err error
-		if w.reader != nil {
-			list, err = w.readList(ctx, o)
-		} else {
-			list, err = w.getList(ctx, o)
-		}
-		return err
-	})
-	if err == nil {
-		err = w.mayKeep()
-	}
-	if err != nil {
-		return nil, outward(ctx, err)
-	}
-	if m, err := meta.ListAccessor(list); err == nil {
-		w.note(nil, m.GetResourceVersion(), false)
-		w.siftList(list, options.Continue == "", m.GetContinue() == "")
-		if m.GetContinue() == "" {
-			w.mu.Lock()
-			w.listComplete(m.GetResourceVersion())
-			w.move(listed, nil)
-			w.mu.Unlock()
-			w.notifyListed()
-		}
-	}
-	return list, nil
-}
-
-// getList asks for a list and decodes it as a whole.
-func (w *listWatch) getList(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	if options.ResourceVersion == "0" {
-		options.ResourceVersion = "" // what some cache has may be older than what was seen
-	}
-	list, err := w.request(&options).Do(ctx).Get()
-	if err == nil {
-		err = w.set.awaitCheck(ctx)
-	}
-	if err == nil {
-		w.happened(listing, nil)
-	}
-	return list, err
-}
-
-// readList lets the store read a list as it comes. Streamed as a watch a list of custom resources would cost the API server
-// twice the CPU time, because it encodes each event by itself. Decoded as a whole it would be the largest thing in memory here.
-func (w *listWatch) readList(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
-	// As new as etcd, and yet from the memory of the API server, which makes no pages. An API server whose memory lags
-	// behind rejects that, and the reflector asks for "": from etcd itself, then.
-	options.Limit = 0
-	if options.ResourceVersion == "0" {
-		newest, err := w.set.newest(ctx, w)
-		if err != nil {
-			return nil, err
-		}
-		options.ResourceVersion = ""
-		if newest > 0 {
-			options.ResourceVersion = strconv.FormatUint(newest, 10)
-		}
-	}
-	if options.ResourceVersion != "" {
-		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	}
-	body, err := w.request(&options).Throttle(unlimited).Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	if err := w.set.awaitCheck(ctx); err != nil {
-		return nil, err
-	}
-	w.happened(listing, nil)
-	return w.reader.ReadList(contactReader{body, w})
-}
-
-// A contactReader notes contact with each part of a list.
-type contactReader struct {
-	io.Reader
-	owner *listWatch
-}
-
-func (r contactReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	if n > 0 {
-		r.owner.mu.Lock()
-		r.owner.markContact()
-		r.owner.mu.Unlock()
-	}
-	return n, err
-}
-
-// watch is the watch of the reflector.
-func (w *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	if !w.begin() {
-		return nil, context.Canceled
-	}
-	streams := options.SendInitialEvents != nil && *options.SendInitialEvents
-	var source watch.Interface
-	err := w.attempt(ctx, func() (err error) {
-		o := options
-		if err := w.mayContinue(&o); err != nil {
-			return err
-		}
-		if streams {
-			err = w.choose(ctx)
-		} else {
-			err = w.chosen(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		o.Watch = true
-		if source, err = w.request(&o).Watch(ctx); err != nil {
-			if streams && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
-				return fmt.Errorf("%w: %w", errNoStream, err)
-			}
-			return err
-		}
-		if err = w.set.awaitCheck(ctx); err != nil {
-			source.Stop()
-		}
-		return err
-	})
-	if err != nil {
-		w.started.Done()
-		return nil, outward(ctx, err)
-	}
-	return w.open(ctx, source, streams), nil
-}
-
-// open begins to pass on the events of source. The caller has called begin.
-func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bool) *watchProxy {
-	p := newWatchProxy(w, source)
-	w.mu.Lock()
-	w.proxy = p
-	w.markContact()
-	if streams {
-		w.unshown = unshownList{version: math.MaxUint64}
-		w.bad.begin()
-		w.move(listing, nil)
-	} else {
-		w.move(opened, nil)
-	}
-	late := w.rolledBack
-	w.mu.Unlock()
-	if late { // the rollback was found while the watch was opened
-		p.Stop()
-	}
-	go p.run(ctx)
-	if streams {
-		w.notifyListed()
-	}
-	return p
-}
-
 // choose makes the best version that is served the one that is followed.
 func (w *listWatch) choose(ctx context.Context) error {
 	gv, err := w.set.bestVersion(ctx, w.resource, w.options.Namespace)
@@ -515,51 +342,6 @@ func outward(ctx context.Context, err error) error {
 		return err
 	}
 	return errors.New(err.Error())
-}
-
-// An unshownList is a list that the informer may not show yet. The zero value is no list. With the greatest version, the
-// version of the list is not known yet.
-type unshownList struct {
-	version uint64 // of the list
-	before  uint64 // what the informer shows until then, if that is a later one
-}
-
-// listComplete says of which version a list is. The caller holds w.mu.
-func (w *listWatch) listComplete(version string) {
-	if w.informer == nil {
-		return
-	}
-	w.unshown = unshownList{version: number(version)} // with 0 nothing can be compared
-	if shown := w.shown(); shown > w.unshown.version {
-		w.unshown.before = shown
-	}
-}
-
-func (w *listWatch) notifyListed() {
-	if w.options.Listed != nil {
-		w.options.Listed()
-	}
-}
-
-// shown is the version that the informer shows, 0 before the first.
-func (w *listWatch) shown() uint64 {
-	return number(cmp.Or(w.informer.GetStore().LastStoreSyncResourceVersion(), w.informer.LastSyncResourceVersion()))
-}
-
-// synced reports whether the store has, or had, a complete list.
-func (w *listWatch) synced() bool {
-	if w.informer != nil {
-		return w.informer.HasSynced()
-	}
-	return w.current().Listed
-}
-
-// consistent reports whether the informer shows the last list.
-func (w *listWatch) consistent() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	shown := w.shown()
-	return w.informer.HasSynced() && shown >= w.unshown.version && (w.unshown.before == 0 || shown != w.unshown.before)
 }
 
 // number is a resource version as a number: those of one etcd count up. 0 means that it is not one.
