@@ -188,6 +188,16 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.readMembers(ctx, c, members, records); err != nil {
+		return err
+	}
+	if s.state.Cluster == nil {
+		return s.findConflicts(ctx, c, members, records)
+	}
+	return nil
+}
+
+func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
 	services := make(map[string]int) // by broker namespace
 	for i := range records {
 		services[records[i].Namespace]++
@@ -199,9 +209,6 @@ func (s *collector) readBroker(ctx context.Context) error {
 		}
 		m.Services = services[m.Namespace]
 		s.state.Members = append(s.state.Members, m)
-	}
-	if s.state.Cluster == nil {
-		return s.findConflicts(ctx, c, members, records)
 	}
 	return nil
 }

@@ -109,6 +109,17 @@ func CurrentCondition(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportCo
 	return c
 }
 
+// ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready; NotReconciled if the
+// controller has not set them for the current generation.
+func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+		if c := CurrentCondition(e, of); c != nil && (c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
+			return c.Reason, c.Message
+		}
+	}
+	return "NotReconciled", "no controller has processed it yet"
+}
+
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
@@ -120,13 +131,7 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 		return
 	}
 	s.NotReady++
-	reason, message := "NotReconciled", "no controller has processed it yet"
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
-		if c := CurrentCondition(e, of); c != nil && c.Status != metav1.ConditionTrue {
-			reason, message = c.Reason, c.Message
-			break
-		}
-	}
+	reason, message := ExportReason(e)
 	if s.Reasons == nil {
 		s.Reasons = make(map[string]int)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
@@ -62,11 +63,16 @@ func completeNames(ctx context.Context, r dynamic.ResourceInterface, selector st
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+	return unnamed(all.Items, args, prefix), cobra.ShellCompDirectiveNoFileComp
+}
+
+// unnamed returns the names of objects that begin with prefix and are not among the arguments yet.
+func unnamed(all []unstructured.Unstructured, args []string, prefix string) []string {
 	var found []string
-	for i := range all.Items {
-		if name := all.Items[i].GetName(); !slices.Contains(args, name) {
+	for i := range all {
+		if name := all[i].GetName(); !slices.Contains(args, name) {
 			found = append(found, name)
 		}
 	}
-	return withPrefix(found, prefix), cobra.ShellCompDirectiveNoFileComp
+	return withPrefix(found, prefix)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin"
@@ -74,6 +75,8 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
 	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, repeatable")
 	flags.StringVar(&e.options.Namespace, "controller-namespace", e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
+	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config, error) { return e.brokerLoader().RawConfig() }))
+	completeBy(c, "controller-namespace", e.completeNamespaces)
 	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, "`DURATION` after which a heartbeat has expired; give the TTL of the lease option of the controllers")
 	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` after which an API server or a DNS server counts as unreachable")
 }

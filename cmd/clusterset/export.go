@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,7 @@ The command fails if an export has not taken effect after --timeout. The Service
 	c.Flags().StringToStringVar(&e.annotations, "annotation", nil, "`KEY=VALUE` of an annotation of the imports, repeatable")
 	c.Flags().StringVar(&e.useVIP, "use-clusterset-ip", "", "whether the service gets a clusterset IP, `true|false`, where controllers have \"vip cidr\"; default: as the controller is configured")
 	completeWords(c, "use-clusterset-ip", "true", "false")
+	c.Flags().StringVar(&e.zone, "zone", "clusterset.local", "`ZONE` of the clusterset, for the names to resolve")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := e.check(); err != nil {
 			return err
@@ -55,14 +57,19 @@ func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
+	resolved := make([]string, len(names))
+	for i, name := range names {
+		resolved[i] = serviceName(e.namespace, name, e.zone)
+	}
 	var next string
 	switch {
 	case !isMember:
 		e.wait = false // exports take effect when the cluster joins
 	case e.wait:
-		next = fmt.Sprintf("Each member with a namespace %[1]s now resolves SERVICE.%[1]s.svc.clusterset.local.", e.namespace)
+		next = fmt.Sprintf("Each member with a namespace %s now resolves\n  %s", e.namespace, strings.Join(resolved, "\n  "))
 	default:
-		next = "The ServiceExports are written. To see whether they have taken effect: clusterset status, or the conditions of the ServiceExports."
+		next = fmt.Sprintf("The ServiceExports are written. When they have taken effect (clusterset get exports), each member with a namespace %s resolves\n  %s",
+			e.namespace, strings.Join(resolved, "\n  "))
 	}
 	var result error
 	for _, name := range names {
@@ -75,7 +82,12 @@ func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	} else if !isMember {
 		fmt.Fprintln(e.ErrOut, "warning: this cluster is not a member of a clusterset: exports take effect when it has joined (clusterset join)")
 	}
-	return errors.Join(result, e.finish(nil, nil, next))
+	return errors.Join(result, e.finish(exportResult{Names: resolved}, nil, next))
+}
+
+// An exportResult is printed with -o json and yaml.
+type exportResult struct {
+	Names []string `json:"names"` // in DNS, in the order of the arguments
 }
 
 // check returns an error for labels and annotations that the controller would not export.

@@ -30,6 +30,7 @@ type exportCommand struct {
 
 	labels, annotations map[string]string
 	useVIP              string // "true", "false" or empty
+	zone                string
 	wait                bool
 	timeout             time.Duration
 }

@@ -80,6 +80,11 @@ func TestUsage(t *testing.T) {
 		{"option", "controller --vip some", `"some": want one of derived, cidr, none`},
 		{"too few words", "controller --lease 10s", `"10s": want 0, or two durations`},
 		{"service to wire to", "dns apply --service=x", "error: --service=x: want NAMESPACE/NAME"},
+		{"no time to watch", "status --watch --interval 0s", "error: --interval=0s: want more than 0s"},
+		{"output of get", "get exports -o xml", "error: --output=xml: want one of wide, json, yaml, "},
+		{"names in all namespaces", "get imports db -A", "error: names and --all-namespaces: want only one of them"},
+		{"names and a selector", "get exports db -l a=b", "error: names and --selector: want only one of them"},
+		{"nothing to get", "get pods", `error: unknown command "pods" for "clusterset get"`},
 		{"no time to wire", "dns apply --timeout=0s", "error: --timeout=0s: want more than 0s"},
 		{"output of dns", "dns status -o name", "error: --output=name: want one of wide, json, yaml"},
 		{"output of a diff", "dns diff -o wide", "error: --output=wide: want one of json, yaml"},
@@ -124,6 +129,9 @@ func TestCompletion(t *testing.T) {
 		{"export --use-clusterset-ip ", "true\nfalse\n"},
 		{"status --context ", "east\nhub\n"},
 		{"join --broker-context h", "hub\n"},
+		{"get exports -o ", "wide\njson\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n"},
+		{"get ", "exports\tList the exports of a cluster\nimports\tList the imports of a cluster\nmembers\tList the members of a clusterset\n"},
+		{"explain --broker-context h", "hub\n"},
 		{"dns status -o ", "wide\njson\nyaml\n"},
 		{"dns diff -o ", "json\nyaml\n"},
 		{"dns undo --dry-run=", "none\nclient\nserver\n"},
@@ -307,6 +315,8 @@ func TestCommands(t *testing.T) {
 	}
 	exports(t, east, member)
 	dryRunsPredict(t, member)
+	t.Run("get", func(t *testing.T) { gets(t, east, member, broker) })
+	t.Run("watch", func(t *testing.T) { watches(t, member) })
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
 
@@ -360,14 +370,14 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 		}
 	}
 	reconcile("db", "True", "Valid", "True", "Exported", "")
-	want(t, exitOK, []string{"db -n shop unchanged", "resolves SERVICE.shop.svc.clusterset.local."}, "export", "db", member, "-n", "shop")
+	want(t, exitOK, []string{"db -n shop unchanged", "Each member with a namespace shop now resolves\n  db.shop.svc.clusterset.local\n"}, "export", "db", member, "-n", "shop")
 	reconcile("ghost", "False", "NoService", "False", "Pending", "There is no Service ghost.")
 	want(t, exitError, []string{"error: export ghost: Valid is False, NoService: There is no Service ghost\n"},
 		"export", "ghost", member, "-n", "shop")
 	reconcile("late", "True", "Valid", "False", "Failed", "The broker rejects the export: no.")
 	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker rejects the export: no; run \"clusterset status\"\n"},
 		"export", "late", member, "-n", "shop", "--timeout=300ms")
-	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written. To see whether they have taken effect: clusterset status"},
+	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written.", "\n  db.shop.svc.clusterset.local\n"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
 	want(t, exitOK, []string{"db"}, "__complete", "unexport", member, "-n", "shop", "")
 	want(t, exitProblems, []string{"Exports:      0 of 3 ready", "problem: export shop/db is not ready, NotReconciled: no controller has processed it yet\n",

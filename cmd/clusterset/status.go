@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
@@ -24,9 +28,13 @@ interrupted, a CRD is too old, an export is not ready (the first ten are named).
 
 Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member.
 
+With --watch, a terminal shows the state as it is now; elsewhere, and with -o json and yaml, each change is printed after the last one. Times
+that only grow, such as the age of a heartbeat, are no change. Ctrl-C ends it; the exit code is that of the last state.
+
 Exit codes: 0, no problems (there may be warnings); 1, the command failed, and the output shows what could be read; 2, there are problems.`,
 		Example: `  clusterset status --context east
   clusterset status --context east -o wide
+  clusterset status --context east --watch
   clusterset status --broker-only --broker-context hub -o json`,
 	}
 	f.brokerFlags(c)
@@ -35,29 +43,35 @@ Exit codes: 0, no problems (there may be warnings); 1, the command failed, and t
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, "`DURATION` after which a heartbeat has expired; give the TTL of the lease option of the controllers")
+	w := watchOptions{}
+	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
+	c.Flags().DurationVar(&w.interval, "interval", 2*time.Second, "`DURATION` between two reads of --watch")
+	completeBy(c, "controller-namespace", f.completeNamespaces)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := checkFormat(format, "", "wide", "json", "yaml"); err != nil {
 			return err
+		}
+		if w.interval <= 0 {
+			return fmt.Errorf("--interval=%s: want more than 0s", w.interval)
 		}
 		onBroker, onMember, err := f.statusConfigs(brokerOnly)
 		if err != nil {
 			return err
 		}
-		state, incomplete := admin.Status(c.Context(), onBroker, onMember, o)
-		if format == "json" || format == "yaml" {
-			err = printAs(f.Out, format, state)
-		} else {
-			err = printState(f.Out, &state, o.Now(), format == "wide")
+		s := statusCommand{factory: f, format: format, read: func(ctx context.Context) (admin.State, error) {
+			return admin.Status(ctx, onBroker, onMember, o)
+		}}
+		if w.watch {
+			return s.watch(c.Context(), w.interval)
 		}
-		switch {
-		case incomplete != nil:
-			return incomplete
-		case err == nil && len(state.Problems) > 0:
-			return errProblems
-		}
-		return err
+		return s.once(c.Context())
 	}
 	return c
+}
+
+type watchOptions struct {
+	watch    bool
+	interval time.Duration
 }
 
 func (f *factory) statusConfigs(brokerOnly bool) (onBroker, onMember *rest.Config, err error) {

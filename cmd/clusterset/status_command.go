@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+// A statusCommand is one call of "status".
+type statusCommand struct {
+	*factory
+	format string
+	read   func(context.Context) (admin.State, error)
+}
+
+func (s *statusCommand) once(ctx context.Context) error {
+	state, incomplete := s.read(ctx)
+	if err := s.print(s.Out, &state); err != nil {
+		return err
+	}
+	return outcome(state, incomplete)
+}
+
+func (s *statusCommand) print(w io.Writer, state *admin.State) error {
+	if s.format == "json" || s.format == "yaml" {
+		return printAs(w, s.format, state)
+	}
+	return printState(w, state, time.Now(), s.format == "wide")
+}
+
+// outcome is the error that the exit code follows from.
+func outcome(state admin.State, incomplete error) error {
+	if incomplete == nil && len(state.Problems) > 0 {
+		return errProblems
+	}
+	return incomplete
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+// watch shows the state until ctx ends (docs/spec/operations.md 2). A state that could not be read completely is shown, too.
+func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	screen := s.format != "json" && s.format != "yaml" && isTerminal(s.Out)
+	var last string
+	var result error
+	for {
+		state, incomplete := s.read(ctx)
+		if ctx.Err() != nil {
+			return result
+		}
+		result = outcome(state, incomplete)
+		now := changeable(state, incomplete)
+		switch {
+		case screen:
+			if err := s.redraw(&state, incomplete); err != nil {
+				return err
+			}
+		case now != last:
+			if err := s.append(&state, incomplete, last == ""); err != nil {
+				return err
+			}
+		}
+		last = now
+		select {
+		case <-ctx.Done():
+			return result
+		case <-tick.C:
+		}
+	}
+}
+
+// changeable is what has to differ for a state to be shown again: everything except ages and times that renew themselves.
+func changeable(state admin.State, incomplete error) string {
+	problems := strings.Join(state.Problems, "\n")
+	state.Members = append([]admin.MemberState{}, state.Members...)
+	for i := range state.Members {
+		m := &state.Members[i]
+		if m.Expired {
+			problems = strings.ReplaceAll(problems, m.HeartbeatAge+" ago", "")
+		}
+		m.Heartbeat, m.HeartbeatAge = nil, ""
+	}
+	if state.Cluster != nil {
+		c := *state.Cluster
+		c.LeaderRenewed = nil
+		state.Cluster = &c
+	}
+	state.Problems = []string{problems}
+	text, err := json.Marshal(state)
+	return fmt.Sprint(string(text), err, incomplete)
+}
+
+// append shows the state after those that were shown before.
+func (s *statusCommand) append(state *admin.State, incomplete error, isFirst bool) error {
+	switch {
+	case s.format == "yaml":
+		fmt.Fprintln(s.Out, "---")
+	case s.format == "json":
+	case !isFirst:
+		fmt.Fprintln(s.Out)
+		fallthrough
+	default:
+		fmt.Fprintln(s.Out, time.Now().Format(time.RFC3339))
+	}
+	if err := s.print(s.Out, state); err != nil {
+		return err
+	}
+	if incomplete != nil {
+		fmt.Fprintln(s.ErrOut, "error: "+incomplete.Error())
+	}
+	return nil
+}
+
+// redraw shows the state in place of the one before. Lines are erased one by one: erasing the screen first makes it flicker.
+func (s *statusCommand) redraw(state *admin.State, incomplete error) error {
+	const home, eraseLine, eraseRest = "\x1b[H", "\x1b[K", "\x1b[J"
+	var text bytes.Buffer
+	if err := s.print(&text, state); err != nil {
+		return err
+	}
+	if incomplete != nil {
+		fmt.Fprintln(&text, "error: "+incomplete.Error())
+	}
+	_, err := fmt.Fprint(s.Out, home+strings.ReplaceAll(text.String(), "\n", eraseLine+"\n")+eraseRest)
+	return err
+}
+
+// isTerminal reports whether w is a device that shows characters.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
