@@ -115,6 +115,10 @@ func (e *exportCommand) poll(ctx context.Context, what string, done func(context
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	// The rate limiter of client-go has an error of its own for a deadline that has passed, and ctx may end a moment later.
+	if deadline, ok := ctx.Deadline(); ok && err != nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
 	return err
 }
 
