@@ -22,12 +22,12 @@ type MemberList struct {
 
 // Members lists the members of a clusterset. Without onBroker, the broker is read with the credential of the member.
 func Members(ctx context.Context, onBroker, onMember *rest.Config, o StatusOptions) (all MemberList, err error) {
-	s := &collector{options: o, brokerConfig: onBroker, state: State{Cluster: &ClusterState{}}}
+	s := &collector{options: o, brokerConfig: onBroker}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}
 	if onBroker == nil {
-		err = s.readLocalCredential(ctx, onMember)
+		s.brokerConfig, err = BrokerOf(ctx, onMember, o.Namespace)
 	}
 	if err == nil {
 		all, err = s.listMembers(ctx)
@@ -38,19 +38,21 @@ func Members(ctx context.Context, onBroker, onMember *rest.Config, o StatusOptio
 	return all, nil
 }
 
-// readLocalCredential takes the configuration of the broker from the credential of a cluster.
-func (s *collector) readLocalCredential(ctx context.Context, config *rest.Config) error {
-	c, err := open(RoleMember, config, WriteOptions{})
+// BrokerOf returns the access of a member to its broker, by the credential in the namespace of its controller.
+func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest.Config, error) {
+	c, err := open(RoleMember, member, WriteOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.readCredential(ctx, c); err != nil {
-		return err
+	secret, err := c.secret(ctx, namespace)
+	if err != nil {
+		return nil, err
 	}
-	if s.brokerConfig == nil {
-		return errors.New("this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
+	if secret == nil {
+		return nil, errors.New("this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
 	}
-	return nil
+	config, _, err := credentialConfig(secret)
+	return config, err
 }
 
 func (s *collector) listMembers(ctx context.Context) (all MemberList, err error) {

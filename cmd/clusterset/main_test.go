@@ -80,6 +80,7 @@ func TestUsage(t *testing.T) {
 		{"option", "controller --vip some", `"some": want one of derived, cidr, none`},
 		{"too few words", "controller --lease 10s", `"10s": want 0, or two durations`},
 		{"service to wire to", "dns apply --service=x", "error: --service=x: want NAMESPACE/NAME"},
+		{"no time to gather", "gather --since 0s", "error: --since=0s: want at least 1s"},
 		{"no time to watch", "status --watch --interval 0s", "error: --interval=0s: want more than 0s"},
 		{"output of get", "get exports -o xml", "error: --output=xml: want one of wide, json, yaml, "},
 		{"names in all namespaces", "get imports db -A", "error: names and --all-namespaces: want only one of them"},
@@ -316,6 +317,7 @@ func TestCommands(t *testing.T) {
 	exports(t, east, member)
 	dryRunsPredict(t, member)
 	t.Run("get", func(t *testing.T) { gets(t, east, member, broker) })
+	t.Run("gather", func(t *testing.T) { gathers(t, east, member, broker) })
 	t.Run("watch", func(t *testing.T) { watches(t, member) })
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
@@ -361,7 +363,7 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 	want(t, exitOK, []string{"created (server dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=server")
 	want(t, exitError, []string{"serviceexport.multicluster.x-k8s.io/db -n shop created",
 		"error: export db: no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"},
-		"export", "db", member, "-n", "shop", "--timeout=300ms")
+		"export", "db", member, "-n", "shop", "--timeout=3s")
 	reconcile := func(name, valid, reason, ready, why, message string) {
 		t.Helper()
 		text := strings.NewReplacer("NAME", name, "VALID", valid, "REASON", reason, "READY", ready, "WHY", why, "MESSAGE", message).Replace(reconciled)
@@ -376,7 +378,7 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 		"export", "ghost", member, "-n", "shop")
 	reconcile("late", "True", "Valid", "False", "Failed", "The broker rejects the export: no.")
 	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker rejects the export: no; run \"clusterset status\"\n"},
-		"export", "late", member, "-n", "shop", "--timeout=300ms")
+		"export", "late", member, "-n", "shop", "--timeout=3s")
 	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written.", "\n  db.shop.svc.clusterset.local\n"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
 	want(t, exitOK, []string{"db"}, "__complete", "unexport", member, "-n", "shop", "")

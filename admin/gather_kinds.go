@@ -1,0 +1,116 @@
+package admin
+
+import (
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// exportedServices are those of which a ServiceExport was read before.
+type exportedServices map[types.NamespacedName]bool
+
+// A gathering is a list of objects that "clusterset gather" reads.
+type gathering struct {
+	group, resource string
+	versions        []string // the first that the API server has
+	namespace       string   // "" for all, or for a resource without namespaces
+	selector        string
+	keep            func(exportedServices, *unstructured.Unstructured) bool // nil keeps all
+}
+
+// gatherings returns what is read of a cluster, in this order.
+func gatherings(role Role, controller string) []gathering {
+	if role == RoleBroker {
+		return append(brokerGatherings, bothGatherings...)
+	}
+	all := slices.Concat(memberGatherings, bothGatherings)
+	for _, x := range [][]string{
+		{"", "pods", "services", "configmaps", "secrets", "serviceaccounts", "events", "resourcequotas"},
+		{"apps", "deployments", "replicasets", "daemonsets", "statefulsets"},
+		{rbacGroup, "roles", "rolebindings"},
+		{leasesGroup, "leases"},
+		{"networking.k8s.io", "networkpolicies"},
+		{"policy", "poddisruptionbudgets"},
+	} {
+		for _, resource := range x[1:] {
+			all = append(all, gathering{group: x[0], resource: resource, versions: v1, namespace: controller})
+		}
+	}
+	return all
+}
+
+var v1 = []string{"v1"}
+
+// dnsPods selects the usual DNS servers of a cluster, in kube-system.
+const dnsPods = "k8s-app in (kube-dns, node-local-dns, coredns)"
+
+var memberGatherings = []gathering{
+	{group: mcsGroup, resource: "serviceexports", versions: []string{"v1beta1", "v1alpha1"}},
+	{resource: "services", versions: v1, keep: isExportedOrOurs},
+	{group: about.GroupName, resource: "clusterproperties", versions: []string{"v1beta1", "v1alpha1"}},
+	{resource: "nodes", versions: v1},
+	{group: "networking.k8s.io", resource: "servicecidrs", versions: []string{"v1", "v1beta1"}},
+	{group: "apps", resource: "deployments", versions: v1, namespace: metav1.NamespaceSystem, selector: dnsPods},
+	{group: "apps", resource: "daemonsets", versions: v1, namespace: metav1.NamespaceSystem, selector: dnsPods},
+	{resource: "configmaps", versions: v1, namespace: metav1.NamespaceSystem, keep: isDNSConfig},
+	{resource: "pods", versions: v1, namespace: metav1.NamespaceSystem, selector: dnsPods},
+}
+
+var brokerGatherings = []gathering{
+	{group: broker.GroupName, resource: "members", versions: []string{"v1alpha1"}},
+	{group: broker.GroupName, resource: "exportedservices", versions: []string{"v1alpha1"}},
+	{group: leasesGroup, resource: "leases", versions: v1, keep: isHeartbeat},
+	{resource: "resourcequotas", versions: v1, keep: isOurs},
+	{group: flowcontrolv1.GroupName, resource: "flowschemas", versions: v1, keep: isNamedAfterUs},
+	{group: flowcontrolv1.GroupName, resource: "prioritylevelconfigurations", versions: v1, keep: isNamedAfterUs},
+}
+
+// bothGatherings are the objects that members and brokers have.
+var bothGatherings = []gathering{
+	{resource: "namespaces", versions: v1},
+	{group: mcsGroup, resource: "serviceimports", versions: []string{"v1beta1", "v1alpha1"}},
+	{group: slicesGroup, resource: "endpointslices", versions: v1, keep: isSliceOfExportOrImport},
+	{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", versions: v1, keep: isUsedCRD},
+	{group: admissionv1.GroupName, resource: "validatingadmissionpolicies", versions: v1, keep: isNamedAfterUs},
+	{group: admissionv1.GroupName, resource: "validatingadmissionpolicybindings", versions: v1, keep: isNamedAfterUs},
+	{group: rbacGroup, resource: "clusterroles", versions: v1, keep: isNamedAfterUs},
+	{group: rbacGroup, resource: "clusterrolebindings", versions: v1, keep: isNamedAfterUs},
+}
+
+func isNamedAfterUs(_ exportedServices, o *unstructured.Unstructured) bool {
+	return strings.HasPrefix(o.GetName(), "clusterset")
+}
+
+func isOurs(_ exportedServices, o *unstructured.Unstructured) bool { return isManaged(o) }
+
+func isHeartbeat(_ exportedServices, o *unstructured.Unstructured) bool {
+	return o.GetName() == broker.HeartbeatName
+}
+
+func isUsedCRD(_ exportedServices, o *unstructured.Unstructured) bool {
+	return slices.Contains([]string{mcsGroup, about.GroupName, broker.GroupName}, stringAt(o, "spec", "group"))
+}
+
+func isDNSConfig(_ exportedServices, o *unstructured.Unstructured) bool {
+	return slices.Contains([]string{"coredns", "coredns-custom", "kube-dns", "node-local-dns"}, o.GetName())
+}
+
+func isExportedOrOurs(exported exportedServices, o *unstructured.Unstructured) bool {
+	return isManaged(o) || exported[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}]
+}
+
+func isSliceOfExportOrImport(exported exportedServices, o *unstructured.Unstructured) bool {
+	_, imported := o.GetLabels()[mcsv1beta1.LabelServiceName]
+	service := o.GetLabels()[discoveryv1.LabelServiceName]
+	return imported || exported[types.NamespacedName{Namespace: o.GetNamespace(), Name: service}]
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+// A gatherCommand is one call of "gather".
+type gatherCommand struct {
+	*factory
+	options  admin.GatherOptions
+	contexts []string
+}
+
+func newGather(f *factory) *cobra.Command {
+	g := &gatherCommand{factory: f, options: admin.GatherDefaults()}
+	c := &cobra.Command{
+		Use: "gather [FILE]", Short: "Write what is needed to find a fault to an archive, without credentials", Args: cobra.MaximumNArgs(1),
+		Long: `Write objects, logs, metrics and versions of the cluster that the flags of kubectl select, of the clusters of --contexts, and of the broker
+to an archive (tar.gz), to give it to somebody who looks for a fault. The broker is read with the credential of the first cluster, unless
+--broker-kubeconfig or --broker-context is given. FILE must not exist; "-" is the standard output; default: clusterset-TIME.tar.gz.
+
+Credentials are replaced: the data of Secrets, and of ConfigMaps that are not configuration of a DNS server; values of environment variables;
+in all other objects, logs and metrics what looks like a credential or is one of those that were read. Addresses, names and labels stay. Look
+into the archive before you give it away.
+
+What could not be read is listed in index.json and on the standard error, and the rest is gathered nevertheless.
+
+Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 2, something could not be read.`,
+		Example: `  clusterset gather --context east --contexts west,north --broker-context hub
+  clusterset gather - --since 1h | tar -tz`,
+	}
+	f.brokerFlags(c)
+	flags := c.Flags()
+	flags.StringSliceVar(&g.contexts, "contexts", nil, "`CONTEXT,...` of further members in the kubeconfig, repeatable")
+	flags.StringVar(&g.options.Namespace, "controller-namespace", g.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
+	flags.DurationVar(&g.options.Since, "since", g.options.Since, "`DURATION` before now from which on logs are read")
+	flags.Int64Var(&g.options.LogLines, "log-lines", g.options.LogLines, "`NUMBER` of lines of each log, the newest ones")
+	flags.DurationVar(&g.options.Timeout, "timeout", g.options.Timeout, "`DURATION` after which one request counts as failed")
+	completeBy(c, "controller-namespace", f.completeNamespaces)
+	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		switch {
+		case g.options.Since < time.Second:
+			return fmt.Errorf("--since=%s: want at least 1s", g.options.Since)
+		case g.options.LogLines < 0:
+			return fmt.Errorf("--log-lines=%d: want 0 or more", g.options.LogLines)
+		case g.options.Timeout <= 0:
+			return fmt.Errorf("--timeout=%s: want more than 0s", g.options.Timeout)
+		}
+		g.options.Version = programVersion()
+		g.options.Progress = func(what string) { fmt.Fprintln(f.ErrOut, what) }
+		return g.run(c.Context(), args)
+	}
+	return c
+}
+
+func (g *gatherCommand) run(ctx context.Context, args []string) error {
+	clusters, missing, err := g.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("clusterset-%s.tar.gz", time.Now().UTC().Format("20060102-150405"))
+	if len(args) > 0 {
+		name = args[0]
+	}
+	index, err := g.write(ctx, name, clusters)
+	if err != nil {
+		return err
+	}
+	missing = append(missing, index.Missing()...)
+	for _, m := range missing {
+		fmt.Fprintln(g.ErrOut, "missing: "+m)
+	}
+	if name != "-" {
+		fmt.Fprintf(g.Out, "%s has %d files of %d clusters.\n", name, index.Files(), len(index.Clusters))
+	}
+	if len(missing) > 0 {
+		return errProblems
+	}
+	return nil
+}
+
+// write removes the file again if it is not complete.
+func (g *gatherCommand) write(ctx context.Context, name string, clusters []admin.GatherCluster) (admin.GatherIndex, error) {
+	if name == "-" {
+		return admin.Gather(ctx, g.Out, clusters, g.options)
+	}
+	out, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return admin.GatherIndex{}, fmt.Errorf("%s exists: want the name of a new file", name)
+	}
+	if err != nil {
+		return admin.GatherIndex{}, err
+	}
+	index, err := admin.Gather(ctx, io.Writer(out), clusters, g.options)
+	if closed := out.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return index, errors.Join(err, os.Remove(name))
+	}
+	return index, nil
+}
+
+var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// clusters returns the selected cluster, those of further contexts and the broker.
+func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster, missing []string, err error) {
+	selected, err := g.member()
+	if err != nil {
+		return nil, nil, err
+	}
+	add := func(name string, config *rest.Config) {
+		name = "members/" + notInFileName.ReplaceAllString(name, "_")
+		for slices.ContainsFunc(all, func(c admin.GatherCluster) bool { return c.Name == name }) {
+			name += "_"
+		}
+		all = append(all, admin.GatherCluster{Name: name, Role: admin.RoleMember, Config: config})
+	}
+	add(g.contextName(), selected)
+	for _, name := range g.contexts {
+		config, err := g.context(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		add(name, config)
+	}
+	onBroker, err := g.broker()
+	if err != nil {
+		return nil, nil, err
+	}
+	if onBroker == nil {
+		ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
+		defer cancel()
+		if onBroker, err = admin.BrokerOf(ctx, selected, g.options.Namespace); err != nil {
+			return all, []string{"broker: " + err.Error()}, nil
+		}
+	}
+	return append(all, admin.GatherCluster{Name: "broker", Role: admin.RoleBroker, Config: onBroker}), nil, nil
+}
+
+// contextName is the name of the selected context, "cluster" if there is none.
+func (g *gatherCommand) contextName() string {
+	if *g.kube.Context != "" {
+		return *g.kube.Context
+	}
+	if raw, err := g.kube.ToRawKubeConfigLoader().RawConfig(); err == nil && raw.CurrentContext != "" {
+		return raw.CurrentContext
+	}
+	return "cluster"
+}
+
+// context returns the configuration of a context in the kubeconfig of kubectl.
+func (f *factory) context(name string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = *f.kube.KubeConfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("context %q: %w", name, err)
+	}
+	return f.tune(config), nil
+}
