@@ -318,6 +318,7 @@ func TestCommands(t *testing.T) {
 	dryRunsPredict(t, member)
 	t.Run("get", func(t *testing.T) { gets(t, east, member, broker) })
 	t.Run("gather", func(t *testing.T) { gathers(t, east, member, broker) })
+	t.Run("upgrade", func(t *testing.T) { upgrades(t, hub, east, member, broker) })
 	t.Run("watch", func(t *testing.T) { watches(t, member) })
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
