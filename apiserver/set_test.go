@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -397,7 +398,7 @@ func testReplaced(t *testing.T, cp *controlplane.ControlPlane) {
 func noGoroutine(t *testing.T, before goleak.Option) {
 	t.Helper()
 	until.OK(t, "no goroutine is left", func(context.Context) error {
-		return goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
+		return goleak.Find(before, goleak.IgnoreAnyFunction(subprocess.Goroutine),
 			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -85,7 +86,7 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 	ignored := []goleak.Option{
 		goleak.IgnoreCurrent(),
 		// Those of the control plane, which may have been restarted. The connections of the Store are counted.
-		goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
+		goleak.IgnoreAnyFunction(subprocess.Goroutine),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
 	}
 	log := &journal{t: t}

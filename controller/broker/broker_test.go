@@ -35,6 +35,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -796,7 +797,7 @@ func testMembership(t *testing.T, a admin) {
 func noGoroutine(t *testing.T, before goleak.Option) {
 	t.Helper()
 	until.OK(t, "no goroutine is left", func(context.Context) error {
-		return goleak.Find(before, goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
+		return goleak.Find(before, goleak.IgnoreAnyFunction(subprocess.Goroutine),
 			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
 	})
 }

@@ -74,21 +74,27 @@ func Start(c Command) (*Process, error) {
 	dieWithParent(&attr)
 	p.cmd.SysProcAttr = &attr
 	started := make(chan error)
-	go func() {
-		defer close(p.done)
-		// The kernel ends the program with the thread that started it, not with the process: this thread has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-		}
-	}()
+	go p.run(started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Bin, err)
 	}
 	return p, nil
+}
+
+// Goroutine is the function that a goroutine runs for each process until that ends, as a search for leaked ones names it.
+const Goroutine = "github.com/clusterset-dns/clusterset/test/harness/subprocess.(*Process).run"
+
+// run starts the process and waits for its end.
+func (p *Process) run(started chan<- error) {
+	defer close(p.done)
+	// The kernel ends the program with the thread that started it, not with the process: this thread has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		p.err = p.cmd.Wait()
+	}
 }
 
 // Pid returns the process ID.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -92,7 +93,7 @@ func start(t *testing.T, corefile string, values ...string) *server {
 // forward does not wait for its connections.
 var notOurs = []goleak.Option{
 	goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-	goleak.IgnoreAnyFunction("github.com/clusterset-dns/clusterset/test/harness/controlplane.start.func1"),
+	goleak.IgnoreAnyFunction(subprocess.Goroutine),
 	goleak.IgnoreAnyFunction("github.com/coredns/coredns/plugin/pkg/proxy.(*Transport).connManager"),
 }
 
