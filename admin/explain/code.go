@@ -195,7 +195,7 @@ var table = []Entry{
 	{ExporterNeverRan, "an exporting cluster has no heartbeat", "its controller has never run, or may not write", "Look at the controller there."},
 	{ExporterExpired, "the heartbeat of an exporting cluster has expired", "its controller is stopped or cut off; its endpoints are not used", "Look at the controller there, and at its way to the broker."},
 
-	{ImportMissing, "the cluster has no ServiceImport of the service", "it was never written, or was deleted by hand", "Look at the log of the controller."},
+	{ImportMissing, "the cluster has no ServiceImport of the service", "it was never written, was deleted by hand, or is beyond a limit of what is imported", "Look at the log of the controller."},
 	{ImportTerminating, "the ServiceImport is being deleted", "a finalizer holds it", "Remove the finalizer."},
 	{ImportForeign, "the ServiceImport is not that of the controller", "somebody else created it; it is left alone", "Delete it, or its creator."},
 	{ImportInvalid, "the ServiceImport is rejected", "a type, name or spec that is not valid", "Delete it: the controller writes it again."},

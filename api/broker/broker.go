@@ -98,6 +98,13 @@ const (
 	MaxAnnotations = 32 << 10
 )
 
+// The most that a cluster imports of all other members together (docs/spec/controller.md 9.6).
+const (
+	MaxImports           = 20_000  // services
+	MaxImportedEndpoints = 500_000 // of all services
+	MaxServiceEndpoints  = 100_000 // of one service
+)
+
 // MaxHeartbeatTTL bounds the TTL that a member may ask of the others. It is also what a member with "lease 0" asks for, which
 // renews its heartbeat so seldom that others should not drop it while it lives (docs/spec/controller.md 8.2).
 const MaxHeartbeatTTL = time.Hour

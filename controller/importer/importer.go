@@ -80,7 +80,8 @@ func New(cfg Config) *Importer {
 		cfg: cfg,
 		planner: planner{
 			member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, rejections: cfg.Rejections,
-			clusterID: cfg.Membership.Identity.ClusterID, policy: cfg.Policy, options: cfg.Merge,
+			limits: newLimits(cfg.Member, cfg.Membership.Identity.ClusterID, func() int { return len(cfg.Broker.Members()) - 1 }),
+			retry:  cfg.Retry, clusterID: cfg.Membership.Identity.ClusterID, policy: cfg.Policy, options: cfg.Merge,
 		},
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,

@@ -140,6 +140,8 @@ func TestImportLife(t *testing.T) {
 		t.Errorf("left: %+v, want nothing", left)
 	}
 	i.Expect("the last export, again", i.do("", always))
+	i.End()
+	checkLimits(t, b, west)
 }
 
 // checkNew compares what a new service got.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -48,6 +50,8 @@ type planner struct {
 	broker     *broker.Broker
 	expiry     *safety.Expiry
 	rejections *Rejections
+	limits     *limits
+	retry      func(types.NamespacedName, time.Duration)
 	clusterID  string // of this cluster
 	policy     member.Policy
 	options    merge.Options
@@ -61,7 +65,7 @@ func (p planner) plan(svc types.NamespacedName, own export.Result) plan {
 		p.rejections.Report(r)
 	}
 	made := plan{result: all, conflicts: all.Conflicts, accepted: len(all.Members)}
-	accepted := p.acceptedRecords(svc.Namespace, records)
+	accepted := p.acceptedRecords(svc, records)
 	made.records = accepted
 	switch {
 	case len(accepted) == 0:
@@ -84,29 +88,50 @@ func (p planner) families() []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 }
 
-// acceptedRecords returns the records that a namespace accepts, and reports those that it never accepts
+// acceptedRecords returns the records that a namespace accepts and the limits have room for, and reports the others
 // (docs/spec/controller.md 9).
-func (p planner) acceptedRecords(namespace string, records []merge.Record) []merge.Record {
-	ns := p.member.Namespace(namespace)
+func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Record) []merge.Record {
+	ns := p.member.Namespace(svc.Namespace)
 	policy := p.policy.Of(ns)
-	reject := func(r merge.Record, detail string) {
-		if r.Cluster != p.clusterID {
-			name := apibroker.RecordName(namespace, r.Spec.Name)
-			p.rejections.Report(merge.Rejection{Cluster: r.Cluster, Object: name, Reason: merge.NotTaken, Detail: detail})
-		}
-	}
 	var accepted []merge.Record
 	for _, r := range records {
 		switch {
 		case policy == export.Allowed && member.SourceAllowed(ns, r.Cluster):
-			accepted = append(accepted, r)
+			if r.Cluster == p.clusterID || p.admit(svc, r) {
+				accepted = append(accepted, r)
+			}
 		case policy == export.Allowed:
-			reject(r, fmt.Sprintf("namespace %s: want a cluster that its annotation %s names", namespace, apibroker.AnnotationAllowedSources))
-		case policy == export.NotAllowed && !p.policy.LeftOut(namespace):
-			reject(r, fmt.Sprintf("namespace %s: want one that takes part", namespace))
+			p.reject(svc, r.Cluster, merge.NotTaken, fmt.Sprintf("namespace %s: want a cluster that its annotation %s names",
+				svc.Namespace, apibroker.AnnotationAllowedSources))
+		case policy == export.NotAllowed && !p.policy.LeftOut(svc.Namespace):
+			p.reject(svc, r.Cluster, merge.NotTaken, fmt.Sprintf("namespace %s: want one that takes part", svc.Namespace))
 		}
 	}
+	imp := p.member.Import(svc)
+	p.limits.release(svc, func(cluster string) bool {
+		return !hasCluster(imp, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster })
+	})
 	return accepted
+}
+
+// admit reports whether the limits have room for a record.
+func (p planner) admit(svc types.NamespacedName, r merge.Record) bool {
+	derived := p.member.Derived(svc)
+	has := derived != nil && merge.IsDerived(derived)
+	why := p.limits.admit(svc, r.Cluster, has, !has && p.options.VIP == merge.Derived && r.Spec.Type == v1alpha1.ClusterSetIP)
+	if why != "" {
+		p.reject(svc, r.Cluster, merge.BeyondLimit, why)
+		p.retry(svc, limitRetry)
+	}
+	return why == ""
+}
+
+// reject reports that the record of another cluster does not count.
+func (p planner) reject(svc types.NamespacedName, cluster string, reason merge.Reason, detail string) {
+	if cluster != p.clusterID {
+		name := apibroker.RecordName(svc.Namespace, svc.Name)
+		p.rejections.Report(merge.Rejection{Cluster: cluster, Object: name, Reason: reason, Detail: detail})
+	}
 }
 
 // sources returns the slices of all members in r that count, and the addresses that each member may use.
@@ -120,10 +145,27 @@ func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Re
 			continue
 		}
 		sources = append(sources, merge.Source{
-			Cluster: m.Cluster, Slices: p.expiry.Slices(svc, m.Cluster), Declared: networksOf(p.broker.Member(m.Cluster)), Reserved: reserved,
+			Cluster: m.Cluster, Slices: p.slicesOf(svc, m.Cluster), Declared: networksOf(p.broker.Member(m.Cluster)), Reserved: reserved,
 		})
 	}
 	return sources
+}
+
+// slicesOf returns the slices of another cluster that count. While it is expired, its endpoints keep their place within the limits.
+func (p planner) slicesOf(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
+	all := p.expiry.Slices(svc, cluster)
+	if p.expiry.Expired(cluster) {
+		return all
+	}
+	fit, rejected := p.limits.fit(svc, cluster, all)
+	for _, s := range rejected {
+		p.rejections.Report(merge.Rejection{
+			Cluster: cluster, Object: s.Name, Reason: merge.BeyondLimit, Detail: fmt.Sprintf("%d endpoints: want at most %d of all services, "+
+				"%d of one, half of them of one cluster", len(s.Endpoints), p.limits.endpoints, p.limits.ofService),
+		})
+		p.retry(svc, limitRetry)
+	}
+	return fit
 }
 
 // networksOf returns the networks that a member declared; m may be nil.

@@ -33,6 +33,7 @@ const (
 	OwnCIDR     Reason = "own_cidr"    // an address in a network of the importing cluster itself
 	AlienVIP    Reason = "vip"         // a clusterset IP that its allocator may not give out, or that another service has
 	NotTaken    Reason = "namespace"   // a namespace that takes no exports, or none of that cluster
+	BeyondLimit Reason = "limit"       // more than an importing cluster takes of one member, or of all
 )
 
 func compareRejections(a, b Rejection) int {

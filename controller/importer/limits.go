@@ -1,0 +1,235 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// limitRetry is the time until a service is reconciled again of which a limit rejects something: what others give up makes room.
+const limitRetry = 10 * time.Minute
+
+// limits bound what is imported from other members (docs/spec/controller.md 9.6): one of them, hostile or broken, must fill neither this
+// cluster nor what the others may have in it.
+//
+// What is imported counts from the start, so that a restart changes nothing: what is there stays, and what is new beyond a limit is
+// rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until [limits.release]. The methods may be called by
+// several goroutines.
+type limits struct {
+	services, endpoints, ofService int        // the most of each that all members have together
+	addresses                      func() int // the most cluster IPs, as they are known now
+	members                        func() int // how many members there are beside this cluster
+
+	mu          sync.Mutex
+	held        map[types.NamespacedName]map[string]contribution // by service and cluster
+	total       usage
+	of          map[string]usage         // by cluster
+	inNamespace map[clusterNamespace]int // cluster IPs
+}
+
+// A contribution is what counts of one member for one service.
+type contribution struct {
+	endpoints int
+	address   bool // the service has a cluster IP here
+}
+
+// A usage is what counts of one member, or of all. A service that several members export counts once for each of them, and
+// once in the total.
+type usage struct{ services, addresses, endpoints int }
+
+type clusterNamespace struct{ cluster, namespace string }
+
+// newLimits returns the limits for a cluster, in which everything counts that it has imported from members other than itself.
+func newLimits(m *member.Cluster, clusterID string, members func() int) *limits {
+	l := &limits{
+		services: apibroker.MaxImports, endpoints: apibroker.MaxImportedEndpoints, ofService: apibroker.MaxServiceEndpoints,
+		addresses: func() int { return addressLimit(m.ServiceCIDRs()) }, members: members,
+		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage), inNamespace: make(map[clusterNamespace]int),
+	}
+	for _, svc := range m.Imports() {
+		imp := m.Import(svc)
+		if !member.IsOurs(imp) {
+			continue
+		}
+		derived := m.Derived(svc)
+		for _, c := range imp.Status.Clusters {
+			if c.Cluster != clusterID {
+				l.set(svc, c.Cluster, contribution{address: derived != nil && merge.IsDerived(derived)})
+			}
+		}
+		for _, s := range m.ImportedSlices(svc) {
+			cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
+			if c, ok := l.held[svc][cluster]; ok {
+				c.endpoints += len(s.Endpoints)
+				l.set(svc, cluster, c)
+			}
+		}
+	}
+	return l
+}
+
+// addressLimit returns how many addresses of the Service network imports may take: half of it, and of two families the smaller half. Without a known
+// network it is not limited.
+func addressLimit(networks []netip.Prefix) int {
+	size := map[bool]float64{}
+	for _, p := range networks {
+		size[p.Addr().Is4()] += math.Exp2(float64(p.Addr().BitLen() - p.Bits()))
+	}
+	limit := math.Inf(1)
+	for _, n := range size {
+		limit = min(limit, n/2)
+	}
+	return int(min(limit, math.MaxInt32))
+}
+
+// fits reports whether a member that has own of something may have n more, while all members together have total: while that is within the
+// limit, or at least within its equal share, so that no member takes the place of another. One member has at most half.
+func (l *limits) fits(limit, own, total, n int) bool {
+	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
+}
+
+// admit decides whether a record of a cluster counts, and counts it. needsAddress says that the import needs a cluster IP which it does
+// not have yet. It returns why the record is rejected, "" if it is not.
+func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, needsAddress bool) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	is, known := l.held[svc][cluster]
+	own := l.of[cluster]
+	others := l.total.services
+	if len(l.held[svc]) > 0 {
+		others-- // the import exists
+	}
+	if !known && !l.fits(l.services, own.services, others, 1) {
+		return fmt.Sprintf("%d services are imported, %d of this cluster: want at most %d, half of them of one cluster",
+			l.total.services, own.services, l.services)
+	}
+	if needsAddress && !l.hasAddress(svc) {
+		limit, inNamespace := l.addresses(), l.inNamespace[clusterNamespace{cluster, svc.Namespace}]
+		if inNamespace >= limit/4 || !l.fits(limit, own.addresses, l.total.addresses, 1) {
+			return fmt.Sprintf("imports have %d cluster IPs, %d of this cluster, %d of it in namespace %s: want at most %d, half of the "+
+				"Service network, half of them of one cluster, and half of these in one namespace",
+				l.total.addresses, own.addresses, inNamespace, svc.Namespace, limit)
+		}
+	}
+	is.address = hasAddress || needsAddress
+	l.set(svc, cluster, is)
+	return ""
+}
+
+// fit returns those slices of a cluster for a service that are within the limits, and those that are rejected: the newest.
+func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv1.EndpointSlice) (fits, rejected []*discoveryv1.EndpointSlice) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	is := l.held[svc][cluster]
+	is.endpoints = 0
+	l.set(svc, cluster, is)
+	var ofService int
+	for _, c := range l.held[svc] {
+		ofService += c.endpoints
+	}
+	within := func(n int) bool {
+		return l.fits(l.endpoints, l.of[cluster].endpoints, l.total.endpoints, n) && l.fits(l.ofService, 0, ofService, n)
+	}
+	var sum int
+	for _, s := range all {
+		sum += len(s.Endpoints)
+	}
+	if within(sum) {
+		is.endpoints = sum
+		l.set(svc, cluster, is)
+		return all, nil
+	}
+	oldestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *discoveryv1.EndpointSlice) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	for _, s := range oldestFirst {
+		n := is.endpoints + len(s.Endpoints)
+		if !within(n) {
+			rejected = append(rejected, s)
+			continue
+		}
+		fits = append(fits, s)
+		is.endpoints = n
+	}
+	l.set(svc, cluster, is)
+	slices.SortFunc(fits, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return fits, rejected
+}
+
+// release ends the contributions to a service for which gone is true.
+func (l *limits) release(svc types.NamespacedName, gone func(cluster string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for cluster := range l.held[svc] {
+		if gone(cluster) {
+			l.remove(svc, cluster)
+		}
+	}
+}
+
+// set counts what a cluster contributes to a service.
+func (l *limits) set(svc types.NamespacedName, cluster string, c contribution) {
+	l.remove(svc, cluster)
+	if l.held[svc] == nil {
+		l.held[svc] = make(map[string]contribution)
+	}
+	l.count(svc, cluster, c, 1)
+	l.held[svc][cluster] = c
+}
+
+func (l *limits) remove(svc types.NamespacedName, cluster string) {
+	c, ok := l.held[svc][cluster]
+	if !ok {
+		return
+	}
+	delete(l.held[svc], cluster)
+	l.count(svc, cluster, c, -1)
+	if len(l.held[svc]) == 0 {
+		delete(l.held, svc)
+	}
+}
+
+// count adds sign times what c is to the sums; the service has only its other contributions.
+func (l *limits) count(svc types.NamespacedName, cluster string, c contribution, sign int) {
+	own := l.of[cluster]
+	own.services += sign
+	own.endpoints += sign * c.endpoints
+	l.total.endpoints += sign * c.endpoints
+	if len(l.held[svc]) == 0 {
+		l.total.services += sign
+	}
+	if c.address {
+		own.addresses += sign
+		l.inNamespace[clusterNamespace{cluster, svc.Namespace}] += sign
+		if !l.hasAddress(svc) {
+			l.total.addresses += sign
+		}
+	}
+	if l.of[cluster] = own; own == (usage{}) {
+		delete(l.of, cluster)
+	}
+	if in := (clusterNamespace{cluster, svc.Namespace}); l.inNamespace[in] == 0 {
+		delete(l.inNamespace, in)
+	}
+}
+
+func (l *limits) hasAddress(svc types.NamespacedName) bool {
+	for _, c := range l.held[svc] {
+		if c.address {
+			return true
+		}
+	}
+	return false
+}
