@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // A Membership is what the broker knows of this member (docs/spec/controller.md 7).
@@ -89,6 +90,20 @@ func (b *Broker) present() bool {
 	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !isRemoved(ns)
 }
 
+// Registered returns the Member, among [Broker.Members], whose broker namespace is that of this cluster, nil if there is none, or if the
+// cluster was removed. The cluster need not know its id.
+func (b *Broker) Registered() *v1alpha1.Member {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || isRemoved(item.(*corev1.Namespace)) || !b.Synced() {
+		return nil
+	}
+	for _, m := range indexed[*v1alpha1.Member](b.members, byNamespace, b.cfg.Namespace) {
+		if b.isMember(m) {
+			return m
+		}
+	}
+	return nil
+}
+
 // others reports whether another member has a namespace.
 func (b *Broker) others() bool {
 	for _, m := range b.Members() {
@@ -147,7 +162,8 @@ func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	switch err := b.client.Get(ctx, ns, "", b.cfg.Namespace); {
 	case err == nil:
 		uid := types.UID(ns.Annotations[broker.AnnotationBrokerUID])
-		return isRemoved(ns) && ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && (b.cfg.UID == "" || uid == b.cfg.UID)
+		ours := b.cfg.ClusterID == "" || ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID
+		return isRemoved(ns) && ours && (b.cfg.UID == "" || uid == b.cfg.UID)
 	case !apierrors.IsNotFound(err):
 		return false
 	}

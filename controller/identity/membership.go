@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -57,6 +58,7 @@ type inputs struct {
 	broker broker.State
 	linked bool   // there is a kubeconfig of the broker
 	taken  bool   // the Member of our id is another cluster
+	known  bool   // the Member of our broker namespace is this cluster, whatever its id
 	rival  string // that another cluster with our identity renews our heartbeat, "" if none does
 	built  string // the cluster id that the controller was built for
 }
@@ -106,16 +108,17 @@ func evaluate(in inputs) state {
 }
 
 // evaluateUnjoined is the part of the table without the ClusterProperty of the membership, which somebody may have deleted by
-// hand: a leave takes the cluster off the broker first, so a broker that has it says that it did not leave. A broker that
-// rejects the credential says that it did.
+// hand, or with its CRD, and then with the cluster id: a leave takes the cluster off the broker first, so a broker that has it says
+// that it did not leave. A broker that rejects the credential says that it did.
 func evaluateUnjoined(in inputs) state {
-	if in.linked && apibroker.IsClusterID(in.clusterID) {
+	id := cmp.Or(in.clusterID, in.built) // without the id of before, nothing is known of own exports, either
+	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
 		switch {
-		case in.broker.Membership == broker.Admitted && !in.taken:
-			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+		case in.known, id != "" && in.broker.Membership == broker.Admitted && !in.taken:
+			return state{clusterID: id, settled: id != "", freeze: safety.BrokerIdentity,
 				detail: "ClusterProperty clusterset.k8s.io is missing, but the broker has this cluster as a member: join to restore it, or leave"}
 		case in.broker.Membership == broker.Unknown && !in.broker.Credential:
-			return state{clusterID: in.clusterID,
+			return state{clusterID: id,
 				detail: "ClusterProperty clusterset.k8s.io is missing, and the broker has not said yet whether this cluster is a member"}
 		}
 	}
@@ -137,9 +140,10 @@ func (m *Membership) Settled() bool {
 }
 
 // Changed reports whether the properties of this cluster describe another identity than that which the controller was built
-// for.
+// for. A cluster id that is missing describes none: it may have been deleted with its CRD.
 func (m *Membership) Changed() bool {
-	return m.Member.Synced() && readProperties(m.Member).unreadable == "" &&
+	p := readProperties(m.Member)
+	return m.Member.Synced() && p.unreadable == "" && p.clusterID != "" &&
 		Of(m.Member, Link{Digest: m.Identity.Digest}) != m.Identity
 }
 
@@ -149,7 +153,7 @@ func (m *Membership) Review() (changed bool) {
 	in := inputs{
 		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
 	}
-	in.taken, in.rival = m.taken(in.clusterID), m.Broker.Rival()
+	in.taken, in.known, in.rival = m.taken(cmp.Or(in.clusterID, in.built)), m.known(), m.Broker.Rival()
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now
@@ -193,6 +197,12 @@ func (m *Membership) taken(id string) bool {
 	}
 	other := m.Broker.Member(id)
 	return other != nil && other.Spec.KubeSystemUID != string(system.UID)
+}
+
+// known reports whether the Member whose broker namespace is that of this cluster is this cluster.
+func (m *Membership) known() bool {
+	system, own := m.Member.Namespace(metav1.NamespaceSystem), m.Broker.Registered()
+	return system != nil && own != nil && own.Spec.KubeSystemUID == string(system.UID)
 }
 
 // notSynced names a cache of a member that is incomplete, "" if there is none.

@@ -44,6 +44,23 @@ func TestEvaluate(t *testing.T) {
 		{name: "not joined, not on the broker", given: unjoined(broker.State{Link: true, Membership: broker.Expelled}), settled: true},
 		{name: "not joined, no member on the broker", given: unjoined(broker.State{Link: true, Membership: broker.Empty}), settled: true},
 		{name: "not joined, id of another cluster", given: with(func(e *inputs) { e.joined, e.taken = false, true }), settled: true},
+		{
+			name:  "both properties gone, as with their CRD, broker disagrees",
+			given: with(func(e *inputs) { e.properties, e.built, e.known = properties{}, "east", true }), id: "east", settled: true, freeze: safety.BrokerIdentity,
+		},
+		{
+			name:  "both properties gone, broker not asked yet",
+			given: with(func(e *inputs) { e.properties, e.built, e.broker = properties{}, "east", broker.State{} }), id: "east",
+		},
+		{
+			name:  "both properties gone before a restart, broker disagrees",
+			given: with(func(e *inputs) { e.properties, e.broker.Membership, e.known = properties{}, broker.Unknown, true }), freeze: safety.BrokerIdentity,
+		},
+		{name: "both properties gone before a restart, broker not asked yet", given: inputs{linked: true}},
+		{
+			name: "both properties gone, not on the broker", settled: true,
+			given: with(func(e *inputs) { e.properties, e.broker.Membership = properties{}, broker.Expelled }),
+		},
 		{name: "joined, id gone", given: with(func(e *inputs) { e.clusterID = "" })},
 		{name: "joined, id not valid", given: with(func(e *inputs) { e.clusterID = "East_1" })},
 		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), settled: true},

@@ -17,11 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
@@ -447,6 +449,80 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	w.awaitMetric("frozen", "broker_identity", 0)
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
 	inWest()
+
+	// With the CRD go all properties, the cluster id, too, and policies do not apply.
+	deleteCRD(t, west, crd.ClusterProperties)
+	w.awaitMetric("frozen", "broker_identity", 1)
+	serve(t, west, ns, "web", "10.22.0.3")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.3")
+	inWest()
+	// Another controller, which never knew the id, asks the broker as well.
+	w.stop()
+	if err := west.InstallCRDs(t.Context(), crd.ClusterProperties); err != nil {
+		t.Fatal(err)
+	}
+	w = run(t, west)
+	w.awaitMetric("frozen", "broker_identity", 1)
+	inWest()
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("frozen", "broker_identity", 0)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
+	inWest()
+}
+
+// deleteCRD deletes a CRD of a member with its objects. It is installed again at the end of the test at the latest.
+func deleteCRD(t *testing.T, m *testclusterset.Member, manifest []byte) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := m.InstallCRDs(context.WithoutCancel(t.Context()), manifest); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := m.DeleteCRDs(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Somebody deletes the CRD of ServiceImport in a member, and with it all imports. What they stand for, the slices and derived Services, stays and
+// has new imports when the CRD is back; other members do not notice (docs/spec/controller.md 5.3).
+func TestImportKindIsDeleted(t *testing.T) {
+	const ns = "kinds"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	run(t, east)
+	run(t, west)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	inEast, before := undisturbed(t, east, ns), uidsIn(t, west, ns)
+	deleteCRD(t, west, mcscrd.ServiceImportCRD)
+	serve(t, west, ns, "web", "10.22.0.2")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2") // exports go on
+	if err := west.InstallCRDs(t.Context(), mcscrd.ServiceImportCRD); err != nil {
+		t.Fatal(err)
+	}
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
+	if after := uidsIn(t, west, ns); !slices.Equal(before, after) {
+		t.Errorf("Services and slices were created again: UIDs %v, want %v", after, before)
+	}
+	inEast()
+}
+
+// uidsIn returns the UIDs of all Services and slices of a namespace, sorted.
+func uidsIn(t *testing.T, m *testclusterset.Member, namespace string) (all []string) {
+	t.Helper()
+	for _, resource := range []schema.GroupVersionResource{{Version: "v1", Resource: "services"}, endpoints} {
+		list, err := m.Dynamic().Resource(resource).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			all = append(all, string(o.GetUID()))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own, everything is frozen until
