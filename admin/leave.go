@@ -91,11 +91,13 @@ func (l *leaver) readBroker(ctx context.Context) error {
 		return fmt.Errorf("this cluster joined the broker with kube-system UID %s, and this broker has UID %s: want the broker that it joined, "+
 			"or --force if that no longer exists", joined, uid)
 	}
-	members, err := list[v1alpha1.Member](ctx, l.broker, v1alpha1.Members, "")
+	objects, err := l.broker.listObjects(ctx, v1alpha1.Members, "")
 	if err != nil {
 		return err
 	}
-	for i := range members {
+	members := make([]v1alpha1.Member, len(objects))
+	for i, o := range objects {
+		members[i] = memberFrom(o)
 		m := &members[i]
 		if m.Spec.KubeSystemUID == string(l.local.uid) {
 			l.result.ClusterID, l.result.Namespace = m.Name, m.Spec.Namespace

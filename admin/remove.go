@@ -7,10 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an error if the
@@ -42,6 +45,18 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 	return result, nil
 }
 
+// memberFrom returns a Member that was read. One that does not decode has all that a removal needs: its name, its UID, its namespace and
+// the UID of its cluster. Any member can make its own so, by its status.
+func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &m); err != nil {
+		return v1alpha1.Member{
+			ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), UID: o.GetUID()},
+			Spec:       v1alpha1.MemberSpec{Namespace: stringAt(o, "spec", "namespace"), KubeSystemUID: stringAt(o, "spec", "kubeSystemUID")},
+		}
+	}
+	return m
+}
+
 // findRemoval finds the objects of a member on the broker alone, and checks that they may be removed.
 func (c *cluster) findRemoval(ctx context.Context, clusterID string, o LeaveOptions) (*removal, error) {
 	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}, now: o.now()}
@@ -58,11 +73,8 @@ func (c *cluster) findRemoval(ctx context.Context, clusterID string, o LeaveOpti
 		r.admission.Spec.Namespace = usual
 		return r, r.checkExists(ctx)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, member); err != nil {
-		// Its name, its UID and its namespace are all that a removal needs.
-		member = r.admission.member()
-		member.UID, member.Spec.Namespace = found.GetUID(), cmp.Or(stringAt(found, "spec", "namespace"), usual)
-	}
+	*member = memberFrom(found)
+	member.Spec.Namespace = cmp.Or(member.Spec.Namespace, usual)
 	r.admission.Spec = member.Spec
 	r.member = member
 	heartbeat, err := c.heartbeat(ctx, member.Spec.Namespace)

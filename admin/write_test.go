@@ -398,8 +398,32 @@ func TestRemove(t *testing.T) {
 	removeUndecodable(t, onBroker, east)
 }
 
-// A Member that does not decode can be removed.
+// A cluster whose Member does not decode can be removed, and can leave.
 func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) {
+	t.Helper()
+	spoilMember(t, onBroker, east)
+	mustRemove(t, onBroker, "east", leaveOptions())
+	if m := find(t, onBroker, "members", "", "east"); m != nil {
+		t.Errorf("%v exists, want it removed", m)
+	}
+	_, own := credentialOf(t, east)
+	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) {
+		t.Errorf("namespace = %v, want it with the mark", namespace)
+	}
+
+	spoilMember(t, onBroker, east)
+	if left := mustLeave(t, onBroker, east); len(left.Warnings) > 0 || left.ClusterID != "east" {
+		t.Errorf("left: %+v, want east without warnings", left)
+	}
+	for _, o := range []*unstructured.Unstructured{find(t, onBroker, "members", "", "east"), find(t, onBroker, "namespaces", "", own)} {
+		if o != nil {
+			t.Errorf("%v exists, want the member gone", o)
+		}
+	}
+}
+
+// spoilMember lets a cluster join, and write a status that does not decode.
+func spoilMember(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	t.Helper()
 	mustJoin(t, onBroker, east, options("east"))
 	crds := onBroker.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -413,14 +437,6 @@ func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) 
 		_, err := members.Patch(ctx, "east", types.MergePatchType, []byte(`{"status":{"version":1}}`), metav1.PatchOptions{}, "status")
 		return err
 	})
-	mustRemove(t, onBroker, "east", leaveOptions())
-	if m := find(t, onBroker, "members", "", "east"); m != nil {
-		t.Errorf("%v exists, want it removed", m)
-	}
-	_, own := credentialOf(t, east)
-	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) {
-		t.Errorf("namespace = %v, want it with the mark", namespace)
-	}
 }
 
 func mustRemove(t *testing.T, onBroker *controlplane.ControlPlane, id string, o LeaveOptions) {
