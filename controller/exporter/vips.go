@@ -1,7 +1,9 @@
 package exporter
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -46,6 +48,8 @@ type vips struct {
 	pool *vip.Pool // nil while this member has no VIP CIDR, or not all records are known
 	// reserved has the allocations as they go into the record: a second attempt to write one states the time of the first.
 	reserved map[types.NamespacedName]v1alpha1.VIP
+	blame    string    // what takenByOthers said last,
+	blamed   time.Time // and when: it reads all records
 }
 
 func newVIPs(
@@ -211,8 +215,8 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	addr, ok := v.pool.Allocate(svc, now)
 	if !ok {
 		v.retry(svc, retryPool)
-		const exhausted = "There is no clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one."
-		return fmt.Sprintf(exhausted, prefix)
+		return fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
+			prefix, v.takenByOthers(now))
 	}
 	at := metav1.NewTime(now).Rfc3339Copy()
 	reserved := v1alpha1.VIP{IPs: []string{addr.String()}, AllocatedBy: v.clusterID, At: &at}
@@ -220,6 +224,33 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	reserved.Wanted, record.Spec.VIP = true, &reserved
 	v.count()
 	return ""
+}
+
+// takenByOthers says, in one sentence after a blank, how many addresses of the pool only other clusters name, and which of them names
+// most; "" if there are none. They may be copies of what was allocated here, which count as long as a record has them, so a member can take
+// addresses by writing them.
+func (v *vips) takenByOthers(now time.Time) string {
+	if now.Sub(v.blamed) < retryPool {
+		return v.blame
+	}
+	var all int
+	of := make(map[string]int)
+	for addr, claims := range v.broker.VIPs() {
+		own := slices.ContainsFunc(claims, func(c merge.Claim) bool { return c.Cluster == v.clusterID })
+		if own || !v.pool.Prefix().Contains(addr) {
+			continue
+		}
+		all++
+		for _, c := range claims {
+			of[c.Cluster]++
+		}
+	}
+	v.blame, v.blamed = "", now
+	if all > 0 {
+		most := slices.MaxFunc(slices.Sorted(maps.Keys(of)), func(a, b string) int { return cmp.Compare(of[a], of[b]) })
+		v.blame = fmt.Sprintf(" Records of other clusters alone have %d addresses of it, %d of them those of %q.", all, of[most], most)
+	}
+	return v.blame
 }
 
 // settle ends the reservation of a service once the broker has its record, or has none: from then on the records decide.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,6 +193,31 @@ func TestVIPsFollowCopies(t *testing.T) {
 	usage("a copy that came late", 1, 0)
 	b.Delete(alphaRecord(one, nil))
 	usage("the last copy is gone", 0, 1)
+
+	// Another member takes what is left of the pool. Who has an address keeps it, and who gets none learns why.
+	b.Create(memberenv.NewExport(one))
+	a.do(one, "export seen again", func() bool { return a.Member.Export(one) != nil })
+	other := copied
+	other.IPs = []string{"243.0.0.4"}
+	if slices.Equal(copied.IPs, other.IPs) {
+		other.IPs = []string{"243.0.0.5"}
+	}
+	b.Create(alphaRecord(memberenv.Service("flood"), &other))
+	usage("ours, and what alpha has taken", 2, 0)
+	two := memberenv.Service("two")
+	a.create(two, "")
+	exp := &mcsv1beta1.ServiceExport{}
+	if err := a.Admin.Get(a.Context(), exp, two.Namespace, two.Name); err != nil {
+		t.Fatal(err)
+	}
+	const want = `Records of other clusters alone have 1 addresses of it, 1 of them those of "alpha".`
+	if c := meta.FindStatusCondition(exp.Status.Conditions, "Ready"); c == nil || c.Reason != "Failed" || !strings.Contains(c.Message, want) {
+		t.Errorf("Ready = %+v, want that the pool is exhausted, and %s", c, want)
+	}
+	a.do(one, "", now)
+	if v := a.vipOf(one); !slices.Equal(v.IPs, copied.IPs) {
+		t.Errorf("vip = %q, want %q as before", v.IPs, copied.IPs)
+	}
 }
 
 // docs/spec/controller.md 1, "vip cidr CIDR": a VIP CIDR that is no part of it does not count.
