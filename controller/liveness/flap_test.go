@@ -1,0 +1,64 @@
+package liveness
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// docs/spec/controller.md 8.2: a link that comes and goes, that of a member or our own, makes its endpoints go at most once in a TTL, and
+// come back at most once: who was heard of has a TTL to be heard of again. One that is up long enough for a heartbeat changes nothing.
+func TestLinkFlaps(t *testing.T) {
+	const hour = 3600
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 12))
+		passes := 0.001 + random.Float64()/40 // how often a heartbeat gets through, by chance: on average every 40 seconds at most
+		echoes := []float64{1, 0.2, 0.05}[seed%3]
+		var r Result
+		var echo Echo
+		var sent, seen, known time.Time
+		known = at(0)
+		gone, back := at(-hour), at(-hour)
+		var expiries int
+		for now := range hour {
+			if random.Float64() < echoes {
+				sent = at(now)
+			}
+			if random.Float64() < passes {
+				seen = at(now)
+			}
+			echo = echo.Next(at(now), sent, ttl)
+			was := r.Expired("west")
+			r = r.Evaluate(Inputs{Now: at(now), TTL: ttl, Echoed: echo.Since(), Self: "self", Members: []Member{
+				{Cluster: "self", Known: known, Seen: at(now), Changed: at(now)}, {Cluster: "west", Known: known, Seen: seen, Changed: seen},
+			}})
+			last := &gone
+			switch is := r.Expired("west"); {
+			case is == was:
+				continue
+			case is:
+				expiries++
+			default:
+				last = &back
+			}
+			if at(now).Sub(*last) < ttl {
+				t.Fatalf("seed %d: after %d s the state of %s ago again, expired %t, want a TTL of %s between", seed, now, at(now).Sub(*last), !was, ttl)
+			}
+			*last = at(now)
+		}
+		if seed == 0 && expiries == 0 {
+			t.Error("west never expired: this test shows nothing")
+		}
+	}
+
+	var r Result
+	var echo Echo
+	for now := range hour { // up in each even second, in which a heartbeat gets through
+		echo = echo.Next(at(now), at(now/2*2), ttl)
+		heard := at(now / 2 * 2)
+		r = r.Evaluate(Inputs{Now: at(now), TTL: ttl, Echoed: echo.Since(), Self: "self", Members: []Member{{Cluster: "west", Known: at(0), Seen: heard, Changed: heard}}})
+		if r.Expired("west") {
+			t.Fatalf("expired after %d s, want never: it is heard of every 2 s", now)
+		}
+	}
+}
