@@ -417,8 +417,9 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	const ns = "byhand"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
-	run(t, east)
-	w := run(t, west)
+	long := func(c *controller.Config) { c.TTL = time.Minute }
+	run(t, east, long)
+	w := run(t, west, long)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	inWest := steady(t, west, ns, "web")
 	properties := west.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1", Resource: "clusterproperties"})
@@ -461,7 +462,7 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	if err := west.InstallCRDs(t.Context(), crd.ClusterProperties); err != nil {
 		t.Fatal(err)
 	}
-	w = run(t, west)
+	w = run(t, west, long)
 	w.awaitMetric("frozen", "broker_identity", 1)
 	inWest()
 	if err := join(t.Context()); err != nil {
@@ -491,8 +492,9 @@ func TestImportKindIsDeleted(t *testing.T) {
 	const ns = "kinds"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
-	run(t, east)
-	run(t, west)
+	long := func(c *controller.Config) { c.TTL = time.Minute }
+	run(t, east, long)
+	run(t, west, long)
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	inEast, before := undisturbed(t, east, ns), uidsIn(t, west, ns)
