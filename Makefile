@@ -41,7 +41,7 @@ demo: ## resolve services from files, then start a broker and three clusters and
 .PHONY: test
 test: ## run all tests, under the race detector; installs dig, NSD and gcc if they are missing
 	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
-	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/summary
+	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/helm bin/summary
 	@echo "building and running the tests"
 	@missing=$$(<bin/missing); race=-race; if [[ " $$missing " == *" gcc "* ]]; then race=; fi; \
 		CLUSTERSET_SKIP="$$missing" go test -json $$race -pgo=off -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) \
@@ -96,6 +96,11 @@ bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum
 	@echo "building promtool (once; some minutes)"
 	@CGO_ENABLED=0 go -C test/tools/promtool build -trimpath -buildvcs=false -tags remove_all_sd -ldflags '-s -w' -o $(CURDIR)/$@ \
 		github.com/prometheus/prometheus/cmd/promtool
+	@touch $@
+
+bin/helm: $(wildcard test/tools/helm/*)
+	@echo "building what the tests need of Helm"
+	@CGO_ENABLED=0 go -C test/tools/helm build -trimpath -buildvcs=false -o $(CURDIR)/$@ .
 	@touch $@
 
 .PHONY: test-race

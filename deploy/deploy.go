@@ -34,7 +34,7 @@ func MemberV1alpha1() []byte {
 
 // Namespace is the Namespace clusterset-system. All of the manifests below need it.
 //
-//go:embed namespace.yaml
+//go:embed namespace/namespace.yaml
 var Namespace []byte
 
 // The service accounts and what they may do: of the DNS server, of the controller, and of both in one process.

@@ -39,12 +39,12 @@ func allCRDs() [][]byte {
 // manifests returns the paths of what is to be applied, the namespace first.
 func manifests(t *testing.T) []string {
 	t.Helper()
-	paths := []string{"namespace.yaml"}
+	paths := []string{"namespace/namespace.yaml"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && path == "alerts" {
+		if err == nil && d.IsDir() && slices.Contains([]string{"alerts", "chart", "overlays"}, path) {
 			return fs.SkipDir
 		}
-		if err == nil && filepath.Ext(path) == ".yaml" && path != paths[0] {
+		if err == nil && filepath.Ext(path) == ".yaml" && path != paths[0] && d.Name() != "kustomization.yaml" {
 			paths = append(paths, path)
 		}
 		return err
@@ -91,6 +91,16 @@ func TestManifests(t *testing.T) {
 			}
 		}
 	}
+	for _, v := range variants {
+		values := map[string]any{"mode": string(v.mode), "openshift": v.values["openshift"] == true}
+		manifest, _ := template(t, values)
+		if err := c.ApplyYAML(t.Context(), []byte(manifest)); err != nil {
+			t.Errorf("chart with %v: %v", values, err)
+		}
+		if v.mode != deploy.OnlyController {
+			restricted(t, client)
+		}
+	}
 	deployments := 0
 	for _, o := range objects(t, manifests(t)...) {
 		if o.GetKind() != "Deployment" {
@@ -101,12 +111,9 @@ func TestManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
-		if _, err := client.CoreV1().Pods(system).Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun}); err != nil {
-			t.Errorf("Pod of Deployment %s: %v", d.Name, err)
-		}
 		checkDeployment(t, client, d)
 	}
+	restricted(t, client)
 	if deployments != 3 {
 		t.Errorf("%d Deployments, want those of DNS server, controller and both in one", deployments)
 	}
@@ -114,6 +121,21 @@ func TestManifests(t *testing.T) {
 	_, err := client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
 	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
 		t.Errorf("Pod that may be root: %v, want it refused", err)
+	}
+}
+
+// restricted creates a Pod of each Deployment where the namespace forbids all that is not restricted.
+func restricted(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	all, err := client.AppsV1().Deployments(system).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all.Items {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		if _, err := client.CoreV1().Pods(system).Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun}); err != nil {
+			t.Errorf("Pod of Deployment %s: %v", d.Name, err)
+		}
 	}
 }
 
@@ -144,7 +166,7 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 			t.Errorf("Service %s: port %s leads to %s, which the container does not have", d.Name, p.Name, p.TargetPort.String())
 		}
 	}
-	if d.Name == "clusterset-dns" {
+	if d.Name != "clusterset-controller" { // it has no port for clients
 		checkNetworkPolicy(t, client, d)
 	}
 	_, err = client.CoreV1().ServiceAccounts(system).Get(t.Context(), d.Spec.Template.Spec.ServiceAccountName, metav1.GetOptions{})
@@ -184,7 +206,7 @@ func checkNetworkPolicy(t *testing.T, client kubernetes.Interface, d *appsv1.Dep
 	}
 }
 
-// The Corefiles differ in the line that starts the controller; the ports in them are those of the Pods.
+// The Corefiles differ in the name of the Service and in the lines of the controller; the ports in them are those of the Pods.
 func TestCorefiles(t *testing.T) {
 	corefile := func(path string) string {
 		for _, o := range objects(t, path) {
@@ -197,13 +219,19 @@ func TestCorefiles(t *testing.T) {
 	}
 	dns, both := corefile("dns/dns.yaml"), corefile("all-in-one/all-in-one.yaml")
 	for _, want := range []string{"clusterset.local:1053 {", "health {", "ready\n", "prometheus :9153"} {
-		if !strings.Contains(dns, want) || !strings.Contains(both, want) {
-			t.Errorf("a Corefile lacks %q:\n%s\n%s", want, dns, both)
+		if !strings.Contains(dns, want) {
+			t.Errorf("the Corefile lacks %q:\n%s", want, dns)
 		}
 	}
-	const line = "broker /etc/clusterset/broker/kubeconfig"
-	if strings.Contains(dns, "broker") || !strings.Contains(both, line) {
-		t.Errorf("want %q in the Corefile of both in one alone:\n%s\n%s", line, dns, both)
+	const controller = `        # DNS neither waits for the controller nor depends on it.
+        broker /etc/clusterset/broker/kubeconfig
+        controller_namespace clusterset-system
+        vip derived
+        endpoints pod_ip
+`
+	name := "ns clusterset-dns.clusterset-system.svc.cluster.local\n"
+	if want := strings.Replace(dns, name, "ns clusterset.clusterset-system.svc.cluster.local\n"+controller, 1); both != want {
+		t.Errorf("the Corefile of both in one is\n%s\nwant\n%s", both, want)
 	}
 }
 

@@ -1,9 +1,7 @@
 package deploy_test
 
 import (
-	"bytes"
 	"context"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -215,21 +213,6 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 			t.Errorf("the DNS server may do %q with namespace %s, want %q", got, name, want)
 		}
 	}
-}
-
-// Both in one have the rights of the controller, which are more than those of the DNS server.
-func TestAllInOneRights(t *testing.T) {
-	got := regexp.MustCompile(`((?:name|policyName): |clusterset-system:)clusterset('?\n)`).
-		ReplaceAll(rules(deploy.AllInOneRBAC), []byte("${1}clusterset-controller$2"))
-	if want := rules(deploy.ControllerRBAC); !bytes.Equal(got, want) {
-		t.Errorf("all-in-one/rbac.yaml:\n%s\nwant as in controller/rbac.yaml:\n%s", got, want)
-	}
-}
-
-// rules is a manifest without its first line, which says what it is for.
-func rules(manifest []byte) []byte {
-	_, rest, _ := bytes.Cut(manifest, []byte("\n"))
-	return rest
 }
 
 // An asker asks the API server what one service account may do.

@@ -1,0 +1,415 @@
+{{- /* The parts of which the manifests are made. They use nothing but Go's own template functions, "dict" and "toJson": package deploy renders
+them, too. */ -}}
+
+{{- /* The label that says what has installed an object; manifests to apply by hand have none. */ -}}
+{{- define "clusterset.managed" }}
+{{- if .Release.Service }}
+  labels:
+{{- template "clusterset.managed-by" . }}
+{{- end }}
+{{- end }}
+
+{{- define "clusterset.managed-by" }}
+{{- if .Release.Service }}
+    app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+{{- end }}
+
+{{- /* What all Pods have. */ -}}
+{{- define "clusterset.pod" }}
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels:
+              app.kubernetes.io/name: {{ .name }}
+      securityContext:
+        runAsNonRoot: true
+        {{- if not .top.Values.openshift }}
+        runAsUser: 65532
+        runAsGroup: 65532
+        fsGroup: 65532
+        {{- end }}
+        seccompProfile:
+          type: RuntimeDefault
+      {{- if .top.Values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- range .top.Values.imagePullSecrets }}
+        - name: {{ . }}
+        {{- end }}
+      {{- end }}
+      {{- if .top.Values.nodeSelector }}
+      nodeSelector: {{ toJson .top.Values.nodeSelector }}
+      {{- end }}
+      {{- if .top.Values.tolerations }}
+      tolerations: {{ toJson .top.Values.tolerations }}
+      {{- end }}
+{{- end }}
+
+{{- /* What all containers have. */ -}}
+{{- define "clusterset.container" }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop: [ALL]
+{{- end }}
+
+{{- /* A DNS server: with "broker", the controller runs in the same process. */ -}}
+{{- define "clusterset.server" }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+data:
+  Corefile: |
+    {{ .top.Values.zone }}:1053 {
+        errors
+        # Bounds what slow and idle TCP clients hold.
+        timeouts {
+            read 5s
+            write 5s
+            idle 20s
+            maxtcpqueries 1000
+        }
+        # The most that fits a datagram on all networks.
+        bufsize 1232
+        # Drops queries that the socket cannot answer in time.
+        shed
+        # Keeps answering while the Service still sends queries here.
+        health {
+            lameduck 5s
+        }
+        ready
+        prometheus :9153
+        clusterset {
+            # A rollout stops before it replaces good Pods by such that lack a right.
+            ready strict
+            # The Service below: ns.dns.{{ .top.Values.zone }} would be the Pod, at a port that is not 53. Put in the domain of your cluster.
+            ns {{ .name }}.{{ .top.Release.Namespace }}.svc.{{ .top.Values.clusterDomain }}
+            {{- if .broker }}
+            # DNS neither waits for the controller nor depends on it.
+            broker /etc/clusterset/broker/kubeconfig
+            controller_namespace {{ .top.Release.Namespace }}
+            vip {{ .top.Values.vip }}
+            endpoints {{ .top.Values.endpoints }}
+            {{- end }}
+        }
+        # Loads a new Corefile without a restart.
+        reload
+        loadbalance
+    }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  labels:
+    app.kubernetes.io/name: {{ .name }}
+    {{- template "clusterset.managed-by" .top }}
+spec:
+  replicas: {{ .top.Values.replicas }}
+  strategy:
+    rollingUpdate:
+      maxSurge: 1
+      maxUnavailable: 0
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: {{ .name }}
+    spec:
+      serviceAccountName: {{ .name }}
+      automountServiceAccountToken: true
+      # Other workloads need names to start after an outage.
+      priorityClassName: system-cluster-critical
+      # Not the DNS server of the cluster, which forwards queries here.
+      dnsPolicy: Default
+      # Longer than the lameduck of the Corefile.
+      terminationGracePeriodSeconds: 30
+      {{- template "clusterset.pod" . }}
+      containers:
+        - name: coredns
+          # Build it from the Dockerfile and push it to a registry of yours.
+          image: {{ .top.Values.image }}
+          args: [-conf, /etc/coredns/Corefile]
+          ports:
+            - {name: dns, containerPort: 1053, protocol: UDP}
+            - {name: dns-tcp, containerPort: 1053, protocol: TCP}
+            - {name: metrics, containerPort: 9153, protocol: TCP}
+          livenessProbe:
+            httpGet: {path: /health, port: 8080}
+            timeoutSeconds: 5
+            failureThreshold: 5
+          readinessProbe:
+            httpGet: {path: /ready, port: 8181}
+            periodSeconds: 5
+          env:
+            # Each answer becomes garbage as soon as it is sent, while the live heap is small: collecting less often saves a
+            # tenth to a fifth of the CPU time for some memory (docs/performance.md). The limit is 90 % of the one below.
+            - {name: GOGC, value: "400"}
+            - {name: GOMEMLIMIT, value: {{ .limit }}}
+          resources:
+            # A clusterset of 50,000 services takes about 60 MB, with this GOGC up to twice that.
+            requests: {cpu: 100m, memory: 70Mi}
+            limits: {memory: "{{ .memory }}"}
+          {{- template "clusterset.container" }}
+          volumeMounts:
+            - name: corefile
+              mountPath: /etc/coredns
+              readOnly: true
+            {{- if .broker }}
+            - name: broker
+              mountPath: /etc/clusterset/broker
+              readOnly: true
+            {{- end }}
+      volumes:
+        - name: corefile
+          configMap:
+            name: {{ .name }}
+        {{- if .broker }}
+        # The whole folder, so that the kubelet updates a renewed credential. Before the cluster joins and after it left,
+        # the Secret does not exist; DNS works without it.
+        - name: broker
+          secret:
+            secretName: clusterset-broker
+            optional: true
+            defaultMode: 0440
+        {{- end }}
+---
+# "clusterset dns apply{{ if .broker }} --service {{ .top.Release.Namespace }}/{{ .name }}{{ end }}" has the DNS server of the cluster forward the zone here.
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  labels:
+    app.kubernetes.io/name: {{ .name }}
+    {{- template "clusterset.managed-by" .top }}
+spec:
+  selector:
+    app.kubernetes.io/name: {{ .name }}
+  ports:
+    - {name: dns, port: 53, targetPort: dns, protocol: UDP}
+    - {name: dns-tcp, port: 53, targetPort: dns-tcp, protocol: TCP}
+    - {name: metrics, port: 9153, targetPort: metrics, protocol: TCP}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+spec:
+  minAvailable: 1
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+---
+# Queries come from anywhere, metrics are read by anyone in the cluster; nothing else comes in, but what the node sends to probe.
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+  policyTypes: [Ingress]
+  ingress:
+    - ports:
+        - {port: dns, protocol: UDP}
+        - {port: dns-tcp, protocol: TCP}
+    - from:
+        - namespaceSelector: {}
+      ports:
+        - {port: metrics, protocol: TCP}
+{{- end }}
+
+{{- /* What a controller may do. */ -}}
+{{- define "clusterset.rights" }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+# Pods get a token only if they ask for it.
+automountServiceAccountToken: false
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ .name }}
+  {{- template "clusterset.managed" .top }}
+rules:
+  # Which namespaces exist, which terminate, and from which clusters each of them imports.
+  - apiGroups: [""]
+    resources: [namespaces]
+    verbs: [get, list, watch]
+  # Exported Services, and the Services derived from imports. RBAC cannot distinguish them: the policy below does.
+  - apiGroups: [""]
+    resources: [services]
+    verbs: [get, list, watch, create, patch, delete]
+  - apiGroups: [discovery.k8s.io]
+    resources: [endpointslices]
+    verbs: [get, list, watch, create, patch, delete]
+  # OpenShift asks for this where endpoints lie in the networks of a cluster. Elsewhere it has no effect.
+  - apiGroups: [discovery.k8s.io]
+    resources: [endpointslices/restricted]
+    verbs: [create]
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceimports]
+    verbs: [get, list, watch, create, patch, delete]
+  # Users write ServiceExports; the controller writes their status.
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceexports]
+    verbs: [get, list, watch]
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceimports/status, serviceexports/status]
+    verbs: [patch]
+  # Membership. The cluster id may be set at the first start; it is never changed from here.
+  - apiGroups: [about.k8s.io]
+    resources: [clusterproperties]
+    verbs: [get, list, watch, create]
+  # Other clusters may not export addresses of this cluster's own Services.
+  - apiGroups: [networking.k8s.io]
+    resources: [servicecidrs]
+    verbs: [get, list, watch]
+  # The controller checks their versions and fields.
+  - apiGroups: [apiextensions.k8s.io]
+    resources: [customresourcedefinitions]
+    resourceNames:
+      - serviceimports.multicluster.x-k8s.io
+      - serviceexports.multicluster.x-k8s.io
+      - clusterproperties.about.k8s.io
+    verbs: [get]
+  - apiGroups: [events.k8s.io]
+    resources: [events]
+    verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ .name }}
+  {{- template "clusterset.managed" .top }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ .top.Release.Namespace }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+rules:
+  # Leader election. RBAC cannot restrict a create to a name.
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [create]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [clusterset-controller]
+    verbs: [get, update]
+  # The credential for the broker, which the controller renews. No other Secret.
+  - apiGroups: [""]
+    resources: [secrets]
+    resourceNames: [clusterset-broker]
+    verbs: [get, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ .top.Release.Namespace }}
+---
+# RBAC cannot tell our Services and EndpointSlices from those of others, so this does. Adapt the account if it is another one.
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  {{- template "clusterset.managed" .top }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        resources: [services]
+        operations: [CREATE, UPDATE, DELETE]
+      - apiGroups: [discovery.k8s.io]
+        apiVersions: ["*"]
+        resources: [endpointslices]
+        operations: [CREATE, UPDATE, DELETE]
+      - apiGroups: [multicluster.x-k8s.io]
+        apiVersions: ["*"]
+        resources: [serviceimports, serviceimports/status]
+        operations: [CREATE, UPDATE, DELETE]
+  matchConditions:
+    - name: controller
+      expression: request.userInfo.username == 'system:serviceaccount:{{ .top.Release.Namespace }}:{{ .name }}'
+  variables:
+    - name: kind
+      expression: request.resource.resource
+    - name: mark
+      expression: >-
+        variables.kind == 'endpointslices' ? 'endpointslice.kubernetes.io/managed-by' : 'app.kubernetes.io/managed-by'
+    - name: labels
+      expression: "object != null && has(object.metadata.labels) ? object.metadata.labels : {}"
+  validations:
+    - expression: >-
+        [object, oldObject].all(o, o == null || has(o.metadata.labels) && variables.mark in o.metadata.labels &&
+        o.metadata.labels[variables.mark] == 'controller.clusterset-dns.io')
+      messageExpression: "'the controller writes only objects with the label ' + variables.mark + '=controller.clusterset-dns.io'"
+      message: "the controller writes only objects with its own label"
+    # What is there from before may still be deleted.
+    - expression: "request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-')"
+      message: "the controller writes nothing in the namespaces kube-* and openshift-*"
+    # External IPs that others have set stay as they are.
+    - expression: >-
+        variables.kind != 'services' || object == null ||
+        object.metadata.name.startsWith('derived-') && object.spec.type == 'ClusterIP' &&
+        (!has(object.spec.selector) || object.spec.selector.size() == 0) &&
+        (!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0 ||
+        oldObject != null && has(oldObject.spec.externalIPs) && object.spec.externalIPs == oldObject.spec.externalIPs)
+      message: "the controller writes only Services derived-* of type ClusterIP, without selector and external IPs"
+    # kube-proxy sends the traffic of a Service to every slice with its name, whoever manages it.
+    - expression: >-
+        variables.kind != 'endpointslices' || !('kubernetes.io/service-name' in variables.labels) ||
+        variables.labels['kubernetes.io/service-name'].startsWith('derived-')
+      message: "the controller writes only slices of Services derived-*"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  {{- template "clusterset.managed" .top }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end }}
