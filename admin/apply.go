@@ -10,7 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -32,11 +34,11 @@ func (c *cluster) apply(ctx context.Context, desired *unstructured.Unstructured,
 	}
 	switch {
 	case before == nil:
-		c.report(desired, Created, note)
+		c.reportDiff(desired, Created, note, c.diff(nil, after))
 	case equal(before, after):
 		c.report(desired, Unchanged, note)
 	default:
-		c.report(desired, Updated, note)
+		c.reportDiff(desired, Updated, note, c.diff(before, after))
 	}
 	return after, nil
 }
@@ -164,16 +166,44 @@ func (c *cluster) retryPolicies(ctx context.Context, write func() error) error {
 	return err
 }
 
+// diff returns what changes from one state of an object to the other, without what the server sets, and without the content of Secrets.
+func (c *cluster) diff(before, after *unstructured.Unstructured) string {
+	if !c.options.Diff {
+		return ""
+	}
+	text := func(o *unstructured.Unstructured) string {
+		if o == nil {
+			return ""
+		}
+		content := content(o)
+		if o.GetKind() == "Secret" {
+			content["data"] = "(hidden)"
+		}
+		for _, field := range []string{"uid", "creationTimestamp", "generation", "selfLink"} {
+			unstructured.RemoveNestedField(content, "metadata", field)
+		}
+		text, err := yaml.Marshal(content)
+		if err != nil {
+			return err.Error() + "\n" // what the API server sent can be written
+		}
+		return string(text)
+	}
+	e := wiring.Edit{Before: before, After: after, Old: text(before), New: text(after)}
+	return e.Diff()
+}
+
 // equal compares two states of one object without the fields that the server sets on every write.
 func equal(a, b *unstructured.Unstructured) bool {
-	strip := func(o *unstructured.Unstructured) map[string]any {
-		o = o.DeepCopy()
-		o.SetManagedFields(nil)
-		o.SetResourceVersion("")
-		delete(o.Object, "status")
-		return o.Object
-	}
-	return reflect.DeepEqual(strip(a), strip(b))
+	return reflect.DeepEqual(content(a), content(b))
+}
+
+// content returns a copy of an object without the fields that the server sets on every write.
+func content(o *unstructured.Unstructured) map[string]any {
+	o = o.DeepCopy()
+	o.SetManagedFields(nil)
+	o.SetResourceVersion("")
+	delete(o.Object, "status")
+	return o.Object
 }
 
 // covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side dry run,

@@ -39,13 +39,17 @@ func open(role Role, config *rest.Config, o WriteOptions) (*cluster, error) {
 }
 
 func (c *cluster) report(o *unstructured.Unstructured, action Action, note string) {
+	c.reportDiff(o, action, note, "")
+}
+
+func (c *cluster) reportDiff(o *unstructured.Unstructured, action Action, note, diff string) {
 	if c.options.Report == nil {
 		return
 	}
 	kind := o.GroupVersionKind()
 	c.options.Report(Step{
 		Cluster: c.role, Action: action, Group: kind.Group, Kind: kind.Kind,
-		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note,
+		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note, Diff: diff,
 	})
 }
 

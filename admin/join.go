@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,9 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	j := &joiner{brokerConfig: onBroker, input: joinInput{options: o}}
+	j := &joiner{brokerConfig: onBroker, memberConfig: onMember}
+	o.Report = j.count(o.Report)
+	j.input.options = o
 	var err error
 	if j.broker, err = open(RoleBroker, onBroker, o.WriteOptions); err != nil {
 		return JoinResult{}, fmt.Errorf("join: %w", err)
@@ -34,10 +37,11 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.decide, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.writeCredential, j.writeMembership,
+		j.read, j.prepareComponents, j.decide, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.writeCredential, j.writeMembership,
+		j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
-			return JoinResult{}, fmt.Errorf("join: %w", err)
+			return JoinResult{}, fmt.Errorf("join: %w", j.rest(err))
 		}
 	}
 	return j.result, nil
@@ -47,9 +51,12 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 type joiner struct {
 	broker, member *cluster
 	brokerConfig   *rest.Config
+	memberConfig   *rest.Config
+	written        int // writes so far, for messages
 
 	outdated     string                // by read: what to do about an old broker
 	input        joinInput             // by read and decide
+	install      *installer            // by prepareComponents
 	admission    Admission             // by decide; its audiences by recordAudiences
 	newNamespace bool                  // by decide: the broker namespace did not exist
 	former       *removal              // by decide: what is left of a member of this id that was removed; nil if nothing is
@@ -82,6 +89,39 @@ func (j *joiner) read(ctx context.Context) error {
 		return fmt.Errorf("member: %w", in.local.invalidCRDs[0])
 	}
 	in.members, err = list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "")
+	return err
+}
+
+// prepareComponents decides what is installed. It comes before the decision about networks, which depends on what the controller exports.
+func (j *joiner) prepareComponents(ctx context.Context) error {
+	o := &j.input.options
+	defaults := Values{ClusterDomain: "cluster.local", VIP: "derived", Endpoints: "pod_ip"}
+	if id, err := j.input.clusterID(); err == nil && ownsVIPCIDR(j.input.members, id) {
+		defaults.VIP = "cidr" // the controller was started otherwise before
+	}
+	j.install = newInstaller(j.member, j.memberConfig, *o)
+	if err := j.install.prepare(ctx, defaults); err != nil {
+		return err
+	}
+	if j.install.mode != "" {
+		o.Endpoints = j.install.values.Endpoints
+	}
+	return nil
+}
+
+// installComponents comes last: now what is installed finds a credential, and a membership.
+func (j *joiner) installComponents(ctx context.Context) error {
+	if err := j.install.write(ctx); err != nil {
+		return err
+	}
+	if err := j.install.awaitController(ctx, j.broker, j.admission.Spec.Namespace); err != nil {
+		return err
+	}
+	state, warning, err := j.install.wire(ctx)
+	j.result.DNS = state
+	if warning != "" {
+		j.result.Warnings = append(j.result.Warnings, warning)
+	}
 	return err
 }
 
@@ -316,4 +356,28 @@ func (j *joiner) writeMembership(ctx context.Context) error {
 		broker.AnnotationBrokerUID: string(j.input.brokerUID),
 	}), "")
 	return err
+}
+
+// rest completes an error: with who grants a right that is missing, and with what is written when Join fails after its first write.
+func (j *joiner) rest(err error) error {
+	// Quotas answer Forbidden, too, in other words.
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+		err = fmt.Errorf("%w; deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker", err)
+	}
+	if j.written == 0 || j.input.options.DryRun != DryRunNone {
+		return err
+	}
+	return fmt.Errorf("%w; what the steps above name is written and stays: run the same command again to do the rest", err)
+}
+
+// count counts the writes.
+func (j *joiner) count(report func(Step)) func(Step) {
+	return func(s Step) {
+		if s.Action != Unchanged {
+			j.written++
+		}
+		if report != nil {
+			report(s)
+		}
+	}
 }

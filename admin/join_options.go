@@ -44,6 +44,12 @@ type JoinOptions struct {
 	AllowSameCluster bool // broker and member may be the same cluster
 	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
 
+	Components []Component   // what to install in the member; if empty, nothing
+	Values     Values        // for the manifests of the components
+	DNS        DNSOptions    // how to wire the cluster's DNS server; Join sets the Service
+	Wait       bool          // until the controller renews its heartbeat and the DNS server is ready, at most Timeout each
+	Timeout    time.Duration // of each wait
+
 	Now func() time.Time // [time.Now] if nil
 }
 
@@ -51,7 +57,7 @@ type JoinOptions struct {
 func JoinDefaults() JoinOptions {
 	return JoinOptions{
 		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Now: time.Now,
-		CredentialLife: broker.DefaultCredentialLife,
+		CredentialLife: broker.DefaultCredentialLife, DNS: DNSDefaults(), Wait: true, Timeout: 5 * time.Minute,
 	}
 }
 
@@ -65,4 +71,5 @@ type JoinResult struct {
 	VIPCIDR           string    `json:"vipCIDR,omitempty"`
 	CredentialExpires time.Time `json:"credentialExpires,omitzero"` // zero in a dry run
 	Warnings          []string  `json:"warnings,omitempty"`
+	DNS               *DNSState `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
 }

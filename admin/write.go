@@ -49,6 +49,7 @@ type Step struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`           // "*" for all objects in the namespace
 	Note      string `json:"note,omitempty"` // details, in a few words
+	Diff      string `json:"diff,omitempty"` // what changes, as a unified diff, with [WriteOptions].Diff
 }
 
 // Object names the object as kubectl does: "role.rbac.authorization.k8s.io/member".
@@ -78,6 +79,7 @@ func (s Step) String() string {
 type WriteOptions struct {
 	DryRun   DryRun
 	Report   func(Step)   // called after each step; may be nil
+	Diff     bool         // fill the field Diff of each step
 	Progress func(string) // called once, with one phrase, for each wait that takes more than two seconds; may be nil
 }
 

@@ -275,18 +275,23 @@ func (d *dnsCommand) finish(out *output, state *admin.DNSState, next string) err
 	if err := out.finish(state, state.Warnings, next); err != nil {
 		return err
 	}
-	if out.format == "" {
+	return out.leftByHand(state)
+}
+
+// leftByHand prints what is left to do for the cluster's DNS server; the error is the exit code for it.
+func (o *output) leftByHand(state *admin.DNSState) error {
+	if len(state.Problems) == 0 {
+		return nil
+	}
+	if o.format == "" {
 		for _, p := range dnsChanges(state).ByHand {
-			fmt.Fprintf(d.Out, "\n%s, by hand:\n%s", p.Resolver, p.Text)
+			fmt.Fprintf(o.Out, "\n%s, by hand:\n%s", p.Resolver, p.Text)
 		}
 		for _, text := range state.Problems {
-			fmt.Fprintln(d.ErrOut, "problem: "+text)
+			fmt.Fprintln(o.ErrOut, "problem: "+text)
 		}
 	}
-	if len(state.Problems) > 0 {
-		return errProblems
-	}
-	return nil
+	return errProblems
 }
 
 func newDNSUndo(f *factory) *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,27 +15,46 @@ func newJoin(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "join", Short: "Make a cluster a member of the clusterset", Args: cobra.NoArgs,
 		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In the cluster, it
-creates the missing CRDs, admission policies, a Secret with the credential for the broker, and last ClusterProperty clusterset.k8s.io.
+creates the missing CRDs, admission policies, a Secret with the credential for the broker, and ClusterProperty clusterset.k8s.io. Then it
+installs what --components names: the controller, the DNS server, and the wiring of the cluster's own DNS server, as "clusterset dns apply"
+does it. It waits until the controller renews its heartbeat and the DNS server is ready, and for the answer of the cluster's DNS server if
+that can be reached from here. What Helm or kubectl have installed before stays as it is.
 
 If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything. You can run
-it again at any time: after an interruption it does the rest, and on a member it applies changed flags.`,
-		Example: `  clusterset join --context east --broker-context hub --cluster-id east --pod-cidr 10.1.0.0/16
-  clusterset join --context west --broker-context hub --cluster-id kube-system-uid --vip-cidr auto`,
+it again at any time: after an interruption it does the rest, and on a member it applies changed flags.
+
+Exit codes: 0, the cluster is a member; 1, the command failed; 2, it is a member, and something is left to do by hand for its DNS server.`,
+		Example: `  clusterset join --context east --broker-context hub --cluster-id east --image registry.example.org/clusterset:1.0
+  clusterset join --context west --broker-context hub --cluster-id kube-system-uid --image registry.example.org/clusterset:1.0 --diff
+  clusterset join --context west --broker-context hub --cluster-id west --components none`,
 	}
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
 	joinFlags(c, &o)
-	vip := c.Flags().String("vip", "derived", "vip `MODE` that the controller of the cluster will have: derived, cidr or none; cidr implies --vip-cidr auto")
+	components := componentFlags(c, &o)
 	completeWords(c, "vip", "derived", "cidr", "none")
 	completeWords(c, "endpoints", "pod_ip", "service_ip")
 	completeWords(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
 	completeWords(c, "cluster-id", admin.ByKubeSystem)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		diff := o.Diff
+		if diff && out.dry == "none" {
+			out.dry = string(admin.DryRunServer)
+		}
 		if o.WriteOptions, err = out.writeOptions(); err != nil {
 			return err
 		}
-		if err := checkJoin(&o, *vip); err != nil {
+		o.Diff = diff
+		if err := checkJoin(&o); err != nil {
 			return err
+		}
+		if o.Components, err = admin.ParseComponents(*components); err != nil {
+			return fmt.Errorf("--components: %w", err)
+		}
+		for flag, value := range map[string]*string{"vip": &o.Values.VIP, "endpoints": &o.Values.Endpoints} {
+			if !c.Flags().Changed(flag) {
+				*value = "" // an earlier join may have had another one
+			}
 		}
 		onBroker, err := f.requireBroker()
 		if err != nil {
@@ -48,7 +68,7 @@ it again at any time: after an interruption it does the rest, and on a member it
 		if err != nil {
 			return err
 		}
-		return out.finish(result, result.Warnings, afterJoin(result, o.Namespace))
+		return finishJoin(out, &result, &o)
 	}
 	return c
 }
@@ -64,7 +84,8 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
 	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR` from which the cluster allocates clusterset IPs; auto chooses a free one, none gives it up; default: the one that the member has")
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR` that contains the --vip-cidr of all members")
-	f.StringVar(&o.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster will export: pod_ip or service_ip")
+	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto")
+	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster exports: pod_ip or service_ip")
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
 	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "longest `DURATION` for which a credential is valid, at least 10m; the controller renews it daily, or at half of that")
 	usual := admin.DefaultQuota()
@@ -75,8 +96,31 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false, "join although the cluster joined another broker before, which this broker replaces")
 }
 
-func checkJoin(o *admin.JoinOptions, vip string) error {
+// componentFlags adds the flags about what is installed in the cluster.
+func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
+	f := c.Flags()
+	var defaults []string
+	for _, name := range admin.DefaultComponents() {
+		defaults = append(defaults, string(name))
+	}
+	components := f.StringSlice("components", defaults, "`LIST` of what to install: controller, dns, all-in-one (both in one process), wiring (of the cluster's DNS server), or none")
+	f.StringVar(&o.Values.Image, "image", "", "`IMAGE` with the programs; default: the one that the cluster has")
+	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
+	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
+	f.BoolVar(&o.DNS.Restart, "restart", false, "start the Pods of the cluster's DNS server anew if it does not read its configuration again")
+	f.BoolVar(&o.Wait, "wait", true, "wait until the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "`DURATION` of each wait at most")
+	f.BoolVar(&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
+	completeWords(c, "components", "controller", "dns", "all-in-one", "wiring", "none")
+	return components
+}
+
+func checkJoin(o *admin.JoinOptions) error {
+	vip := o.Values.VIP
+	o.Endpoints = o.Values.Endpoints
 	switch {
+	case o.Timeout <= 0:
+		return fmt.Errorf("--timeout=%s: want more than 0s", o.Timeout)
 	case vip != "derived" && vip != "cidr" && vip != "none":
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
 	case vip == "cidr" && o.VIPCIDR == admin.VIPNone:
@@ -93,12 +137,34 @@ func checkJoin(o *admin.JoinOptions, vip string) error {
 	return nil
 }
 
-func afterJoin(j admin.JoinResult, namespace string) string {
-	return fmt.Sprintf(`%[1]s is a member of clusterset %[2]s. Its credential is valid until %[4]s.
-Next:
-  1. Start the controller of the cluster, with Secret %[3]s/clusterset-broker mounted. Either in CoreDNS, with
+// finishJoin prints the result, and what is left to do by hand.
+func finishJoin(out *output, result *admin.JoinResult, o *admin.JoinOptions) error {
+	if result.DNS != nil {
+		result.Warnings = append(result.Warnings, result.DNS.Warnings...)
+	}
+	if err := out.finish(result, result.Warnings, afterJoin(result, o)); err != nil || result.DNS == nil {
+		return err
+	}
+	if o.Diff && out.format == "" {
+		for _, text := range dnsChanges(result.DNS).text() {
+			fmt.Fprint(out.Out, text)
+		}
+	}
+	return out.leftByHand(result.DNS)
+}
+
+func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
+	member := fmt.Sprintf("%s is a member of clusterset %s. Its credential is valid until %s.\n", j.ClusterID, j.ClusterSet, j.CredentialExpires.UTC().Format(time.RFC3339))
+	if j.DNS != nil && len(j.DNS.Problems) == 0 {
+		member += afterDNSApply(j.DNS, true) + "\n"
+	}
+	if slices.ContainsFunc(o.Components, func(c admin.Component) bool { return c == admin.ComponentController || c == admin.ComponentAllInOne }) {
+		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
+	}
+	return member + fmt.Sprintf(`Next:
+  1. Start the controller of the cluster, with Secret %s/clusterset-broker mounted. Either in CoreDNS, with
      "broker FILE" in the clusterset block, or alone: clusterset controller --broker FILE
      FILE is the file "kubeconfig" in the folder of the Secret.
   2. clusterset export SERVICE -n NAMESPACE
-  3. clusterset status`, j.ClusterID, j.ClusterSet, namespace, j.CredentialExpires.UTC().Format(time.RFC3339))
+  3. clusterset status`, o.Namespace)
 }

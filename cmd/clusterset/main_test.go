@@ -123,6 +123,7 @@ func TestCompletion(t *testing.T) {
 	for _, tt := range []struct {
 		args, want string // without the line that ends every output
 	}{
+		{"join --components=", "controller\ndns\nall-in-one\nwiring\nnone\n"},
 		{"join --vip=", "derived\ncidr\nnone\n"},
 		{"join --dry-run=", "none\nclient\nserver\n"},
 		{"export -o ", "name\njson\nyaml\n"},
@@ -291,22 +292,22 @@ func TestCommands(t *testing.T) {
 		want(t, exitError, []string{`error: ` + verb + ` db: this cluster has no CRD ServiceExport: run "clusterset join" first, which installs it`},
 			verb, "db", member, "-n", "default")
 	}
-	want(t, exitError, []string{`run "clusterset broker init" first`}, "join", broker, member, "--cluster-id=east")
+	want(t, exitError, []string{`run "clusterset broker init" first`}, "join", broker, member, "--cluster-id=east", "--components=none")
 	want(t, exitOK, []string{"The broker is ready.", "clusterrole.rbac.authorization.k8s.io/clusterset-member created"}, "broker", "init", broker)
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east created (server dry run)"},
-		"join", broker, member, "--cluster-id=east", "--dry-run=server")
+		"join", broker, member, "--cluster-id=east", "--components=none", "--dry-run=server")
 	want(t, exitOK, []string{"warning: no pod CIDRs found", "warning: the broker has a loopback address", "east is a member of clusterset fleet"},
-		"join", broker, member, "--cluster-id=east", "--clusterset=fleet")
+		"join", broker, member, "--cluster-id=east", "--components=none", "--clusterset=fleet")
 
 	var done struct {
 		Steps  []admin.Step
 		Result admin.JoinResult
 	}
-	out := want(t, exitOK, nil, "join", broker, member, "-o", "json")
+	out := want(t, exitOK, nil, "join", broker, member, "--components=none", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" || done.Steps[0].Action != admin.Unchanged {
 		t.Errorf("join -o json: %+v, error %v, want nothing changed", done, err)
 	}
-	want(t, exitOK, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member, "-o", "name")
+	want(t, exitOK, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member, "--components=none", "-o", "name")
 	want(t, exitProblems, []string{"Clusterset:   fleet", "east (this)", "problem: no leader: no controller holds Lease clusterset-system/clusterset-controller"}, "status", member)
 	want(t, exitOK, []string{"__start_clusterset"}, "completion", "bash")
 	want(t, exitOK, []string{"east"}, "__complete", "broker", "remove", broker, "")

@@ -56,6 +56,7 @@ func (o *output) report(step admin.Step) {
 	switch o.format {
 	case "":
 		fmt.Fprintln(o.Out, step.String()+o.suffix())
+		fmt.Fprint(o.Out, step.Diff)
 	case "name":
 		fmt.Fprintln(o.Out, step.Object())
 	}

@@ -56,7 +56,7 @@ func upgrades(t *testing.T, hub, east *controlplane.ControlPlane, member, broker
 	if err := east.ApplyYAML(t.Context(), deploy.DNSRBAC); err != nil {
 		t.Fatal(err)
 	}
-	want(t, exitOK, nil, "join", broker, member)
+	want(t, exitOK, nil, "join", broker, member, "--components=none")
 	plan("1" + program)
 	// The credential of the member is enough, as soon as the API server knows its rights.
 	until.OK(t, "upgrade --check with the credential of the member", func(context.Context) error {

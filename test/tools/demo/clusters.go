@@ -96,7 +96,7 @@ func (d *demo) join(ctx context.Context) error {
 the Pod networks of the member, because there are no nodes to read them from; other members reject endpoints outside of
 these networks. The warnings are right: this broker is reachable from this machine only.`)
 	for _, m := range d.fleet.Members {
-		args := []string{"join", "--context", m.ID, "--broker-context", "hub", "--cluster-id", m.ID, "--clusterset", "demo"}
+		args := []string{"join", "--context", m.ID, "--broker-context", "hub", "--cluster-id", m.ID, "--clusterset", "demo", "--components", "none"}
 		for _, cidr := range m.PodCIDRs() {
 			args = append(args, "--pod-cidr", cidr)
 		}

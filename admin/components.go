@@ -1,0 +1,64 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// A Component is a part of what runs in a member, which [Join] installs (docs/spec/install.md 2).
+type Component string
+
+// The components. [ComponentAllInOne] is controller and DNS server in one process, in place of the two.
+const (
+	ComponentController Component = "controller"
+	ComponentDNS        Component = "dns"
+	ComponentAllInOne   Component = "all-in-one"
+	ComponentWiring     Component = "wiring" // of the cluster's DNS server, see [DNSApply]
+)
+
+// DefaultComponents returns the components that "clusterset join" installs by default.
+func DefaultComponents() []Component {
+	return []Component{ComponentController, ComponentDNS, ComponentWiring}
+}
+
+// ParseComponents reads the names of components; "none", alone, is no component.
+func ParseComponents(names []string) ([]Component, error) {
+	if slices.Equal(names, []string{"none"}) {
+		return nil, nil
+	}
+	var all []Component
+	for _, name := range names {
+		c := Component(name)
+		if !slices.Contains([]Component{ComponentController, ComponentDNS, ComponentAllInOne, ComponentWiring}, c) {
+			return nil, fmt.Errorf("component %q: want %s, %s, %s or %s, or only none", name, ComponentController, ComponentDNS, ComponentAllInOne, ComponentWiring)
+		}
+		all = append(all, c)
+	}
+	if slices.Contains(all, ComponentAllInOne) && (slices.Contains(all, ComponentController) || slices.Contains(all, ComponentDNS)) {
+		return nil, fmt.Errorf("component %s: want it without %s and %s, which it has", ComponentAllInOne, ComponentController, ComponentDNS)
+	}
+	return all, nil
+}
+
+// Values are what the manifests of components are made with, as in deploy/chart/values.yaml. An empty field of [JoinOptions].Values keeps
+// what an earlier join was given, or stands for the default.
+type Values struct {
+	Image         string `json:"image,omitempty"`
+	ClusterDomain string `json:"clusterDomain,omitempty"`
+	VIP           string `json:"vip,omitempty"`       // "derived", "cidr" or "none"
+	Endpoints     string `json:"endpoints,omitempty"` // "pod_ip" or "service_ip"
+	OpenShift     bool   `json:"openshift,omitempty"` // found out
+}
+
+// or completes v with older values.
+func (v Values) or(older Values) Values {
+	return Values{
+		Image: cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain), VIP: cmp.Or(v.VIP, older.VIP),
+		Endpoints: cmp.Or(v.Endpoints, older.Endpoints), OpenShift: v.OpenShift,
+	}
+}
+
+// isImage accepts what the schema of the chart accepts; a registry has further rules.
+var isImage = regexp.MustCompile(`^[^\s"]+$`).MatchString

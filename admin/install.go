@@ -1,0 +1,224 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/deploy"
+)
+
+// An installer installs components in a member (docs/spec/install.md 2): [installer.prepare] decides, the other methods write and wait.
+type installer struct {
+	member  *cluster
+	config  *rest.Config // of the member
+	options JoinOptions
+	mode    deploy.Mode // empty: nothing
+	service string      // of the DNS server
+
+	values  Values                       // by prepare
+	objects []*unstructured.Unstructured // by prepare
+}
+
+func newInstaller(member *cluster, config *rest.Config, o JoinOptions) *installer {
+	i := &installer{member: member, config: config, options: o, service: "clusterset-dns"}
+	has := func(c Component) bool { return slices.Contains(o.Components, c) }
+	switch {
+	case has(ComponentAllInOne):
+		i.mode, i.service = deploy.AllInOne, "clusterset"
+	case has(ComponentController) && has(ComponentDNS):
+		i.mode = deploy.Separate
+	case has(ComponentController):
+		i.mode = deploy.OnlyController
+	case has(ComponentDNS):
+		i.mode = deploy.OnlyDNS
+	}
+	return i
+}
+
+func (i *installer) hasDNS() bool        { return i.mode != "" && i.mode != deploy.OnlyController }
+func (i *installer) hasController() bool { return i.mode != "" && i.mode != deploy.OnlyDNS }
+
+// annotationValues holds, on each Deployment of a join, the values that it was made with: a join without a flag keeps them.
+const annotationValues = "clusterset-dns.io/values"
+
+// prepare decides what is installed, and writes nothing.
+func (i *installer) prepare(ctx context.Context, defaults Values) error {
+	if slices.Contains(i.options.Components, ComponentWiring) {
+		if err := i.options.DNS.check(); err != nil {
+			return err
+		}
+	}
+	if i.mode == "" {
+		return nil
+	}
+	foreign, err := i.readDeployed(ctx)
+	if err != nil {
+		return err
+	}
+	i.values = i.values.or(defaults)
+	switch {
+	case i.values.Image == "" && foreign:
+		i.values.Image = "none" // no object of it is written
+	case i.values.Image == "":
+		return errors.New("no image: want --image, with the image that the Dockerfile describes in a registry of yours; or --components=none")
+	case !isImage(i.values.Image):
+		return fmt.Errorf("image %q: want REPOSITORY:TAG, without blanks and quotes", i.values.Image)
+	}
+	openShift, err := i.member.find(ctx, object(openShiftDNS, "", "default"))
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	i.values.OpenShift = openShift != nil
+	i.objects, err = i.render()
+	return err
+}
+
+// readDeployed reads the values of an earlier join. foreign means that every Deployment exists and was installed otherwise.
+func (i *installer) readDeployed(ctx context.Context) (foreign bool, err error) {
+	i.values, foreign = i.options.Values, true
+	text, err := deploy.Render(deploy.Options{Mode: i.mode, Namespace: i.options.Namespace})
+	if err != nil {
+		return false, err
+	}
+	for _, d := range parse(text) {
+		if d.GetKind() != "Deployment" {
+			continue
+		}
+		existing, err := i.member.find(ctx, d)
+		if err != nil {
+			return false, err
+		}
+		if existing == nil || isInstalled(existing) {
+			foreign = false
+		}
+		if existing == nil || !isInstalled(existing) {
+			continue
+		}
+		var older Values
+		if err := json.Unmarshal([]byte(existing.GetAnnotations()[annotationValues]), &older); err == nil {
+			i.values = i.values.or(older)
+		}
+	}
+	return foreign, nil
+}
+
+// render returns the objects of the installation.
+func (i *installer) render() ([]*unstructured.Unstructured, error) {
+	written, err := json.Marshal(i.values)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{}
+	if err := json.Unmarshal(written, &values); err != nil {
+		return nil, err
+	}
+	text, err := deploy.Render(deploy.Options{Mode: i.mode, Namespace: i.options.Namespace, ManagedBy: wellknown.ManagerJoin, Values: values})
+	if err != nil {
+		return nil, err
+	}
+	objects := stamped(parse(text))
+	for _, o := range objects {
+		if o.GetKind() == "Deployment" {
+			annotations := maps.Clone(o.GetAnnotations())
+			annotations[annotationValues] = string(written)
+			o.SetAnnotations(annotations)
+		}
+	}
+	return objects, nil
+}
+
+// isInstalled reports whether a join has written an object of an installation.
+func isInstalled(o metav1.Object) bool {
+	return o.GetLabels()[broker.LabelManagedBy] == wellknown.ManagerJoin
+}
+
+// write applies the objects, rights first. What exists and was installed otherwise, such as by Helm, stays as it is.
+func (i *installer) write(ctx context.Context) error {
+	for _, o := range i.objects {
+		existing, err := i.member.find(ctx, o)
+		if err != nil {
+			return err
+		}
+		if existing != nil && !isInstalled(existing) {
+			i.member.report(o, Unchanged, "installed by "+cmp.Or(existing.GetLabels()[broker.LabelManagedBy], "others")+", not by join")
+			continue
+		}
+		if err := i.member.applyNewer(ctx, []*unstructured.Unstructured{o}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitController waits until a controller renews the heartbeat of the member. Clocks of two machines may differ, so it waits for a change.
+func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace string) error {
+	o := i.options
+	if !i.hasController() || !o.Wait || o.DryRun != DryRunNone {
+		return nil
+	}
+	first, err := hub.heartbeat(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	err = o.waitFor(ctx, o.Timeout, "the controller of the cluster renews its heartbeat", func(ctx context.Context) (bool, error) {
+		now, err := hub.heartbeat(ctx, namespace)
+		return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
+	})
+	return i.hint(err)
+}
+
+// hint says where to look when what is installed does not start.
+func (i *installer) hint(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; see: kubectl get pods -n %s", err, i.options.Namespace)
+}
+
+// wire has the cluster's DNS server forward the zone, and waits until the DNS server of the clusterset is ready.
+func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, err error) {
+	o := i.options
+	d := o.DNS
+	d.WriteOptions, d.Wait, d.Timeout = o.WriteOptions, o.Wait, o.Timeout
+	d.Service = types.NamespacedName{Namespace: o.Namespace, Name: i.service}
+	wired := slices.Contains(o.Components, ComponentWiring)
+	if !wired && !i.hasDNS() {
+		return nil, "", nil
+	}
+	w := &wirer{i.member, d}
+	server, err := w.server(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if o.DryRun != DryRunNone {
+		if wired && len(server.Addresses) == 0 {
+			return nil, "what is to be written for the cluster's DNS server is not known yet: Service " + server.Service + " does not exist", nil
+		}
+	} else if o.Wait && i.hasDNS() {
+		err := o.waitFor(ctx, o.Timeout, "Service "+server.Service+" has a ready endpoint", func(ctx context.Context) (bool, error) {
+			server, err := w.server(ctx)
+			return server.Ready, err
+		})
+		if err != nil {
+			return nil, "", i.hint(err)
+		}
+	}
+	if !wired {
+		return nil, "", nil
+	}
+	applied, err := DNSApply(ctx, i.config, d)
+	return &applied, "", err
+}
