@@ -10,9 +10,9 @@ import (
 
 func newBroker(f *factory) *cobra.Command {
 	c := &cobra.Command{
-		Use: "broker", Short: "Prepare a broker, or remove a member from it", Args: cobra.NoArgs, RunE: help,
+		Use: "broker", Short: "Prepare or uninstall a broker, or remove a member from it", Args: cobra.NoArgs, RunE: help,
 	}
-	c.AddCommand(newBrokerInit(f), newBrokerRemove(f))
+	c.AddCommand(newBrokerInit(f), newBrokerRemove(f), newBrokerUninstall(f))
 	return c
 }
 

@@ -127,6 +127,12 @@ func gathers(t *testing.T, east *controlplane.ControlPlane, member, broker strin
 		if err := east.Dynamic().Resource(nodes).Delete(t.Context(), "planted", metav1.DeleteOptions{}); err != nil {
 			t.Error(err) // a later join would look for its networks
 		}
+		pods := east.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("clusterset-system")
+		for _, pod := range []string{"planted", "lost"} { // no kubelet ends them
+			if err := pods.Delete(t.Context(), pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+				t.Error(err)
+			}
+		}
 	}()
 
 	name := filepath.Join(t.TempDir(), "a.tar.gz")

@@ -284,6 +284,7 @@ status:
 func TestCommands(t *testing.T) {
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}, ServiceCIDR: "10.97.0.0/16"})
+	before := [2]map[string]bool{mustInventory(t, hub), mustInventory(t, east)}
 	broker, member := "--broker-kubeconfig="+hub.Kubeconfig(), "--kubeconfig="+east.Kubeconfig()
 
 	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io created (client dry run)"},
@@ -323,6 +324,8 @@ func TestCommands(t *testing.T) {
 	t.Run("watch", func(t *testing.T) { watches(t, member) })
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
+	want(t, exitError, []string{`error: uninstall: this cluster is a member of clusterset "fleet": run "clusterset leave" first`}, "uninstall", member)
+	want(t, exitError, []string{"error: uninstall: the broker has members, east and 0 more: "}, "broker", "uninstall", broker)
 
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker, member, "--dry-run=client")
 	// This broker has no kube-controller-manager, so the test empties its namespace.
@@ -334,6 +337,7 @@ func TestCommands(t *testing.T) {
 	want(t, exitError, []string{`error: remove: member "east" does not exist, and the broker has no other members`}, "broker", "remove", "east", broker)
 	want(t, exitOK, []string{"db -n shop created", "warning: this cluster is not a member of a clusterset: exports take effect when it has joined"},
 		"export", "db", member, "-n", "shop")
+	t.Run("uninstall", func(t *testing.T) { uninstalls(t, hub, east, member, broker, before) })
 }
 
 // empty does what kube-controller-manager does, once the namespace is deleted.

@@ -1,0 +1,288 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/deploy"
+)
+
+// UninstallOptions are the options of [Uninstall] and [UninstallBroker].
+type UninstallOptions struct {
+	WriteOptions
+	Namespace     string // of the controller in the member; [UninstallBroker] does not use it
+	DeleteExports bool   // also delete the ServiceExports, which users have written
+	DNS           DNSOptions
+}
+
+// UninstallResult is the result of [Uninstall] and [UninstallBroker].
+type UninstallResult struct {
+	Left []string `json:"left,omitempty"` // what is still there, and why
+}
+
+// Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). What others have written or may
+// use stays and is listed. After an interruption, a second call does the rest.
+func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (UninstallResult, error) {
+	u, err := newUninstaller(RoleMember, onMember, o)
+	if err != nil {
+		return UninstallResult{}, err
+	}
+	for _, step := range []func(context.Context) error{
+		u.checkLeft, u.undoDNS, u.removeID, u.removePolicies, u.removeNamespace, u.removeRights, u.removeExports, u.removeMemberCRDs,
+	} {
+		if err := step(ctx); err != nil {
+			return u.result, fmt.Errorf("uninstall: %w", err)
+		}
+	}
+	return u.result, nil
+}
+
+// UninstallBroker removes everything of the project from a broker without members.
+func UninstallBroker(ctx context.Context, onBroker *rest.Config, o UninstallOptions) (UninstallResult, error) {
+	u, err := newUninstaller(RoleBroker, onBroker, o)
+	if err != nil {
+		return UninstallResult{}, err
+	}
+	for _, step := range []func(context.Context) error{u.checkNoMembers, u.removeMarks, u.removeBrokerSet, u.removeBrokerCRDs} {
+		if err := step(ctx); err != nil {
+			return u.result, fmt.Errorf("uninstall: %w", err)
+		}
+	}
+	return u.result, nil
+}
+
+// An uninstaller is one call of [Uninstall] or [UninstallBroker]. Its steps run in the order in which those name them.
+type uninstaller struct {
+	*cluster
+	config  *rest.Config
+	options UninstallOptions
+	local   localState // by checkLeft
+	result  UninstallResult
+}
+
+func newUninstaller(role Role, config *rest.Config, o UninstallOptions) (*uninstaller, error) {
+	c, err := open(role, config, o.WriteOptions)
+	if err != nil {
+		return nil, fmt.Errorf("uninstall: %w", err)
+	}
+	return &uninstaller{cluster: c, config: config, options: o}, nil
+}
+
+func (u *uninstaller) left(format string, args ...any) {
+	u.result.Left = append(u.result.Left, fmt.Sprintf(format, args...))
+}
+
+// checkLeft returns an error for a member: [Leave] takes the cluster out of the clusterset, which needs the broker.
+func (u *uninstaller) checkLeft(ctx context.Context) (err error) {
+	if u.local, err = u.localState(ctx); err != nil {
+		return err
+	}
+	if u.local.membership != nil {
+		return fmt.Errorf("this cluster is a member of clusterset %q: run \"clusterset leave\" first", u.local.clusterSet())
+	}
+	return nil
+}
+
+// undoDNS comes first: a DNS server must not forward to one that is gone.
+func (u *uninstaller) undoDNS(ctx context.Context) error {
+	o := u.options.DNS
+	o.WriteOptions = u.options.WriteOptions
+	state, err := DNSUndo(ctx, u.config, o)
+	u.result.Left = append(u.result.Left, state.Problems...)
+	return err
+}
+
+// removeID deletes the cluster id if a join has written it. The policy that keeps it allows that a moment after a leave.
+func (u *uninstaller) removeID(ctx context.Context) error {
+	if u.local.id == nil {
+		return nil
+	}
+	if !isAppliedBy(u.local.id, wellknown.ManagerJoin) {
+		u.left("%s was not written by clusterset", describe(u.local.id))
+		return nil
+	}
+	var denied error
+	err := u.options.waitUntil(ctx, "the API server lets the cluster id go", func(ctx context.Context) (bool, error) {
+		if _, denied = u.remove(ctx, u.local.property(about.ClusterIDName, "")); apierrors.IsInvalid(denied) {
+			return false, nil
+		}
+		return denied == nil, denied
+	})
+	if denied != nil {
+		return denied
+	}
+	return err
+}
+
+func (u *uninstaller) removePolicies(ctx context.Context) error {
+	return u.removeAll(ctx, parse(deploy.Member))
+}
+
+// removeNamespace deletes the namespace of the controller with all that is in it.
+func (u *uninstaller) removeNamespace(ctx context.Context) error {
+	namespace := object(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "", u.options.Namespace)
+	found, err := u.find(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	if found != nil && u.options.Namespace != wellknown.ControllerNamespace && !isAppliedBy(found, wellknown.ManagerJoin) {
+		u.left("%s was not written by clusterset", describe(namespace))
+		return nil
+	}
+	return u.removeAndWait(ctx, namespace)
+}
+
+// removeAndWait deletes an object and waits until it is gone.
+func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstructured) error {
+	removed, err := u.remove(ctx, o)
+	if err != nil || !removed || u.options.DryRun != DryRunNone {
+		return err
+	}
+	return u.options.waitUntil(ctx, describe(o)+" is gone", func(ctx context.Context) (bool, error) {
+		found, err := u.find(ctx, o)
+		return err == nil && found == nil, err
+	})
+}
+
+// removeRights deletes what the manifests have outside of the namespace.
+func (u *uninstaller) removeRights(ctx context.Context) error {
+	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
+		objects := slices.DeleteFunc(parse(manifest), func(o *unstructured.Unstructured) bool { return o.GetNamespace() != "" })
+		if err := u.removeAll(ctx, objects); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAll deletes objects, the last one first: a binding before what it binds.
+func (u *uninstaller) removeAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, o := range slices.Backward(objects) {
+		if _, err := u.remove(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *uninstaller) removeExports(ctx context.Context) error {
+	if !u.options.DeleteExports {
+		return nil
+	}
+	exports, err := u.listObjects(ctx, serviceExports, "")
+	for _, o := range exports {
+		if err == nil {
+			err = u.delete(ctx, o)
+		}
+	}
+	return err
+}
+
+func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
+	return u.removeCRDs(ctx, memberCRDs())
+}
+
+// removeCRDs deletes the CRDs that the project has installed and that have no objects: others may use the rest.
+func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
+	for _, d := range slices.Backward(crds) {
+		existing, err := u.find(ctx, d)
+		if err != nil {
+			return err
+		}
+		if existing == nil {
+			u.report(d, Unchanged, "not found")
+			continue
+		}
+		if !isAppliedBy(existing, wellknown.ManagerJoin) {
+			u.left("%s was not installed by clusterset", describe(d))
+			continue
+		}
+		n, err := u.count(ctx, existing)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			u.left("%s has objects, %d of them", describe(d), n)
+			continue
+		}
+		if err := u.removeAndWait(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count returns how many objects of a CRD exist.
+func (u *uninstaller) count(ctx context.Context, definition *unstructured.Unstructured) (int, error) {
+	resource := schema.GroupResource{Group: stringAt(definition, "spec", "group"), Resource: stringAt(definition, "spec", "names", "plural")}
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	for _, v := range versions {
+		if v, ok := v.(map[string]any); ok && v["served"] == true {
+			objects, err := u.listObjects(ctx, resource.WithVersion(fmt.Sprint(v["name"])), "")
+			return len(objects), err // every version has all objects
+		}
+	}
+	return 0, nil
+}
+
+// isAppliedBy reports whether a field manager has applied the object.
+func isAppliedBy(o *unstructured.Unstructured, manager string) bool {
+	return slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == manager && m.Operation == metav1.ManagedFieldsOperationApply
+	})
+}
+
+func (u *uninstaller) checkNoMembers(ctx context.Context) error {
+	members, err := u.listObjects(ctx, v1alpha1.Members, "")
+	if err == nil && len(members) > 0 {
+		err = fmt.Errorf("the broker has members, %s and %d more: run \"clusterset leave\" in each of them, or \"clusterset broker remove\"", members[0].GetName(), len(members)-1)
+	}
+	return err
+}
+
+// removeMarks deletes the namespaces that say of members that they were removed.
+func (u *uninstaller) removeMarks(ctx context.Context) error {
+	all, err := u.listObjects(ctx, namespaces, broker.LabelClusterID)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if !isManaged(o) {
+			continue
+		}
+		if err := u.removeAndWait(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *uninstaller) removeBrokerSet(ctx context.Context) error {
+	return u.removeAll(ctx, parse(deploy.Broker))
+}
+
+// removeBrokerCRDs leaves the CRD ServiceImport where other programs use it.
+func (u *uninstaller) removeBrokerCRDs(ctx context.Context) error {
+	crds := brokerCRDs()
+	imports := parse(mcscrd.ServiceImportCRD)[0]
+	existing, err := u.find(ctx, imports)
+	if err != nil {
+		return err
+	}
+	if existing != nil && isAppliedBy(existing, wellknown.ManagerJoin) {
+		crds = append(crds, imports)
+	}
+	return u.removeCRDs(ctx, crds)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+func newUninstall(f *factory) *cobra.Command {
+	o := admin.UninstallOptions{DNS: admin.DNSDefaults()}
+	c := &cobra.Command{
+		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
+		Long: `Remove everything of clusterset from a cluster that is not a member (any more): what "dns apply" has written, the cluster ID, policies, the
+namespace of the controller with all that is in it, rights, and CRDs.
+
+What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, and CRDs that have objects.
+ServiceExports belong to users: with --delete-exports they are deleted, too, and so are the CRDs then.
+
+The command waits until the API server has deleted the namespace. After an interruption, run it again. On a broker, run
+"clusterset broker uninstall". Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
+		Example: `  clusterset uninstall --context east --dry-run
+  clusterset uninstall --context east --delete-exports`,
+	}
+	out := f.outputFlags(c)
+	c.Flags().BoolVar(&o.DeleteExports, "delete-exports", false, "also delete the ServiceExports of all namespaces")
+	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
+	completeBy(c, "controller-namespace", f.completeNamespaces)
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if o.WriteOptions, err = out.writeOptions(); err != nil {
+			return err
+		}
+		config, err := f.member()
+		if err != nil {
+			return err
+		}
+		result, err := admin.Uninstall(c.Context(), config, o)
+		if err != nil {
+			return err
+		}
+		return out.uninstalled(result)
+	}
+	return c
+}
+
+func newBrokerUninstall(f *factory) *cobra.Command {
+	var o admin.UninstallOptions
+	c := &cobra.Command{
+		Use: "uninstall", Short: "Remove everything of clusterset from a broker without members", Args: cobra.NoArgs,
+		Long: `Remove from a broker what "clusterset broker init" has written, and the marks of members that were removed. A broker that has members is an
+error. Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
+		Example: "  clusterset broker uninstall --broker-context hub",
+	}
+	f.brokerFlags(c)
+	out := f.outputFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if o.WriteOptions, err = out.writeOptions(); err != nil {
+			return err
+		}
+		config, err := f.requireBroker()
+		if err != nil {
+			return err
+		}
+		result, err := admin.UninstallBroker(c.Context(), config, o)
+		if err != nil {
+			return err
+		}
+		return out.uninstalled(result)
+	}
+	return c
+}
+
+func (o *output) uninstalled(r admin.UninstallResult) error {
+	next := "Nothing of clusterset is left."
+	if len(r.Left) > 0 {
+		next = ""
+	}
+	if err := o.finish(r, nil, next); err != nil {
+		return err
+	}
+	if len(r.Left) == 0 {
+		return nil
+	}
+	for _, l := range r.Left {
+		fmt.Fprintln(o.ErrOut, "left: "+l)
+	}
+	return errProblems
+}

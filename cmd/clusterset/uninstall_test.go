@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/clusterset-dns/clusterset/deploy"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// inventory names every object of a cluster, of every kind that can be listed, except those that the API server makes and
+// removes by itself: Events, Leases, and the IPAddresses of Services.
+func inventory(ctx context.Context, c *controlplane.ControlPlane) (map[string]bool, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	lists, err := client.ServerPreferredResources()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, l := range lists {
+		gv, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range l.APIResources {
+			if !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"events", "leases", "componentstatuses", "ipaddresses"}, r.Name) {
+				continue
+			}
+			found, err := c.Dynamic().Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("list %s: %w", r.Name, err)
+			}
+			for _, o := range found.Items {
+				all[fmt.Sprintf("%s.%s %s/%s", r.Name, gv.Group, o.GetNamespace(), o.GetName())] = true
+			}
+		}
+	}
+	return all, nil
+}
+
+// mustInventory waits until the API server serves all kinds that it names.
+func mustInventory(t *testing.T, c *controlplane.ControlPlane) (all map[string]bool) {
+	t.Helper()
+	until.OK(t, "the API server lists everything", func(ctx context.Context) (err error) {
+		all, err = inventory(ctx, c)
+		return err
+	})
+	return all
+}
+
+// uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at first; made begins the
+// names of what the test has made for itself. docs/spec/operations.md 6.
+func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string, before [2]map[string]bool) {
+	made := []string{"shop", "kube-system", "planted"}
+	nothingLeft := func(c *controlplane.ControlPlane, before map[string]bool) {
+		t.Helper()
+		until.OK(t, "everything is gone", func(ctx context.Context) error {
+			after, err := inventory(ctx, c)
+			if err != nil {
+				return err
+			}
+			var left []string
+			for name := range after {
+				own := slices.ContainsFunc(made, func(m string) bool { return strings.Contains(name, " "+m+"/") || strings.HasSuffix(name, "/"+m) })
+				if !before[name] && !own {
+					left = append(left, name)
+				}
+			}
+			if len(left) > 0 {
+				slices.Sort(left)
+				return fmt.Errorf("left are\n%s", strings.Join(left, "\n"))
+			}
+			return nil
+		})
+	}
+	// What a whole installation has besides.
+	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
+		if err := east.ApplyYAML(t.Context(), manifest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := mustInventory(t, east)
+	want(t, exitProblems, []string{"namespace/clusterset-system deleted (client dry run)", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
+		"uninstall", member, "--dry-run")
+	for name := range full {
+		if now := mustInventory(t, east); !now[name] {
+			t.Fatalf("the dry run deleted %s", name)
+		}
+		break
+	}
+	gone := make(chan struct{})
+	go func() { defer close(gone); empty(t, east, "clusterset-system") }()
+	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
+		"uninstall", member)
+	<-gone
+	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop deleted", "Nothing of clusterset is left."}, "uninstall", member, "--delete-exports")
+	want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", member)
+	nothingLeft(east, before[1])
+
+	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io deleted", "Nothing of clusterset is left."}, "broker", "uninstall", broker)
+	want(t, exitOK, []string{"Nothing of clusterset is left."}, "broker", "uninstall", broker)
+	nothingLeft(hub, before[0])
+}
