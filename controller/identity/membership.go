@@ -140,11 +140,14 @@ func (m *Membership) Settled() bool {
 }
 
 // Changed reports whether the properties of this cluster describe another identity than that which the controller was built
-// for. A cluster id that is missing describes none: it may have been deleted with its CRD.
+// for. A property that is missing describes none: somebody may have deleted it by hand, or with its CRD.
 func (m *Membership) Changed() bool {
 	p := readProperties(m.Member)
-	return m.Member.Synced() && p.unreadable == "" && p.clusterID != "" &&
-		Of(m.Member, Link{Digest: m.Identity.Digest}) != m.Identity
+	is := Of(m.Member, Link{Digest: m.Identity.Digest})
+	if !p.joined {
+		is.BrokerUID = m.Identity.BrokerUID
+	}
+	return m.Member.Synced() && p.unreadable == "" && p.clusterID != "" && is != m.Identity
 }
 
 // Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches. It
