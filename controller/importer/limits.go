@@ -64,9 +64,11 @@ func newLimits(m *member.Cluster, clusterID string, members func() int) *limits 
 			continue
 		}
 		derived := m.Derived(svc)
+		// A derived Service that was deleted meanwhile is made again.
+		address := len(imp.Spec.IPs) > 0 || derived != nil && merge.IsDerived(derived)
 		for _, c := range imp.Status.Clusters {
 			if c.Cluster != clusterID {
-				l.set(svc, c.Cluster, contribution{address: derived != nil && merge.IsDerived(derived)})
+				l.set(svc, c.Cluster, contribution{address: address})
 			}
 		}
 		for _, s := range m.ImportedSlices(svc) {
@@ -94,8 +96,8 @@ func addressLimit(networks []netip.Prefix) int {
 	return int(min(limit, math.MaxInt32))
 }
 
-// fits reports whether a member that has own of something may have n more, while all members together have total: while that is within the
-// limit, or at least within its equal share, so that no member takes the place of another. One member has at most half.
+// fits reports whether a member that has own of something may have n more. One member has at most half of the limit. Within that it may have what
+// the total of all members leaves, and always its equal share, so that none takes the place of another.
 func (l *limits) fits(limit, own, total, n int) bool {
 	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
 }
@@ -133,6 +135,7 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	is := l.held[svc][cluster]
+	was := is.endpoints // what is imported stays
 	is.endpoints = 0
 	l.set(svc, cluster, is)
 	var ofService int
@@ -140,7 +143,7 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 		ofService += c.endpoints
 	}
 	within := func(n int) bool {
-		return l.fits(l.endpoints, l.of[cluster].endpoints, l.total.endpoints, n) && l.fits(l.ofService, 0, ofService, n)
+		return n <= was || l.fits(l.endpoints, l.of[cluster].endpoints, l.total.endpoints, n) && l.fits(l.ofService, 0, ofService, n)
 	}
 	var sum int
 	for _, s := range all {

@@ -155,6 +155,14 @@ func TestLimitsOfEndpoints(t *testing.T) {
 			t.Errorf("%s: %d slices fit, %v are rejected, want %v", tt.name, len(fits), rejected, tt.rejected)
 		}
 	}
+	l.endpoints, l.ofService = 10, 10 // as of another version
+	svc := inNamespace("shop", 1)
+	if _, rejected := l.fit(svc, "west", []*discoveryv1.EndpointSlice{old}); len(rejected) > 0 {
+		t.Errorf("%d slices that are imported are rejected beyond a new limit, want none", len(rejected))
+	}
+	if _, rejected := l.fit(svc, "west", []*discoveryv1.EndpointSlice{old, young}); !slices.Equal(rejected, []*discoveryv1.EndpointSlice{young}) {
+		t.Errorf("beside what is imported, %v are rejected beyond a new limit, want the newer slice", rejected)
+	}
 }
 
 // The sums are those of what is held, whatever happened before, and no limit is exceeded by more than the equal shares.
