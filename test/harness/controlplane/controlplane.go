@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
@@ -163,20 +164,21 @@ func (c *ControlPlane) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := eventually(ctx, func() error { return c.ownNamespaces(ctx) }); err != nil {
+	if err := eventually(ctx, func() error { return c.ownObjects(ctx) }); err != nil {
 		return err
 	}
 	return c.InstallCRDs(ctx, c.opts.CRDs...)
 }
 
-// ownNamespaces fails unless there are the namespaces that the API server makes. It may be ready before.
-func (c *ControlPlane) ownNamespaces(ctx context.Context) error {
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+// ownObjects fails unless there are the namespaces and the Service that the API server makes. It may be ready before.
+func (c *ControlPlane) ownObjects(ctx context.Context) error {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
 		if _, err := c.dynamic.Resource(namespaces).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := c.dynamic.Resource(services).Namespace(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	return err
 }
 
 // portTaken is what kube-apiserver prints before it ends because someone else has its port.

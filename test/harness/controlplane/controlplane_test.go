@@ -70,7 +70,6 @@ var (
 	}
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
 const shop = `

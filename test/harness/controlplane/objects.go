@@ -28,6 +28,7 @@ import (
 )
 
 var (
+	services        = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	definitions     = schema.GroupVersionResource{
