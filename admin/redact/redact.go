@@ -51,12 +51,12 @@ var (
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 	jwt        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){0,2}`)
 	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic|negotiate|digest)([ =:]+)[A-Za-z0-9+/=._~-]{6,}`)
-	userInfo   = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^\s/@"']*@`)
+	userInfo   = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^\s/"']*@`)
 	prefixed   = regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[oprsu]_[A-Za-z0-9]{20,}|\bxox[a-z]-[A-Za-z0-9-]{10,}|\bglpat-[A-Za-z0-9_-]{10,}|\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 	// A value ends with its quotes or, without them, with the word. "Authorization" takes the rest of the line: its value has two words.
-	named   = regexp.MustCompile(`(?i)((?:[a-z0-9_./-]*(?:` + secretWords + `)[a-z0-9_.-]*)["']?[ \t]*(?::=|[=:])[ \t]*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\])"']+)`)
+	named   = regexp.MustCompile(`(?i)((?:[a-z0-9_./-]*(?:` + secretWords + `)[a-z0-9_.-]*)(?:\\*["'])?[ \t]*(?::=|[=:])[ \t]*)(\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\])"']+)`)
 	flagged = regexp.MustCompile(`(?i)(--?[a-z0-9-]*(?:` + secretWords + `)[a-z0-9-]*[ \t]+)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;"']+)`)
-	header  = regexp.MustCompile(`(?i)(\b(?:authorization|cookie|x-[a-z-]*token)["']?[ \t]*[:=][ \t]*)[^\r\n"']+`)
+	header  = regexp.MustCompile(`(?i)(\b(?:authorization|cookie|x-[a-z-]*token)(?:\\*["'])?[ \t]*[:=][ \t]*)(?:\\+")?[^\r\n"']+`)
 	dense   = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}={0,2}`)
 	// Corefiles have no separator between key and value.
 	directive = regexp.MustCompile(`(?im)\b((?:[a-z0-9_]*(?:` + secretWords + `|username|tsig|aws_access_key)[a-z0-9_]*)[ \t]+)[^{\r\n]*[^{\s]`)

@@ -10,7 +10,7 @@ import (
 
 const testJWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl"
 
-// Texts without credentials stay as they are: what is lost of them is lost for who looks for a fault.
+// Texts without credentials stay as they are: what is lost of them is lost for people who look for a fault.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"token: " + testJWT:                                                         "token: <redacted>",
@@ -20,6 +20,8 @@ func TestText(t *testing.T) {
 		`got "` + testJWT + `" from x`:                                              `got "<redacted>" from x`,
 		"Authorization: Basic dXNlcjpwYXNz":                                         "Authorization: <redacted>",
 		"sent Bearer abc.def-ghi to it":                                             "sent Bearer <redacted> to it",
+		`body {\"password\":\"hunter2\",\"name\":\"x\"}`:                            `body {\"password\":<redacted>,\"name\":\"x\"}`,
+		"https://admin:hun@ter2@broker:6443/api":                                    "https://<redacted>@broker:6443/api",
 		"https://admin:hunter2@broker:6443/api":                                     "https://<redacted>@broker:6443/api",
 		"AWS_SECRET_ACCESS_KEY=abcd/efgh":                                           "AWS_SECRET_ACCESS_KEY=<redacted>",
 		"id AKIAABCDEFGHIJKLMNOP, bootstrap abcdef.0123456789abcdef":                "id <redacted>, bootstrap <redacted>",
