@@ -22,6 +22,7 @@ import (
 
 // Join makes a cluster a member (docs/spec/controller.md 7). The package comment has the order of its writes. All checks come before
 // the first write. After an interruption, a second call does the rest; on a member it applies changed options, or writes nothing.
+// With an error, the result has the warnings of before it.
 func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (JoinResult, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -41,7 +42,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
-			return JoinResult{}, fmt.Errorf("join: %w", j.rest(err))
+			return j.result, fmt.Errorf("join: %w", j.rest(err))
 		}
 	}
 	return j.result, nil

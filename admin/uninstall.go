@@ -29,7 +29,8 @@ type UninstallOptions struct {
 
 // UninstallResult is the result of [Uninstall] and [UninstallBroker].
 type UninstallResult struct {
-	Left []string `json:"left,omitempty"` // what is still there, and why
+	Left     []string `json:"left,omitempty"`     // what is still there, and why
+	Warnings []string `json:"warnings,omitempty"` // about the cluster's DNS server
 }
 
 // Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). What others have written or may
@@ -92,7 +93,11 @@ func (u *uninstaller) checkLeft(ctx context.Context) (err error) {
 	if u.local.membership != nil {
 		return fmt.Errorf("this cluster is a member of clusterset %q: run \"clusterset leave\" first", u.local.clusterSet())
 	}
-	return nil
+	credential, err := u.secret(ctx, u.options.Namespace)
+	if credential != nil { // leave deletes it: ClusterProperty clusterset.k8s.io may have been deleted by hand
+		return fmt.Errorf("this cluster has not left: Secret %s/%s exists: run \"clusterset leave\" first", u.options.Namespace, credential.Name)
+	}
+	return err
 }
 
 // undoDNS comes first: a DNS server must not forward to one that is gone.
@@ -100,7 +105,7 @@ func (u *uninstaller) undoDNS(ctx context.Context) error {
 	o := u.options.DNS
 	o.WriteOptions = u.options.WriteOptions
 	state, err := DNSUndo(ctx, u.config, o)
-	u.result.Left = append(u.result.Left, state.Problems...)
+	u.result.Left, u.result.Warnings = append(u.result.Left, state.Problems...), state.Warnings
 	return err
 }
 

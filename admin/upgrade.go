@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
@@ -44,7 +46,7 @@ func UpgradeCheck(ctx context.Context, onBroker, onMember *rest.Config, o Upgrad
 			return plan, fmt.Errorf("upgrade: %w", err)
 		}
 	}
-	u := &upgrader{plan: &plan}
+	u := &upgrader{plan: &plan, namespace: o.Namespace}
 	for _, step := range []func() error{
 		func() error { return u.open(onBroker, onMember) },
 		func() error { return u.checkBroker(ctx) },
@@ -61,6 +63,7 @@ func UpgradeCheck(ctx context.Context, onBroker, onMember *rest.Config, o Upgrad
 // An upgrader is one call of [UpgradeCheck]. Its steps run in the order of their declaration.
 type upgrader struct {
 	broker, member *cluster
+	namespace      string // of the controller
 	plan           *UpgradePlan
 }
 
@@ -127,14 +130,21 @@ func (u *upgrader) checkMember(ctx context.Context) error {
 
 // checkRights compares the rights of one kind of deployment. A cluster without its ClusterRole does not have that kind.
 func (u *upgrader) checkRights(ctx context.Context, where string, manifest []byte, path string) error {
-	objects := parse(manifest)
+	objects := parse(bytes.ReplaceAll(manifest, []byte(wellknown.ControllerNamespace), []byte(u.namespace)))
 	role := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ClusterRole" })
 	existing, err := u.member.find(ctx, objects[role])
 	if err != nil || existing == nil {
 		return err
 	}
+	how := "kubectl apply -f " + path
+	switch {
+	case isInstalled(existing):
+		how = "clusterset join, with the flags of the first join"
+	case u.namespace != wellknown.ControllerNamespace:
+		how = "apply " + path + " with the namespace " + u.namespace + ", or helm upgrade"
+	}
 	reasons, err := u.differences(ctx, u.member, objects)
-	u.add(where, "update rights", "kubectl apply -f "+path, reasons)
+	u.add(where, "update rights", how, reasons)
 	return err
 }
 

@@ -42,7 +42,7 @@ You can run the command again at any time; it then updates what an older version
 		if err := admin.Init(c.Context(), config, admin.InitOptions{WriteOptions: w, AggregateView: aggregateView}); err != nil {
 			return err
 		}
-		return out.finish(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --cluster-id ID --image IMAGE")
+		return out.finish(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --context CLUSTER --broker-context BROKER --cluster-id ID --image IMAGE")
 	}
 	return c
 }

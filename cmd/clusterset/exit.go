@@ -10,10 +10,11 @@ import (
 const (
 	exitOK       = 0 // the command succeeded
 	exitError    = 1 // the command failed
-	exitProblems = 2 // "status" and "dns" succeeded and found problems, or "explain" a cause
+	exitProblems = 2 // the command succeeded, and something is left
 )
 
-const exitCodes = `Exit codes: 0, success; 1, the command failed; 2, "status" or "dns" found problems, or "explain" a cause.`
+const exitCodes = `Exit codes: 0, success; 1, the command failed; 2, it worked, and something is left: problems, a cause,
+a change to make, work to do by hand, or what could not be read.`
 
 // errProblems makes run return exitProblems. The problems are printed already.
 var errProblems = errors.New("the clusterset has problems")

@@ -21,9 +21,10 @@ does it. It waits until the controller renews its heartbeat and the DNS server i
 that can be reached from here. What Helm or kubectl have installed before stays as it is.
 
 If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything. You can run
-it again at any time: after an interruption it does the rest, and on a member it applies changed flags.
+it again at any time: after an interruption it does the rest, and on a member it applies changed flags. Repeat --components: join does not remember it.
 
-Exit codes: 0, the cluster is a member; 1, the command failed; 2, it is a member, and something is left to do by hand for its DNS server.`,
+Exit codes: 0, the cluster is a member; 1, the command failed, maybe after it had made the cluster a member: run it again; 2, it is a member, and something is left to do by hand
+for its DNS server.`,
 		Example: `  clusterset join --context east --broker-context hub --cluster-id east --image registry.example.org/clusterset:1.0
   clusterset join --context west --broker-context hub --cluster-id kube-system-uid --image registry.example.org/clusterset:1.0 --diff
   clusterset join --context west --broker-context hub --cluster-id west --components none`,
@@ -48,13 +49,8 @@ Exit codes: 0, the cluster is a member; 1, the command failed; 2, it is a member
 		if err := checkJoin(&o); err != nil {
 			return err
 		}
-		if o.Components, err = admin.ParseComponents(*components); err != nil {
-			return fmt.Errorf("--components: %w", err)
-		}
-		for flag, value := range map[string]*string{"vip": &o.Values.VIP, "endpoints": &o.Values.Endpoints} {
-			if !c.Flags().Changed(flag) {
-				*value = "" // an earlier join may have had another one
-			}
+		if err := readComponents(c, &o, *components); err != nil {
+			return err
 		}
 		onBroker, err := f.requireBroker()
 		if err != nil {
@@ -66,6 +62,7 @@ Exit codes: 0, the cluster is a member; 1, the command failed; 2, it is a member
 		}
 		result, err := admin.Join(c.Context(), onBroker, onMember, o)
 		if err != nil {
+			out.warn(result.Warnings) // what went wrong may follow from them
 			return err
 		}
 		return finishJoin(out, &result, &o)
@@ -84,8 +81,12 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
 	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR` from which the cluster allocates clusterset IPs; auto chooses a free one, none gives it up; default: the one that the member has")
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR` that contains the --vip-cidr of all members")
-	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto")
-	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster exports: pod_ip or service_ip")
+	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto; "+
+		"default: the one given before, cidr if the cluster has a VIP CIDR, or derived")
+	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster exports: pod_ip or service_ip; default: the one given before, or pod_ip")
+	for _, name := range []string{"vip", "endpoints"} {
+		f.Lookup(name).DefValue = "" // the text has it
+	}
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
 	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "longest `DURATION` for which a credential is valid, at least 10m; the controller renews it daily, or at half of that")
 	usual := admin.DefaultQuota()
@@ -99,11 +100,8 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 // componentFlags adds the flags about what is installed in the cluster.
 func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 	f := c.Flags()
-	var defaults []string
-	for _, name := range admin.DefaultComponents() {
-		defaults = append(defaults, string(name))
-	}
-	components := f.StringSlice("components", defaults, "`LIST` of what to install: controller, dns, all-in-one (both in one process), wiring (of the cluster's DNS server), or none")
+	components := f.StringSlice("components", nil, "`LIST` of what to install: controller, dns, all-in-one (both in one process), wiring (of the cluster's DNS server), or none; "+
+		"default: controller,dns,wiring")
 	f.StringVar(&o.Values.Image, "image", "", "`IMAGE` with the programs; default: the one that the cluster has")
 	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
@@ -113,6 +111,21 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 	f.BoolVar(&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
 	completeWords(c, "components", "controller", "dns", "all-in-one", "wiring", "none")
 	return components
+}
+
+// readComponents reads the flags about what is installed. Without a flag an earlier join may have set the value.
+func readComponents(c *cobra.Command, o *admin.JoinOptions, components []string) (err error) {
+	if o.Components = admin.DefaultComponents(); c.Flags().Changed("components") {
+		if o.Components, err = admin.ParseComponents(components); err != nil {
+			return fmt.Errorf("--components: %w", err)
+		}
+	}
+	for flag, value := range map[string]*string{"vip": &o.Values.VIP, "endpoints": &o.Values.Endpoints} {
+		if !c.Flags().Changed(flag) {
+			*value = ""
+		}
+	}
+	return nil
 }
 
 func checkJoin(o *admin.JoinOptions) error {
@@ -162,9 +175,9 @@ func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
 		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
 	}
 	return member + fmt.Sprintf(`Next:
-  1. Start the controller of the cluster, with Secret %s/clusterset-broker mounted. Either in CoreDNS, with
-     "broker FILE" in the clusterset block, or alone: clusterset controller --broker FILE
-     FILE is the file "kubeconfig" in the folder of the Secret.
-  2. clusterset export SERVICE -n NAMESPACE
-  3. clusterset status`, o.Namespace)
+  1. Install the controller and the DNS server with Helm or kubectl (docs/deployment.md). The controller reads the file
+     "kubeconfig" of Secret %s/clusterset-broker.
+  2. clusterset dns apply
+  3. clusterset export SERVICE -n NAMESPACE
+  4. clusterset status`, o.Namespace)
 }

@@ -65,7 +65,7 @@ Most commands work on one cluster, the member, which the usual flags of kubectl 
 
 ` + exitCodes,
 		Example: `  clusterset broker init --broker-context hub
-  clusterset join --context east --broker-context hub --cluster-id east
+  clusterset join --context east --broker-context hub --cluster-id east --image registry.example.org/clusterset:1.0
   clusterset export db -n shop --context east
   clusterset status --context east`,
 		SilenceUsage: true, SilenceErrors: true,

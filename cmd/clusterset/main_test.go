@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"os"
@@ -330,7 +331,7 @@ func TestCommands(t *testing.T) {
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker, member, "--dry-run=client")
 	// This broker has no kube-controller-manager, so the test empties its namespace.
 	gone := make(chan struct{})
-	go func() { defer close(gone); empty(t, hub, done.Result.Namespace) }()
+	go func() { defer close(gone); empty(t.Context(), hub, done.Result.Namespace) }()
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted", "This cluster is no longer a member."}, "leave", broker, member)
 	<-gone
 	want(t, exitOK, []string{"Clusterset:   not a member", "No problems found."}, "status", member)
@@ -341,19 +342,19 @@ func TestCommands(t *testing.T) {
 }
 
 // empty does what kube-controller-manager does, once the namespace is deleted.
-func empty(t *testing.T, c *controlplane.ControlPlane, namespace string) {
+func empty(ctx context.Context, c *controlplane.ControlPlane, namespace string) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		o, err := c.Dynamic().Resource(namespaces).Get(t.Context(), namespace, metav1.GetOptions{})
+		o, err := c.Dynamic().Resource(namespaces).Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return
 		case o.GetDeletionTimestamp() != nil:
-			_ = c.Delete(t.Context(), o) // the next tick tries again
+			_ = c.Delete(ctx, o) // the next tick tries again
 		}
 		select {
-		case <-t.Context().Done():
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -384,7 +385,7 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 		"export", "ghost", member, "-n", "shop")
 	reconcile("late", "True", "Valid", "False", "Failed", "The broker rejects the export: no.")
 	want(t, exitError, []string{"error: export late: Ready is False, Failed: The broker rejects the export: no; run \"clusterset status\"\n"},
-		"export", "late", member, "-n", "shop", "--timeout=3s")
+		"export", "late", member, "-n", "shop", "--timeout=10s")
 	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written.", "\n  db.shop.svc.clusterset.local\n"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
 	want(t, exitOK, []string{"db"}, "__complete", "unexport", member, "-n", "shop", "")

@@ -82,13 +82,17 @@ func (o *output) finish(result any, warnings []string, next string) error {
 			Result any          `json:"result,omitempty"`
 		}{o.dry, o.steps, result})
 	}
-	for _, w := range warnings {
-		fmt.Fprintln(o.ErrOut, "warning: "+w)
-	}
+	o.warn(warnings)
 	if o.format == "" && o.dry == "none" && next != "" {
 		fmt.Fprintf(o.Out, "\n%s\n", next)
 	}
 	return nil
+}
+
+func (o *output) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintln(o.ErrOut, "warning: "+w)
+	}
 }
 
 func printAs(w io.Writer, format string, v any) error {

@@ -16,7 +16,8 @@ func newUninstall(f *factory) *cobra.Command {
 		Long: `Remove everything of clusterset from a cluster that is not a member (any more): what "dns apply" has written, the cluster ID, policies, the
 namespace of the controller with all that is in it, rights, and CRDs.
 
-What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, and CRDs that have objects.
+What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, and CRDs that have objects. Rights and
+policies go by their names, also those that Helm or kubectl have installed: run "helm uninstall" first.
 ServiceExports belong to users: with --delete-exports they are deleted, too, and so are the CRDs then.
 
 The command waits until the API server has deleted the namespace. After an interruption, run it again. On a broker, run
@@ -77,7 +78,7 @@ func (o *output) uninstalled(r admin.UninstallResult) error {
 	if len(r.Left) > 0 {
 		next = ""
 	}
-	if err := o.finish(r, nil, next); err != nil {
+	if err := o.finish(r, r.Warnings, next); err != nil {
 		return err
 	}
 	if len(r.Left) == 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // docs/spec/controller.md 8.2: a link that comes and goes, that of a member or our own, makes its endpoints go at most once in a TTL, and
-// come back at most once: who was heard of has a TTL to be heard of again. One that is up long enough for a heartbeat changes nothing.
+// come back at most once: a member that was heard of has a TTL to be heard of again. A link that is up long enough for a heartbeat changes nothing.
 func TestLinkFlaps(t *testing.T) {
 	const hour = 3600
 	for seed := range uint64(60) {

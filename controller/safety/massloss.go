@@ -274,7 +274,7 @@ func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImpor
 }
 
 // lacksSlices reports whether the broker has no slice of an export of which as many are imported. A cluster that joined again after a
-// roll-back writes one by one, so of that each counts. The caller holds l.mu.
+// roll-back writes its slices one by one: of its slices all have to be there. The caller holds l.mu.
 func (l *MassLoss) lacksSlices(svc types.NamespacedName, cluster string, imported int) bool {
 	if imported == 0 {
 		return false
