@@ -31,7 +31,7 @@ type gathering struct {
 // gatherings returns what is read of a cluster, in this order.
 func gatherings(role Role, controller string) []gathering {
 	if role == RoleBroker {
-		return append(brokerGatherings, bothGatherings...)
+		return slices.Concat(brokerGatherings, bothGatherings)
 	}
 	all := slices.Concat(memberGatherings, bothGatherings)
 	for _, x := range [][]string{

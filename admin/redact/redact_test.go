@@ -78,7 +78,7 @@ const objects = `
     serviceAccountName: clusterset-controller
 `
 
-// docs/spec/operations.md 4: each place loses its credential, and keeps what is none.
+// docs/spec/operations.md 4: in each place the credential is redacted, and everything else stays.
 func TestObject(t *testing.T) {
 	var all []map[string]any
 	if err := yaml.Unmarshal([]byte(objects), &all); err != nil {

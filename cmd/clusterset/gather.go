@@ -154,7 +154,7 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster
 	return append(all, admin.GatherCluster{Name: "broker", Role: admin.RoleBroker, Config: onBroker}), nil, nil
 }
 
-// contextName is the name of the selected context, "cluster" if there is none.
+// contextName returns the name of the selected context, or "cluster" without one.
 func (g *gatherCommand) contextName() string {
 	if *g.kube.Context != "" {
 		return *g.kube.Context

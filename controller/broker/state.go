@@ -90,8 +90,8 @@ func (b *Broker) present() bool {
 	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !isRemoved(ns)
 }
 
-// Registered returns the Member, among [Broker.Members], whose broker namespace is that of this cluster, nil if there is none, or if the
-// cluster was removed. The cluster need not know its id.
+// Registered returns the one of [Broker.Members] that has the broker namespace of this cluster. It returns nil if no Member has it, and if
+// this cluster was removed. It works without the id of the cluster.
 func (b *Broker) Registered() *v1alpha1.Member {
 	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || isRemoved(item.(*corev1.Namespace)) || !b.Synced() {
 		return nil

@@ -226,9 +226,9 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	return ""
 }
 
-// takenByOthers says, in one sentence after a blank, how many addresses of the pool only other clusters name, and which of them names
-// most; "" if there are none. They may be copies of what was allocated here, which count as long as a record has them, so a member can take
-// addresses by writing them.
+// takenByOthers returns one sentence, after a blank: how many addresses of the pool only other clusters name, and which cluster names most of
+// them. It returns "" if they name none. An address in a record counts as taken even if it is only a copy of one that was allocated here, so a
+// member can take addresses by writing them.
 func (v *vips) takenByOthers(now time.Time) string {
 	if now.Sub(v.blamed) < retryPool {
 		return v.blame
