@@ -346,8 +346,7 @@ func (sn *snapshot) of(w *watchStore) (items []item) {
 // writeSnapshots writes the file when the state changed, not too often, and when ctx ends.
 func (s *Store) writeSnapshots(ctx context.Context) error {
 	select {
-	case <-ctx.Done():
-		return nil
+	case <-ctx.Done(): // A state that came in the last moment is written all the same.
 	case <-s.synced:
 	}
 	w := snapshotWriter{store: s, file: filepath.Clean(s.cfg.Snapshot)}

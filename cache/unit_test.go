@@ -566,6 +566,26 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 	}
 }
 
+// A program that ends just after its first state has something to start from.
+func TestSnapshotOfALastMoment(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 { // Each time, the end and the state are both there to be chosen.
+		file := filepath.Join(t.TempDir(), "snapshot")
+		must(t, ready(t, Config{Name: "a", Snapshot: file}, 1).writeSnapshots(ended))
+		if sn := readSnapshot(t, file); len(sn.items[ServiceImport]) != 1 {
+			t.Fatalf("got %d imports, want 1", len(sn.items[ServiceImport]))
+		}
+	}
+	file := filepath.Join(t.TempDir(), "snapshot")
+	s, err := New(Config{Manifests: []string{t.TempDir()}, Snapshot: file})
+	must(t, err)
+	must(t, s.writeSnapshots(ended))
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("a file of no state: %v", err)
+	}
+}
+
 // A serial never stands for other content than what was served with it.
 func TestSnapshotOwesTheSerial(t *testing.T) {
 	s := ready(t, Config{}, 20)
