@@ -397,9 +397,9 @@ func TestLifeOfObjects(t *testing.T) {
 		r.client.Drop()
 		eventually(t, "silent", func() bool { return r.Silence("", false) > time.Second })
 		r.awaitLogged(t, "the credential is rejected", 1)
-		write(t, file, "broken")
+		replace(t, file, "broken")
 		r.awaitLogged(t, "the last valid kubeconfig stays in use", 1)
-		write(t, file, second.Host+" two") // another credential and another address
+		replace(t, file, second.Host+" two") // another credential and another address
 		eventually(t, "in contact", func() bool { return r.Silence("", true) < time.Second && r.watching() })
 		r.awaitLogged(t, "the kubeconfig has changed", 1)
 		if got := r.client.Host(); !strings.HasPrefix(got, second.Host) {
