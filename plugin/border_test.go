@@ -194,8 +194,20 @@ func TestManyAddressesOfThisServer(t *testing.T) {
 	}
 }
 
-// RFC 1996: a secondary that does not answer does not delay the end.
+// RFC 1996: a secondary that does not answer does not delay the end. A Notify that waits for it ends after its second try, which comes after
+// two seconds. A busy machine may take as long to end one that does not wait, so it has to be seen once in ten times.
 func TestNotifyEndsWithItsContext(t *testing.T) {
+	for range 10 {
+		if endsBeforeASecondTry(t) {
+			return
+		}
+	}
+	t.Error("Notify tried again before it ended, each time")
+}
+
+// endsBeforeASecondTry ends Notify after it has asked a secondary that does not answer.
+func endsBeforeASecondTry(t *testing.T) bool {
+	t.Helper()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +224,7 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 	}
 	h := plugin.NewHandler(config, store, plugin.NewRotation())
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); h.Notify(ctx, transferTo(t, silent.LocalAddr().String()), 0) }()
 	go func() {
@@ -226,13 +239,11 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 	cancel()
 	<-stopped
 	<-ended
-	// Had the end waited for the secondary, there would have been a second try.
 	if err := silent.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := silent.ReadFrom(make([]byte, 512)); err == nil {
-		t.Error("Notify tried again before it ended")
-	}
+	_, _, err = silent.ReadFrom(make([]byte, 512))
+	return err != nil
 }
 
 // transferTo is the transfer plugin as a Corefile sets it up.
