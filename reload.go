@@ -361,7 +361,9 @@ func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 		case <-inst.ctx.Done():
 			return
 		case <-deadline.C:
-			plugin.Log.Warningf("starting after %s without the first sync of %s: %s", timeout, ref.config.Name, ref.store.Waiting())
+			if !ref.store.State().Ready { // The first sync may come in the last moment.
+				plugin.Log.Warningf("starting after %s without the first sync of %s: %s", timeout, ref.config.Name, ref.store.Waiting())
+			}
 			return
 		case <-poll.C:
 			if inst.initial && ref.store.Waiting() == "" {

@@ -1,8 +1,11 @@
 package clusterset
 
 import (
+	"bytes"
+	"log"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSharing: which settings of two blocks, or of a block before and after a reload, let them share a store.
@@ -61,5 +64,29 @@ func TestSnapshotOfTwo(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 		p.release(inst)
+	}
+}
+
+// TestSyncInTheLastMoment: a start whose first sync came just when its time was over does not say that it lacks it.
+func TestSyncInTheLastMoment(t *testing.T) {
+	p := instances{ctx: t.Context()}
+	inst := p.create()
+	ref, err := p.acquire(inst, specOf(t, "clusterset {\nmanifests "+t.TempDir()+"\n}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start(inst)
+	<-ref.store.Synced()
+	inst.started = time.Now().Add(-time.Hour)
+	var logged bytes.Buffer
+	before := log.Writer()
+	defer log.SetOutput(before)
+	log.SetOutput(&logged)
+	for range 50 { // Each time, the sync and the end of the time are both there to be chosen.
+		inst.waitForSync(ref, time.Second)
+	}
+	p.release(inst)
+	if strings.Contains(logged.String(), "without the first sync") {
+		t.Errorf("logged %s", &logged)
 	}
 }
