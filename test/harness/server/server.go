@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,13 +115,19 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Ask sends one question over UDP, with an OPT record, and returns the answer.
-func Ask(ctx context.Context, address, name string, qtype uint16) (*dns.Msg, error) {
+// Ask sends one question over UDP, with an OPT record, and returns the answer. As a resolver does, it asks up to three times: a busy machine
+// may lose a datagram, or answer late.
+func Ask(ctx context.Context, address, name string, qtype uint16) (reply *dns.Msg, err error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)
 	m.SetEdns0(dns.DefaultMsgSize, false)
 	client := dns.Client{Timeout: 5 * time.Second}
-	reply, _, err := client.ExchangeContext(ctx, m, address)
+	for range 3 {
+		reply, _, err = client.ExchangeContext(ctx, m, address)
+		if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() || ctx.Err() != nil {
+			break
+		}
+	}
 	return reply, err
 }
 
