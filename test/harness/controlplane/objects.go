@@ -163,7 +163,7 @@ func (c *ControlPlane) finalize(ctx context.Context, namespace string) error {
 			}
 			err := c.dynamic.Resource(gv.WithResource(r.Name)).Namespace(namespace).
 				DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-			if err != nil {
+			if err != nil && !apierrors.IsNotFound(err) { // A kind that has gone since has no objects.
 				return fmt.Errorf("%s: %w", r.Name, err)
 			}
 		}
@@ -275,7 +275,6 @@ func (c *ControlPlane) DeleteCRDs(ctx context.Context, manifests ...[]byte) erro
 			return fmt.Errorf("CRD %s: %w", d.object.GetName(), err)
 		}
 	}
-	c.mapper.Reset()
 	return nil
 }
 
@@ -360,13 +359,22 @@ func (c *ControlPlane) gone(ctx context.Context, d definition) error {
 			_, err = c.dynamic.Resource(d.resource.WithVersion(v)).List(ctx, metav1.ListOptions{Limit: 1})
 		}
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return errors.New("still there")
+	case !apierrors.IsNotFound(err):
+		return err
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
+	// Discovery follows later, and the mapper asks it.
+	c.mapper.Reset()
+	for _, v := range d.versions {
+		if _, err := c.mapper.RESTMapping(d.kind, v); err == nil {
+			return fmt.Errorf("%s is still discovered", v)
+		} else if !meta.IsNoMatchError(err) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // eventually calls f until it returns nil, for as long as a program may take to start.
