@@ -219,10 +219,19 @@ func (e *Env) WriteKubeconfig(token string) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(e.dir, apibroker.KeyToken), []byte(token), 0o600); err != nil {
-		e.Fatal(err)
+	e.write(apibroker.KeyToken, []byte(token))
+	e.write(apibroker.KeyKubeconfig, content)
+}
+
+// write replaces a file in one step: the part under test may read it at any time.
+func (e *Env) write(name string, content []byte) {
+	e.Helper()
+	next := filepath.Join(e.dir, "."+name)
+	err := os.WriteFile(next, content, 0o600)
+	if err == nil {
+		err = os.Rename(next, filepath.Join(e.dir, name))
 	}
-	if err := os.WriteFile(e.Kubeconfig(), content, 0o600); err != nil {
+	if err != nil {
 		e.Fatal(err)
 	}
 }
