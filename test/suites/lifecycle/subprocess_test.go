@@ -195,6 +195,14 @@ func (p *coreDNS) wrote(text string) error {
 	return nil
 }
 
+// wroteTimes returns nil if the process has written text so many times.
+func (p *coreDNS) wroteTimes(text string, times int) error {
+	if n := strings.Count(p.Out.String(), text); n != times {
+		return fmt.Errorf("%q is written %d times, want %d", text, n, times)
+	}
+	return nil
+}
+
 func tail(s string) string { return s[max(0, len(s)-500):] }
 
 // TestReloadPlugin changes the Corefile of a running process, which the plugin reload finds, and then sends SIGUSR1.
@@ -231,6 +239,8 @@ func TestReloadPlugin(t *testing.T) {
 	p.write(corefile("1h", "30"))
 	ttl(30)
 	p.write(corefile("1h", "40"))
+	// The new instance answers before caddy has let the old one go, which a signal would reload.
+	eventually(t, "the end of both reloads", func() error { return p.wroteTimes("Reloading complete", 2) })
 	p.signal(syscall.SIGUSR1)
 	ttl(40)
 	if n := strings.Count(p.Out.String(), "ServiceImport in corefile: listed"); n != 1 {
