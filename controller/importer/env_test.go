@@ -65,7 +65,7 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	})
 	cfg.Own = own.Own()
 	i.Follow(broker.Handlers{})
-	cfg.MassLoss.Review()
+	compared(i, cfg.MassLoss)
 	e.Await("families", func() bool { return len(i.Member.Families()) > 0 })
 	return importing{i, New(cfg)}
 }
@@ -83,6 +83,15 @@ func newMassLoss(i *memberenv.Instance, ttl time.Duration) *safety.MassLoss {
 	return safety.NewMassLoss(safety.MassLossConfig{
 		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Freezes: i.Freezes, TTL: ttl,
 		Requeue: func(types.NamespacedName) {}, RequeueAll: func() {},
+	})
+}
+
+// compared returns when a MassLoss has compared a list: the caches may show the newest one a moment after they are complete.
+func compared(i *memberenv.Instance, l *safety.MassLoss) {
+	i.Helper()
+	i.Await("a list that is compared", func() bool {
+		l.Review()
+		return l.Compared()
 	})
 }
 
