@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long the demo waits for what has to happen, on a machine that is busy with other things.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // await calls check until it returns nil. After [patience], or when ctx ends, it fails with the last error of check.
 func (d *demo) await(ctx context.Context, check func(context.Context) error) error {

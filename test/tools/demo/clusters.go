@@ -18,8 +18,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// Shorter than the default of 10s 60s, so that the demo need not wait a minute for the heartbeat of a dead cluster to expire.
-const leaseRenew, leaseTTL = "2s", "8s"
+// Shorter than the default of 10s 60s, so that the demo need not wait a minute for the heartbeat of a dead cluster to expire; long enough
+// that a busy machine renews those of the others in time.
+const leaseRenew, leaseTTL = "3s", "20s"
 
 func (d *demo) startClusters(ctx context.Context) (err error) {
 	d.heading("Four control planes", `The cluster hub will be the broker; east, west and south will be its members. Each is an etcd and a kube-apiserver,

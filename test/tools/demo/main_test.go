@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // roleEnv makes the test binary the demo. The role "wrong" expects an answer that is not the right one, "waiting" waits for
@@ -77,21 +79,16 @@ func start(t *testing.T, role string, env ...string) *run {
 
 var dnsPort = regexp.MustCompile(`clusterset\.local:(\d+) {`)
 
-// nothingLeft fails unless all that the demo started is gone, after a time in which any machine would be done.
+// nothingLeft waits until all that the demo started is gone.
 func (r *run) nothingLeft(t *testing.T) {
 	t.Helper()
 	port := dnsPort.FindStringSubmatch(r.output())
 	if port == nil {
 		t.Fatalf("output = %s\nwant a Corefile in it", r.output())
 	}
-	var left error
-	for range 600 {
-		if left = errors.Join(empty(r.dir), noProcess(r.dir), portFree(port[1])); left == nil {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Error(left)
+	until.OK(t, "nothing is left", func(context.Context) error {
+		return errors.Join(empty(r.dir), noProcess(r.dir), portFree(port[1]))
+	})
 }
 
 // empty fails if there is something in the folder, where control planes keep all their files and sockets.
@@ -193,13 +190,12 @@ func TestDemoInterruptedEarly(t *testing.T) {
 
 func awaitOutput(t *testing.T, r *run, text string) {
 	t.Helper()
-	for range 6000 {
-		if strings.Contains(r.output(), text) {
-			return
+	until.OK(t, text, func(context.Context) error {
+		if !strings.Contains(r.output(), text) {
+			return fmt.Errorf("output = %s\nwant %q in it", r.output(), text)
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatalf("output = %s\nwant %q in it", r.output(), text)
+		return nil
+	})
 }
 
 func TestAbridge(t *testing.T) {
