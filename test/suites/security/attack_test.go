@@ -563,16 +563,22 @@ type snapshot struct {
 func newSnapshot(t *testing.T, f *testclusterset.Clusterset, honest ...member) *snapshot {
 	t.Helper()
 	s := &snapshot{clusterset: f, honest: honest}
-	// A write that follows from what is there may be still on its way.
+	s.were = settled(t, f, 100, func() []map[string]string { return s.now(t) })
+	return s
+}
+
+// settled returns what look sees once that does not change any more: a write that follows from what is there may be still on its way.
+// The marks are numbered from n on.
+func settled[T any](t *testing.T, f *testclusterset.Clusterset, n int, look func() T) (seen T) {
+	t.Helper()
 	east, west, _ := members(f)
-	n := 100
 	until.True(t, "objects that do not change", func() bool {
-		s.were = s.now(t)
+		seen = look()
 		n++
 		mark(t, east, west, n)
-		return reflect.DeepEqual(s.were, s.now(t))
+		return reflect.DeepEqual(seen, look())
 	})
-	return s
+	return seen
 }
 
 // now returns the versions in each honest member, and then those on the broker.

@@ -107,8 +107,7 @@ func TestRevocation(t *testing.T) {
 	for _, m := range []*testclusterset.Member{e, w} {
 		imported(t, m, "ring", "db", "10.21.0.3", "10.22.0.3")
 	}
-	mark(t, e, w, 6)
-	was := importedVersions(t, w)
+	was := settled(t, f, 200, func() map[string]string { return importedVersions(t, w) })
 
 	account := f.Broker.Dynamic().Resource(accounts).Namespace(w.BrokerNamespace())
 	if err := account.Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
