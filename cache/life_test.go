@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
@@ -580,17 +581,17 @@ func TestLifeOfDefinitions(t *testing.T) {
 
 	// Of many, none is lost with the definition, nor when it is back without objects.
 	var many strings.Builder
-	for i := range 2 * withholdFrom {
+	for i := range 2 * apiserver.WithholdFrom {
 		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1", fmt.Sprintf("10.9.1.%d", 1+i)).Replace(shopWeb))
 	}
 	apply(t, cp, many.String())
-	eventually(t, "all imports", func() bool { return r.State().Index.Len() == 2*withholdFrom+1 })
+	eventually(t, "all imports", func() bool { return r.State().Index.Len() == 2*apiserver.WithholdFrom+1 })
 	want := show(r.State())
 	told := r.log.count("ServiceImport: not installed")
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
 	eventually(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") > told })
 	r.awaitLogged(t, "are gone at once; they are served", 1)
-	if got := show(r.State()); got != want || r.Stats().Withheld != 2*withholdFrom+1 {
+	if got := show(r.State()); got != want || r.Stats().Withheld != 2*apiserver.WithholdFrom+1 {
 		t.Errorf("without the definition: %d withheld, %s, want %s", r.Stats().Withheld, got, want)
 	}
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))

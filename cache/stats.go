@@ -57,7 +57,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Unlock()
 	for _, w := range s.watches {
 		st.Objects[w.kind] = sizes[w.kind]
-		st.Withheld += w.withheld.len()
+		st.Withheld += w.withheld.Len()
 		st.Contact[Watch{w.kind, w.namespace}] = w.contact.Last()
 	}
 	s.rejections.mu.Lock()

@@ -57,8 +57,8 @@ type Config struct {
 	// it may be when it is read; 0 means 24 hours. It has no part in anything with Manifests.
 	Snapshot       string
 	SnapshotMaxAge time.Duration
-	// ConfirmAfter is how long ServiceImports that are gone at once stay, if the API server still serves the kind then; 0 means 10
-	// seconds.
+	// ConfirmAfter is how long the watch must be healthy before ServiceImports that are gone at once are removed; 0 means
+	// [apiserver.ConfirmAfter].
 	ConfirmAfter time.Duration
 	// CheckInterval is the time between two server checks; 0 means 30 seconds.
 	CheckInterval time.Duration
@@ -88,7 +88,7 @@ func (c *Config) check() error {
 		c.CheckInterval = 30 * time.Second
 	}
 	if c.ConfirmAfter == 0 {
-		c.ConfirmAfter = confirmAfter
+		c.ConfirmAfter = apiserver.ConfirmAfter
 	}
 	return nil
 }

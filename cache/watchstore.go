@@ -30,8 +30,8 @@ type watchStore struct {
 	selector  labels.Selector
 	// contact is marked by the watch, or as long as manifests are valid.
 	contact apiserver.Contact
-	// withheld has its own lock.
-	withheld withheld
+	// withheld are ServiceImports that are gone and still served (docs/spec/dns.md 6.9). It has its own lock.
+	withheld apiserver.Withheld
 
 	// Guarded by Store.mu.
 	synced   bool // the list was complete once
@@ -158,7 +158,7 @@ func (w *watchStore) Add(obj any) error { return w.Update(obj) }
 
 // Update takes an object that changed.
 func (w *watchStore) Update(obj any) error {
-	w.withheld.drop(keyOf(obj.(metav1.Object)))
+	w.withheld.Drop(keyOf(obj.(metav1.Object)))
 	w.store.objects.put(w.kind, w.accept(obj), writeTime(obj.(metav1.Object)))
 	return nil
 }
@@ -213,7 +213,7 @@ func (w *watchStore) missing(list []item) (stay []item) {
 	there := make(map[string]struct{}, len(list))
 	for i := range list {
 		there[list[i].key] = struct{}{}
-		w.withheld.drop(list[i].key)
+		w.withheld.Drop(list[i].key)
 	}
 	for _, key := range w.store.objects.list(w.kind, w.namespace) {
 		if _, ok := there[key]; !ok && w.withhold(key) {

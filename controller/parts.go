@@ -162,7 +162,7 @@ func (p *parts) run(ctx context.Context) error {
 		Queues: map[string]func() (int, time.Duration){
 			queueExports: p.requeue.exports.Waiting, queueImports: p.requeue.imports.Waiting,
 		},
-		Heartbeats: p.broker.Heartbeats,
+		Heartbeats: p.broker.Heartbeats, WithheldExports: p.member.WithheldExports,
 	})
 	if err := p.member.Handle(ctx, p.requeue.memberChanged); err != nil {
 		if ctx.Err() != nil {

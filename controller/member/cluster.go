@@ -17,6 +17,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -24,11 +25,13 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -47,6 +50,9 @@ type Config struct {
 	Kinds Kinds        // of that API server, by [CheckKinds]
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
+	// ConfirmAfter is how long the watch must be healthy before ServiceExports that are gone at once count no longer; 0 means
+	// [apiserver.ConfirmAfter].
+	ConfirmAfter time.Duration
 	Log          logging.Logger
 	Barrier      *logging.Barrier // nil counts and logs no panic
 	// Rejected is called for each version of an object that does not decode; nil drops it.
@@ -74,6 +80,7 @@ type Cluster struct {
 	slices       *apiserver.Overlay[*discoveryv1.EndpointSlice]
 	properties   *apiserver.Overlay[apiserver.Object]          // of the served version
 	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if the kind is not served
+	kept         *keptExports
 
 	followed map[reflect.Type]followed
 	rejected func(merge.Rejection)
@@ -97,7 +104,7 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
-		rejected: cfg.Rejected, barrier: cfg.Barrier,
+		rejected: cfg.Rejected, barrier: cfg.Barrier, kept: newKeptExports(cfg.ConfirmAfter, cfg.Log),
 	}
 	if c.barrier == nil {
 		c.barrier = &logging.Barrier{}
@@ -109,6 +116,9 @@ func New(cfg Config) (*Cluster, error) {
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
 	c.services = follow(c, &corev1.Service{}, nil)
 	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)
+	if _, err := c.kindOf(&mcsv1beta1.ServiceExport{}).informer.AddEventHandler(c.kept.handler()); err != nil {
+		return nil, fmt.Errorf("member: handler of ServiceExport: %w", err)
+	}
 	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys)})
 	c.slices = follow(c, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)})
@@ -144,7 +154,17 @@ func follow[T apiserver.Object](c *Cluster, example T, indexers cache.Indexers) 
 }
 
 // Run follows the API server until ctx ends; it then returns nil. It may be called once.
-func (c *Cluster) Run(ctx context.Context) error { return c.set.Run(ctx) }
+func (c *Cluster) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.set.Run(ctx) })
+	g.Go(func() error {
+		wait.UntilWithContext(ctx, func(context.Context) {
+			c.kept.release(time.Now(), c.set.Health(apiserver.WatchID{Kind: kindExport}).Healthy())
+		}, time.Second)
+		return nil
+	})
+	return g.Wait()
+}
 
 // Close ends the connections. Run must have returned.
 func (c *Cluster) Close() { c.client.Close() }
@@ -217,10 +237,16 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
 }
 
-// Export returns the ServiceExport, nil if there is none.
+// Export returns the ServiceExport, also one that is gone while its deletion is withheld; nil if there is none.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
-	return found(c.exports.Get(svc.String()))
+	if exp, ok := c.exports.Get(svc.String()); ok {
+		return exp
+	}
+	return c.kept.get(svc.String())
 }
+
+// WithheldExports is the number of ServiceExports that are gone and count still.
+func (c *Cluster) WithheldExports() int { return c.kept.withheld.Len() }
 
 // Import returns the ServiceImport, whether we manage it or not; nil if there is none.
 func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
@@ -270,8 +296,12 @@ func (c *Cluster) NewProperty(name, value string) apiserver.Object {
 	return &aboutv1beta1.ClusterProperty{ObjectMeta: meta, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
 }
 
-// Exports returns the keys of all ServiceExports, sorted.
-func (c *Cluster) Exports() []types.NamespacedName { return keysOf(c.exports.List()) }
+// Exports returns the keys of all that [Cluster.Export] returns, sorted.
+func (c *Cluster) Exports() []types.NamespacedName {
+	all := append(keysOf(c.exports.List()), c.kept.keys()...)
+	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
+}
 
 // Imports returns the keys of all ServiceImports, sorted.
 func (c *Cluster) Imports() []types.NamespacedName { return keysOf(c.imports.List()) }

@@ -27,6 +27,7 @@ type Affected struct {
 // Handle calls notify for every object that exists, returns, and goes on to call it for every change, from several goroutines.
 // It fails if Run has returned already, or if ctx ends first.
 func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
+	c.kept.handle(func(ended []types.NamespacedName) { notify(Affected{Exports: ended, Imports: ended}) })
 	var notified []cache.InformerSynced
 	for kind, f := range c.followed {
 		registration, err := c.handle(f, notify)

@@ -60,6 +60,8 @@ type Sources struct {
 	Queues map[string]func() (depth int, age time.Duration)
 	// Heartbeats returns when the heartbeat of each member was last seen to change, zero if never.
 	Heartbeats func() map[string]time.Time
+	// WithheldExports returns how many ServiceExports are gone and stay exported.
+	WithheldExports func() int
 }
 
 // New makes the metrics and registers them with reg, unless reg is nil. It panics if they are registered already.
@@ -250,6 +252,7 @@ var (
 		"Time since the review of the state, which is due every second, ended; 0 on an instance that does not lead.", nil, nil)
 	descLease = prometheus.NewDesc(prefix+"lease_age_seconds",
 		"Time since the heartbeat of a member was seen to change.", []string{"cluster"}, nil)
+	descWithheld = prometheus.NewDesc(prefix+"withheld_exports", "Number of ServiceExports that are gone and stay exported.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -258,6 +261,7 @@ func (scraped) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descAge
 	ch <- descReview
 	ch <- descLease
+	ch <- descWithheld
 }
 
 // Collect implements [prometheus.Collector].
@@ -278,6 +282,11 @@ func (c scraped) Collect(ch chan<- prometheus.Metric) {
 		gauge(descAge, age.Seconds(), queue)
 	}
 	ch <- prometheus.MustNewConstMetric(descReview, prometheus.GaugeValue, c.ReviewAge().Seconds())
+	var withheld int
+	if sources.WithheldExports != nil {
+		withheld = sources.WithheldExports()
+	}
+	ch <- prometheus.MustNewConstMetric(descWithheld, prometheus.GaugeValue, float64(withheld))
 	if sources.Heartbeats == nil {
 		return
 	}

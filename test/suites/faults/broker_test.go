@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
@@ -513,6 +514,47 @@ func TestImportKindIsDeleted(t *testing.T) {
 		t.Errorf("Services and slices were created again: UIDs %v, want %v", after, before)
 	}
 	inEast()
+}
+
+// Somebody deletes the CRD of ServiceExport in a member, and with it all exports. They stay exported, and their endpoints current, while the kind is absent
+// and, where the CRD is back, until the loss is confirmed; other members do not notice (docs/spec/controller.md 3.2).
+func TestExportKindIsDeleted(t *testing.T) {
+	const ns = "export-kinds"
+	var names []string
+	for i := range apiserver.WithholdFrom {
+		names = append(names, fmt.Sprintf("web-%d", i))
+		export(t, east, ns, names[i], fmt.Sprintf("10.21.1.%d", i))
+	}
+	e := run(t, east, func(c *controller.Config) { c.TTL, c.ConfirmAfter = time.Minute, time.Hour })
+	run(t, west, func(c *controller.Config) { c.TTL = time.Minute })
+	west.Put(t, testclusterset.Namespace(ns))
+	for i, name := range names {
+		awaitImport(t, west, ns, name, fmt.Sprintf("10.21.1.%d", i))
+	}
+	all, err := east.Dynamic().Resource(exports).List(t.Context(), metav1.ListOptions{}) // also those of other tests
+	if err != nil {
+		t.Fatal(err)
+	}
+	inWest := undisturbed(t, west, ns)
+	deleteCRD(t, east, mcscrd.ServiceExportCRD)
+	e.awaitMetric("withheld_exports", "", float64(len(all.Items)))
+	serve(t, east, ns, names[0], "10.21.1.100")
+	awaitImport(t, west, ns, names[0], "10.21.1.100")
+
+	if err := east.InstallCRDs(t.Context(), mcscrd.ServiceExportCRD); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all.Items {
+		if o.GetNamespace() != ns || o.GetName() != names[1] {
+			east.Put(t, testclusterset.Export(o.GetNamespace(), o.GetName()))
+		}
+	}
+	e.awaitMetric("withheld_exports", "", 1)
+	serve(t, east, ns, names[0], "10.21.1.101")
+	serve(t, east, ns, names[1], "10.21.1.102")
+	awaitImport(t, west, ns, names[0], "10.21.1.101")
+	awaitImport(t, west, ns, names[1], "10.21.1.102")
+	inWest()
 }
 
 // uidsIn returns the UIDs of all Services and slices of a namespace, sorted.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,7 @@ func run(t testing.TB, m *testclusterset.Member, change ...func(*controller.Conf
 	i.stop = m.Run(t, func(c *controller.Config) {
 		c.Metrics = controller.NewMetrics(i.metrics)
 		c.Renew, c.TTL = renew, ttl
+		c.ConfirmAfter = time.Second // tests withdraw many exports at once
 		for _, to := range change {
 			to(c)
 		}

@@ -1,0 +1,88 @@
+package apiserver
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// WithholdFrom is the number of objects from which a deletion is withheld: what a person does to fewer counts at once.
+	WithholdFrom = 10
+	// withholdFor is how long no other deletion must follow before one takes effect, and withholdMost how long it waits for that: the
+	// first ones of a mass withdrawal are withheld, too, also where the API server is slow.
+	withholdFor, withholdMost = 3 * time.Second, 10 * time.Second
+	// massLoss is the number of withheld deletions that are a mass withdrawal, whatever their part is.
+	massLoss = 100
+	// ConfirmAfter is how long a watch must be healthy after the last deletion of a mass withdrawal, unless an option says otherwise.
+	ConfirmAfter = 10 * time.Second
+)
+
+// Withheld are objects of one kind that are gone from the API server and count still: what removes a CRD deletes all of its objects
+// first, one by one, and the kind is gone only then (docs/spec/dns.md 6.9, docs/spec/controller.md 3.2).
+//
+//	deleted ──► withheld ── withholdFor after the last deletion, unless it is one of a mass withdrawal ──► removed
+//	               │  ▲
+//	               │  └── while the kind is absent, or the watch fails for another reason
+//	               └───── a mass withdrawal: once the watch was healthy for ConfirmAfter since the last deletion ──► removed
+//
+// The owner calls [Withheld.Add] and [Withheld.Drop] as objects go and come, and [Withheld.Due] every second. It keeps the objects. The
+// zero value is empty. The methods may be called by several goroutines.
+type Withheld struct {
+	mu   sync.Mutex
+	keys map[string]time.Time // of objects, with the time of the deletion
+	mass bool
+	last time.Time // when keys got a new one, or Due last found the watch unhealthy
+}
+
+// Add withholds the deletion of an object, one of total that count, and reports whether it is the first of a mass withdrawal
+// that was noticed. It does nothing and reports ok false if there are too few.
+func (w *Withheld) Add(key string, total int, now time.Time) (mass, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if total < WithholdFrom && len(w.keys) == 0 {
+		return false, false
+	}
+	if w.keys == nil {
+		w.keys = map[string]time.Time{}
+	}
+	w.keys[key], w.last = now, now
+	before := w.mass
+	w.mass = w.mass || len(w.keys) > massLoss || 2*len(w.keys) > total
+	return w.mass && !before, true
+}
+
+// Drop forgets an object that is there again.
+func (w *Withheld) Drop(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.keys, key)
+	w.mass = w.mass && len(w.keys) > 0
+}
+
+// Due returns the objects that are to be removed now, and whether they were a mass withdrawal, which waits for confirm.
+func (w *Withheld) Due(now time.Time, confirm time.Duration, healthy bool) (keys []string, mass bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !healthy {
+		w.last = now
+		return nil, false
+	}
+	if w.mass && now.Sub(w.last) < confirm {
+		return nil, false
+	}
+	for key, at := range w.keys {
+		if w.mass || now.Sub(w.last) >= withholdFor || now.Sub(at) >= withholdMost {
+			keys = append(keys, key)
+			delete(w.keys, key)
+		}
+	}
+	mass, w.mass = w.mass, false
+	return keys, mass
+}
+
+// Len is the number of objects that are withheld.
+func (w *Withheld) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.keys)
+}
