@@ -103,7 +103,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
-		Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
+		Log: cfg.Log, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
 	})
@@ -174,7 +174,7 @@ func (p *parts) run(ctx context.Context) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.renewal.Run, p.review, p.watchKubeconfig, p.watchKinds,
+		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.renewal.Run, p.exporter.Run, p.review, p.watchKubeconfig, p.watchKinds,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -37,7 +38,7 @@ func (e *env) start(set func(*Config)) *exporting {
 	i := e.Start()
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
-		Endpoints: export.PodIP,
+		Log: i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
 		Merge: merge.Options{
 			OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
 			VIP: merge.Derived, VIPPool: netip.MustParsePrefix("243.0.0.0/8"),

@@ -27,8 +27,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -48,6 +51,9 @@ type Config struct {
 	Conditions member.Conditions
 	Metrics    *metrics.Metrics
 
+	Log logging.Logger
+
+	Namespace        string // of this controller
 	Policy           member.Policy
 	Endpoints        export.Endpoints
 	Merge            merge.Options // without pools and claims
@@ -71,7 +77,10 @@ type Exporter struct {
 
 // New returns an Exporter.
 func New(cfg Config) *Exporter {
-	v := newVIPs(cfg.Broker, cfg.Membership.Identity.ClusterID, cfg.Merge, cfg.Metrics, cfg.Retry)
+	v := &vips{
+		broker: cfg.Broker, quarantine: quarantine{cfg.Member, cfg.Namespace}, clusterID: cfg.Membership.Identity.ClusterID,
+		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, reserved: make(map[types.NamespacedName]v1alpha1.VIP),
+	}
 	own := &Own{
 		member: cfg.Member, broker: cfg.Broker, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints,
 		vips: v, fields: &fields{broker: cfg.Broker, unknown: make(map[string]time.Time)},
@@ -81,6 +90,18 @@ func New(cfg Config) *Exporter {
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
 	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a, waiting: &waiting{}}
+}
+
+// Run saves, until ctx ends, which clusterset IPs are in quarantine, for the instance that comes next.
+func (e *Exporter) Run(ctx context.Context) error {
+	var failing logging.OnChange[bool]
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := e.vips.save(ctx)
+		if failing.Changed(err != nil && !apierrors.IsConflict(err)) && err != nil && ctx.Err() == nil {
+			e.cfg.Log.Warningf("clusterset IPs in quarantine: %v; trying again", err)
+		}
+	}, time.Second)
+	return nil
 }
 
 // Own returns the exports of this cluster, which the importer needs, too.
@@ -114,7 +135,9 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	if err := e.catchUp(ctx, svc); err != nil {
 		return err
 	}
-	e.vips.sync(svc)
+	if err := e.vips.sync(ctx, svc); err != nil {
+		return err
+	}
 	r, exp := e.own.Export(svc)
 	e.cfg.Metrics.SetUndeclared(svc, r.Undeclared)
 	var o outcome

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,9 +16,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/vip"
 )
 
 var (
@@ -27,6 +30,18 @@ var (
 
 func condition(typ string, status metav1.ConditionStatus, reason string, at metav1.Time) metav1.Condition {
 	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1, LastTransitionTime: at}
+}
+
+// docs/spec/controller.md 5.7: what is saved is read again, and what someone else wrote there costs its line.
+func TestQuarantineIsText(t *testing.T) {
+	all := []vip.Freed{
+		{Addr: netip.MustParseAddr("243.0.0.4"), Until: earlier.Time, Service: types.NamespacedName{Namespace: "shop", Name: "db"}},
+		{Addr: netip.MustParseAddr("fd00:243::1"), Until: later.Time, Service: types.NamespacedName{Namespace: "bank", Name: "pay"}},
+	}
+	text := formatQuarantine(all)
+	if got := parseQuarantine("x\n243.0.0 2026-03-01T09:00:00Z a/b\n243.0.0.4 soon a/b\n" + text); !reflect.DeepEqual(got, all) {
+		t.Errorf("%q is read as %v, want %v", text, got, all)
+	}
 }
 
 // docs/spec/controller.md 6: what Ready says.

@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -38,25 +39,21 @@ const retryPool = time.Minute
 //
 // The methods may be called by several goroutines.
 type vips struct {
-	broker    *broker.Broker
-	clusterID string
-	options   merge.Options // mode and network of all VIP CIDRs
-	metrics   *metrics.Metrics
-	retry     func(types.NamespacedName, time.Duration)
+	broker     *broker.Broker
+	quarantine quarantine
+	clusterID  string
+	options    merge.Options // mode and network of all VIP CIDRs
+	metrics    *metrics.Metrics
+	retry      func(types.NamespacedName, time.Duration)
 
 	mu   sync.Mutex
 	pool *vip.Pool // nil while this member has no VIP CIDR, or not all records are known
+	// unsaved says that the last attempt to write the quarantine failed.
+	unsaved bool
 	// reserved has the allocations as they go into the record: a second attempt to write one states the time of the first.
 	reserved map[types.NamespacedName]v1alpha1.VIP
 	blame    string    // what takenByOthers said last,
 	blamed   time.Time // and when: it reads all records
-}
-
-func newVIPs(
-	b *broker.Broker, clusterID string, o merge.Options, m *metrics.Metrics, retry func(types.NamespacedName, time.Duration),
-) *vips {
-	return &vips{broker: b, clusterID: clusterID, options: o, metrics: m, retry: retry,
-		reserved: make(map[types.NamespacedName]v1alpha1.VIP)}
 }
 
 // of returns the clusterset IP of an export: nil if its record is to say nothing about one. It only reads.
@@ -103,12 +100,19 @@ func (v *vips) superseded(svc types.NamespacedName, reserved v1alpha1.VIP) bool 
 }
 
 // sync updates the pool with the addresses of a service's records. The first time, and when the VIP CIDR changed, it makes the
-// pool from all records; nothing is allocated before.
-func (v *vips) sync(svc types.NamespacedName) {
+// pool from all records and the quarantine of the instance before; nothing is allocated before.
+func (v *vips) sync(ctx context.Context, svc types.NamespacedName) error {
 	if !v.broker.Synced() {
-		return
+		return nil
 	}
 	prefix := v.prefix(v.pools())
+	var before []vip.Freed
+	if prefix.IsValid() && !v.has(prefix) {
+		var err error
+		if before, err = v.quarantine.load(ctx); err != nil {
+			return err
+		}
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -116,13 +120,45 @@ func (v *vips) sync(svc types.NamespacedName) {
 		v.pool = nil
 		clear(v.reserved)
 		v.metrics.SetPool(0, 0, 0)
-		return
+		return nil
 	case v.pool == nil || v.pool.Prefix() != prefix:
 		v.rebuild(prefix)
+		v.pool.Restore(before, time.Now())
 	default:
 		v.pool.Name(svc, v.named(svc), time.Now())
 	}
 	v.count()
+	return nil
+}
+
+// has reports whether the pool is the one of a VIP CIDR.
+func (v *vips) has(prefix netip.Prefix) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.pool != nil && v.pool.Prefix() == prefix
+}
+
+// save writes the quarantine if an address came to it.
+func (v *vips) save(ctx context.Context) error {
+	v.mu.Lock()
+	if v.pool == nil {
+		v.mu.Unlock()
+		return nil
+	}
+	all, changed := v.pool.Quarantined(time.Now(), maxQuarantine)
+	changed = changed || v.unsaved
+	v.unsaved = changed
+	v.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	if err := v.quarantine.save(ctx, all); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.unsaved = false
+	v.mu.Unlock()
+	return nil
 }
 
 // observe updates the pool, if there is one, when the records of a service changed: those of other members may appear after

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -83,6 +85,7 @@ func now() bool { return true }
 func TestVIPs(t *testing.T) {
 	b := newEnv(t)
 	cidr := func(c *Config) { c.Merge.VIP = merge.CIDR }
+	b.Create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.ControllerLease}})
 	a := b.start(cidr)
 	one, two, three := memberenv.Service("one"), memberenv.Service("two"), memberenv.Service("three")
 	for _, svc := range []types.NamespacedName{one, two} {
@@ -117,6 +120,15 @@ func TestVIPs(t *testing.T) {
 	b.Delete(memberenv.NewExport(one))
 	a.do(one, "end of export seen", func() bool { return a.Member.Export(one) == nil })
 	a.Expect("in quarantine", a.do(three, "", now))
+	exhausted()
+
+	// The next instance goes on with the quarantine.
+	if err := a.vips.save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.End()
+	a = b.start(cidr)
+	a.Expect("in quarantine after a restart", a.do(three, "", now))
 	exhausted()
 	b.Create(memberenv.NewExport(one))
 	a.do(one, "export seen again", func() bool { return a.Member.Export(one) != nil })

@@ -12,12 +12,15 @@
 //	 │ 10 minutes          │ no record names it and no service reserves it
 //	 └── quarantine ◀──────┘
 //
+// [Pool.Quarantined] and [Pool.Restore] carry the quarantine over a restart.
+//
 // An address may be named and reserved at once. Only the service that had an address gets it again during the quarantine.
 //
 // The package is pure: the caller passes the time and the addresses that records name.
 package vip
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -42,12 +45,20 @@ type Pool struct {
 	reserved map[types.NamespacedName]netip.Addr
 	taken    map[netip.Addr]int // by how many services it is named or reserved
 	freed    map[netip.Addr]freed
+	changed  bool // freed has another address than Quarantined returned last
 }
 
 // freed is an address in quarantine.
 type freed struct {
 	service types.NamespacedName // the last that had it
 	until   time.Time
+}
+
+// A Freed is an address in quarantine, as a later Pool gets it.
+type Freed struct {
+	Addr    netip.Addr
+	Service types.NamespacedName // the last that had it
+	Until   time.Time
 }
 
 // New returns a pool of free addresses. The caller passes the addresses of all records to [Pool.Name] before the first
@@ -136,6 +147,34 @@ func (p *Pool) Usage(now time.Time) (used, quarantined, free int) {
 	return used, quarantined, max(0, size-used-quarantined)
 }
 
+// Quarantined returns at most limit addresses in quarantine, those first that are in it for longest still, and whether one came to them
+// since the last call.
+func (p *Pool) Quarantined(now time.Time, limit int) (all []Freed, changed bool) {
+	for a, f := range p.freed {
+		if now.Before(f.until) {
+			all = append(all, Freed{Addr: a, Service: f.service, Until: f.until})
+		}
+	}
+	slices.SortFunc(all, func(a, b Freed) int { return cmp.Or(b.Until.Compare(a.Until), a.Addr.Compare(b.Addr)) })
+	changed, p.changed = p.changed, false
+	return all[:min(limit, len(all))], changed
+}
+
+// Restore puts addresses into quarantine that were in that of an earlier Pool, unless they are taken. No clock makes one stay longer
+// than the quarantine.
+func (p *Pool) Restore(all []Freed, now time.Time) {
+	for _, f := range all {
+		if !p.prefix.Contains(f.Addr) || p.taken[f.Addr] > 0 || !now.Before(f.Until) {
+			continue
+		}
+		until := f.Until
+		if last := now.Add(p.quarantine); until.After(last) {
+			until = last
+		}
+		p.freed[f.Addr] = freed{f.Service, until}
+	}
+}
+
 func (p *Pool) take(a netip.Addr) {
 	p.taken[a]++
 	delete(p.freed, a)
@@ -146,7 +185,7 @@ func (p *Pool) drop(service types.NamespacedName, a netip.Addr, now time.Time) {
 		return
 	}
 	delete(p.taken, a)
-	p.freed[a] = freed{service, now.Add(p.quarantine)}
+	p.freed[a], p.changed = freed{service, now.Add(p.quarantine)}, true
 }
 
 // free reports whether the service may have the address.

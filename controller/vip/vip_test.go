@@ -85,6 +85,41 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
+// A pool goes on with the quarantine of the one before, but for what is taken meanwhile.
+func TestQuarantineOutlivesThePool(t *testing.T) {
+	before := newPool("243.0.0.0/29")
+	for i := range 4 {
+		a := mustAllocate(t, before, i, start)
+		before.Release(service(i), start.Add(time.Duration(i)*time.Minute))
+		if _, changed := before.Quarantined(start, 9); !changed {
+			t.Errorf("%s went into quarantine, and nothing has changed", a)
+		}
+	}
+	later := start.Add(Quarantine + 30*time.Second) // that of service 0 is over
+	all, changed := before.Quarantined(later, 9)
+	if len(all) != 3 || changed || all[0].Service != service(3) {
+		t.Fatalf("quarantined = %v, changed %t, want those of services 3 to 1, as before", all, changed)
+	}
+	if some, _ := before.Quarantined(later, 2); !slices.Equal(some, all[:2]) {
+		t.Errorf("quarantined = %v, want the last two of %v", some, all)
+	}
+
+	after := newPool("243.0.0.0/29")
+	after.Name(service(9), []netip.Addr{all[0].Addr}, later)
+	all[1].Until = later.Add(time.Hour) // as from a wrong clock
+	after.Restore(append(all, Freed{addr("10.0.0.1"), service(8), later.Add(time.Minute)}), later)
+	if used, quarantined, free := after.Usage(later); used != 1 || quarantined != 2 || free != 3 {
+		t.Errorf("usage = %d, %d, %d, want one taken, two in quarantine, three free", used, quarantined, free)
+	}
+	if a := mustAllocate(t, after, 2, later); a != all[1].Addr {
+		t.Errorf("service 2 gets %s, want its own %s", a, all[1].Addr)
+	}
+	after.Release(service(2), later)
+	if used, quarantined, free := after.Usage(later.Add(Quarantine)); used != 1 || quarantined != 0 || free != 5 {
+		t.Errorf("usage = %d, %d, %d, want the end of the quarantine", used, quarantined, free)
+	}
+}
+
 // What a record of anybody names is taken: at a start, in another cluster's pool before, and by mistake.
 func TestNamed(t *testing.T) {
 	p := newPool("243.0.0.4/30")
