@@ -60,7 +60,7 @@ FAULTS ?=
 .PHONY: faults
 faults: ## run the tests of docs/outages.md; print for each fault the bound and what was measured
 	@$(NEED) $@ dig nsd
-	@$(MAKE) --no-print-directory control-plane further-binaries
+	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/helm
 	@go run ./test/tools/faults $(FAULTS)
 
 # How many random questions, and what they are made from; another seed each time if empty.
