@@ -108,6 +108,16 @@ const (
 	DNSOtherAnswer    Code = "dns-other-answer"
 	DNSReplicasDiffer Code = "dns-replicas-differ"
 	DNSStale          Code = "dns-stale"
+
+	// Those of "clusterset verify" alone.
+	Verified            Code = "verified"
+	Unverified          Code = "not-verified"
+	PodsNotRunning      Code = "pods-not-running"
+	NetworkTCP          Code = "network-tcp"
+	NetworkUDP          Code = "network-udp"
+	NetworkOtherCluster Code = "network-other-cluster"
+	ImportNotWithdrawn  Code = "import-not-withdrawn"
+	DNSNotWithdrawn     Code = "dns-not-withdrawn"
 )
 
 // An Entry describes a code.
@@ -120,6 +130,9 @@ type Entry struct {
 
 // Codes returns all codes, in the order of the chain. docs/troubleshooting.md has the same table.
 func Codes() []Entry { return table }
+
+// Describe returns the description of one of the codes.
+func Describe(code Code) Entry { return entry(code) }
 
 // entry returns the description of a code.
 func entry(code Code) Entry {
@@ -235,4 +248,13 @@ var table = []Entry{
 	{DNSOtherAnswer, "a DNS server answers with records that the objects do not have", "a cache, a server that is behind, or one of another cluster", "Ask again after the TTL, and the server of the clusterset itself."},
 	{DNSReplicasDiffer, "replicas of the DNS server answer differently", "one of them is behind or has another configuration", "Restart the one that the step names; look at its log."},
 	{DNSStale, "a DNS server says that its state is old", "extended error 3 or 19: it lost its API server", "Look at the log of the DNS server."},
+
+	{Verified, "what clusterset verify checked works", "", "Nothing."},
+	{Unverified, "clusterset verify could check nothing", "no pair of members came to a check", "Read the checks: each says why it was skipped."},
+	{PodsNotRunning, "a Pod of clusterset verify does not run", "no Node, no room, an image that cannot be pulled or is too old, or an admission policy", "Do what the evidence says; --image names another image, and --no-pods checks what needs no Pod."},
+	{NetworkTCP, "DNS answers, and TCP does not reach the address", "no route between the networks of the clusters, a NetworkPolicy or firewall, or kube-proxy", "Check routes and firewalls from the Nodes of the importing cluster to the Pods of the exporting one."},
+	{NetworkUDP, "DNS answers, and UDP does not reach the address", "no route, a firewall that lets only TCP pass, or kube-proxy", "Check firewalls for UDP between the clusters."},
+	{NetworkOtherCluster, "something else answers at the address", "networks of clusters overlap", "Compare the networks of the members: clusterset get members -o wide."},
+	{ImportNotWithdrawn, "a ServiceImport stays after the last export is gone", "the controller of one of the two clusters does not run, or is frozen", "Look at clusterset status, and at the logs of both controllers."},
+	{DNSNotWithdrawn, "DNS answers for a service that is no longer imported", "a cache on the way, or a server that does not follow the API server", "Look at the caches between Pods and the DNS server of the clusterset, and at its log."},
 }

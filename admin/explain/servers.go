@@ -83,27 +83,38 @@ func (w *walk) judge(s *Server) serverFault {
 }
 
 func (w *walk) judgeReply(r *Reply) serverFault {
-	word := dns.RcodeToString[r.Rcode]
-	has := func(codes ...uint16) bool {
-		return slices.ContainsFunc(r.Extended, func(c uint16) bool { return slices.Contains(codes, c) })
+	if code, evidence := r.Fault(w.in.Zone); code != "" {
+		return serverFault{code: code, evidence: evidence}
 	}
-	switch {
-	case r.Rcode == dns.RcodeRefused:
-		return serverFault{code: DNSRefused, evidence: word}
-	case r.Rcode == dns.RcodeServerFailure && has(extendedUnready):
-		return serverFault{code: DNSNotReady, evidence: word + " with extended error 14"}
-	case r.Rcode != dns.RcodeSuccess && r.Rcode != dns.RcodeNameError:
-		return serverFault{code: DNSFailure, evidence: word}
-	case len(r.Values) == 0 && r.Zone != "" && r.Zone != w.in.Zone, r.Rcode == dns.RcodeNameError && r.Zone == "":
-		return serverFault{code: DNSNotWired, evidence: word + " of zone \"" + r.Zone + ".\""}
-	}
-	if f := w.compare(r, word); f.code != "" {
+	if f := w.compare(r, dns.RcodeToString[r.Rcode]); f.code != "" {
 		return f
 	}
-	if has(extendedStale, extendedStaleNX) {
-		return serverFault{code: DNSStale, evidence: word + " with extended error 3 or 19", partial: true}
+	if r.has(extendedStale, extendedStaleNX) {
+		return serverFault{code: DNSStale, evidence: dns.RcodeToString[r.Rcode] + " with extended error 3 or 19", partial: true}
 	}
 	return serverFault{}
+}
+
+func (r *Reply) has(codes ...uint16) bool {
+	return slices.ContainsFunc(r.Extended, func(c uint16) bool { return slices.Contains(codes, c) })
+}
+
+// Fault returns what is wrong with a reply whatever the objects are, "" if nothing is. zone is that of the clusterset.
+func (r *Reply) Fault(zone string) (_ Code, evidence string) {
+	word := dns.RcodeToString[r.Rcode]
+	switch {
+	case r.Failure != "":
+		return DNSUnreachable, r.Failure
+	case r.Rcode == dns.RcodeRefused:
+		return DNSRefused, word
+	case r.Rcode == dns.RcodeServerFailure && r.has(extendedUnready):
+		return DNSNotReady, word + " with extended error 14"
+	case r.Rcode != dns.RcodeSuccess && r.Rcode != dns.RcodeNameError:
+		return DNSFailure, word
+	case len(r.Values) == 0 && r.Zone != "" && r.Zone != zone, r.Rcode == dns.RcodeNameError && r.Zone == "":
+		return DNSNotWired, word + " of zone \"" + r.Zone + ".\""
+	}
+	return "", ""
 }
 
 // compare compares a reply with what the objects say.

@@ -19,4 +19,6 @@ const (
 	ManagerExport = ManagerPrefix + "export"
 	// ManagerDNS writes the configuration of the cluster's DNS server.
 	ManagerDNS = ManagerPrefix + "dns"
+	// ManagerVerify creates what "clusterset verify" checks with.
+	ManagerVerify = ManagerPrefix + "verify"
 )

@@ -155,11 +155,11 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster
 }
 
 // contextName returns the name of the selected context, or "cluster" without one.
-func (g *gatherCommand) contextName() string {
-	if *g.kube.Context != "" {
-		return *g.kube.Context
+func (f *factory) contextName() string {
+	if *f.kube.Context != "" {
+		return *f.kube.Context
 	}
-	if raw, err := g.kube.ToRawKubeConfigLoader().RawConfig(); err == nil && raw.CurrentContext != "" {
+	if raw, err := f.kube.ToRawKubeConfigLoader().RawConfig(); err == nil && raw.CurrentContext != "" {
 		return raw.CurrentContext
 	}
 	return "cluster"

@@ -59,6 +59,7 @@ func startNode(t *testing.T, bin string, n int) *node {
 	d.pods.Go(func() { d.clusterDNS(ctx) })
 	d.pods.Go(func() { d.dnsServer(ctx) })
 	d.pods.Go(func() { d.controller(ctx) })
+	d.pods.Go(func() { d.endNamespaces(ctx) })
 	return d
 }
 
@@ -253,6 +254,7 @@ func TestInstall(t *testing.T) {
 		}
 		return err
 	})
+	verifies(t, east, west)
 	joinsAgain(t, east, join(east, "east", "--ask=127.0.0.1:1")) // a slow answer would be a problem, and none is not
 	east.stop()
 	west.stop()

@@ -79,7 +79,7 @@ Most commands work on one cluster, the member, which the usual flags of kubectl 
 	root.SetErr(streams.ErrOut)
 	f.kube.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newGet(f), newStatus(f), newExplain(f), newGather(f), newUpgrade(f), newUninstall(f), newDNS(f), newController(f),
+		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newGet(f), newStatus(f), newExplain(f), newVerify(f), newVerifyPod(f), newGather(f), newUpgrade(f), newUninstall(f), newDNS(f), newController(f),
 		newVersion(f),
 	)
 	completeBy(root, "context", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))

@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// A verifier is one call of [Verify].
+type verifier struct {
+	options   VerifyOptions
+	namespace string
+	members   []*verifiedMember
+	plan      []verify.Check
+	left      []string // of earlier runs
+
+	mu      sync.Mutex // guards what follows, and progress
+	results []verify.Check
+	wants   map[path][]string // addresses of the imports that were found
+
+	resolved map[path]bool // in DNS
+}
+
+// A path is the way of a kind of Service from a member to another one.
+type path struct {
+	from, to int
+	kind     verify.Kind
+}
+
+// A verifiedMember is a member and what is known of it.
+type verifiedMember struct {
+	VerifyCluster
+	*reader
+	core      corev1client.CoreV1Interface
+	index     int // from 1
+	clusterID string
+	brokerUID string
+	image     string
+
+	created  types.UID // of the namespace; "" if it was not created
+	families []corev1.IPFamily
+	podFault string // why its Pod does not run; "" if it does, or is not to run
+}
+
+// serviceNames returns the names of the Services of a member. Each member exports Services of its own, so that an import says whose it is.
+func (m *verifiedMember) serviceName(kind verify.Kind) string {
+	if kind == verify.Headless {
+		return fmt.Sprintf("peers-%d", m.index)
+	}
+	return fmt.Sprintf("web-%d", m.index)
+}
+
+func (m *verifiedMember) host() string { return fmt.Sprintf("host-%d", m.index) }
+
+var kinds = []verify.Kind{verify.ClusterSetIP, verify.Headless}
+
+// newVerifier reads who the members are, and writes nothing.
+func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (*verifier, error) {
+	v := &verifier{options: o, namespace: "clusterset-verify-" + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{}, resolved: map[path]bool{}}
+	if len(clusters) < 2 {
+		return nil, fmt.Errorf("%d members: want 2 or more, to verify the way from each to each other", len(clusters))
+	}
+	var planned []verify.Member
+	for i, c := range clusters {
+		m := &verifiedMember{VerifyCluster: c, index: i + 1, image: o.Image}
+		if err := m.open(ctx, o); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		for _, other := range v.members {
+			switch {
+			case other.clusterID == m.clusterID:
+				return nil, fmt.Errorf("%s and %s are the same member, %s: want different ones", other.Name, m.Name, m.clusterID)
+			case other.brokerUID != m.brokerUID:
+				return nil, fmt.Errorf("%s and %s have different brokers: want members of one clusterset", other.Name, m.Name)
+			}
+		}
+		v.members = append(v.members, m)
+		planned = append(planned, verify.Member{Name: m.Name, Asks: o.Pods || m.DNSServer != ""})
+	}
+	v.plan = verify.Plan(planned, o.Pods)
+	return v, nil
+}
+
+func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) {
+	if m.reader, err = newReader(m.Config, o.Timeout); err != nil {
+		return err
+	}
+	if m.core, err = corev1client.NewForConfig(m.Config); err != nil {
+		return err
+	}
+	id, set := m.readProperty(ctx, about.ClusterIDName), m.readProperty(ctx, about.ClusterSetName)
+	if id.State == explain.Forbidden {
+		return errors.New("the right to get clusterproperties.about.k8s.io is missing; deploy/verify/verify.yaml has it")
+	}
+	if why := firstOf(id.Why, set.Why); why != "" {
+		return errors.New(why)
+	}
+	m.clusterID, m.brokerUID = id.Value.Value, set.Value.Annotations[broker.AnnotationBrokerUID]
+	if m.clusterID == "" || set.Value.Value == "" {
+		return errors.New("it is not a member of a clusterset: want clusters that have joined")
+	}
+	if o.Pods && m.image == "" {
+		m.image, err = m.installedImage(ctx, o.Namespace)
+	}
+	return err
+}
+
+var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+
+// installedImage returns the image of what runs in the member already, which its Nodes can have.
+func (m *verifiedMember) installedImage(ctx context.Context, namespace string) (string, error) {
+	for _, name := range []string{"clusterset-controller", "clusterset", "clusterset-dns"} {
+		d, err := m.get(ctx, deployments, namespace, name)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+		for _, c := range containers {
+			if fields, ok := c.(map[string]any); ok {
+				if image, _, _ := unstructured.NestedString(fields, "image"); image != "" {
+					return image, nil
+				}
+			}
+		}
+	}
+	return "", fmt.Errorf("namespace %s has no Deployment of clusterset: want --image, with an image that has the program clusterset, or --no-pods", namespace)
+}
+
+// each calls do for all members at once, and returns the first error.
+func (v *verifier) each(do func(*verifiedMember) error) error {
+	errs := make([]error, len(v.members))
+	var all []func()
+	for i, m := range v.members {
+		all = append(all, func() {
+			if err := do(m); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", m.Name, err)
+			}
+		})
+	}
+	parallel(all...)()
+	return errors.Join(errs...)
+}
+
+// eachPath calls do for each way from a member to another one, all at once.
+func (v *verifier) eachPath(do func(from, to *verifiedMember, kind verify.Kind)) {
+	var all []func()
+	for _, from := range v.members {
+		for _, to := range v.members {
+			for _, kind := range kinds {
+				if from != to {
+					all = append(all, func() { do(from, to, kind) })
+				}
+			}
+		}
+	}
+	parallel(all...)()
+}
+
+func (v *verifier) progress(what string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.options.Progress(what)
+}
+
+func (v *verifier) add(all ...verify.Check) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.results = append(v.results, all...)
+}
+
+// pollPeriod is the time between two looks at an API server.
+const pollPeriod = 250 * time.Millisecond
+
+// await calls check until it returns nil, and after the timeout returns its last error.
+func (v *verifier) await(ctx context.Context, check func(context.Context) error) error {
+	deadline := time.NewTimer(v.options.Timeout)
+	defer deadline.Stop()
+	for {
+		err := check(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pollPeriod):
+		case <-deadline.C:
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// grantedBy completes an error with who grants a right that is missing.
+func grantedBy(err error) error {
+	// Quotas answer Forbidden, too, in other words.
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+		return fmt.Errorf("%w; deploy/verify/verify.yaml grants what verify needs in each member", err)
+	}
+	return err
+}
+
+// firstOf returns the first text that is not empty.
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}

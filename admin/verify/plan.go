@@ -1,0 +1,86 @@
+package verify
+
+import "fmt"
+
+// A Member is one of those that are verified.
+type Member struct {
+	Name string
+	Asks bool // its DNS can be asked: by a Pod, or at an address that was given
+}
+
+// Plan returns all checks of each ordered pair of members, none of which has a result. Without pods, checks that need endpoints are left
+// out: a connection, and the names of a headless service.
+func Plan(members []Member, pods bool) (all []Check) {
+	for _, from := range members {
+		for _, to := range members {
+			if from.Name == to.Name {
+				continue
+			}
+			add := func(step Step, kind Kind) {
+				all = append(all, Check{From: from.Name, To: to.Name, Step: step, Kind: kind, Mark: Skipped})
+			}
+			if pods {
+				add(Pods, "")
+			}
+			for _, kind := range []Kind{ClusterSetIP, Headless} {
+				add(Export, kind)
+				add(Import, kind)
+				if to.Asks && (pods || kind == ClusterSetIP) {
+					add(DNS, kind)
+				}
+				if pods {
+					add(TCP, kind)
+					add(UDP, kind)
+				}
+			}
+			for _, kind := range []Kind{ClusterSetIP, Headless} {
+				add(Withdrawal, kind)
+				if to.Asks && (pods || kind == ClusterSetIP) {
+					add(NameGone, kind)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Fill puts results in the places that a plan has for them: one result, or one for each IP family. A check without a result is skipped,
+// because of the first one of its kind that failed.
+func Fill(plan, results []Check) (all []Check) {
+	type place struct {
+		from, to string
+		step     Step
+		kind     Kind
+	}
+	at := func(c Check) place { return place{c.From, c.To, c.Step, c.Kind} }
+	found := map[place][]Check{}
+	for _, r := range results {
+		found[at(r)] = append(found[at(r)], r)
+	}
+	type way struct {
+		from, to string
+		kind     Kind
+	}
+	cause := map[way]Step{}
+	for _, p := range plan {
+		got := found[at(p)]
+		for _, r := range got {
+			w := way{p.From, p.To, p.Kind}
+			if _, known := cause[w]; r.Mark == Failed && !known {
+				cause[w] = p.Step
+			}
+		}
+		if len(got) == 0 {
+			p.Evidence = "it was not reached"
+			for _, w := range []way{{p.From, p.To, ""}, {p.From, p.To, p.Kind}} {
+				if step, failed := cause[w]; failed {
+					p.Evidence = fmt.Sprintf("the step %q failed", step)
+					break
+				}
+			}
+			got = []Check{p}
+		}
+		all = append(all, got...)
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// annotationUntil on a namespace of [Verify] is the time, in RFC 3339, until which its run may go on.
+const annotationUntil = "clusterset-dns.io/verify-until"
+
+const (
+	verifyPort = 8080
+	verifyApp  = "clusterset-verify"
+)
+
+var (
+	pods    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	created = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
+)
+
+// prepare creates the namespaces, Services and Pods.
+func (v *verifier) prepare(ctx context.Context) error {
+	until := v.options.Now().Add(phases * v.options.Timeout).UTC().Format(time.RFC3339)
+	return v.each(func(m *verifiedMember) error {
+		namespace, err := m.core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},
+			Labels: map[string]string{broker.LabelManagedBy: wellknown.ManagerVerify, "pod-security.kubernetes.io/enforce": "restricted"},
+		}}, created)
+		if err != nil {
+			return err
+		}
+		m.created = namespace.UID
+		for _, kind := range kinds {
+			s, err := m.core.Services(v.namespace).Create(ctx, m.service(kind), created)
+			if err != nil {
+				return err
+			}
+			m.families = s.Spec.IPFamilies
+		}
+		if !v.options.Pods {
+			return nil
+		}
+		return v.createPod(ctx, m, m.server(v.namespace))
+	})
+}
+
+func (m *verifiedMember) service(kind verify.Kind) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: m.serviceName(kind)},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": verifyApp}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			Ports: []corev1.ServicePort{
+				{Name: "tcp", Port: verifyPort, TargetPort: intstr.FromInt32(verifyPort), Protocol: corev1.ProtocolTCP},
+				{Name: "udp", Port: verifyPort, TargetPort: intstr.FromInt32(verifyPort), Protocol: corev1.ProtocolUDP},
+			},
+		},
+	}
+	if kind == verify.Headless {
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	return s
+}
+
+// says is what the Pod of a member replies.
+func (m *verifiedMember) says(namespace string) string { return namespace + " " + m.clusterID }
+
+// server is the Pod behind both Services of a member.
+func (m *verifiedMember) server(namespace string) *corev1.Pod {
+	p := m.pod("serve", "serve", "--address=$(POD_IPS)", fmt.Sprintf("--port=%d", verifyPort), "--say="+m.says(namespace))
+	p.Labels = map[string]string{"app": verifyApp}
+	p.Spec.Hostname, p.Spec.Subdomain = m.host(), m.serviceName(verify.Headless)
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{
+		Name: "POD_IPS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}},
+	}}
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(verifyPort)}},
+	}
+	return p
+}
+
+// pod runs "clusterset verify-pod" with these arguments, within the restricted Pod Security Standard.
+func (m *verifiedMember) pod(name string, args ...string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To[int64](1),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "verify", Image: m.image, Command: []string{"/clusterset", "verify-pod"}, Args: args,
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi"),
+				}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+}
+
+// createPod tries again while the ServiceAccount of a new namespace does not exist yet.
+func (v *verifier) createPod(ctx context.Context, m *verifiedMember, p *corev1.Pod) error {
+	var fatal error
+	err := v.await(ctx, func(ctx context.Context) error {
+		_, err := m.core.Pods(v.namespace).Create(ctx, p, created)
+		if err != nil && !strings.Contains(err.Error(), "error looking up service account") {
+			fatal, err = err, nil
+		}
+		return err
+	})
+	return errors.Join(fatal, err)
+}
+
+// awaitPods waits until the Pod of each member is ready. It notes why it is not: what needs no Pod is checked nevertheless.
+func (v *verifier) awaitPods(ctx context.Context) error {
+	if !v.options.Pods {
+		return nil
+	}
+	v.progress("waiting for a Pod in each member")
+	err := v.each(func(m *verifiedMember) error {
+		err := v.await(ctx, func(ctx context.Context) error {
+			p := readOne[corev1.Pod](ctx, m.reader, pods, v.namespace, "serve")
+			switch {
+			case p.Value == nil:
+				return errors.New("Pod serve: " + firstOf(p.Why, "it does not exist"))
+			case !isReady(p.Value):
+				return errors.New(podState(p.Value))
+			}
+			return nil
+		})
+		if err != nil {
+			m.podFault = m.Name + ": " + err.Error()
+		}
+		return ctx.Err()
+	})
+	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
+		if kind == verify.ClusterSetIP { // once for a pair
+			v.add(podCheck(from, to, firstOf(from.podFault, to.podFault)))
+		}
+	})
+	return err
+}
+
+func podCheck(from, to *verifiedMember, fault string) verify.Check {
+	c := verify.Check{From: from.Name, To: to.Name, Step: verify.Pods, Mark: verify.OK, Evidence: "a Pod runs in both"}
+	if fault != "" {
+		c.Mark, c.Code, c.Evidence = verify.Failed, explain.PodsNotRunning, fault
+	}
+	return c
+}
+
+func isReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// podState says in one line why a Pod does not run.
+func podState(p *corev1.Pod) string {
+	state := fmt.Sprintf("Pod %s is %s", p.Name, p.Status.Phase)
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return fmt.Sprintf("%s, %s: %s", state, w.Reason, w.Message)
+		}
+		if t := c.State.Terminated; t != nil {
+			return fmt.Sprintf("%s, its program ended with %d: %s", state, t.ExitCode, firstOf(t.Message, t.Reason))
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("%s, %s: %s", state, c.Reason, c.Message)
+		}
+	}
+	if p.Spec.NodeName == "" {
+		return state + " and on no Node"
+	}
+	return state + " on Node " + p.Spec.NodeName
+}

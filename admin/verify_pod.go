@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+// What a Pod waits for one reply, and between two tries.
+const (
+	replyTimeout = 2 * time.Second
+	retryPeriod  = 500 * time.Millisecond
+)
+
+// A verifyServer replies at one address.
+type verifyServer struct {
+	stream  net.Listener
+	packets net.PacketConn
+	say     string
+}
+
+// VerifyServe replies with say to each connection by TCP and each packet by UDP at these addresses, until ctx ends. It calls listening when it
+// listens at all of them.
+func VerifyServe(ctx context.Context, addresses []string, say string, listening func()) (err error) {
+	var servers []*verifyServer
+	defer func() {
+		for _, s := range servers {
+			s.close()
+		}
+	}()
+	for _, address := range addresses {
+		s := &verifyServer{say: say}
+		servers = append(servers, s)
+		if s.stream, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
+			return err
+		}
+		if s.packets, err = new(net.ListenConfig).ListenPacket(ctx, "udp", address); err != nil {
+			return err
+		}
+	}
+	listening()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range servers {
+		stop := context.AfterFunc(ctx, s.close)
+		defer stop()
+		g.Go(s.serveStream)
+		g.Go(s.servePackets)
+	}
+	if err := g.Wait(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func (s *verifyServer) close() {
+	if s.stream != nil {
+		s.stream.Close()
+	}
+	if s.packets != nil {
+		s.packets.Close()
+	}
+}
+
+func (s *verifyServer) serveStream() error {
+	for {
+		conn, err := s.stream.Accept()
+		if err != nil {
+			return err
+		}
+		_ = conn.SetDeadline(time.Now().Add(replyTimeout))
+		_, _ = io.WriteString(conn, s.say) // a probe closes at once
+		conn.Close()
+	}
+}
+
+func (s *verifyServer) servePackets() error {
+	buffer := make([]byte, 1<<10)
+	for {
+		_, from, err := s.packets.ReadFrom(buffer)
+		if err != nil {
+			return err
+		}
+		_, _ = s.packets.WriteTo([]byte(s.say), from) // the client asks again
+	}
+}
+
+// VerifyAsk asks all questions of a DNS server at once, and connects to the addresses in the answers. It tries what fails again for as long as
+// patience.
+func VerifyAsk(ctx context.Context, questions []verify.Question, server string, patience time.Duration) []verify.Answer {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answers := make([]verify.Answer, len(questions))
+	var all []func()
+	for i, q := range questions {
+		all = append(all, func() { answers[i] = askUntil(ctx, q, server) })
+	}
+	parallel(all...)()
+	return answers
+}
+
+// askUntil tries until it works, and returns the last result that was not cut short.
+func askUntil(ctx context.Context, q verify.Question, server string) (last verify.Answer) {
+	for {
+		// A try has its own time, so that the last one is about the server and not about the end of patience.
+		answer := tryQuestion(context.WithoutCancel(ctx), q, server)
+		if answer.Worked() {
+			return answer
+		}
+		select {
+		case <-ctx.Done():
+			return answer
+		case <-time.After(retryPeriod):
+		}
+	}
+}
+
+func tryQuestion(ctx context.Context, q verify.Question, server string) (a verify.Answer) {
+	reply := askOnce(ctx, "udp", server, ExplainOptions{Name: q.Name, Type: q.Type(), Timeout: replyTimeout})
+	if reply.Failure != "" {
+		reply = askOnce(ctx, "tcp", server, ExplainOptions{Name: q.Name, Type: q.Type(), Timeout: replyTimeout})
+	}
+	a.DNS = q.Judge(reply)
+	if a.DNS.Code != "" || q.Port == 0 {
+		return a
+	}
+	for _, x := range []struct {
+		network string
+		outcome **verify.Outcome
+	}{{"tcp", &a.TCP}, {"udp", &a.UDP}} {
+		o := connect(ctx, q, x.network, reply)
+		*x.outcome = &o
+	}
+	return a
+}
+
+// connect connects to each address in a reply, and returns the first result that is not good.
+func connect(ctx context.Context, q verify.Question, network string, reply explain.Reply) (o verify.Outcome) {
+	for _, address := range reply.Values {
+		at := net.JoinHostPort(address, strconv.Itoa(q.Port))
+		said, err := exchange(ctx, network, at)
+		failure := ""
+		if err != nil {
+			failure = logging.Line(err)
+		}
+		if o = q.JudgeReply(network, at, said, failure); o.Code != "" {
+			return o
+		}
+	}
+	return o
+}
+
+// exchange returns what replies at an address.
+func exchange(ctx context.Context, network, address string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if network == "tcp" {
+		said, err := io.ReadAll(io.LimitReader(conn, 1<<10))
+		return string(said), err
+	}
+	if _, err := io.WriteString(conn, "?"); err != nil {
+		return "", err
+	}
+	buffer := make([]byte, 1<<10)
+	n, err := conn.Read(buffer)
+	if err != nil {
+		return "", fmt.Errorf("no reply by UDP: %w", err)
+	}
+	return string(buffer[:n]), nil
+}

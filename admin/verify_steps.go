@@ -1,0 +1,366 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// export creates the ServiceExports and waits until each controller has exported them.
+func (v *verifier) export(ctx context.Context) error {
+	v.progress("exporting Services in each member")
+	return v.each(func(m *verifiedMember) error {
+		for _, kind := range kinds {
+			o := object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
+			if _, err := m.client.Resource(serviceExports).Namespace(v.namespace).Create(ctx, o, created); err != nil {
+				return err
+			}
+		}
+		for _, kind := range kinds {
+			check := verify.Check{From: m.Name, Step: verify.Export, Kind: kind, Mark: verify.OK, Evidence: m.serviceName(kind) + " is exported"}
+			if err := v.await(ctx, func(ctx context.Context) error { return m.exported(ctx, v.namespace, kind) }); err != nil {
+				check.Mark = verify.Failed
+				check.Code, check.Evidence = v.cause(ctx, m, m, kind, verify.Outcome{Code: explain.ExportPending, Evidence: err.Error()})
+			}
+			for _, to := range v.members {
+				if to != m {
+					check.To = to.Name
+					v.add(check)
+				}
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+func (m *verifiedMember) exported(ctx context.Context, namespace string, kind verify.Kind) error {
+	e := readOne[mcsv1beta1.ServiceExport](ctx, m.reader, serviceExports, namespace, m.serviceName(kind))
+	if e.Value == nil {
+		return errors.New(firstOf(e.Why, "the ServiceExport was deleted"))
+	}
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+		c := CurrentCondition(e.Value, of)
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason == wellknown.ReasonUndeclaredAddresses {
+			reason, message := ExportReason(e.Value)
+			return fmt.Errorf("%s: %s", reason, message)
+		}
+	}
+	return nil
+}
+
+// cause is what clusterset explain says in the member at, and otherwise what was seen.
+func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind, seen verify.Outcome) (explain.Code, string) {
+	o := ExplainDefaults()
+	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
+	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, verify.Question{}.Type()
+	if r, err := Explain(ctx, nil, at.Config, o); err == nil && r.Verdict.Found() {
+		return r.Verdict.Code, fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)
+	}
+	return seen.Code, seen.Evidence
+}
+
+// awaitImports waits for the imports of all exports, with the endpoints of the Pods that run.
+func (v *verifier) awaitImports(ctx context.Context) error {
+	v.progress("waiting for the imports")
+	failed := map[path]bool{}
+	for _, c := range v.results {
+		if c.Step == verify.Export && c.Mark == verify.Failed {
+			failed[v.pathOf(c)] = true
+		}
+	}
+	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
+		at := path{from.index, to.index, kind}
+		if failed[at] {
+			return
+		}
+		var want []string
+		err := v.await(ctx, func(ctx context.Context) (err error) {
+			want, err = v.imported(ctx, from, to, kind)
+			return err
+		})
+		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK, Evidence: firstOf(strings.Join(want, ", "), "without endpoints")}
+		if err != nil {
+			check.Mark = verify.Failed
+			check.Code, check.Evidence = v.cause(ctx, to, from, kind, verify.Outcome{Code: explain.ImportMissing, Evidence: err.Error()})
+		}
+		v.add(check)
+		if err == nil {
+			v.mu.Lock()
+			v.wants[at] = want
+			v.mu.Unlock()
+		}
+	})
+	return ctx.Err()
+}
+
+func (v *verifier) pathOf(c verify.Check) path {
+	index := func(name string) int {
+		return 1 + slices.IndexFunc(v.members, func(m *verifiedMember) bool { return m.Name == name })
+	}
+	return path{index(c.From), index(c.To), c.Kind}
+}
+
+// imported returns the addresses of an import, or what it lacks.
+func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind verify.Kind) ([]string, error) {
+	target := explain.Target{Namespace: v.namespace, Service: from.serviceName(kind)}
+	r := to.readImport(ctx, target)
+	imp := r.Value.Object
+	switch {
+	case r.State != explain.Present:
+		return nil, errors.New(firstOf(r.Why, "there is no ServiceImport"))
+	case imp == nil:
+		return nil, errors.New("the ServiceImport does not decode: " + r.Value.Undecodable)
+	case string(imp.Spec.Type) != string(kind):
+		return nil, fmt.Errorf("the ServiceImport has type %s, want %s", imp.Spec.Type, kind)
+	case !slices.ContainsFunc(imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == from.clusterID }):
+		return nil, fmt.Errorf("the ServiceImport does not list cluster %s", from.clusterID)
+	case meta.IsStatusConditionFalse(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)):
+		c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+		return nil, fmt.Errorf("the ServiceImport is not ready, %s: %s", c.Reason, c.Message)
+	}
+	endpoints, err := to.endpoints(ctx, v.namespace, from, kind)
+	if err != nil {
+		return nil, err
+	}
+	if v.options.Pods && from.podFault == "" {
+		for _, family := range from.families {
+			if slices.Contains(to.families, family) && !slices.ContainsFunc(endpoints, func(a string) bool { return familyOf(a) == family }) {
+				return nil, fmt.Errorf("the import has no %s endpoint of cluster %s", family, from.clusterID)
+			}
+		}
+	}
+	if len(imp.Spec.IPs) > 0 {
+		return imp.Spec.IPs, nil
+	}
+	return endpoints, nil
+}
+
+// endpoints returns the ready endpoints of a cluster that are imported.
+func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember, kind verify.Kind) (addresses []string, err error) {
+	slices, _ := readList[discoveryv1.EndpointSlice](ctx, m.reader, endpointSlices, namespace, metav1.ListOptions{
+		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster + "=" + from.clusterID,
+	})
+	if slices.State != explain.Present {
+		return nil, errors.New(slices.Why)
+	}
+	for _, s := range slices.Value {
+		for _, e := range s.Endpoints {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				addresses = append(addresses, e.Addresses...)
+			}
+		}
+	}
+	return addresses, nil
+}
+
+func familyOf(address string) corev1.IPFamily {
+	if a, err := netip.ParseAddr(address); err == nil && a.Is6() {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// ask asks for the names of what is imported, and connects.
+func (v *verifier) ask(ctx context.Context) error {
+	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind verify.Kind) (all []verify.Question) {
+		want, ok := v.wants[path{from.index, to.index, kind}]
+		q := v.question(from, kind)
+		switch {
+		case !ok, v.options.Pods && len(want) == 0:
+			return nil // its import, or its Pod, is the fault
+		case !v.options.Pods:
+			q.Want = want
+			if len(want) > 0 {
+				q.Family = string(familyOf(want[0]))
+				q.Want = ofFamily(want, familyOf(want[0]))
+			}
+			return []verify.Question{q}
+		}
+		for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+			if q.Want = ofFamily(want, family); len(q.Want) > 0 {
+				q.Family, q.Port, q.Says = string(family), verifyPort, from.says(v.namespace)
+				all = append(all, q)
+			}
+		}
+		return all
+	})
+}
+
+func ofFamily(all []string, family corev1.IPFamily) (some []string) {
+	for _, a := range all {
+		if familyOf(a) == family {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// question asks for the service or, if it is headless, for the host behind it.
+func (v *verifier) question(from *verifiedMember, kind verify.Kind) verify.Question {
+	name := fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
+	if kind == verify.Headless {
+		name = from.host() + "." + from.clusterID + "." + name
+	}
+	return verify.Question{From: from.Name, Kind: kind, Zone: v.options.Zone, Name: name}
+}
+
+// askGone asks for the names of what is no longer imported.
+func (v *verifier) askGone(ctx context.Context) error {
+	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind verify.Kind) []verify.Question {
+		at := path{from.index, to.index, kind}
+		if !v.resolved[at] {
+			return nil // what DNS says would not be about the withdrawal
+		}
+		q := v.question(from, kind)
+		q.Gone = true
+		return []verify.Question{q}
+	})
+}
+
+// askAll asks in each member, by a Pod of this name or from here.
+func (v *verifier) askAll(ctx context.Context, pod string, questions func(from, to *verifiedMember, kind verify.Kind) []verify.Question) error {
+	v.progress("asking DNS in each member")
+	return v.each(func(to *verifiedMember) error {
+		var all []verify.Question
+		for _, from := range v.members {
+			for _, kind := range kinds {
+				if from != to && (v.options.Pods || kind == verify.ClusterSetIP) {
+					all = append(all, questions(from, to, kind)...)
+				}
+			}
+		}
+		var answers []verify.Answer
+		var err error
+		switch {
+		case len(all) == 0, to.podFault != "":
+			return nil
+		case v.options.Pods:
+			answers, err = v.askInPod(ctx, to, pod, all)
+		case to.DNSServer == "":
+			return nil
+		default:
+			answers = VerifyAsk(ctx, all, to.DNSServer, v.options.Timeout)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for i, q := range all {
+			if err != nil {
+				from := v.members[v.pathOf(verify.Check{From: q.From, To: to.Name}).from-1]
+				v.add(podCheck(from, to, to.Name+": "+err.Error()))
+				continue
+			}
+			v.add(q.Checks(to.Name, answers[i])...)
+			if answers[i].DNS.Code == "" {
+				v.mu.Lock()
+				v.resolved[v.pathOf(verify.Check{From: q.From, To: to.Name, Kind: q.Kind})] = true
+				v.mu.Unlock()
+			}
+		}
+		return nil
+	})
+}
+
+// askInPod runs a Pod that asks, and reads the answers from its log.
+func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string, questions []verify.Question) (answers []verify.Answer, err error) {
+	text, err := json.Marshal(questions)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"ask", "--patience=" + v.options.Timeout.String()}
+	if m.DNSServer != "" {
+		args = append(args, "--dns-server="+m.DNSServer)
+	}
+	if err := v.createPod(ctx, m, m.pod(name, append(args, string(text))...)); err != nil {
+		return nil, err
+	}
+	ended := func(ctx context.Context) error {
+		p := readOne[corev1.Pod](ctx, m.reader, pods, v.namespace, name)
+		if p.Value == nil || p.Value.Status.Phase != corev1.PodSucceeded && p.Value.Status.Phase != corev1.PodFailed {
+			if p.Value == nil {
+				return errors.New("Pod " + name + ": " + firstOf(p.Why, "it does not exist"))
+			}
+			return errors.New(podState(p.Value))
+		}
+		return nil
+	}
+	err = v.await(ctx, ended) // to start
+	if err != nil {
+		err = v.await(ctx, ended) // it asks for so long
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = v.await(ctx, func(ctx context.Context) error {
+		log, err := m.core.Pods(v.namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err == nil {
+			err = json.Unmarshal(log, &answers)
+		}
+		if err == nil && len(answers) != len(questions) {
+			err = fmt.Errorf("%d answers, want %d", len(answers), len(questions))
+		}
+		if err != nil {
+			err = fmt.Errorf("log of Pod %s: %s", name, logging.Line(err))
+		}
+		return err
+	})
+	return answers, err
+}
+
+// unexport deletes all ServiceExports.
+func (v *verifier) unexport(ctx context.Context) error {
+	v.progress("withdrawing the exports")
+	return v.each(func(m *verifiedMember) error { return m.deleteExports(ctx, v.namespace) })
+}
+
+func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) error {
+	exports := m.client.Resource(serviceExports).Namespace(namespace)
+	all, err := exports.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, e := range all.Items {
+		if err := exports.Delete(ctx, e.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitWithdrawal waits until what was imported is gone.
+func (v *verifier) awaitWithdrawal(ctx context.Context) error {
+	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
+		if _, ok := v.wants[path{from.index, to.index, kind}]; !ok {
+			return
+		}
+		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Withdrawal, Kind: kind, Mark: verify.OK, Evidence: "the import is gone"}
+		err := v.await(ctx, func(ctx context.Context) error {
+			r := to.readImport(ctx, explain.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
+			if r.State == explain.Absent {
+				return nil
+			}
+			return errors.New(firstOf(r.Why, "there is a ServiceImport "+from.serviceName(kind)))
+		})
+		if err != nil {
+			check.Mark, check.Code, check.Evidence = verify.Failed, explain.ImportNotWithdrawn, err.Error()
+		}
+		v.add(check)
+	})
+	return ctx.Err()
+}

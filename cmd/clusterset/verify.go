@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/explain"
+)
+
+// A verifyCommand is one call of "verify".
+type verifyCommand struct {
+	*factory
+	options         admin.VerifyOptions
+	contexts        []string
+	servers         []string
+	format          string
+	noPods, cleanup bool
+}
+
+func newVerify(f *factory) *cobra.Command {
+	v := &verifyCommand{factory: f, options: admin.VerifyDefaults()}
+	c := &cobra.Command{
+		Use: "verify", Short: "Check that services of each member work in each other one", Args: cobra.NoArgs,
+		Long: `Check in each ordered pair of members that a service works: it is exported, imported, resolves by the DNS of the importing cluster, can be
+reached by TCP and UDP in each IP family, as a service with an address and as a host of a headless one, and is gone when it is no longer
+exported. The members are the cluster that the flags of kubectl select, and those of --contexts.
+
+The command says what is at fault first: Pods that do not run, a controller, DNS, or the network. It uses a namespace of its own in each
+member and the image of the member's controller, and removes everything in the end, also after Ctrl-C. What a run has left that was killed,
+the next one removes when the time of that run is over, and --cleanup at once.
+
+With --no-pods it runs no Pods. Then it checks export, import, withdrawal and, of the DNS servers that --dns-server names, names.
+
+docs/troubleshooting.md has all codes. deploy/verify/verify.yaml has the rights. Exit codes: 0, everything works; 1, the command failed or
+was interrupted; 2, something does not work, or could not be checked or removed.`,
+		Example: `  clusterset verify --context east --contexts west,north
+  clusterset verify --context east --contexts west --no-pods --dns-server west=10.2.0.10 -o junit
+  clusterset verify --context east --contexts west --cleanup`,
+	}
+	flags := c.Flags()
+	flags.StringSliceVar(&v.contexts, "contexts", nil, "`CONTEXT,...` of the other members in the kubeconfig, repeatable")
+	flags.StringVar(&v.options.Image, "image", "", "`IMAGE` of the Pods, which has the program clusterset; default: that of the controller in the member")
+	flags.BoolVar(&v.noPods, "no-pods", false, "run no Pods, and check only what needs none")
+	flags.StringSliceVar(&v.servers, "dns-server", nil, "`CONTEXT=ADDRESS[:PORT]` of the DNS server to ask in a member, repeatable; default: that of its Pods")
+	flags.StringVar(&v.options.Zone, "zone", v.options.Zone, "`ZONE` of the clusterset")
+	flags.StringVar(&v.options.Namespace, "controller-namespace", v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
+	flags.DurationVar(&v.options.Timeout, "timeout", v.options.Timeout, "`DURATION` after which a step counts as failed")
+	flags.BoolVar(&v.cleanup, "cleanup", false, "only remove what earlier runs have left, also of one that may be going on")
+	flags.StringVarP(&v.format, "output", "o", "", "`FORMAT` of the output: json, yaml or junit; default: text")
+	completeWords(c, "output", "json", "yaml", "junit")
+	completeBy(c, "controller-namespace", f.completeNamespaces)
+	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(v.format, "", "json", "yaml", "junit"); err != nil {
+			return err
+		}
+		if v.options.Timeout <= 0 {
+			return fmt.Errorf("--timeout=%s: want more than 0s", v.options.Timeout)
+		}
+		v.options.Pods = !v.noPods
+		v.options.Zone = strings.ToLower(strings.Trim(v.options.Zone, "."))
+		v.options.Progress = func(what string) { fmt.Fprintln(f.ErrOut, what) }
+		return v.run(c.Context())
+	}
+	return c
+}
+
+func (v *verifyCommand) run(ctx context.Context) error {
+	clusters, err := v.clusters()
+	if err != nil {
+		return err
+	}
+	if v.cleanup {
+		left, err := admin.VerifyClean(ctx, clusters, v.options)
+		return errors.Join(err, v.warn(left))
+	}
+	report, err := admin.Verify(ctx, clusters, v.options)
+	if err != nil {
+		_ = v.warn(report.Left) // the error is the result
+		return err
+	}
+	if err := printVerified(v.Out, v.format, report); err != nil {
+		return err
+	}
+	if left := v.warn(report.Left); left != nil || report.Verdict.Code != explain.Verified {
+		return errProblems
+	}
+	return nil
+}
+
+// warn prints what could not be removed.
+func (v *verifyCommand) warn(left []string) error {
+	for _, l := range left {
+		fmt.Fprintln(v.ErrOut, "warning: not removed: "+l)
+	}
+	if len(left) > 0 {
+		return errProblems
+	}
+	return nil
+}
+
+// clusters returns the selected cluster and those of further contexts.
+func (v *verifyCommand) clusters() (all []admin.VerifyCluster, err error) {
+	selected, err := v.member()
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, admin.VerifyCluster{Name: v.contextName(), Config: selected})
+	for _, name := range v.contexts {
+		config, err := v.context(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, admin.VerifyCluster{Name: name, Config: config})
+	}
+	for _, s := range v.servers {
+		name, server, ok := strings.Cut(s, "=")
+		i := slices.IndexFunc(all, func(c admin.VerifyCluster) bool { return c.Name == name })
+		if !ok || i < 0 {
+			return nil, fmt.Errorf("--dns-server=%s: want CONTEXT=ADDRESS[:PORT], with the context of one of the members", s)
+		}
+		if all[i].DNSServer, err = withPort(server); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

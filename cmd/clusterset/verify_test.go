@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// endNamespaces ends namespaces that are deleted, as the namespace controller does, until ctx ends.
+func (d *node) endNamespaces(ctx context.Context) {
+	client, err := corev1client.NewForConfig(d.Config())
+	if err != nil {
+		d.Error(err)
+		return
+	}
+	for ctx.Err() == nil {
+		all, err := client.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
+		if err == nil {
+			for i := range all.Items {
+				if n := &all.Items[i]; n.DeletionTimestamp != nil {
+					n.Spec.Finalizers = nil
+					_, err = client.Namespaces().Finalize(ctx, n, metav1.UpdateOptions{})
+				}
+			}
+		}
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			d.Error(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// leaves fails if a run has left a namespace.
+func (d *node) leaves(t *testing.T, want ...string) {
+	t.Helper()
+	all, err := d.Dynamic().Resource(namespaces).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
+	must(t, err)
+	var got []string
+	for _, n := range all.Items {
+		got = append(got, n.GetName())
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("namespaces of runs: %q, want %q", got, want)
+	}
+}
+
+// merged returns a kubeconfig with the contexts east and west, of a user in each.
+func merged(t *testing.T, east, west string) string {
+	t.Helper()
+	all := clientcmdapi.NewConfig()
+	for name, file := range map[string]string{"east": east, "west": west} {
+		c, err := clientcmd.LoadFromFile(file)
+		must(t, err)
+		of := c.Contexts[c.CurrentContext]
+		all.Clusters[name], all.AuthInfos[name] = c.Clusters[of.Cluster], c.AuthInfos[of.AuthInfo]
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*all, file))
+	return file
+}
+
+// verifies checks two members with the rights that deploy/verify grants. Their controllers and DNS servers run. There is no kubelet.
+func verifies(t *testing.T, east, west *node) {
+	manifest, err := os.ReadFile("../../deploy/verify/verify.yaml")
+	must(t, err)
+	var users []string
+	for _, d := range []*node{east, west} {
+		must(t, d.ApplyYAML(t.Context(), append(manifest, `
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: verifier}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: clusterset-verify}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: verifier}]
+`...)))
+		user, err := d.UserKubeconfig("verifier")
+		must(t, err)
+		users = append(users, user)
+	}
+	verifier := merged(t, users[0], users[1])
+	with := func(more ...string) []string {
+		return append([]string{"verify", "--kubeconfig=" + verifier, "--context=east", "--contexts=west", "--timeout=3m"}, more...)
+	}
+	stranger, err := east.UserKubeconfig("stranger")
+	must(t, err)
+	want(t, exitError, []string{"error: verify: east: the right to get clusterproperties.about.k8s.io is missing; deploy/verify/verify.yaml"},
+		"verify", "--kubeconfig="+merged(t, stranger, users[1]), "--context=east", "--contexts=west")
+	want(t, exitError, []string{"error: verify: 1 members: want 2 or more"}, "verify", "--kubeconfig="+verifier, "--context=east")
+	want(t, exitError, []string{"error: --dns-server=north=10.0.0.1: want CONTEXT=ADDRESS[:PORT]"}, with("--dns-server=north=10.0.0.1")...)
+
+	// What is left of a run that was killed goes with the next one, what belongs to another run stays.
+	east.leftover(t, "clusterset-verify-old", time.Now().Add(-time.Minute))
+	west.leftover(t, "clusterset-verify-young", time.Now().Add(time.Hour))
+	noPods := with("--no-pods", "--dns-server=east="+east.resolver, "--dns-server=west="+west.resolver)
+	want(t, exitOK, []string{
+		"removing namespace clusterset-verify-old, which an earlier run has left", "namespace clusterset-verify-young belongs to a run that may go on",
+		"east   west   ClusterSetIP export", "verified: 16 checks of 2 pairs of members worked.",
+	}, noPods...)
+	east.leaves(t)
+	west.leaves(t, "clusterset-verify-young")
+	want(t, exitOK, nil, with("--cleanup")...)
+	west.leaves(t)
+
+	// With little time, so that nothing is waited for in vain; on a slow machine a later run has more.
+	timeout := 3 * time.Second
+	short := func(more ...string) []string {
+		args := append([]string{"verify", "--kubeconfig=" + verifier, "--context=east", "--contexts=west", "--timeout=" + timeout.String()}, more...)
+		timeout *= 2
+		return args
+	}
+	until.OK(t, "no Pod runs, and the rest is checked", func(context.Context) error {
+		_, out, errOut := command(t, short("-o=json")...)
+		var report verify.Report
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
+		}
+		if v := report.Verdict; v.Code != explain.PodsNotRunning || v.Layer != verify.LayerPods || !strings.Contains(v.Sentence, "on no Node") ||
+			!strings.Contains(out, "web-1 is exported") {
+			return fmt.Errorf("%s%s, want %s, and the exports", out, errOut, explain.PodsNotRunning)
+		}
+		return nil
+	})
+	timeout = 3 * time.Second
+	until.OK(t, "a name server that does not answer in west is a problem of DNS from east to west", func(context.Context) error {
+		_, out, errOut := command(t, short("--no-pods", "--dns-server=west=127.0.0.1:1", "-o=junit")...)
+		var suite junitSuite
+		if err := xml.Unmarshal([]byte(out), &suite); err != nil {
+			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
+		}
+		var failed []string
+		for _, c := range suite.Cases {
+			if c.Failure != nil && strings.HasSuffix(c.Name, " dns") {
+				failed = append(failed, c.Class+" "+c.Failure.Type)
+			}
+		}
+		if got := strings.Join(failed, ", "); got != "east to west dns-unreachable" {
+			return fmt.Errorf("failures of DNS %q in\n%s%s", got, out, errOut)
+		}
+		return nil
+	})
+	want(t, exitOK, nil, with("--cleanup")...)
+	interrupted(t, east, west, with())
+	east.leaves(t)
+	west.leaves(t)
+}
+
+// leftover creates what a run that was killed has left.
+func (d *node) leftover(t *testing.T, name string, until time.Time) {
+	t.Helper()
+	must(t, d.ApplyYAML(t.Context(), fmt.Appendf(nil, `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: %s
+  labels: {app.kubernetes.io/managed-by: clusterset-verify}
+  annotations: {clusterset-dns.io/verify-until: "%s"}
+`, name, until.UTC().Format(time.RFC3339))))
+}
+
+// interrupted ends a run while it waits for Pods.
+func interrupted(t *testing.T, east, west *node, args []string) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var log bytes.Buffer
+	code := make(chan int)
+	go func() {
+		code <- run(ctx, append([]string{"clusterset"}, args...), genericiooptions.IOStreams{Out: &log, ErrOut: &log})
+	}()
+	for _, d := range []*node{east, west} {
+		until.OK(t, "the Pod of a run", func(ctx context.Context) error {
+			client, err := corev1client.NewForConfig(d.Config())
+			must(t, err)
+			var all *corev1.PodList
+			if all, err = client.Pods("").List(ctx, metav1.ListOptions{LabelSelector: "app=clusterset-verify"}); err != nil {
+				return err
+			}
+			for _, p := range all.Items {
+				n, err := client.Namespaces().Get(ctx, p.Namespace, metav1.GetOptions{})
+				if err == nil && n.DeletionTimestamp == nil {
+					return nil
+				}
+			}
+			return errors.New("there is none")
+		})
+	}
+	interrupt()
+	if got := <-code; got != exitError || !strings.Contains(log.String(), "error: interrupted: ") {
+		t.Errorf("interrupted: exit code %d, want %d\n%s", got, exitError, &log)
+	}
+}
