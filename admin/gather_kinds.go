@@ -34,6 +34,8 @@ func gatherings(role Role, controller string) []gathering {
 		return slices.Concat(brokerGatherings, bothGatherings)
 	}
 	all := slices.Concat(memberGatherings, bothGatherings)
+	// Everything in the namespace of the controller is read below.
+	all = slices.DeleteFunc(all, func(x gathering) bool { return x.namespace != "" && x.namespace == controller })
 	for _, x := range [][]string{
 		{"", "pods", "services", "configmaps", "secrets", "serviceaccounts", "events", "resourcequotas"},
 		{"apps", "deployments", "replicasets", "daemonsets", "statefulsets"},

@@ -60,6 +60,8 @@ var (
 	dense   = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}={0,2}`)
 	// Corefiles have no separator between key and value.
 	directive = regexp.MustCompile(`(?im)\b((?:[a-z0-9_]*(?:` + secretWords + `|username|tsig|aws_access_key)[a-z0-9_]*)[ \t]+)[^{\r\n]*[^{\s]`)
+	// The head of a block scalar of YAML; the lines below that are indented deeper are its value.
+	block     = regexp.MustCompile(`(?i)^([ \t]*(?:- +)?)["']?[a-z0-9_./-]*(?:` + secretWords + `)["']?[ \t]*:[ \t]*[|>][0-9+-]*[ \t]*(?:#.*)?\r?$`)
 	secretKey = regexp.MustCompile(`(?i)(?:` + secretWords + `)$`)
 )
 
@@ -68,6 +70,7 @@ func (r Redactor) Text(s string) string {
 	for _, v := range r.known {
 		s = strings.ReplaceAll(s, v, mark)
 	}
+	s = blocks(s)
 	s = privateKey.ReplaceAllString(s, mark)
 	s = header.ReplaceAllString(s, "${1}"+mark)
 	s = bearer.ReplaceAllString(s, "${1}${2}"+mark)
@@ -82,6 +85,29 @@ func (r Redactor) Text(s string) string {
 		}
 		return run
 	})
+}
+
+// blocks replaces the block scalars of YAML whose keys say that they are a credential.
+func blocks(s string) string {
+	if !strings.ContainsAny(s, "|>") {
+		return s
+	}
+	var b strings.Builder
+	inside := -1 // indentation of the key; -1 outside of such a value
+	for line := range strings.Lines(s) {
+		content := strings.TrimLeft(line, " \t")
+		if inside >= 0 && (strings.TrimSpace(content) == "" || len(line)-len(content) > inside) {
+			continue
+		}
+		inside = -1
+		if head := block.FindStringSubmatch(strings.TrimRight(line, "\n")); head != nil {
+			inside = len(head[1])
+			key, _, _ := strings.Cut(line, ":")
+			line = key + ": " + mark + "\n"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // Corefile returns a Corefile without credentials: what follows a directive that takes one is replaced.

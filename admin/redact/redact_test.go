@@ -31,6 +31,10 @@ func TestText(t *testing.T) {
 		strings.Repeat("aB3/", 12):                                                  "<redacted>",
 		"the known one is planted-value here":                                       "the known one is <redacted> here",
 
+		"a:\n  password: |\n    hunter2 x\n\n    hunter2\n  b: c\n": "a:\n  password: <redacted>\n  b: c\n",
+		"- token: >- # x\r\n    hunter2\r\n- b: c":                  "- token: <redacted>\n- b: c",
+		"password: |2\n  hunter2\nlog: |\n  kept":                   "password: <redacted>\nlog: |\n  kept",
+
 		"exported shop/db to the broker in 20ms":                                                 "",
 		"image sha256:" + strings.Repeat("0a", 32):                                               "",
 		"broker https://10.0.0.1:6443: the server rejects the credential (401)":                  "",
