@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -173,11 +175,19 @@ func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace
 	if err != nil {
 		return err
 	}
+	if renewsSeldom(first, o.Now()) {
+		return nil
+	}
 	err = o.waitFor(ctx, o.Timeout, "the controller of the cluster renews its heartbeat", func(ctx context.Context) (bool, error) {
 		now, err := hub.heartbeat(ctx, namespace)
 		return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
 	})
 	return i.hint(err)
+}
+
+// renewsSeldom reports whether a heartbeat is current and that of a controller with "lease 0": the next one may be minutes away.
+func renewsSeldom(heartbeat *coordinationv1.LeaseSpec, now time.Time) bool {
+	return heartbeat != nil && broker.HeartbeatTTL(heartbeat, 0) == broker.MaxHeartbeatTTL && now.Sub(heartbeat.RenewTime.Time) < broker.MaxHeartbeatTTL
 }
 
 // hint says where to look when what is installed does not start.

@@ -195,8 +195,18 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 	return err
 }
 
+// removeMemberCRDs leaves the CRD ServiceImport in a cluster that is also a broker, where it has the imports of all members.
 func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
-	return u.removeCRDs(ctx, memberCRDs())
+	crds := memberCRDs()
+	hub, err := u.find(ctx, object(brokerCRDs()[0].GroupVersionKind(), "", v1alpha1.Members.GroupResource().String()))
+	if err != nil {
+		return err
+	}
+	if hub != nil {
+		crds = slices.DeleteFunc(crds, func(d *unstructured.Unstructured) bool { return d.GetName() == serviceImports.GroupResource().String() })
+		u.left("CustomResourceDefinition %s is that of a broker, too", serviceImports.GroupResource())
+	}
+	return u.removeCRDs(ctx, crds)
 }
 
 // removeCRDs deletes the CRDs that the project has installed and that have no objects: others may use the rest.

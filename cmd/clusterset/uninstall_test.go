@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -106,6 +109,28 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 		"uninstall", member)
 	cancel()
 	<-gone
+	// While the cluster is a broker, too, the CRD of the imports is that of the broker.
+	if err := east.ApplyYAML(t.Context(), crd.Members); err != nil {
+		t.Fatal(err)
+	}
+	out := want(t, exitProblems, []string{"left: CustomResourceDefinition serviceimports.multicluster.x-k8s.io is that of a broker, too\n"}, "uninstall", member, "--delete-exports", "--dry-run")
+	if strings.Contains(out, "customresourcedefinition.apiextensions.k8s.io/serviceimports.multicluster.x-k8s.io deleted") {
+		t.Errorf("the CRD of a broker is deleted:\n%s", out)
+	}
+	definitions := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	if err := definitions.Delete(t.Context(), "members.broker.clusterset-dns.io", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until.OK(t, "the CRD is gone", func(ctx context.Context) error {
+		_, err := definitions.Get(ctx, "members.broker.clusterset-dns.io", metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil:
+			return errors.New("it exists")
+		}
+		return err
+	})
 	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop deleted", "Nothing of clusterset is left."}, "uninstall", member, "--delete-exports")
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", member)
 	nothingLeft(east, before[1])
