@@ -11,6 +11,9 @@ import (
 
 func TestTraffic(t *testing.T) {
 	c := start(t)
+	if os.Getenv(endEnv) == "" {
+		t.Run("verify", c.verified) // first, since its Pods listen at a port that those of others have, too
+	}
 	t.Run("cluster IP", c.clusterIP)
 	if os.Getenv(endEnv) != "" {
 		end(t)

@@ -1,0 +1,225 @@
+//go:build traffic && linux
+
+package traffic
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/test/harness/server"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+)
+
+// A kubelet runs the Pods of "clusterset verify" as processes in the node, with the program and arguments that they have, and serves their
+// logs to the API server.
+type kubelet struct {
+	*testing.T
+	*member
+	client corev1client.CoreV1Interface
+	bin    string
+	pods   sync.WaitGroup
+
+	mu   sync.Mutex
+	logs map[string]*bytes.Buffer // by "<namespace>/<pod>"
+}
+
+// startKubelet runs until stop is called.
+func startKubelet(t *testing.T, m *member, bin string) (stop func()) {
+	t.Helper()
+	client, err := corev1client.NewForConfig(m.Config())
+	must(t, err)
+	k := &kubelet{T: t, member: m, client: client, bin: bin, logs: map[string]*bytes.Buffer{}}
+	logs := httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
+	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
+	must(t, err)
+	_, err = m.Dynamic().Resource(nodes).Patch(t.Context(), nodeName, "application/strategic-merge-patch+json", fmt.Appendf(nil,
+		`{"status":{"addresses":[{"type":"Hostname","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, port),
+		metav1.PatchOptions{}, "status")
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	k.pods.Go(func() { k.run(ctx) })
+	return func() {
+		cancel()
+		k.pods.Wait()
+		logs.Close()
+	}
+}
+
+func (k *kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/containerLogs/")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	log := k.logs[strings.TrimSuffix(name, "/verify")]
+	if !ok || log == nil {
+		http.NotFound(w, r)
+		return
+	}
+	_, _ = w.Write(log.Bytes())
+}
+
+// run takes new Pods, and ends the namespaces that are deleted.
+func (k *kubelet) run(ctx context.Context) {
+	of := metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"}
+	for ctx.Err() == nil {
+		all, err := k.client.Namespaces().List(ctx, of)
+		for i := 0; err == nil && i < len(all.Items); i++ {
+			if n := &all.Items[i]; n.DeletionTimestamp != nil {
+				n.Spec.Finalizers = nil
+				_, err = k.client.Namespaces().Finalize(ctx, n, metav1.UpdateOptions{})
+				continue
+			}
+			err = k.take(ctx, all.Items[i].Name)
+		}
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			k.Error(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (k *kubelet) take(ctx context.Context, namespace string) error {
+	all, err := k.client.Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		p := &all.Items[i]
+		if p.Spec.NodeName != "" {
+			continue
+		}
+		err := k.client.Pods(namespace).Bind(ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		k.pods.Go(func() {
+			if err := k.start(ctx, p); err != nil && ctx.Err() == nil {
+				k.Errorf("Pod %s/%s: %v", p.Namespace, p.Name, err)
+			}
+		})
+	}
+	return nil
+}
+
+// start runs a Pod. It is ready when it says that it listens, and has succeeded when it ends.
+func (k *kubelet) start(ctx context.Context, p *corev1.Pod) error {
+	k.mu.Lock()
+	k.member.pods++
+	var addresses []string
+	for _, prefix := range k.node.Pods {
+		addresses = append(addresses, nth(prefix, 200+k.member.pods).String())
+	}
+	k.mu.Unlock()
+	for _, a := range addresses { // an IPv6 address that is local by its route alone cannot be listened at
+		ip, err := subprocess.Start(k.node.Command(subprocess.Command{Bin: "ip", Args: []string{"address", "add", a, "dev", "lo", "nodad"}}))
+		if err == nil {
+			err = ip.Wait(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c := p.Spec.Containers[0]
+	args := append(append([]string{}, c.Command[1:]...), c.Args...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "$(POD_IPS)", strings.Join(addresses, ","))
+	}
+	process, err := subprocess.Start(k.node.Command(subprocess.Command{Bin: k.bin, Args: args}))
+	if err != nil {
+		return err
+	}
+	defer process.Stop(patience)
+	for !strings.HasPrefix(process.Out.String(), "listening at ") {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-process.Done():
+			k.mu.Lock()
+			k.logs[p.Namespace+"/"+p.Name] = bytes.NewBufferString(process.Out.String())
+			k.mu.Unlock()
+			phase := corev1.PodSucceeded
+			if process.Err() != nil {
+				phase = corev1.PodFailed
+			}
+			return k.report(ctx, p, addresses, phase)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if err := k.report(ctx, p, addresses, corev1.PodRunning); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (k *kubelet) report(ctx context.Context, p *corev1.Pod, addresses []string, phase corev1.PodPhase) error {
+	now, err := k.client.Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	ready := corev1.ConditionFalse
+	if phase == corev1.PodRunning {
+		ready = corev1.ConditionTrue
+	}
+	now.Status = corev1.PodStatus{
+		Phase: phase, PodIP: addresses[0], Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
+	}
+	for _, a := range addresses {
+		now.Status.PodIPs = append(now.Status.PodIPs, corev1.PodIP{IP: a})
+	}
+	_, err = k.client.Pods(p.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	return err
+}
+
+// verified: clusterset verify finds that everything works, in both families, with Pods that are its program.
+func (c *clusterset) verified(t *testing.T) {
+	root, err := server.Root(t.Context())
+	must(t, err)
+	bin := filepath.Join(root, "bin", "test-clusterset")
+	must(t, server.BuildProgram(t.Context(), root, "./cmd/clusterset", bin))
+	o := admin.VerifyDefaults()
+	o.Image, o.Timeout, o.Progress = "none.invalid/none", patience, func(what string) { t.Log(what) }
+	var clusters []admin.VerifyCluster
+	for _, m := range c.members() {
+		defer startKubelet(t, m, bin)()
+		clusters = append(clusters, admin.VerifyCluster{Name: m.ID, Config: m.Config(), DNSServer: dnsServer})
+	}
+	report, err := admin.Verify(t.Context(), clusters, o)
+	must(t, err)
+	if report.Verdict.Code != explain.Verified || len(report.Left) > 0 {
+		t.Errorf("verdict %+v, left %q", report.Verdict, report.Left)
+	}
+	connected := map[string]int{}
+	for _, check := range report.Checks {
+		if check.Mark != verify.OK {
+			t.Errorf("%+v: want it to work", check)
+		}
+		if check.Step == verify.TCP || check.Step == verify.UDP {
+			connected[fmt.Sprint(check.Kind, " ", check.Family, " ", check.Step)]++
+		}
+	}
+	if len(connected) != 8 {
+		t.Errorf("connected by %v, want each of two kinds in both families by TCP and UDP", connected)
+	}
+}
