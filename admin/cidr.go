@@ -1,11 +1,11 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
@@ -20,38 +20,6 @@ func parseCIDRs(texts []string) ([]netip.Prefix, error) {
 		all = append(all, p)
 	}
 	return all, nil
-}
-
-// aggregate returns the smallest set of networks with exactly the same addresses, sorted, IPv4 first.
-func aggregate(all []netip.Prefix) []netip.Prefix {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	var stack []netip.Prefix
-	for _, p := range all {
-		if n := len(stack); n > 0 && stack[n-1].Overlaps(p) {
-			continue // in this order the one before is larger and contains p
-		}
-		stack = append(stack, p)
-		for n := len(stack); n > 1; n = len(stack) {
-			parent, ok := union(stack[n-2], stack[n-1])
-			if !ok {
-				break
-			}
-			stack = append(stack[:n-2], parent)
-		}
-	}
-	return stack
-}
-
-// union returns the network whose two halves are a and b, false if there is no such network.
-func union(a, b netip.Prefix) (netip.Prefix, bool) {
-	if a.Bits() != b.Bits() || a.Bits() == 0 || a.Addr().BitLen() != b.Addr().BitLen() {
-		return netip.Prefix{}, false
-	}
-	parent := netip.PrefixFrom(a.Addr(), a.Bits()-1).Masked()
-	return parent, parent == netip.PrefixFrom(b.Addr(), b.Bits()-1).Masked() && a != b
 }
 
 func prefixStrings(all []netip.Prefix) []string {
@@ -116,24 +84,20 @@ func last(p netip.Prefix) netip.Addr {
 	return addr
 }
 
-// declaredCIDRs returns the networks that a member declares: those given by the user. Without any, those that find returns, and
+// declaredCIDRs returns the networks that a member declares: those given by the user. Without any, those that were found, and
 // those declared before: the network of a node that is away for a moment must not be lost. what is "pod" or "service".
-func declaredCIDRs(what string, given, declared []string, find func() ([]netip.Prefix, error)) ([]netip.Prefix, error) {
+func declaredCIDRs(what string, given, declared []string, found []netip.Prefix) ([]netip.Prefix, error) {
 	all, err := parseCIDRs(given)
 	if err != nil {
 		return nil, err
 	}
 	if len(given) == 0 {
-		found, err := find()
-		if err != nil {
-			return nil, err
-		}
 		if all, err = parseCIDRs(declared); err != nil {
 			return nil, err
 		}
 		all = append(all, found...)
 	}
-	if all = aggregate(all); len(all) > broker.MaxCIDRs {
+	if all = networks.Aggregate(all); len(all) > broker.MaxCIDRs {
 		return nil, fmt.Errorf("%d %s CIDRs: want at most %d; give the network that contains them with --%s-cidr", len(all), what, broker.MaxCIDRs, what)
 	}
 	return all, nil

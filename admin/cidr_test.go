@@ -18,24 +18,6 @@ func prefixes(t *testing.T, text string) []netip.Prefix {
 	return all
 }
 
-func TestAggregate(t *testing.T) {
-	for _, tt := range []struct{ name, in, want string }{
-		{name: "none"},
-		{name: "two halves", in: "10.0.1.0/24 10.0.0.0/24", want: "10.0.0.0/23"},
-		{name: "neighbours of two pairs", in: "10.0.1.0/24 10.0.2.0/24", want: "10.0.1.0/24 10.0.2.0/24"},
-		{name: "all the way up", in: "10.0.0.0/24 10.0.1.0/24 10.0.2.0/24 10.0.3.0/24", want: "10.0.0.0/22"},
-		{name: "one in the other", in: "10.0.3.0/24 10.0.0.0/16 10.0.0.0/16", want: "10.0.0.0/16"},
-		{name: "families apart", in: "fd00::/64 10.0.0.0/24 fd00:0:0:1::/64", want: "10.0.0.0/24 fd00::/63"},
-		{name: "of different size", in: "10.0.0.0/24 10.0.1.0/25", want: "10.0.0.0/24 10.0.1.0/25"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := strings.Join(prefixStrings(aggregate(prefixes(t, tt.in))), " "); got != tt.want {
-				t.Errorf("aggregate(%s) = %s, want %s", tt.in, got, tt.want)
-			}
-		})
-	}
-}
-
 func TestFirstFree(t *testing.T) {
 	for _, tt := range []struct{ name, pool, taken, want string }{
 		{name: "the first", pool: "243.0.0.0/8", want: "243.0.0.0/16"},
@@ -67,9 +49,6 @@ func TestFirstFree(t *testing.T) {
 }
 
 func TestDeclaredCIDRs(t *testing.T) {
-	found := func(text string) func() ([]netip.Prefix, error) {
-		return func() ([]netip.Prefix, error) { return prefixes(t, text), nil }
-	}
 	var many []string
 	for i := range 65 {
 		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(2 * i), 0, 0}), 16).String())
@@ -88,7 +67,7 @@ func TestDeclaredCIDRs(t *testing.T) {
 		{name: "too many", given: many, want: "65 pod CIDRs: want at most 64; give the network that contains them with --pod-cidr"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all, err := declaredCIDRs("pod", tt.given, tt.declared, found(tt.found))
+			all, err := declaredCIDRs("pod", tt.given, tt.declared, prefixes(t, tt.found))
 			if got := strings.Join(prefixStrings(all), " "); err == nil && got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}

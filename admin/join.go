@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -168,7 +168,8 @@ func (j *joiner) decide(ctx context.Context) error {
 	j.admission = a
 	j.result = JoinResult{
 		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace,
-		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Warnings: in.warnings(a),
+		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Networks: in.networkStates(),
+		Warnings: in.warnings(a),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
 	if j.outdated != "" {
@@ -232,26 +233,46 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 	return nil
 }
 
-// readNetworks completes the input with the networks of the cluster and, where a VIP CIDR has to be chosen, with all records.
-func (j *joiner) readNetworks(ctx context.Context, id string) (err error) {
+// readNetworks completes the input with the networks of the cluster, those that addresses are outside of, and, where a VIP CIDR has to
+// be chosen, with all records.
+func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	in := &j.input
 	var declared v1alpha1.MemberSpec
 	if m := in.member(id); m != nil {
 		declared = m.Spec
 	}
-	in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, func() (_ []netip.Prefix, err error) {
-		in.nodes, err = j.member.nodeCIDRs(ctx)
-		return in.nodes, err
-	})
-	if err != nil {
+	var err error
+	if in.found, err = j.member.findNetworks(ctx); err != nil {
 		return err
 	}
-	in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs,
-		func() ([]netip.Prefix, error) { return j.member.serviceCIDRs(ctx) })
-	if err == nil && in.needsRecords(id) {
+	if in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, networks.Prefixes(in.found.Pods)); err != nil {
+		return err
+	}
+	if in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs, networks.Prefixes(in.found.Services)); err != nil {
+		return err
+	}
+	all := slices.Concat(in.pods, in.services)
+	in.podsOutside, in.podsUnread = j.member.podsOutside(ctx, all)
+	in.nodesOutside = j.member.nodesOutside(ctx, all)
+	j.sayNetworks()
+	if in.needsRecords(id) {
 		in.records, err = list[v1alpha1.ExportedService](ctx, j.broker, v1alpha1.ExportedServices, "")
 	}
 	return err
+}
+
+// sayNetworks reports, before the first write, which networks will be declared and which addresses are outside of them.
+func (j *joiner) sayNetworks() {
+	say := j.input.options.Progress
+	if say == nil {
+		return
+	}
+	for _, n := range j.input.networkStates() {
+		say(fmt.Sprintf("network of %s: %s (%s)", n.Of, n.CIDR, n.Source))
+	}
+	for _, text := range slices.Concat(j.input.outsideWarnings(), j.input.nodesNotice()) {
+		say(text)
+	}
 }
 
 // reserve writes the Member, which reserves the cluster id and the VIP CIDR. Another cluster can join at the same moment, so the

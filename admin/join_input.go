@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -23,8 +24,11 @@ type joinInput struct {
 	members   []v1alpha1.Member
 	records   []v1alpha1.ExportedService // read only if a VIP CIDR has to be chosen
 
-	pods, services []netip.Prefix // networks that the cluster will declare
-	nodes          []netip.Prefix // pod CIDRs of the current Nodes; nil if the user gave pod CIDRs
+	pods, services []netip.Prefix   // networks that the cluster will declare
+	found          networks.Found   // in the cluster
+	podsOutside    networks.Outside // of all that will be declared
+	podsUnread     string           // why that is not known; "" if it is
+	nodesOutside   networks.Outside
 }
 
 // clusterID returns the id that the cluster will have.

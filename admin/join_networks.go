@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -154,9 +157,10 @@ func (in *joinInput) warnings(a Admission) []string {
 		warn("no service CIDRs found: other members will accept no address of this cluster; join again with --service-cidr")
 	case !serviceIPs && len(in.pods) == 0:
 		warn("no pod CIDRs found: other members will accept no pod address of this cluster; join again with --pod-cidr")
-	case !serviceIPs && slices.Equal(in.pods, in.nodes):
+	case !serviceIPs && slices.ContainsFunc(in.networkStates(), func(n NetworkState) bool { return n.PerNode }):
 		warn("pod CIDRs are those of the current nodes: join again when nodes with other pod CIDRs are added, or give the whole network with --pod-cidr")
 	}
+	all = append(all, in.outsideWarnings()...)
 	if others, member := in.otherClusterSet(a.ClusterID); others != "" && others != a.ClusterSet {
 		warn("this cluster is in clusterset %q, but member %q of this broker is in %q: run \"clusterset leave\" and join again to have one name",
 			a.ClusterSet, member, others)
@@ -165,4 +169,64 @@ func (in *joinInput) warnings(a Admission) []string {
 		warn("%s: no endpoint in both is imported by a cluster that has that network", o)
 	}
 	return all
+}
+
+// networkStates lists the networks that will be declared, with their sources.
+func (in *joinInput) networkStates() []NetworkState {
+	return slices.Concat(
+		statesOf("Pods", in.pods, in.found.Pods, given(in.options.PodCIDRs, "--pod-cidr")),
+		statesOf("Services", in.services, in.found.Services, given(in.options.ServiceCIDRs, "--service-cidr")),
+	)
+}
+
+// given returns the flag if it was given.
+func given(cidrs []string, flag string) string {
+	if len(cidrs) == 0 {
+		return ""
+	}
+	return flag
+}
+
+func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag string) []NetworkState {
+	var all []NetworkState
+	for _, p := range declared {
+		var sources []string
+		perNode := false
+		for _, n := range found {
+			if within(n.Prefix, p) && !slices.Contains(sources, n.Source) {
+				sources = append(sources, n.Source)
+			}
+			perNode = perNode || n.PerNode && n.Prefix == p
+		}
+		source := cmp.Or(flag, strings.Join(sources, ", "), "declared by an earlier join")
+		all = append(all, NetworkState{of, p.String(), source, perNode && flag == ""})
+	}
+	return all
+}
+
+// outsideWarnings says which Pods have addresses that will not be declared, and what could not be read to find that out.
+func (in *joinInput) outsideWarnings() []string {
+	var all []string
+	if in.podsOutside.Count > 0 {
+		all = append(all, fmt.Sprintf("%s: other members will not accept them; run %s",
+			have(in.podsOutside, "running Pod", "networks of this cluster"), joinWith(prefixStrings(in.pods), in.podsOutside)))
+	}
+	if in.podsUnread != "" {
+		all = append(all, in.podsUnread)
+	}
+	if len(in.options.PodCIDRs) == 0 || len(in.options.ServiceCIDRs) == 0 {
+		for _, text := range in.found.Unread {
+			all = append(all, "networks are looked for without "+text)
+		}
+	}
+	return all
+}
+
+// nodesNotice says that addresses of Nodes will not be declared, which is usual: they matter to Pods in the network of the host alone.
+func (in *joinInput) nodesNotice() []string {
+	if in.nodesOutside.Count == 0 {
+		return nil
+	}
+	return []string{have(in.nodesOutside, "Node", "networks of this cluster") +
+		": endpoints in the network of the host will not be exported, unless --pod-cidr has that network, too"}
 }

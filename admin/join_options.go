@@ -63,13 +63,14 @@ func JoinDefaults() JoinOptions {
 
 // JoinResult is the result of [Join].
 type JoinResult struct {
-	ClusterID         string    `json:"clusterID"`
-	ClusterSet        string    `json:"clusterSet"`
-	Namespace         string    `json:"namespace"` // on the broker
-	PodCIDRs          []string  `json:"podCIDRs,omitempty"`
-	ServiceCIDRs      []string  `json:"serviceCIDRs,omitempty"`
-	VIPCIDR           string    `json:"vipCIDR,omitempty"`
-	CredentialExpires time.Time `json:"credentialExpires,omitzero"` // zero in a dry run
-	Warnings          []string  `json:"warnings,omitempty"`
-	DNS               *DNSState `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
+	ClusterID         string         `json:"clusterID"`
+	ClusterSet        string         `json:"clusterSet"`
+	Namespace         string         `json:"namespace"` // on the broker
+	PodCIDRs          []string       `json:"podCIDRs,omitempty"`
+	ServiceCIDRs      []string       `json:"serviceCIDRs,omitempty"`
+	VIPCIDR           string         `json:"vipCIDR,omitempty"`
+	CredentialExpires time.Time      `json:"credentialExpires,omitzero"` // zero in a dry run
+	Networks          []NetworkState `json:"networks,omitempty"`         // those CIDRs, with where they are known from
+	Warnings          []string       `json:"warnings,omitempty"`
+	DNS               *DNSState      `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -180,26 +180,25 @@ func wantWarning(t *testing.T, j JoinResult, want string) {
 
 // TestPodCIDRsOfNodes: only pod CIDRs that were read from Nodes cause a warning.
 func TestPodCIDRsOfNodes(t *testing.T) {
-	prefixes := func(cidrs ...string) []netip.Prefix {
-		all, err := parseCIDRs(cidrs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
 	const none, few = "no pod CIDRs found", "pod CIDRs are those of the current nodes"
 	for _, tt := range []struct {
-		name        string
-		pods, nodes []netip.Prefix
-		want        string // the beginning of the warning; "" for none
+		name               string
+		given, pods, nodes string
+		want               string // the beginning of the warning; "" for none
 	}{
-		{"none", nil, nil, none},
-		{"of nodes", prefixes("10.1.0.0/24"), prefixes("10.1.0.0/24"), few},
-		{"given, and no nodes", prefixes("10.1.0.0/16"), nil, ""},
-		{"given, and nodes in it", prefixes("10.1.0.0/16"), prefixes("10.1.0.0/24"), ""},
+		{name: "none", want: none},
+		{name: "of nodes", pods: "10.1.0.0/24", nodes: "10.1.0.0/24", want: few},
+		{name: "of nodes, for one family", pods: "10.1.0.0/16 fd00:1::/64", nodes: "fd00:1::/64", want: few},
+		{name: "given, and no nodes", given: "10.1.0.0/16", pods: "10.1.0.0/16"},
+		{name: "given, and nodes in it", given: "10.1.0.0/16", pods: "10.1.0.0/16", nodes: "10.1.0.0/24"},
+		{name: "given, the same as those of nodes", given: "10.1.0.0/24", pods: "10.1.0.0/24", nodes: "10.1.0.0/24"},
+		{name: "declared before, and nodes in it", pods: "10.1.0.0/16", nodes: "10.1.0.0/24"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in := joinInput{pods: tt.pods, nodes: tt.nodes}
+			in := joinInput{pods: prefixes(t, tt.pods), options: JoinOptions{PodCIDRs: strings.Fields(tt.given)}}
+			for _, p := range prefixes(t, tt.nodes) {
+				in.found.Pods = append(in.found.Pods, networks.Network{Prefix: p, Source: "Nodes", PerNode: true})
+			}
 			if got := strings.Join(in.warnings(Admission{}), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("warnings %q, want %q", got, tt.want)
 			}

@@ -2,11 +2,7 @@ package admin
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,38 +96,4 @@ func (c *cluster) localState(ctx context.Context) (localState, error) {
 	}
 	l.membership, err = c.find(ctx, l.property(about.ClusterSetName, ""))
 	return l, err
-}
-
-// nodeCIDRs returns the pod CIDRs of the current Nodes, aggregated.
-func (c *cluster) nodeCIDRs(ctx context.Context) ([]netip.Prefix, error) {
-	nodes, err := list[corev1.Node](ctx, c, corev1.SchemeGroupVersion.WithResource("nodes"), "")
-	if err != nil {
-		return nil, err
-	}
-	var all []netip.Prefix
-	for i := range nodes {
-		found, err := parseCIDRs(nodes[i].Spec.PodCIDRs)
-		if err != nil {
-			return nil, fmt.Errorf("%s: node %s: %w", c.role, nodes[i].Name, err)
-		}
-		all = append(all, found...)
-	}
-	return aggregate(all), nil
-}
-
-// serviceCIDRs returns the networks of the ServiceCIDR objects, aggregated; nil before Kubernetes 1.33.
-func (c *cluster) serviceCIDRs(ctx context.Context) ([]netip.Prefix, error) {
-	objects, err := list[networkingv1.ServiceCIDR](ctx, c, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), "")
-	if err != nil {
-		return nil, err
-	}
-	var all []netip.Prefix
-	for i := range objects {
-		found, err := parseCIDRs(objects[i].Spec.CIDRs)
-		if err != nil {
-			return nil, fmt.Errorf("%s: ServiceCIDR %s: %w", c.role, objects[i].Name, err)
-		}
-		all = append(all, found...)
-	}
-	return aggregate(all), nil
 }

@@ -32,6 +32,7 @@ type StatusOptions struct {
 	Namespace string           // of the controller in the member
 	TTL       time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
 	Now       func() time.Time // [time.Now] if nil
+	Networks  *NetworkCheck    // for a caller that calls again and again; may be nil
 }
 
 // StatusDefaults returns the default options.
@@ -62,6 +63,9 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 	if onMember == nil && onBroker == nil {
 		memberErr = errors.New("want access to a member or to the broker")
 	}
+	if memberErr == nil && brokerErr == nil {
+		memberErr = c.readOutside(ctx)
+	}
 	evaluation{
 		state: &c.state, namespace: o.Namespace, now: o.Now(),
 		memberRead: memberErr == nil, brokerRead: c.brokerConfig != nil && brokerErr == nil,
@@ -75,6 +79,7 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 // A collector is one call of [Status]: it reads the member first and then the broker, into state.
 type collector struct {
 	options      StatusOptions
+	member       *cluster     // nil if only the broker is read
 	brokerConfig *rest.Config // given, or from the credential of the member; nil if there is neither
 	namespace    string       // of the member on the broker, if its own credential is used; else ""
 	uid          types.UID    // of Namespace kube-system of the member; "" if only the broker is read
@@ -91,7 +96,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	s.uid = local.uid
+	s.member, s.uid = c, local.uid
 	s.state.Cluster = &ClusterState{
 		ClusterID: local.clusterID(), ClusterSet: local.clusterSet(), Leaving: local.leaving(), BrokerUID: local.brokerUID(),
 	}
@@ -210,6 +215,28 @@ func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alp
 		m.Services = services[m.Namespace]
 		s.state.Members = append(s.state.Members, m)
 	}
+	return nil
+}
+
+// readOutside reads what is outside of the networks that this cluster declares in its Member, if it has one.
+func (s *collector) readOutside(ctx context.Context) error {
+	i := slices.IndexFunc(s.state.Members, func(m MemberState) bool { return m.This })
+	if i < 0 {
+		return nil
+	}
+	m, now := s.state.Members[i], s.options.Now()
+	declared := slices.Concat(m.PodCIDRs, m.ServiceCIDRs)
+	outside := s.options.Networks.get(declared, now)
+	if outside == nil {
+		var err error
+		if outside, err = s.member.outside(ctx, &m); err != nil {
+			return err
+		}
+		if s.options.Networks != nil {
+			*s.options.Networks = NetworkCheck{now, declared, outside}
+		}
+	}
+	s.state.Cluster.Outside = outside
 	return nil
 }
 

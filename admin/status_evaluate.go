@@ -2,9 +2,12 @@ package admin
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -87,6 +90,7 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	}
 	e.evaluateCredential(c.CredentialExpires)
 	e.evaluateUndeclared(c.Exports.Undeclared)
+	e.evaluateOutside(c.Outside)
 	if c.Exports.NotReady == 0 {
 		return
 	}
@@ -107,6 +111,38 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 	}
 	e.problem("endpoints of %s have addresses in none of the networks that this cluster declared, and are not exported: "+
 		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
+}
+
+// evaluateOutside: Pods whose addresses are not declared are a problem, since other members lack their endpoints. A network without
+// such a Pod is a warning if it is that of a Node: the next Pod may be there. Of a larger one the user may have declared a part on purpose.
+func (e evaluation) evaluateOutside(o *OutsideState) {
+	if o == nil {
+		return
+	}
+	if o.Unread != "" {
+		e.warn("%s", o.Unread)
+	}
+	if o.Pods.Count > 0 {
+		e.problem("%s: other members do not accept them; run %s", have(o.Pods, "running Pod", "networks that this cluster declared"), o.command())
+		return
+	}
+	for _, n := range o.Networks {
+		if n.PerNode {
+			e.warn("network %s (%s) is not declared: other members will not accept Pods in it; run \"clusterset join\" again", n.CIDR, n.Source)
+		}
+	}
+}
+
+// command is what declares the addresses of Pods: a join without flags, if that finds networks of all of them.
+func (o *OutsideState) command() string {
+	var found []netip.Prefix
+	for _, n := range o.Networks {
+		found = append(found, netip.MustParsePrefix(n.CIDR))
+	}
+	if slices.ContainsFunc(o.Pods.Examples, func(e networks.Example) bool { return !networks.Contain(found, e.Address) }) {
+		return joinWith(o.declared, o.Pods)
+	}
+	return "\"clusterset join\" again, which finds their networks"
 }
 
 // evaluateExports names each export that is not ready, up to a number that fits on a screen.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -37,6 +38,17 @@ type ClusterState struct {
 	LeaderRenewed     *time.Time  `json:"leaderRenewed,omitempty"`
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
+
+	// Outside is about addresses outside of the networks that the cluster declared; nil if these are not known.
+	Outside *OutsideState `json:"outside,omitempty"`
+}
+
+// OutsideState is what is outside of the networks that a cluster declared.
+type OutsideState struct {
+	Pods     networks.Outside `json:"pods"`               // that run
+	Networks []NetworkState   `json:"networks,omitempty"` // that join would declare now
+	Unread   string           `json:"unread,omitempty"`   // why Pods is not known
+	declared []string         // for Pods
 }
 
 // ExportState counts the ServiceExports of a cluster.

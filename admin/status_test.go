@@ -110,6 +110,8 @@ func TestCredentialAndStatus(t *testing.T) {
 	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This || state.Cluster.Leader != "pod-1" {
 		t.Errorf("status = %+v, want two members, east this one, and no problem", state)
 	}
+	t.Run("undeclared Pods", func(t *testing.T) { undeclaredPods(t, onBroker, east, o) })
+	t.Run("sources of networks", func(t *testing.T) { findsNetworks(t, west) })
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), `member "west" last renewed its heartbeat 1h0m0s ago: it has expired`)
 	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))

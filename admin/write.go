@@ -80,7 +80,7 @@ type WriteOptions struct {
 	DryRun   DryRun
 	Report   func(Step)   // called after each step; may be nil
 	Diff     bool         // fill the field Diff of each step
-	Progress func(string) // called once, with one phrase, for each wait that takes more than two seconds; may be nil
+	Progress func(string) // called with one line for each wait of more than two seconds, and by Join for what it found; may be nil
 }
 
 const (

@@ -279,6 +279,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: installer}]
 	must(t, err)
 	want(t, exitError, []string{`cannot get resource "namespaces"`, `in the namespace "kube-system"; deploy/join/member.yaml and deploy/join/broker.yaml grant`},
 		"join", "--broker-kubeconfig="+hub.Kubeconfig(), "--kubeconfig="+stranger, "--cluster-id=east", "--image=a")
+	_, _, said := command(t, asInstaller(t, hub, d, []string{"join", "--cluster-id=east", "--image=a", "--dry-run=client"})...)
+	if found := "network of Pods: 10.21.0.0/24 (spec.podCIDRs of Nodes)\n"; !strings.Contains(said, found) || strings.Contains(said, "looked for without") || strings.Contains(said, "declared networks is not known") {
+		t.Errorf("join said\n%s\nwant %swith the rights for all sources and for Pods", said, found)
+	}
 }
 
 // asInstaller returns the command with the kubeconfigs of that user.

@@ -20,6 +20,10 @@ installs what --components names: the controller, the DNS server, and the wiring
 does it. It waits until the controller renews its heartbeat and the DNS server is ready, and for the answer of the cluster's DNS server if
 that can be reached from here. What Helm or kubectl have installed before stays as it is.
 
+Before it writes, join prints the networks of Pods and Services and where it found them: in the objects of Calico, Cilium, OpenShift,
+OVN-Kubernetes and kubeadm, ServiceCIDRs, flags of the control plane, and Nodes. --pod-cidr and --service-cidr replace what it finds. It
+says how many running Pods have other addresses.
+
 If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything. You can run
 it again at any time: after an interruption it does the rest, and on a member it applies changed flags. Repeat --components: join does not remember it.
 
@@ -76,8 +80,8 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the same for all members of a broker; default: the name that the other members have, or "+admin.DefaultClusterSet)
 	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, at most 40 octets; default: "+admin.DefaultPrefix)
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
-	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: the pod CIDRs of the current Nodes")
-	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: the networks of the ServiceCIDR objects")
+	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: those found in the cluster, and those declared before")
+	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
 	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
 	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR` from which the cluster allocates clusterset IPs; auto chooses a free one, none gives it up; default: the one that the member has")
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR` that contains the --vip-cidr of all members")

@@ -24,9 +24,11 @@ The output ends with one line for each problem and each warning.
 
 Problems, which mean that something does not work: a heartbeat or the credential has expired, no controller is the leader, the broker is
 not the one that the cluster joined or has no Member for it, the cluster lacks the ClusterProperty that makes it a member, a leave was
-interrupted, a CRD is too old, an export is not ready (the first ten are named).
+interrupted, a CRD is too old, an export is not ready (the first ten are named), Pods have addresses outside of the networks that the cluster
+declared. For the last one all Pods are read, with --watch once a minute.
 
-Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member.
+Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member, Nodes with networks that the cluster
+did not declare.
 
 With --watch, a terminal shows the state as it is now; elsewhere, and with -o json and yaml, each change is printed after the last one. Times
 that only grow, such as the age of a heartbeat, are no change. Ctrl-C ends it; the exit code is that of the last state.
@@ -62,6 +64,7 @@ Exit codes: 0, no problems (there may be warnings); 1, the command failed, and t
 			return admin.Status(ctx, onBroker, onMember, o)
 		}}
 		if w.watch {
+			o.Networks = &admin.NetworkCheck{}
 			return s.watch(c.Context(), w.interval)
 		}
 		return s.once(c.Context())

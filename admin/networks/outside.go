@@ -1,0 +1,78 @@
+package networks
+
+import (
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Outside counts the Pods, or the Nodes, that have an address in none of the networks. The fields are in the JSON of clusterset status.
+type Outside struct {
+	Count    int       `json:"count"`
+	Examples []Example `json:"examples"` // the first of each IP family
+}
+
+// An Example is an address outside of all networks.
+type Example struct {
+	Address netip.Addr `json:"address"`
+	Object  string     `json:"object"` // "Pod shop/db-0"
+}
+
+// AddPod counts a Pod that runs. One in the network of its host has the address of a Node and does not count.
+func (o *Outside) AddPod(pod *unstructured.Unstructured, networks []netip.Prefix) {
+	onHost, _, _ := unstructured.NestedBool(pod.Object, "spec", "hostNetwork")
+	phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")
+	if onHost || phase != "Running" {
+		return
+	}
+	o.add("Pod "+pod.GetNamespace()+"/"+pod.GetName(), networks, texts(pod, "podIPs", func(entry map[string]any) string { return field(entry, "ip") }))
+}
+
+// AddNode counts a Node by its internal addresses, which Pods in the network of the host have, too.
+func (o *Outside) AddNode(node *unstructured.Unstructured, networks []netip.Prefix) {
+	o.add("Node "+node.GetName(), networks, texts(node, "addresses", func(entry map[string]any) string {
+		if field(entry, "type") != "InternalIP" {
+			return ""
+		}
+		return field(entry, "address")
+	}))
+}
+
+func (o *Outside) add(object string, networks []netip.Prefix, addresses []string) {
+	counted := false
+	for _, text := range addresses {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || Contain(networks, addr) {
+			continue
+		}
+		if !counted {
+			o.Count++
+			counted = true
+		}
+		if !slices.ContainsFunc(o.Examples, func(e Example) bool { return e.Address.Is4() == addr.Is4() }) {
+			o.Examples = append(o.Examples, Example{addr, object})
+		}
+	}
+}
+
+// Contain reports whether an address is in one of the networks.
+func Contain(networks []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// texts returns a text of each entry of a list in the status.
+func texts(o *unstructured.Unstructured, list string, text func(map[string]any) string) []string {
+	entries, _, _ := unstructured.NestedSlice(o.Object, "status", list)
+	var all []string
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		all = append(all, text(entry))
+	}
+	return all
+}
+
+func field(entry map[string]any, name string) string {
+	text, _, _ := unstructured.NestedString(entry, name)
+	return text
+}

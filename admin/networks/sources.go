@@ -1,0 +1,184 @@
+package networks
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// A Query says which objects a source reads: that of a name, or if it is empty all objects with the labels.
+type Query struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	Labels          string
+}
+
+// String is how kubectl names the objects: "ippools.crd.projectcalico.org", "configmaps kube-system/cilium-config".
+func (q Query) String() string {
+	text := q.Resource.GroupResource().String()
+	if q.Name != "" {
+		text += " " + strings.TrimPrefix(q.Namespace+"/"+q.Name, "/")
+	}
+	return text
+}
+
+// A source is a kind of object that names networks.
+type source struct {
+	query   Query
+	perNode string // what the networks are of, where each object has that of one Node
+	cidrs   func(*unstructured.Unstructured) ([]string, error)
+}
+
+// Objects that more than one source reads.
+var (
+	nodes     = Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}}
+	kubeadm   = configMap("kubeadm-config")
+	openShift = Query{Resource: schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "networks"}, Name: "cluster"}
+)
+
+// podSources begins with what allocates the addresses of Pods, wherever it is installed. What kubeadm and the flags say is what
+// kube-controller-manager gives to Nodes, which a CNI plugin may use or not. The whole network comes before the parts that Nodes have now.
+var podSources = []source{
+	{query: Query{Resource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"}}, cidrs: calicoPool},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "projectcalico.org", Version: "v3", Resource: "ippools"}}, cidrs: calicoPool},
+	{query: configMap("cilium-config"), cidrs: ciliumPool},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}}, perNode: "CiliumNodes", cidrs: at("spec", "ipam", "podCIDRs")},
+	{query: openShift, cidrs: openShiftPods},
+	{query: nodes, perNode: "annotation k8s.ovn.org/node-subnets of Nodes", cidrs: ovnSubnets},
+	{query: kubeadm, cidrs: kubeadmNetwork("podSubnet")},
+	{query: controlPlane("kube-controller-manager"), cidrs: nodeAllocator},
+	{query: nodes, perNode: "spec.podCIDRs of Nodes", cidrs: at("spec", "podCIDRs")},
+}
+
+// serviceSources begins with what the API server allocates cluster IPs from, since Kubernetes 1.33.
+var serviceSources = []source{
+	{query: Query{Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"}}, cidrs: at("spec", "cidrs")},
+	{query: openShift, cidrs: at("status", "serviceNetwork")},
+	{query: kubeadm, cidrs: kubeadmNetwork("serviceSubnet")},
+	{query: controlPlane("kube-apiserver"), cidrs: flag("service-cluster-ip-range")},
+}
+
+func configMap(name string) Query {
+	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "kube-system", Name: name}
+}
+
+// controlPlane are the Pods of a component that runs as a static Pod, with the label that kubeadm sets.
+func controlPlane(component string) Query {
+	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "kube-system", Labels: "component=" + component}
+}
+
+// at reads a list of networks.
+func at(path ...string) func(*unstructured.Unstructured) ([]string, error) {
+	return func(o *unstructured.Unstructured) ([]string, error) {
+		all, _, err := unstructured.NestedStringSlice(o.Object, path...)
+		return all, err
+	}
+}
+
+// calicoPool leaves out a pool that no Pod gets an address from: one that is disabled often describes networks of others, and one may
+// be for tunnels or load balancers alone.
+func calicoPool(o *unstructured.Unstructured) ([]string, error) {
+	disabled, _, _ := unstructured.NestedBool(o.Object, "spec", "disabled")
+	uses, limited, _ := unstructured.NestedStringSlice(o.Object, "spec", "allowedUses")
+	if disabled || limited && len(uses) > 0 && !slices.Contains(uses, "Workload") {
+		return nil, nil
+	}
+	cidr, _, err := unstructured.NestedString(o.Object, "spec", "cidr")
+	return []string{cidr}, err
+}
+
+// ciliumPool reads the pools that Cilium's operator gives to Nodes. In other modes, such as those of clouds, they mean nothing.
+func ciliumPool(o *unstructured.Unstructured) ([]string, error) {
+	data, _, err := unstructured.NestedStringMap(o.Object, "data")
+	if mode := data["ipam"]; mode != "" && mode != "cluster-pool" && mode != "cluster-pool-v2beta" {
+		return nil, err
+	}
+	return separate(data["cluster-pool-ipv4-cidr"] + " " + data["cluster-pool-ipv6-cidr"]), err
+}
+
+// ovnSubnets reads the default network of a Node: one network, or a list with one of each family. Other networks are secondary ones.
+func ovnSubnets(o *unstructured.Unstructured) ([]string, error) {
+	text, ok := o.GetAnnotations()["k8s.ovn.org/node-subnets"]
+	if !ok {
+		return nil, nil
+	}
+	var subnets struct {
+		Default json.RawMessage `json:"default"`
+	}
+	if err := json.Unmarshal([]byte(text), &subnets); err != nil {
+		return nil, fmt.Errorf("annotation k8s.ovn.org/node-subnets %.80q: want JSON with the key default", text)
+	}
+	var one string
+	var several []string
+	if json.Unmarshal(subnets.Default, &one) == nil {
+		return []string{one}, nil
+	}
+	if subnets.Default != nil && json.Unmarshal(subnets.Default, &several) != nil {
+		return nil, fmt.Errorf("annotation k8s.ovn.org/node-subnets %.80q: want a network or a list of networks under default", text)
+	}
+	return several, nil
+}
+
+func openShiftPods(o *unstructured.Unstructured) ([]string, error) {
+	entries, _, err := unstructured.NestedSlice(o.Object, "status", "clusterNetwork")
+	var all []string
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		cidr, _, _ := unstructured.NestedString(entry, "cidr")
+		all = append(all, cidr)
+	}
+	return all, err
+}
+
+func kubeadmNetwork(field string) func(*unstructured.Unstructured) ([]string, error) {
+	return func(o *unstructured.Unstructured) ([]string, error) {
+		text, _, err := unstructured.NestedString(o.Object, "data", "ClusterConfiguration")
+		if err != nil {
+			return nil, err
+		}
+		var configuration struct {
+			Networking map[string]any `json:"networking"`
+		}
+		if err := yaml.Unmarshal([]byte(text), &configuration); err != nil {
+			return nil, fmt.Errorf("ClusterConfiguration is not YAML: %w", err)
+		}
+		cidrs, _ := configuration.Networking[field].(string)
+		return separate(cidrs), nil
+	}
+}
+
+// nodeAllocator reads the network whose parts kube-controller-manager gives to Nodes, if it does so.
+func nodeAllocator(o *unstructured.Unstructured) ([]string, error) {
+	if allocates, err := flag("allocate-node-cidrs")(o); err != nil || !slices.Equal(allocates, []string{"true"}) {
+		return nil, err
+	}
+	return flag("cluster-cidr")(o)
+}
+
+// flag reads a flag of the containers of a Pod, in its form --name=value.
+func flag(name string) func(*unstructured.Unstructured) ([]string, error) {
+	return func(o *unstructured.Unstructured) ([]string, error) {
+		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "containers")
+		for _, c := range containers {
+			container, _ := c.(map[string]any)
+			command, _, _ := unstructured.NestedStringSlice(container, "command")
+			args, _, _ := unstructured.NestedStringSlice(container, "args")
+			for _, arg := range append(command, args...) {
+				if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+					return separate(value), err
+				}
+			}
+		}
+		return nil, err
+	}
+}
+
+// separate splits a list at commas and blanks.
+func separate(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })
+}

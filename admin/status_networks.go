@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A NetworkCheck keeps what [Status] found outside of the networks of a cluster for a minute, or until other networks are declared: to find it,
+// all Pods are read. The zero value is ready to use.
+type NetworkCheck struct {
+	at       time.Time
+	declared []string // Pods, then Services
+	outside  *OutsideState
+}
+
+const networkCheckLife = time.Minute
+
+// get returns nil if what is kept is too old, or about other networks.
+func (k *NetworkCheck) get(declared []string, now time.Time) *OutsideState {
+	if k == nil || now.Sub(k.at) >= networkCheckLife || !slices.Equal(k.declared, declared) {
+		return nil
+	}
+	return k.outside
+}
+
+// outside reads what is outside of the networks of a Member.
+func (c *cluster) outside(ctx context.Context, m *MemberState) (*OutsideState, error) {
+	o := &OutsideState{declared: m.PodCIDRs}
+	pods, services := validCIDRs(m.PodCIDRs), validCIDRs(m.ServiceCIDRs)
+	o.Pods, o.Unread = c.podsOutside(ctx, slices.Concat(pods, services))
+	found, err := c.findNetworks(ctx)
+	for _, n := range found.Pods {
+		if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return within(n.Prefix, p) }) {
+			o.Networks = append(o.Networks, NetworkState{"Pods", n.Prefix.String(), n.Source, n.PerNode})
+		}
+	}
+	return o, err
+}
+
+// validCIDRs skips texts that are not networks: an administrator edited that Member by hand.
+func validCIDRs(texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, c := range claimsOf(texts, "") {
+		all = append(all, c.network)
+	}
+	return all
+}
