@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // A Config says what one controller does. [Defaults] and the setters of [Options] set all fields but those of the first group.
@@ -55,6 +57,11 @@ type Config struct {
 	TypeConflict merge.TypeConflict
 	Precedence   merge.Precedence
 
+	// Affinity is which clusters traffic goes to first where a Namespace does not say so, Hold how long they must have been back before
+	// traffic returns to them.
+	Affinity selection.Affinity
+	Hold     time.Duration
+
 	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is set.
 	Namespaces      []string
 	NamespaceLabels labels.Selector
@@ -76,6 +83,7 @@ func Defaults() Config {
 		Endpoints: export.PodIP,
 		Renew:     10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
+		Affinity: selection.None, Hold: 10 * time.Second,
 		QPS: 500, Burst: 1000,
 	}
 }
@@ -115,6 +123,7 @@ func (c *Config) Difference(other *Config) string {
 		{"port_merge", c.PortMerge == other.PortMerge},
 		{"type_conflict", c.TypeConflict == other.TypeConflict},
 		{"precedence", c.Precedence == other.Precedence},
+		{"affinity", c.Affinity == other.Affinity && c.Hold == other.Hold},
 		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels)},
 		{"legacy_conditions", c.LegacyConditions == other.LegacyConditions},
 		{"aggregate_view", c.AggregateView == other.AggregateView},
@@ -146,6 +155,15 @@ func text(s fmt.Stringer) string {
 // policy returns the policy for namespaces.
 func (c *Config) policy() member.Policy {
 	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace}
+}
+
+// selectors returns those of the affinity.
+func (c *Config) selectors() selection.Selectors {
+	s, err := cmp.Or(c.Affinity, selection.None).Selectors()
+	if err != nil {
+		panic("controller: Config wants an affinity that setAffinity takes: " + err.Error())
+	}
+	return s
 }
 
 // mergeOptions returns the options of package merge, without pools and claims.

@@ -16,6 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // An Option is one setting: a directive of the Corefile, and with "-" for "_" a flag of the command
@@ -33,6 +34,7 @@ type Option struct {
 const (
 	minRenew = time.Second
 	maxTTL   = 24 * time.Hour
+	maxHold  = time.Hour
 )
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
@@ -56,6 +58,8 @@ func Options() []Option {
 			choice(func(c *Config) *merge.TypeConflict { return &c.TypeConflict }, merge.Keep, merge.Exclude)},
 		{"precedence", "claimed|broker", "claimed", "creation time that decides which export is oldest", 1, 1,
 			choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker)},
+		{"affinity", "local|region|remote|none [HOLD]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
+			(*Config).setAffinity},
 		{"import_namespaces", "NAME|SELECTOR...", "", "namespaces to export and import; without it all except kube-*, openshift-*, default and the controller's own", 1, -1,
 			(*Config).setNamespaces},
 		{"legacy_conditions", "on|off", "off", "also write the conditions of the first version of KEP-1645", 1, 1,
@@ -171,6 +175,22 @@ func (c *Config) setLease(args []string) error {
 		return fmt.Errorf("%q: want a duration from three times %s to %s", args[1], renew, maxTTL)
 	}
 	c.Renew, c.TTL = renew, ttl
+	return nil
+}
+
+func (c *Config) setAffinity(args []string) error {
+	affinity := selection.Affinity(args[0])
+	if _, err := affinity.Selectors(); err != nil {
+		return err
+	}
+	hold := Defaults().Hold
+	if len(args) > 1 {
+		var err error
+		if hold, err = time.ParseDuration(args[1]); err != nil || hold < 0 || hold > maxHold {
+			return fmt.Errorf("%q: want a duration from 0s to %s, such as 10s", args[1], maxHold)
+		}
+	}
+	c.Affinity, c.Hold = affinity, hold
 	return nil
 }
 

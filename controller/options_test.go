@@ -10,6 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 func option(t *testing.T, name string) Option {
@@ -53,6 +54,8 @@ func TestOptions(t *testing.T) {
 		{"lease 1s 3s", func(c *Config) { c.Renew, c.TTL = time.Second, 3*time.Second }},
 		{"lease 10s 24h", func(c *Config) { c.Renew, c.TTL = 10*time.Second, 24*time.Hour }},
 		{"lease 0", func(c *Config) { c.Renew, c.TTL = 0, 0 }},
+		{"affinity local", func(c *Config) { c.Affinity = selection.Local }},
+		{"affinity remote 0s", func(c *Config) { c.Affinity, c.Hold = selection.Remote, 0 }},
 		{"on_expiry not_ready", func(c *Config) { c.OnExpiry = safety.NotReady }},
 		{"on_expiry keep", func(c *Config) { c.OnExpiry = safety.Retain }},
 		{"on_conflict withhold", func(c *Config) { c.OnConflict = merge.Withhold }},
@@ -108,6 +111,10 @@ func TestOptionsReject(t *testing.T) {
 		{"lease 10s 25h", "25h"},
 		{"lease ten 60s", "ten"},
 		{"lease 0 60s", "0"},
+		{"affinity near", "near"},
+		{"affinity local soon", "soon"},
+		{"affinity local -1s", "-1s"},
+		{"affinity local 2h", "2h"},
 		{"on_expiry drop", "drop"},
 		{"on_conflict newest", "newest"},
 		{"port_merge all", "all"},

@@ -72,6 +72,19 @@ const (
 // with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
+// The annotations that say which clusters traffic goes to (docs/spec/selection.md). On a Namespace they are those of the importing cluster.
+const (
+	// AnnotationSelectors holds a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The controller writes it, and
+	// AnnotationResults, to ServiceImports.
+	AnnotationSelectors = "clusterset-dns.io/cluster-selectors"
+	// AnnotationResults on a ServiceImport holds the clusters that each selector matches, as status.clusterSelectorResults of KEP-5939.
+	AnnotationResults = "clusterset-dns.io/cluster-selector-results"
+	// AnnotationAffinity is a short form: local, region, remote or none.
+	AnnotationAffinity = "clusterset-dns.io/affinity"
+	// AnnotationCiliumAffinity is the same for users of Cilium's global services.
+	AnnotationCiliumAffinity = "service.cilium.io/affinity"
+)
+
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
 	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.
@@ -92,6 +105,10 @@ const (
 	MaxCIDRs     = 64   // pod CIDRs, and likewise service CIDRs, of one member
 	MaxZone      = 63   // octets of the zone of an endpoint, which is the value of a label of its Node
 	MaxTrigger   = 64   // octets of the time of the last change in a slice
+
+	MaxProperties    = 32      // ClusterProperties that a member publishes
+	MaxPropertyValue = 256     // characters of the value of one
+	MaxPropertySize  = 8 << 10 // octets of the names and values of all
 
 	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together. Those beyond are left
 	// out, the rest counts. Every controller holds the records of all members in memory.

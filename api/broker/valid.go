@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 )
 
 // IsLabel reports whether s is a lower-case RFC 1123 label: 1 to 63 letters, digits and, not at an end, hyphens.
@@ -42,6 +43,14 @@ func IsLabelKey(s string) bool {
 
 // IsLabelValue reports whether s can be the value of a label.
 func IsLabelValue(s string) bool { return s == "" || isQualified(s) }
+
+// IsPropertyName reports whether s can be the name of a ClusterProperty: an RFC 1123 subdomain of at most 253 octets.
+func IsPropertyName(s string) bool { return isSubdomain(s) }
+
+// IsPropertyValue reports whether s can be the value of a ClusterProperty that travels.
+func IsPropertyValue(s string) bool {
+	return s != "" && utf8.ValidString(s) && utf8.RuneCountInString(s) <= MaxPropertyValue
+}
 
 // Domains of keys that do not travel. The first ones have a meaning to Kubernetes, to Lighthouse or to us: the CRD rejects a
 // record with such a key. The others have one to controllers that many clusters run; records of older members may have them.

@@ -320,14 +320,17 @@ var badMembers = []struct {
 
 // A member has rights to the status alone; a write there must not change the spec, nor the other way round.
 func testMemberStatus(t *testing.T, client *rest.RESTClient) {
-	patch := `{"spec":{"vipCIDR":"243.9.0.0/16"},"status":{"version":"v1.2.3","mergeOptions":"0123456789abcdef"}}`
+	patch := `{"spec":{"vipCIDR":"243.9.0.0/16"},"status":{"version":"v1.2.3","mergeOptions":"0123456789abcdef",` +
+		`"properties":[{"name":"region.topology.k8s.io","value":"eu"}]}}`
 	var got v1alpha1.Member
 	err := client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
 		Body([]byte(patch)).Do(t.Context()).Into(&got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", MergeOptions: "0123456789abcdef"}); got.Status != want {
+	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", MergeOptions: "0123456789abcdef", Properties: []v1alpha1.Property{
+		{Name: "region.topology.k8s.io", Value: "eu"},
+	}}); !reflect.DeepEqual(got.Status, want) {
 		t.Errorf("status = %+v, want %+v", got.Status, want)
 	}
 	if got.Spec.VIPCIDR != "243.0.0.0/16" {
@@ -337,6 +340,34 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 		Body([]byte(`{"status":{"mergeOptions":"all"}}`)).Do(t.Context()).Error()
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("status.mergeOptions: %v, want it rejected", err)
+	}
+	testMemberProperties(t, client)
+}
+
+// testMemberProperties compares what schema and code reject.
+func testMemberProperties(t *testing.T, client *rest.RESTClient) {
+	of := func(name, value string) []v1alpha1.Property { return []v1alpha1.Property{{Name: name, Value: value}} }
+	var many, large []v1alpha1.Property
+	for i := range broker.MaxProperties + 1 {
+		many = append(many, v1alpha1.Property{Name: fmt.Sprintf("p%d", i), Value: "x"})
+		if i < broker.MaxProperties {
+			large = append(large, v1alpha1.Property{Name: fmt.Sprintf("p%02d.x", i), Value: strings.Repeat("x", broker.MaxPropertyValue)})
+		}
+	}
+	for name, properties := range map[string][]v1alpha1.Property{
+		"a name": of("Region", "eu"), "no name": of("", "eu"), "no value": of("region", ""),
+		"a long value": of("region", strings.Repeat("x", broker.MaxPropertyValue+1)), "twice": append(of("region", "eu"), of("region", "us")...),
+		"33": many, "together": large,
+	} {
+		status := v1alpha1.MemberStatus{Properties: properties}
+		content, err := json.Marshal(map[string]any{"status": status})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").Body(content).Do(t.Context()).Error()
+		if _, rejected := status.ValidProperties(); !apierrors.IsInvalid(err) || len(rejected) != 1 {
+			t.Errorf("%s: rejected by the schema with %v, by the code with %v; want both, once", name, err, rejected)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // Handle sets who is notified. It must be called at most once, before Run, and before anything else uses the Broker.
@@ -119,10 +121,17 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, _ bool) {
 	}
 }
 
-// memberChanged ignores a new status.
+// memberChanged ignores a new status, but for the properties by which clusters are selected.
 func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
-	if was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID {
+	if was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID &&
+		slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
 		return
+	}
+	if is != nil {
+		_, rejected := (*is).Status.ValidProperties()
+		for _, err := range rejected {
+			b.handlers.Rejected(merge.Rejection{Cluster: (*is).Name, Object: "Member", Reason: merge.BadProperty, Detail: err.Error()})
+		}
 	}
 	b.membersChanged()
 }

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,7 +110,7 @@ func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) er
 	if !ok {
 		return fmt.Errorf("broker: Member %s: not there", b.cfg.ClusterID)
 	}
-	if item.(*v1alpha1.Member).Status == status {
+	if equality.Semantic.DeepEqual(item.(*v1alpha1.Member).Status, status) {
 		return nil
 	}
 	m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: b.cfg.ClusterID}, Status: status}

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
@@ -149,7 +148,7 @@ func (b *env) olderBroker(a *exporting) {
 	a.Await("export seen", func() bool {
 		return a.Member.Export(older) != nil && a.Member.Service(older) != nil && len(a.Member.SourceSlices(older)) == 1
 	})
-	b.dropFields(".spec.trafficDistribution", ".spec.ports.items.appProtocol")
+	b.DropFields(crd.ExportedServices, ".spec.trafficDistribution", ".spec.ports.items.appProtocol")
 	r, _ := a.own.Export(older)
 	a.Await("the older CRD", func() bool {
 		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
@@ -169,35 +168,6 @@ func (b *env) olderBroker(a *exporting) {
 		b.Errorf("on an older broker: Ready = %+v, want True, %s", ready, want)
 	}
 	a.Expect("on an older broker, again", a.do(older, "", func() bool { return true }))
-}
-
-// dropFields removes fields from the schema of the CRD of export records.
-func (b *env) dropFields(paths ...string) {
-	b.Helper()
-	var definition map[string]any
-	if err := yaml.Unmarshal(crd.ExportedServices, &definition); err != nil {
-		b.Fatal(err)
-	}
-	version := definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
-	for _, path := range paths {
-		schema := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
-		parts := strings.Split(path, ".")[1:]
-		for _, part := range parts[:len(parts)-1] {
-			if part == "items" {
-				schema = schema["items"].(map[string]any)
-				continue
-			}
-			schema = schema["properties"].(map[string]any)[part].(map[string]any)
-		}
-		delete(schema["properties"].(map[string]any), parts[len(parts)-1])
-	}
-	text, err := yaml.Marshal(definition)
-	if err == nil {
-		err = b.Server.ApplyYAML(b.Context(), text)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 // failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others nothing.

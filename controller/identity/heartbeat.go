@@ -3,11 +3,13 @@ package identity
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
@@ -17,6 +19,9 @@ const statusPeriod = 10 * time.Second
 
 // seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one.
 const seldom = apibroker.MaxHeartbeatTTL / 12
+
+// propertiesRetry is the time until a broker that lacks the field of properties is tried again.
+const propertiesRetry = 10 * time.Minute
 
 // firstRetry is the time between two attempts at the first heartbeat, for which other members wait.
 const firstRetry = time.Second
@@ -28,11 +33,14 @@ type Heartbeat struct {
 	Membership *Membership
 	Broker     *broker.Broker
 	Freezes    *safety.Freezes
-	Renew, TTL time.Duration // between two heartbeats, and until one is expired; 0 with "lease 0"
-	Status     v1alpha1.MemberStatus
+	Renew, TTL time.Duration         // between two heartbeats, and until one is expired; 0 with "lease 0"
+	Status     v1alpha1.MemberStatus // without properties
 	Log        logging.Logger
 
-	renewed time.Time // when the last heartbeat was sent that succeeded; used by Run alone
+	// Used by Run alone.
+	renewed  time.Time // when the last heartbeat was sent that succeeded
+	withheld time.Time // until when the properties are left out, as the CRD of the broker does not have them
+	leftOut  logging.OnChange[string]
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -85,5 +93,25 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 		}
 		h.renewed = now
 	}
-	return h.Broker.SetStatus(ctx, h.Status)
+	return h.setStatus(ctx)
+}
+
+// setStatus writes the status with the properties of this cluster, or without them to a broker whose CRD is older: it is asked again
+// after a time, since an administrator may update it.
+func (h *Heartbeat) setStatus(ctx context.Context) error {
+	status := h.Status
+	if time.Now().After(h.withheld) {
+		properties, leftOut := Published(h.Membership.Member)
+		if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
+			h.Log.Warningf("ClusterProperties that are not published: %s", text)
+		}
+		status.Properties = properties
+	}
+	err := h.Broker.SetStatus(ctx, status)
+	if len(status.Properties) > 0 && apiserver.IsUnknownField(err) {
+		h.withheld = time.Now().Add(propertiesRetry)
+		h.Log.Warningf("ClusterProperties are not published: the broker does not know the field; update it with clusterset broker init")
+		return h.Broker.SetStatus(ctx, h.Status)
+	}
+	return err
 }

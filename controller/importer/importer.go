@@ -43,6 +43,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // A Config says what an [Importer] reads and writes.
@@ -63,6 +64,9 @@ type Config struct {
 	Merge  merge.Options                             // without pools and claims
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
+	Selectors selection.Selectors // of services whose Namespace does not say which clusters traffic goes to
+	Hold      time.Duration       // how long preferred clusters must have been back before traffic returns to them
+
 	ImportLacks []string // the fields of ServiceImport that the API server does not have
 }
 
@@ -82,11 +86,13 @@ func New(cfg Config) *Importer {
 			member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, rejections: cfg.Rejections,
 			limits: newLimits(cfg.Member, cfg.Membership.Identity.ClusterID, func() int { return len(cfg.Broker.Members()) - 1 }),
 			retry:  cfg.Retry, clusterID: cfg.Membership.Identity.ClusterID, policy: cfg.Policy, options: cfg.Merge,
+			selectors: cfg.Selectors,
 		},
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
 			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
 			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks,
+			choices: newChoices(cfg.Hold), retry: cfg.Retry,
 		},
 	}
 }

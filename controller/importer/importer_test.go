@@ -141,6 +141,7 @@ func TestImportLife(t *testing.T) {
 	}
 	i.Expect("the last export, again", i.do("", always))
 	i.End()
+	checkSelection(b, west)
 	checkLimits(t, b, west)
 }
 

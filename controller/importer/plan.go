@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -17,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // A plan is what the export records of a service come to in this cluster. The zero value belongs to a service without exports:
@@ -29,6 +32,7 @@ type plan struct {
 	accepted  int            // number of records that are valid
 	records   []merge.Record // those that the namespace accepts
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
+	prefers   preferences
 }
 
 // specOf returns the record of a cluster whose endpoints count, else nil.
@@ -55,6 +59,7 @@ type planner struct {
 	clusterID  string // of this cluster
 	policy     member.Policy
 	options    merge.Options
+	selectors  selection.Selectors // of services whose Namespace says nothing
 }
 
 // plan merges the records of a service; own is what this cluster exports.
@@ -76,8 +81,58 @@ func (p planner) plan(svc types.NamespacedName, own export.Result) plan {
 	made.wanted = slices.ContainsFunc(accepted, func(r merge.Record) bool {
 		return r.Cluster == made.result.Oldest && r.Spec.VIP != nil && r.Spec.VIP.Wanted
 	})
+	if made.prefers = p.preferencesOf(svc, made.result); made.result.Import != nil {
+		made.prefers.annotate(made.result.Import)
+	}
 	made.cluster = merge.Cluster{Sources: p.sources(svc, own, made.result), Families: p.families()}
 	return made
+}
+
+// preferencesOf returns what an import follows: the annotations of its Namespace, else the default of this cluster.
+func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result) preferences {
+	if r.Import == nil || r.Import.Spec.Type != mcsv1beta1.ClusterSetIP {
+		return preferences{}
+	}
+	selectors := p.selectors
+	if ns := p.member.Namespace(svc.Namespace); ns != nil {
+		own, given, err := selection.Of(ns.Annotations)
+		switch {
+		case err != nil:
+			p.rejections.Report(merge.Rejection{
+				Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: merge.BadSelector, Detail: err.Error(),
+			})
+		case given:
+			selectors = own
+		}
+	}
+	if len(selectors) == 0 {
+		return preferences{}
+	}
+	own := p.ownProperties()
+	clusters := make(map[string]map[string]string)
+	for _, m := range r.Members {
+		switch {
+		case m.LeftOut != "":
+		case m.Cluster == p.clusterID:
+			clusters[m.Cluster] = own
+		default:
+			clusters[m.Cluster] = nil
+			if other := p.broker.Member(m.Cluster); other != nil {
+				clusters[m.Cluster], _ = other.Status.ValidProperties() // the broker's watch reports the others
+			}
+		}
+	}
+	return preferences{selectors.String(), selectors.Evaluate(clusters, own)}
+}
+
+// ownProperties returns the ClusterProperties of this cluster.
+func (p planner) ownProperties() map[string]string {
+	own := map[string]string{}
+	for _, property := range p.member.Properties() {
+		own[property.Name] = property.Spec.Value
+	}
+	own[about.ClusterIDName] = p.clusterID
+	return own
 }
 
 // families returns the IP families in which Services get addresses here. While they are unknown the API server decides.

@@ -45,6 +45,8 @@ type writerConfig struct {
 	log        logging.Logger
 	started    time.Time // changes of endpoints from before are backlog
 	lacks      []string  // the fields of ServiceImport that the API server does not have
+	choices    *choices
+	retry      func(types.NamespacedName, time.Duration)
 }
 
 // A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
@@ -65,6 +67,9 @@ type writer struct {
 	asked    map[string]string
 	failure  error // of the derived Service; the rest goes on
 	reported bool  // the rejections are
+	// selecting reports that preferences decide which clusters are in use, wait the time until others may be, 0 for none.
+	selecting bool
+	wait      time.Duration
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
@@ -87,6 +92,7 @@ func (w *writer) setSlices(all []*discoveryv1.EndpointSlice) {
 func (w *writer) write(ctx context.Context, p plan) error {
 	if p.result.Import == nil {
 		defer w.responses.remove(w.svc)
+		defer w.choices.set(w.svc, choice{})
 	} else if w.now.Import != nil && w.now.Import.DeletionTimestamp != nil {
 		return nil // it is created again when it is gone
 	}
@@ -106,17 +112,43 @@ func (w *writer) write(ctx context.Context, p plan) error {
 				return err
 			}
 		default:
+			w.chooseAgain()
 			return w.failure
 		}
 	}
 	return fmt.Errorf("import %s: others change it as fast as it is written", w.svc)
 }
 
-// replaceSlices makes desired the slices of one cluster in the import, and leaves everything else as it is.
+// choose hides what is not in use of the desired slices.
+func (w *writer) choose(prefers preferences, desired []*discoveryv1.EndpointSlice) {
+	w.selecting, w.wait = true, w.choices.choose(w.svc, prefers, desired, w.now)
+}
+
+// chooseAgain queues the service for the time when other clusters may be in use.
+func (w *writer) chooseAgain() {
+	if w.wait > 0 {
+		w.retry(w.svc, w.wait)
+	}
+}
+
+// replaceSlices makes desired the slices of one cluster in the import, and leaves everything else as it is, but for which clusters are in use:
+// that follows from the preferences which the import has.
 func (w *writer) replaceSlices(ctx context.Context, cluster string, desired []*discoveryv1.EndpointSlice) error {
-	w.setSlices(slices.DeleteFunc(w.now.Slices, func(e *discoveryv1.EndpointSlice) bool {
-		return e.Labels[mcsv1beta1.LabelSourceCluster] != cluster
-	}))
+	if prefers := writtenPreferences(w.now.Import); prefers.apply(w.now.Service) {
+		for _, e := range w.now.Slices {
+			if merge.IsImported(e) && e.Labels[mcsv1beta1.LabelSourceCluster] != cluster {
+				other := e.DeepCopy()
+				delete(other.Labels, corev1.IsHeadlessService)
+				desired = append(desired, other)
+			}
+		}
+		w.choose(prefers, desired)
+		defer w.chooseAgain()
+	} else {
+		w.setSlices(slices.DeleteFunc(w.now.Slices, func(e *discoveryv1.EndpointSlice) bool {
+			return e.Labels[mcsv1beta1.LabelSourceCluster] != cluster
+		}))
+	}
 	err := w.apply(ctx, w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices})))
 	if errors.Is(err, errNamespace) {
 		return nil
@@ -157,6 +189,11 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 		for _, r := range rejected {
 			w.rejections.Report(r)
 		}
+	}
+	if p.prefers.apply(o.Service) {
+		w.choose(p.prefers, o.Slices)
+	} else {
+		w.choices.set(w.svc, choice{})
 	}
 	o.Import.Status.Conditions = []metav1.Condition{readiness(p, o, taken, w.failure)}
 	switch {
@@ -199,8 +236,25 @@ func (w *writer) clusterIPs() []string {
 
 // apply writes c, which has no status, in the order of [merge.Changes]. No object that cannot be written stops another one, but
 // for a new import: everything else depends on its UID.
+//
+// Slices of clusters that come into use are shown before anything is deleted, and those of clusters that are no longer in use are hidden
+// last, when all others are shown: proxies have an endpoint at any time (docs/spec/selection.md 4).
 func (w *writer) apply(ctx context.Context, c merge.Changes) error {
-	errs := []error{w.deleteAll(ctx, c.Delete)}
+	var shown, other, hidden []*discoveryv1.EndpointSlice
+	for _, o := range c.Update.Slices {
+		switch existing := w.now.Slices[w.at[o.Name]]; {
+		case !w.selecting:
+			other = append(other, o)
+		case shows(o, existing):
+			shown = append(shown, o)
+		case hides(o, existing):
+			hidden = append(hidden, o)
+		default:
+			other = append(other, o)
+		}
+	}
+	expected := slices.Concat(shown, c.Create.Slices)
+	errs := []error{w.patchAll(ctx, shown), w.deleteAll(ctx, c.Delete)}
 	if o := c.Create.Import; o != nil {
 		return errors.Join(append(errs, w.create(ctx, o))...)
 	}
@@ -216,10 +270,37 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	for _, o := range c.Create.Slices {
 		errs = append(errs, w.create(ctx, o))
 	}
-	for _, o := range c.Update.Slices {
+	errs = append(errs, w.patchAll(ctx, other))
+	if !slices.ContainsFunc(expected, w.isMissing) {
+		return errors.Join(append(errs, w.patchAll(ctx, hidden))...)
+	}
+	for _, o := range hidden {
+		errs = append(errs, w.patch(ctx, w.visible(o)))
+		delete(w.asked, nameOf(o)) // the next comparison asks for it again
+	}
+	return errors.Join(errs...)
+}
+
+// visible returns an update that hides a slice without what hides it: its endpoints must not wait for another slice.
+func (w *writer) visible(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	v := o.DeepCopy()
+	delete(v.Labels, corev1.IsHeadlessService)
+	v.Ports = w.now.Slices[w.at[o.Name]].Ports
+	return v
+}
+
+func (w *writer) patchAll(ctx context.Context, all []*discoveryv1.EndpointSlice) error {
+	var errs []error
+	for _, o := range all {
 		errs = append(errs, w.patch(ctx, o))
 	}
 	return errors.Join(errs...)
+}
+
+// isMissing reports whether proxies do not see yet what they should see of a slice.
+func (w *writer) isMissing(o *discoveryv1.EndpointSlice) bool {
+	at, exists := w.at[o.Name]
+	return !exists || shows(o, w.now.Slices[at])
 }
 
 // deleteAll deletes slices, derived Service and import, in this order: each waits until all before it are gone.

@@ -278,7 +278,22 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 
 // Property returns the ClusterProperty, nil if there is none.
 func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
-	switch p := found(c.properties.Get(name)).(type) {
+	return asBeta(found(c.properties.Get(name)))
+}
+
+// Properties returns all ClusterProperties, sorted by name.
+func (c *Cluster) Properties() []*aboutv1beta1.ClusterProperty {
+	var all []*aboutv1beta1.ClusterProperty
+	for _, o := range c.properties.List() {
+		all = append(all, asBeta(o))
+	}
+	slices.SortFunc(all, func(a, b *aboutv1beta1.ClusterProperty) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// asBeta returns a ClusterProperty of any version as v1beta1, nil for nil.
+func asBeta(o apiserver.Object) *aboutv1beta1.ClusterProperty {
+	switch p := o.(type) {
 	case *aboutv1beta1.ClusterProperty:
 		return p
 	case *aboutv1alpha1.ClusterProperty:

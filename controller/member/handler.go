@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -79,7 +81,7 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 	switch o := o.(type) {
 	case *corev1.Namespace:
 		a.Namespace = o.Name
-	case *networkingv1.ServiceCIDR:
+	case *networkingv1.ServiceCIDR, *aboutv1beta1.ClusterProperty, *aboutv1alpha1.ClusterProperty:
 		a.All = true
 	case *corev1.Service:
 		if svc, derived := c.importOf(o); derived {

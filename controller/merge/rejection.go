@@ -33,6 +33,8 @@ const (
 	OwnCIDR     Reason = "own_cidr"    // an address in a network of the importing cluster itself
 	AlienVIP    Reason = "vip"         // a clusterset IP that its allocator may not give out, or that another service has
 	NotTaken    Reason = "namespace"   // a namespace that takes no exports, or none of that cluster
+	BadProperty Reason = "property"    // a ClusterProperty that a member publishes, out of bounds
+	BadSelector Reason = "selector"    // annotations of a Namespace that say which clusters traffic goes to
 	BeyondLimit Reason = "limit"       // more than an importing cluster takes of one member, or of all
 )
 

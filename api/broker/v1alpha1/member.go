@@ -85,6 +85,29 @@ type MemberStatus struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9a-f]{16})?$`
 	MergeOptions string `json:"mergeOptions,omitempty"`
+
+	// Properties are the ClusterProperties of the member, sorted by name: at most 32, with 8192 characters together. Other members
+	// select clusters by them.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.map(p, p.name.size() + p.value.size()).sum() <= 8192",message="properties have to be at most 8192 characters together"
+	Properties []Property `json:"properties,omitempty"`
+}
+
+// Property is a ClusterProperty of a member.
+type Property struct {
+	// Name is an RFC 1123 subdomain.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`
+	Name string `json:"name"`
+
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Value string `json:"value"`
 }
 
 // MemberList is a list of Member objects.

@@ -220,6 +220,29 @@ func (m *Member) Validate() error {
 	return nil
 }
 
+// ValidProperties returns the properties of a member that count, by name, and why others do not: each is rejected by itself.
+func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []error) {
+	valid = make(map[string]string, min(len(s.Properties), broker.MaxProperties))
+	var size int
+	for _, p := range s.Properties {
+		_, again := valid[p.Name]
+		more := len(p.Name) + len(p.Value)
+		switch {
+		case !broker.IsPropertyName(p.Name):
+			rejected = append(rejected, fmt.Errorf("property %s: want the name of a ClusterProperty", quote(p.Name)))
+		case !broker.IsPropertyValue(p.Value):
+			rejected = append(rejected, fmt.Errorf("property %s has value %s: want 1 to %d characters", p.Name, quote(p.Value), broker.MaxPropertyValue))
+		case again:
+			rejected = append(rejected, fmt.Errorf("property %s: want it once", p.Name))
+		case len(valid) == broker.MaxProperties || size+more > broker.MaxPropertySize:
+			rejected = append(rejected, fmt.Errorf("property %s: want at most %d with %d octets together", p.Name, broker.MaxProperties, broker.MaxPropertySize))
+		default:
+			valid[p.Name], size = p.Value, size+more
+		}
+	}
+	return valid, rejected
+}
+
 func isUID(s string) bool {
 	groups := strings.Split(s, "-")
 	if len(s) != 36 || len(groups) != 5 || strings.Trim(s, "0123456789abcdef-") != "" {

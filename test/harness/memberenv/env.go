@@ -12,6 +12,7 @@ package memberenv
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
@@ -169,6 +171,35 @@ func (e *Env) Delete(objects ...apiserver.Object) {
 		if err := e.Admin.Delete(e.Context(), o); err != nil {
 			e.Fatal(err)
 		}
+	}
+}
+
+// DropFields applies the manifest of a CRD without the fields at these paths, such as ".spec.ports.items.name".
+func (e *Env) DropFields(manifest []byte, paths ...string) {
+	e.Helper()
+	var definition map[string]any
+	if err := yaml.Unmarshal(manifest, &definition); err != nil {
+		e.Fatal(err)
+	}
+	version := definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+	for _, path := range paths {
+		schema := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
+		parts := strings.Split(path, ".")[1:]
+		for _, part := range parts[:len(parts)-1] {
+			if part == "items" {
+				schema = schema["items"].(map[string]any)
+				continue
+			}
+			schema = schema["properties"].(map[string]any)[part].(map[string]any)
+		}
+		delete(schema["properties"].(map[string]any), parts[len(parts)-1])
+	}
+	text, err := yaml.Marshal(definition)
+	if err == nil {
+		err = e.Server.ApplyYAML(e.Context(), text)
+	}
+	if err != nil {
+		e.Fatal(err)
 	}
 }
 

@@ -64,6 +64,7 @@ var rules = []rule{
 	{name: "the controller knows no command", pkg: "controller/...", deny: append(slices.Clone(tests[:4]), "github.com/spf13/cobra/...", "k8s.io/cli-runtime/...")},
 	{name: "liveness and allocators are pure", pkg: "controller/liveness", allow: []string{"std"}},
 	{name: "liveness and allocators are pure", pkg: "controller/vip", deny: []string{clientgo, "k8s.io/klog/..."}},
+	{name: "selection is pure", pkg: "controller/selection", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "merge and export are pure", pkg: "controller/merge", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "merge and export are pure", pkg: "controller/export", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "wiring is pure", pkg: "admin/wiring", deny: []string{clientgo, "github.com/coredns/coredns/...", module + "/apiserver"}},

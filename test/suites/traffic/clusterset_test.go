@@ -36,6 +36,9 @@ const patience = 2 * time.Minute
 // How often members say that they are alive, and how long the others believe it.
 const renew, leaseTTL = time.Second, 5 * time.Second
 
+// hold is how long preferred clusters must have been back.
+const hold = 2 * time.Second
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -140,7 +143,7 @@ func startMember(t *testing.T, network *netns.Network, bin programs, of *testclu
 // startController starts a controller, which ends with the test unless it is killed before.
 func (m *member) startController(t *testing.T) {
 	t.Helper()
-	m.kill = m.Run(t, func(c *controller.Config) { c.Renew, c.TTL = renew, leaseTTL })
+	m.kill = m.Run(t, func(c *controller.Config) { c.Renew, c.TTL, c.Hold = renew, leaseTTL, hold })
 }
 
 // createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply takes

@@ -7,6 +7,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
 func TestTraffic(t *testing.T) {
@@ -22,6 +27,7 @@ func TestTraffic(t *testing.T) {
 	t.Run("union of ports", c.unionOfPorts)
 	t.Run("ports in conflict", c.portsInConflict)
 	t.Run("headless", c.headless)
+	t.Run("affinity", c.affinity)
 	t.Run("controller killed", c.controllerKilled)
 }
 
@@ -143,4 +149,39 @@ func (c *clusterset) controllerKilled(t *testing.T) {
 	c.east.startController(t)
 	c.west.reaches(t, vip, port, slices.Concat(east, west)...)
 	c.west.reaches(t, all, port, slices.Concat(eastPeers, westPeers)...)
+}
+
+// affinity: where a namespace prefers its own cluster, connections stay there while a pod is ready, go next door when none is, and come back
+// (docs/spec/selection.md 3, docs/spec/selection.md 4).
+func (c *clusterset) affinity(t *testing.T) {
+	near := service{name: "near", ports: map[string]int32{"http": 80}, pods: 1}
+	east, west := c.east.offer(t, near), c.west.offer(t, near)
+	for _, m := range c.members() {
+		m.export(t, "near")
+	}
+	here, port := door{name: importName("near"), port: 80}, podPort(80)
+	c.east.reaches(t, here, port, slices.Concat(east, west)...)
+	c.east.prefer(t, "local")
+	c.east.reaches(t, here, port, east...)
+	c.west.reaches(t, here, port, slices.Concat(east, west)...)
+
+	pod := near.pod(0, east)
+	pod.Status.Conditions[0].Status = corev1.ConditionFalse
+	must(t, c.east.Apply(t.Context(), pod))
+	c.east.reaches(t, here, port, west...)
+	must(t, c.east.Apply(t.Context(), near.pod(0, east)))
+	c.east.reaches(t, here, port, east...)
+
+	c.east.prefer(t, "remote")
+	c.east.reaches(t, here, port, west...)
+	c.east.prefer(t, "none")
+	c.east.reaches(t, here, port, slices.Concat(east, west)...)
+}
+
+// prefer annotates the namespace.
+func (m *member) prefer(t *testing.T, affinity string) {
+	t.Helper()
+	ns := testclusterset.Namespace(namespace)
+	ns.Annotations = map[string]string{apibroker.AnnotationAffinity: affinity}
+	m.Put(t, ns)
 }

@@ -1,0 +1,256 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/selection"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+// docs/spec/selection.md 3, docs/spec/selection.md 4: clusters that are not selected are hidden from proxies; others are shown before, and each
+// slice is written once.
+func checkSelection(b *env, west partner) {
+	b.Helper()
+	i := b.start(func(*Config) {})
+	i.affinity("local")
+	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	record, slice := west.record(), west.slice("a", "10.2.0.1")
+	b.Create(record, slice, exp, service, source)
+	got := i.do("both", func() bool {
+		return i.addressOf("west") != "" && i.Member.Export(db) != nil && i.Member.Service(db) != nil && len(i.Member.SourceSlices(db)) == 1
+	})
+	i.Expect("a new service", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite, importStatus, statusWrite)
+	i.checkShown("east")
+	imp := i.read().Import
+	if got, want := imp.Annotations[apibroker.AnnotationResults], `[["east"]]`; got != want {
+		i.Errorf("results = %s, want %s", got, want)
+	}
+	if s, err := selection.Parse(imp.Annotations[apibroker.AnnotationSelectors]); err != nil || len(s) != 1 {
+		i.Errorf("selectors = %v, %v; want those of affinity local", s, err)
+	}
+	i = i.failOver(source)
+	i.checkRegion(west)
+	i.affinity("next-door")
+	i.Expect("an affinity that is none", i.do("", always), importWrite, importedWrite("PATCH", "west", "a"))
+	i.checkShown("east", "west")
+	if n := i.Log.Count(`affinity "next-door": want local, region, remote or none`); n != 1 {
+		i.Errorf("logged %d times, want once: %v", n, i.Log)
+	}
+	i.Delete(exp, service, source, slice, record)
+	i.do("gone", func() bool {
+		return len(i.Broker.Records(db)) == 0 && i.Member.Export(db) == nil && i.addressOf("west") == ""
+	})
+	if left := i.read(); left.Import != nil || len(left.Slices) > 0 {
+		i.Errorf("left: %+v, want nothing", left)
+	}
+	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
+	i.End()
+}
+
+// failOver lets the endpoint of this cluster go and come back, also with a long hold and while the broker is away.
+func (i importing) failOver(source *discoveryv1.EndpointSlice) importing {
+	i.Helper()
+	var waits []time.Duration
+	hold := func(d time.Duration) func(*Config) {
+		return func(c *Config) {
+			c.Hold, c.Retry = d, func(_ types.NamespacedName, d time.Duration) { waits = append(waits, d) }
+		}
+	}
+	toWest := []string{importedWrite("PATCH", "west", "a"), importedWrite("PATCH", "east", "db-1")}
+	toEast := []string{toWest[1], toWest[0]}
+
+	i.Expect("our own Pods go", i.ready(source, false), toWest...)
+	i.checkShown("west")
+	i.Expect("again", i.do("", always))
+
+	i = i.with(hold(time.Hour)) // a restart, too: it begins with what is shown
+	i.Expect("our own Pods are back for a moment", i.ready(source, true), importedWrite("PATCH", "east", "db-1"))
+	i.checkShown("west")
+	if len(waits) != 1 || waits[0] <= 0 || waits[0] > time.Hour {
+		i.Errorf("reconciled again after %v, want once, within the hold", waits)
+	}
+	i.Expect("the preferred cluster fails again", i.ready(source, false), importedWrite("PATCH", "east", "db-1"))
+	i = i.with(hold(0))
+	i.Expect("our own Pods are back", i.ready(source, true), toEast...)
+	i.checkShown("east")
+
+	frozen := i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Minute) })
+	frozen.Expect("our own Pods go while the broker is away", frozen.ready(source, false), toWest...)
+	frozen.checkShown("west")
+	frozen.Expect("and are back", frozen.ready(source, true), toEast...)
+	frozen.checkShown("east")
+
+	return i
+}
+
+// checkRegion publishes the region of this cluster, and selects by that of both: docs/spec/selection.md 2. It leaves the broker with an older
+// CRD, which has no properties.
+func (i importing) checkRegion(west partner) {
+	i.Helper()
+	property := func(name, value string) *aboutv1beta1.ClusterProperty {
+		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+	}
+	region := []v1alpha1.Property{{Name: selection.Region, Value: "eu"}}
+	published := func(want []v1alpha1.Property, version string) func() bool {
+		return func() bool {
+			status := i.Broker.Member(memberenv.ID).Status
+			return slices.Equal(status.Properties, want) && status.Version == version
+		}
+	}
+	i.Create(property(selection.Region, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
+	i.Await("properties", func() bool { return len(i.Member.Properties()) == 4 })
+	i.beat("v1", published(region, "v1"))
+	if n := i.Log.Count(`ClusterProperties that are not published: property too.long has value "xxx`); n != 1 {
+		i.Errorf("logged %d times, want once: %v", n, i.Log)
+	}
+	publish := func() error {
+		m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: west.id}, Status: v1alpha1.MemberStatus{Properties: region}}
+		return i.Admin.Apply(i.Context(), m, "west", "status")
+	}
+	if err := publish(); err != nil {
+		i.Fatal(err)
+	}
+	i.affinity("region")
+	i.Expect("both in one region", i.do("region of west", func() bool { return len(i.Broker.Member(west.id).Status.Properties) == 1 }), importWrite)
+	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["east","west"]]`; got != want {
+		i.Errorf("results = %s, want %s", got, want)
+	}
+
+	i.DropFields(crd.Members, ".status.properties")
+	i.Await("the older CRD", func() bool { return apiserver.IsUnknownField(publish()) })
+	i.beat("v2", published(nil, "v2"))
+	if n := i.Log.Count("ClusterProperties are not published: the broker does not know the field"); n != 1 {
+		i.Errorf("logged %d times, want once: %v", n, i.Log)
+	}
+}
+
+// beat sends heartbeats until the broker shows what they say.
+func (i importing) beat(version string, shown func() bool) {
+	i.Helper()
+	ctx, cancel := context.WithCancel(i.Context())
+	var g errgroup.Group
+	h := &identity.Heartbeat{
+		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: time.Minute, TTL: time.Hour,
+		Status: v1alpha1.MemberStatus{Version: version}, Log: i.Log,
+	}
+	g.Go(func() error { return h.Run(ctx) })
+	i.Await("status "+version, shown)
+	cancel()
+	if err := g.Wait(); err != nil {
+		i.Error(err)
+	}
+}
+
+// affinity annotates the namespace.
+func (i importing) affinity(value string) {
+	i.Helper()
+	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationAffinity, value))
+	i.Await("annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == value })
+}
+
+// ready makes the endpoint of this cluster ready or not, and returns what was written.
+func (i importing) ready(source *discoveryv1.EndpointSlice, ready bool) []string {
+	i.Helper()
+	source.Endpoints[0].Conditions.Ready = &ready
+	i.Update(source)
+	return i.do("readiness", func() bool { return *i.Member.SourceSlices(db)[0].Endpoints[0].Conditions.Ready == ready })
+}
+
+// checkShown compares the clusters whose slices proxies see.
+func (i importing) checkShown(want ...string) {
+	i.Helper()
+	if got := clustersOf(i.read().Slices, func(e *discoveryv1.EndpointSlice) bool {
+		return e.Labels[discoveryv1.LabelManagedBy] == apibroker.ManagedBy && !isHidden(e) && e.Namespace == "shop"
+	}); !slices.Equal(got, want) {
+		i.Errorf("shown: %q, want %q", got, want)
+	}
+}
+
+// docs/spec/selection.md 3: each port is selected by itself, so that no port is without endpoints because of another one.
+func TestChoosePorts(t *testing.T) {
+	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
+	prefers := preferences{`[local]`, selection.Results{{"east"}}}
+	of := func(cluster string, ready bool, ports ...string) *discoveryv1.EndpointSlice {
+		e := &discoveryv1.EndpointSlice{
+			Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		}
+		e.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: cluster}
+		for _, name := range ports {
+			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
+		}
+		return e
+	}
+	ipv6 := func(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+		e.AddressType = discoveryv1.AddressTypeIPv6
+		return e
+	}
+	for _, tt := range []struct {
+		name    string
+		desired []*discoveryv1.EndpointSlice
+		want    string
+	}{
+		{"local Pods", []*discoveryv1.EndpointSlice{of("east", true, "a"), of("west", true, "a")}, "east[a] west hidden[a]"},
+		{"no local Pods", []*discoveryv1.EndpointSlice{of("east", false, "a"), of("west", true, "a")}, "east hidden[a] west[a]"},
+		{"no Pods", []*discoveryv1.EndpointSlice{of("east", false, "a"), of("west", false, "a")}, "east[a] west[a]"},
+		{"a port that only west has", []*discoveryv1.EndpointSlice{of("east", true, "a"), of("west", true, "a", "b")}, "east[a] west[b]"},
+		{"a family that only west has", []*discoveryv1.EndpointSlice{of("east", true, "a"), ipv6(of("west", true, "a"))}, "east[a] west[a]"},
+		{"west alone", []*discoveryv1.EndpointSlice{of("west", true, "a")}, "west[a]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			newChoices(time.Hour).choose(svc, prefers, tt.desired, merge.Objects{})
+			var got string
+			for _, e := range tt.desired {
+				got += " " + e.Labels[mcsv1beta1.LabelSourceCluster]
+				if isHidden(e) {
+					got += " hidden"
+				}
+				var ports []string
+				for _, p := range e.Ports {
+					ports = append(ports, *p.Name)
+				}
+				got += fmt.Sprint(ports)
+			}
+			if got[1:] != tt.want {
+				t.Errorf("slices:%s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestIsEligible(t *testing.T) {
+	yes, no := true, false
+	for _, tt := range []struct {
+		name string
+		c    discoveryv1.EndpointConditions
+		want bool
+	}{
+		{"unknown", discoveryv1.EndpointConditions{}, true},
+		{"ready", discoveryv1.EndpointConditions{Ready: &yes}, true},
+		{"not ready", discoveryv1.EndpointConditions{Ready: &no}, false},
+		{"terminating and serving", discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, true},
+		{"terminating", discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}, false},
+	} {
+		if got := isEligible(&discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Conditions: tt.c}}}); got != tt.want {
+			t.Errorf("%s: eligible = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+// Package selection decides which clusters the traffic of an imported service goes to (docs/spec/selection.md).
+//
+//	annotations ──▶ Of ──▶ Selectors ──▶ Evaluate ──▶ Results ──▶ Ranks ──▶ Failover.Next ──▶ the clusters in use
+//	                          ClusterProperties ──▲                endpoints, clock ──▲
+//
+// Selectors are an ordered list of preferences over the ClusterProperties of the exporting clusters (KEP-5939). Results have one list of
+// clusters for each selector; they do not depend on endpoints. A Failover takes the first rank of them with an endpoint, at once when the
+// rank in use has none left, and after a time when an earlier one has come back.
+//
+// The package is pure: the clock is a parameter, and no result depends on the order of a map.
+package selection
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// SameAsImporter as a value stands for the importing cluster's own value of the key. A cluster without one makes the selector match no
+// cluster.
+const SameAsImporter = "@SameAsImporter@"
+
+// Region is the ClusterProperty of the region of a cluster.
+const Region = "region.topology.k8s.io"
+
+// Bounds of a list of selectors.
+const (
+	MaxSelectors    = 16      // in a list
+	MaxRequirements = 16      // of one selector, in matchProperties and matchExpressions together
+	MaxValues       = 32      // of one expression
+	MaxText         = 8 << 10 // octets of the JSON text
+)
+
+// A Selector matches the clusters that meet all of its requirements.
+type Selector struct {
+	PropertySelector PropertySelector `json:"propertySelector"`
+}
+
+// A PropertySelector has the requirements of a [Selector]; at least one.
+type PropertySelector struct {
+	MatchProperties  map[string]string `json:"matchProperties,omitempty"`
+	MatchExpressions []Expression      `json:"matchExpressions,omitempty"`
+}
+
+// An Expression is a requirement on one ClusterProperty. As in a label selector, NotIn also matches a cluster without it.
+type Expression struct {
+	Key      string   `json:"key"`
+	Operator Operator `json:"operator"`
+	Values   []string `json:"values,omitempty"`
+}
+
+// An Operator says how an [Expression] compares.
+type Operator string
+
+// The operators. Only In and NotIn have values.
+const (
+	In           Operator = "In"
+	NotIn        Operator = "NotIn"
+	Exists       Operator = "Exists"
+	DoesNotExist Operator = "DoesNotExist"
+)
+
+// Selectors are preferences, the first one first. After the last follow all clusters. An empty list prefers none.
+type Selectors []Selector
+
+// Parse reads a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The error names the bad value and what is wanted.
+func Parse(text string) (Selectors, error) {
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("%d octets: want at most %d", len(text), MaxText)
+	}
+	var s Selectors
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return nil, fmt.Errorf("%.80q: want a JSON list of selectors: %w", text, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%.80q: want one JSON list and nothing after it", text)
+	}
+	if s == nil {
+		return nil, fmt.Errorf("%.80q: want a JSON list of selectors", text)
+	}
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// String is the JSON of the list. Lists that mean the same in other words have different texts.
+func (s Selectors) String() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("selection: selectors are no JSON: " + err.Error())
+	}
+	return string(text)
+}
+
+func (s Selectors) validate() error {
+	if len(s) > MaxSelectors {
+		return fmt.Errorf("%d selectors: want at most %d", len(s), MaxSelectors)
+	}
+	for i, sel := range s {
+		if err := sel.PropertySelector.validate(); err != nil {
+			return fmt.Errorf("selector %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (p PropertySelector) validate() error {
+	switch n := len(p.MatchProperties) + len(p.MatchExpressions); {
+	case n == 0:
+		return errors.New("it is empty: want matchProperties or matchExpressions")
+	case n > MaxRequirements:
+		return fmt.Errorf("%d requirements: want at most %d", n, MaxRequirements)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.MatchProperties)) {
+		if err := validate(key, p.MatchProperties[key]); err != nil {
+			return err
+		}
+	}
+	for _, e := range p.MatchExpressions {
+		if err := e.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e Expression) validate() error {
+	switch e.Operator {
+	case In, NotIn:
+		if len(e.Values) == 0 || len(e.Values) > MaxValues {
+			return fmt.Errorf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values), MaxValues)
+		}
+	case Exists, DoesNotExist:
+		if len(e.Values) > 0 {
+			return fmt.Errorf("key %.80q: %s with %d values: want none", e.Key, e.Operator, len(e.Values))
+		}
+	default:
+		return fmt.Errorf("operator %.80q: want In, NotIn, Exists or DoesNotExist", e.Operator)
+	}
+	return validate(e.Key, e.Values...)
+}
+
+// validate checks the name of a property and values of it.
+func validate(key string, values ...string) error {
+	if !broker.IsPropertyName(key) {
+		return fmt.Errorf("key %.80q: want the name of a ClusterProperty, such as %s", key, Region)
+	}
+	for _, v := range values {
+		if !broker.IsPropertyValue(v) {
+			return fmt.Errorf("value %.80q of %s: want 1 to %d characters", v, key, broker.MaxPropertyValue)
+		}
+	}
+	return nil
+}
+
+// Results are the clusters that each selector matches, sorted, in the order of the selectors.
+type Results [][]string
+
+// Evaluate returns what the selectors match. clusters has the ClusterProperties of each exporting cluster by its id, importer those of the
+// importing one. Whatever its properties say, a cluster has its own id.
+func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[string]string) Results {
+	results := make(Results, len(s))
+	for i, sel := range s {
+		results[i] = []string{}
+		resolved, ok := sel.PropertySelector.resolve(importer)
+		if !ok {
+			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(clusters)) {
+			if resolved.matches(id, clusters[id]) {
+				results[i] = append(results[i], id)
+			}
+		}
+	}
+	return results
+}
+
+// resolve replaces [SameAsImporter]. It reports false if the importer does not have a property that is asked for.
+func (p PropertySelector) resolve(importer map[string]string) (PropertySelector, bool) {
+	ok := true
+	value := func(key, v string) string {
+		if v != SameAsImporter {
+			return v
+		}
+		own, has := importer[key]
+		ok = ok && has
+		return own
+	}
+	resolved := PropertySelector{MatchProperties: make(map[string]string, len(p.MatchProperties))}
+	for key, v := range p.MatchProperties {
+		resolved.MatchProperties[key] = value(key, v)
+	}
+	for _, e := range p.MatchExpressions {
+		values := make([]string, len(e.Values))
+		for i, v := range e.Values {
+			values[i] = value(e.Key, v)
+		}
+		resolved.MatchExpressions = append(resolved.MatchExpressions, Expression{e.Key, e.Operator, values})
+	}
+	return resolved, ok
+}
+
+func (p PropertySelector) matches(id string, properties map[string]string) bool {
+	get := func(key string) (string, bool) {
+		if key == about.ClusterIDName {
+			return id, true
+		}
+		v, ok := properties[key]
+		return v, ok
+	}
+	for key, want := range p.MatchProperties {
+		if v, ok := get(key); !ok || v != want {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(p.MatchExpressions, func(e Expression) bool { return !e.matches(get(e.Key)) })
+}
+
+func (e Expression) matches(value string, has bool) bool {
+	switch e.Operator {
+	case In:
+		return has && slices.Contains(e.Values, value)
+	case NotIn:
+		return !has || !slices.Contains(e.Values, value)
+	case Exists:
+		return has
+	}
+	return !has
+}
+
+// String is the JSON of the results.
+func (r Results) String() string {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic("selection: results are no JSON: " + err.Error())
+	}
+	return string(text)
+}
+
+// ParseResults reads the text of [Results.String]; nil if it is none.
+func ParseResults(text string) Results {
+	var r Results
+	if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &r) != nil || len(r) > MaxSelectors {
+		return nil
+	}
+	return r
+}

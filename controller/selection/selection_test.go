@@ -1,0 +1,216 @@
+package selection
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+)
+
+func parse(t *testing.T, text string) Selectors {
+	t.Helper()
+	s, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func match(properties string) string {
+	return `[{"propertySelector":{"matchProperties":{` + properties + `}}}]`
+}
+
+func express(expression string) string {
+	return `[{"propertySelector":{"matchExpressions":[{` + expression + `}]}}]`
+}
+
+// docs/spec/selection.md 1: what is malformed, and that the error has the bad value and what is wanted.
+func TestParseRejects(t *testing.T) {
+	entry := strings.TrimSuffix(strings.TrimPrefix(match(`"a":"b"`), "["), "]")
+	for _, tt := range []struct{ name, text, want string }{
+		{"no JSON", `local`, `"local": want a JSON list of selectors`},
+		{"null", `null`, `"null": want a JSON list of selectors`},
+		{"an object", `{}`, `"{}": want a JSON list of selectors`},
+		{"two values", `[] []`, "want one JSON list and nothing after it"},
+		{"an unknown field", `[{"podSelector":{}}]`, `unknown field "podSelector"`},
+		{"an empty selector", `[{"propertySelector":{}}]`, "selector 1: it is empty: want matchProperties or matchExpressions"},
+		{"17 selectors", "[" + strings.Repeat(entry+",", 16) + entry + "]", "17 selectors: want at most 16"},
+		{"a key", match(`"Region":"eu"`), `key "Region": want the name of a ClusterProperty`},
+		{"no value", match(`"region":""`), `value "" of region: want 1 to 256 characters`},
+		{"a long value", match(`"region":"` + strings.Repeat("x", 257) + `"`), "want 1 to 256 characters"},
+		{"an operator", express(`"key":"a","operator":"Like","values":["b"]`), `operator "Like": want In, NotIn, Exists or DoesNotExist`},
+		{"In nothing", express(`"key":"a","operator":"In"`), `key "a": In with 0 values: want 1 to 32`},
+		{"Exists with a value", express(`"key":"a","operator":"Exists","values":["b"]`), `key "a": Exists with 1 values: want none`},
+		{"a long text", strings.Repeat(" ", MaxText) + "[]", "want at most 8192"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := Parse(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error = %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// docs/spec/selection.md 1: the short forms, and which annotation counts.
+func TestOf(t *testing.T) {
+	local := match(fmt.Sprintf("%q:%q", about.ClusterIDName, SameAsImporter))
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		want        string // "" if none is given
+		err         string
+	}{
+		{"none", map[string]string{"a": "b"}, "", ""},
+		{"local", map[string]string{"clusterset-dns.io/affinity": "local"}, local, ""},
+		{"Cilium", map[string]string{"service.cilium.io/affinity": "local"}, local, ""},
+		{"ours before Cilium's", map[string]string{"service.cilium.io/affinity": "remote", "clusterset-dns.io/affinity": "local"}, local, ""},
+		{"selectors before affinity", map[string]string{"clusterset-dns.io/cluster-selectors": "[]", "clusterset-dns.io/affinity": "local"}, "[]", ""},
+		{"no preference", map[string]string{"clusterset-dns.io/affinity": "none"}, "[]", ""},
+		{"unknown", map[string]string{"clusterset-dns.io/affinity": "near"}, "", `annotation clusterset-dns.io/affinity: affinity "near": want local, region, remote or none`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, given, err := Of(tt.annotations)
+			if tt.err != "" {
+				if err == nil || err.Error() != tt.err {
+					t.Errorf("error = %v, want %s", err, tt.err)
+				}
+				return
+			}
+			if err != nil || given != (tt.want != "") || given && s.String() != tt.want {
+				t.Errorf("selectors = %s, %t, %v; want %s", s, given, err, tt.want)
+			}
+		})
+	}
+}
+
+// docs/spec/selection.md 1: what selectors match.
+func TestEvaluate(t *testing.T) {
+	importer := map[string]string{about.ClusterIDName: "east", Region: "eu"}
+	clusters := map[string]map[string]string{
+		"east": {Region: "eu", "tier": "gold"}, "north": {Region: "eu"}, "south": {}, "west": {Region: "us", about.ClusterIDName: "east"},
+	}
+	near, _ := Near.Selectors()
+	remote, _ := Remote.Selectors()
+	for _, tt := range []struct {
+		name      string
+		selectors Selectors
+		want      string
+	}{
+		{"region, and no cluster that says it is another", near, `[["east"],["east","north"]]`},
+		{"remote", remote, `[["north","south","west"]]`},
+		{"a property that the importer lacks", parse(t, express(`"key":"tier","operator":"NotIn","values":["@SameAsImporter@"]`)), `[[]]`},
+		{"Exists", parse(t, express(`"key":"tier","operator":"Exists"`)), `[["east"]]`},
+		{"DoesNotExist", parse(t, express(`"key":"tier","operator":"DoesNotExist"`)), `[["north","south","west"]]`},
+		{"In", parse(t, express(`"key":"region.topology.k8s.io","operator":"In","values":["us","@SameAsImporter@"]`)), `[["east","north","west"]]`},
+		{"NotIn, also without the property", parse(t, express(`"key":"region.topology.k8s.io","operator":"NotIn","values":["eu"]`)), `[["south","west"]]`},
+		{"none", Selectors{}, `[]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := tt.selectors.Evaluate(clusters, importer)
+			if got.String() != tt.want || !reflect.DeepEqual(ParseResults(got.String()), got) {
+				t.Errorf("results = %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// docs/spec/selection.md 3: which rank is used after which changes, with a hold of 10 s.
+func TestFailover(t *testing.T) {
+	ranks := Results{{"east"}, {"east", "north"}, {}}.Ranks([]string{"east", "north", "west"})
+	for _, tt := range []struct {
+		name  string
+		steps string // "<second>: <clusters with an endpoint> -> <rank>[+<seconds to wait>]"
+	}{
+		{"the first rank", "0: east north west -> 0"},
+		{"at once to the next, and further", "0: east north west -> 0; 1: north west -> 1; 2: west -> 3"},
+		{"back after the hold", "0: north -> 1; 5: east north -> 1+10; 14: east north -> 1+1; 15: east north -> 0"},
+		{"a cluster that flaps", "0: north -> 1; 5: east north -> 1+10; 9: north -> 1; 12: east north -> 1+10; 21: east north -> 1+1; 22: east north -> 0"},
+		{"back at once if the others are gone", "0: north -> 1; 5: east north -> 1+10; 6: east -> 0"},
+		{"one rank after the other", "0: west -> 3; 1: north west -> 3+10; 5: east north west -> 3+6; 11: east north west -> 1+4; 15: east north west -> 0"},
+		{"nothing anywhere, at last all clusters", "0: -> 4; 1: east -> 0; 2: -> 4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var f Failover
+			start := time.Unix(1_700_000_000, 0)
+			for step := range strings.SplitSeq(tt.steps, "; ") {
+				at, rest, _ := strings.Cut(step, ":")
+				eligible, want, _ := strings.Cut(rest, "-> ")
+				second, err := time.ParseDuration(at + "s")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var wait time.Duration
+				f, wait = f.Next(ranks, strings.Fields(eligible), start.Add(second), 10*time.Second)
+				got := fmt.Sprint(f.Used())
+				if wait > 0 {
+					got += fmt.Sprintf("+%d", int(wait.Seconds()))
+				}
+				if got != want {
+					t.Fatalf("step %q: %s", step, got)
+				}
+			}
+		})
+	}
+}
+
+// docs/spec/selection.md 3: a controller that starts goes on with what is shown.
+func TestResume(t *testing.T) {
+	ranks := Results{{"east"}, {"north"}}.Ranks([]string{"east", "north", "west"})
+	for _, tt := range []struct {
+		name        string
+		shown       []string
+		eligible    []string
+		used, after int
+	}{
+		{"the second rank, though the first could be used", []string{"north"}, []string{"east", "north"}, 1, 1},
+		{"the first", []string{"east"}, []string{"east", "north"}, 0, 0},
+		{"all", []string{"east", "north", "west"}, []string{"west"}, 3, 2},
+		{"what no rank is", []string{"east", "west"}, []string{"east", "north"}, -1, 0},
+		{"nothing", nil, []string{"north"}, -1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := Resume(ranks, tt.shown)
+			next, _ := f.Next(ranks, tt.eligible, time.Now(), time.Hour)
+			if f.Used() != tt.used || next.Used() != tt.after {
+				t.Errorf("used = %d, then %d; want %d, then %d", f.Used(), next.Used(), tt.used, tt.after)
+			}
+		})
+	}
+}
+
+// FuzzParse: no text makes Parse or Evaluate panic; what is accepted reads back the same, and its results are clusters that exist, sorted.
+func FuzzParse(f *testing.F) {
+	for _, a := range []Affinity{None, Local, Near, Remote} {
+		s, err := a.Selectors()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(s.String())
+	}
+	f.Add(express(`"key":"a","operator":"Exists"`))
+	clusters := map[string]map[string]string{"east": {"a": "b"}, "west": nil}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := Parse(s.String())
+		if err != nil && len(s.String()) <= MaxText || err == nil && again.String() != s.String() {
+			t.Errorf("%s reads back as %s, %v", s, again, err)
+		}
+		results := s.Evaluate(clusters, map[string]string{about.ClusterIDName: "east"})
+		if len(results) != len(s) {
+			t.Fatalf("%d results of %d selectors", len(results), len(s))
+		}
+		for _, r := range results {
+			if !slices.IsSorted(r) || len(intersection(r, slices.Collect(maps.Keys(clusters)))) != len(r) {
+				t.Errorf("result %q, want clusters in order", r)
+			}
+		}
+	})
+}
