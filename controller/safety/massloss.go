@@ -20,8 +20,8 @@ import (
 // How long a loss is pending.
 const (
 	defaultTTL = time.Minute     // until a list is confirmed, with "lease 0"
-	lossQuiet  = 2 * time.Second // until no other loss followed
-	lossWaits  = 5               // at most, in units of lossQuiet
+	lossQuiet  = 2 * time.Second // until no other loss followed, and none came back
+	lossWaits  = 5               // at most, in units of lossQuiet, if the watch reported it
 )
 
 // fewLosses is how many exports may disappear at once, whatever part of all they are: people delete that many services, and a
@@ -53,28 +53,20 @@ type MassLossConfig struct {
 // The methods may be called by several goroutines.
 type MassLoss struct {
 	MassLossConfig
-	quiet time.Duration // a loss is pending until no other followed for this time; 0 confirms at once
 
 	mu       sync.Mutex
 	list     listCheck
 	compared bool // a list was compared with the imports
-	pending  map[importedExport]pendingLoss
-	last     time.Time // of the losses that the watch reported
-	restored bool      // the broker was rolled back, and no list of it is confirmed yet
+	pending  pendingLosses
+	restored bool // the broker was rolled back, and no list of it is confirmed yet
 	// unjoined are the clusters whose Member went with a rollback, and when it came back; zero while it did not.
 	unjoined map[string]time.Time
-}
-
-// A pendingLoss is an imported export whose record or slices were deleted.
-type pendingLoss struct {
-	since     time.Time
-	confirmed bool // the import may lose it
 }
 
 // NewMassLoss returns a MassLoss that has not compared anything.
 func NewMassLoss(cfg MassLossConfig) *MassLoss {
 	cfg.TTL = cmp.Or(cfg.TTL, defaultTTL)
-	return &MassLoss{MassLossConfig: cfg, quiet: min(lossQuiet, cfg.TTL/3), pending: make(map[importedExport]pendingLoss), unjoined: make(map[string]time.Time)}
+	return &MassLoss{MassLossConfig: cfg, pending: newPendingLosses(min(lossQuiet, cfg.TTL/3), cfg.TTL), unjoined: make(map[string]time.Time)}
 }
 
 // RolledBack reports that the broker was rolled back to an older state.
@@ -143,14 +135,9 @@ func (l *MassLoss) Review() {
 // confirmList accepts the losses of a list: at once if they lasted for a TTL, else when none of them was restored for a
 // while, because members restore their records one by one. The caller holds l.mu.
 func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, lasted bool) {
-	clear(l.pending)
-	l.last = now
+	l.pending.list(now, lost, lasted)
 	for e, missing := range lost {
-		if !missing {
-			continue
-		}
-		l.pending[e] = pendingLoss{since: now, confirmed: lasted}
-		if l.restored && l.Broker.Member(e.cluster) == nil {
+		if missing && l.restored && l.Broker.Member(e.cluster) == nil {
 			l.unjoined[e.cluster] = time.Time{}
 		}
 	}
@@ -200,50 +187,23 @@ func (l *MassLoss) confirmed(e importedExport) bool {
 	if _, unjoined := l.unjoined[e.cluster]; unjoined {
 		return false
 	}
-	p, known := l.pending[e]
-	if !known {
-		p = pendingLoss{since: time.Now()}
-		l.pending[e], l.last = p, p.since
-	}
-	return p.confirmed || l.quiet == 0
+	return l.pending.lose(time.Now(), e)
 }
 
 // reviewPending freezes if the pending losses are a mass loss, or confirms those that waited for long enough. The caller holds
 // l.mu.
 func (l *MassLoss) reviewPending(now time.Time) {
-	maps.DeleteFunc(l.pending, func(_ importedExport, p pendingLoss) bool { return now.Sub(p.since) >= l.TTL })
-	waits := func(p pendingLoss) bool { return !p.confirmed }
-	if !slices.ContainsFunc(slices.Collect(maps.Values(l.pending)), waits) {
+	if !l.pending.wait(now) {
 		return
 	}
-	if c := l.comparePending(l.lost()); c.lost > fewLosses && c.massLoss() {
+	if c := l.pending.compare(now, l.lost()); c.lost > fewLosses && c.massLoss() {
 		l.list = listCheck{since: now}
 		l.Freezes.Set(LostRecords, c.String())
 		return
 	}
-	for e, p := range l.pending {
-		if waits(p) && (now.Sub(l.last) >= l.quiet || now.Sub(p.since) >= lossWaits*l.quiet) {
-			p.confirmed = true
-			l.pending[e] = p
-			l.Requeue(e.service)
-		}
+	for _, e := range l.pending.confirm(now) {
+		l.Requeue(e.service)
 	}
-}
-
-// comparePending compares the pending losses with what was imported before them. The caller holds l.mu.
-func (l *MassLoss) comparePending(lost map[importedExport]bool) comparison {
-	lost = maps.Clone(lost)
-	for e, p := range l.pending {
-		switch missing, imported := lost[e]; {
-		case imported && !missing:
-			delete(l.pending, e) // the record is back
-		case p.confirmed:
-			delete(lost, e)
-		default:
-			lost[e] = true
-		}
-	}
-	return compare(lost)
 }
 
 // lost returns all that our imports have of other clusters, and whether the broker lacks it. The caller holds l.mu.

@@ -1,0 +1,92 @@
+package safety
+
+import (
+	"maps"
+	"time"
+)
+
+// A pendingLoss is an imported export that the broker lacks.
+type pendingLoss struct {
+	since     time.Time
+	latest    time.Time // when it is confirmed at the latest
+	confirmed bool      // the import may lose it
+}
+
+// pendingLosses are the losses of the last TTL. One is confirmed, and the import loses it, when for a while no other followed and none came
+// back: a broker loses records one after the other, and members restore them so.
+//
+//	(absent) ── lose, list ──▶ waiting ── quiet, or latest ──▶ confirmed ── a TTL after its begin ──▶ (absent)
+//	    ▲                         │
+//	    └──── the export is back ─┘
+type pendingLosses struct {
+	quiet time.Duration // without a change, until a loss is confirmed; 0 confirms at once
+	ttl   time.Duration
+	all   map[importedExport]pendingLoss
+	last  time.Time // when a loss was added, or one that waited came back
+}
+
+func newPendingLosses(quiet, ttl time.Duration) pendingLosses {
+	return pendingLosses{quiet: quiet, ttl: ttl, all: make(map[importedExport]pendingLoss)}
+}
+
+// list replaces the losses by those of a list. They are confirmed if lasted is set. Else they may wait for a TTL, as long as members
+// restore their records.
+func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, lasted bool) {
+	clear(p.all)
+	p.last = now
+	for e, missing := range lost {
+		if missing {
+			p.all[e] = pendingLoss{since: now, latest: now.Add(p.ttl), confirmed: lasted}
+		}
+	}
+}
+
+// lose adds a loss that the watch reported, unless it is known, and reports whether it is confirmed.
+func (p *pendingLosses) lose(now time.Time, e importedExport) (confirmed bool) {
+	loss, known := p.all[e]
+	if !known {
+		loss = pendingLoss{since: now, latest: now.Add(min(p.ttl, lossWaits*p.quiet))}
+		p.all[e], p.last = loss, now
+	}
+	return loss.confirmed || p.quiet == 0
+}
+
+// wait forgets what was confirmed long ago and reports whether a loss is not confirmed.
+func (p *pendingLosses) wait(now time.Time) (waits bool) {
+	maps.DeleteFunc(p.all, func(_ importedExport, loss pendingLoss) bool { return loss.confirmed && now.Sub(loss.since) >= p.ttl })
+	for _, loss := range p.all {
+		waits = waits || !loss.confirmed
+	}
+	return waits
+}
+
+// compare compares the losses that wait with what was imported before them. lost says of what is imported whether the broker lacks it.
+func (p *pendingLosses) compare(now time.Time, lost map[importedExport]bool) comparison {
+	lost = maps.Clone(lost)
+	for e, loss := range p.all {
+		switch missing, imported := lost[e]; {
+		case imported && !missing:
+			delete(p.all, e) // it is back
+			if !loss.confirmed {
+				p.last = now
+			}
+		case loss.confirmed:
+			delete(lost, e)
+		default:
+			lost[e] = true
+		}
+	}
+	return compare(lost)
+}
+
+// confirm confirms the losses that have waited for long enough, and returns them.
+func (p *pendingLosses) confirm(now time.Time) (confirmed []importedExport) {
+	for e, loss := range p.all {
+		if !loss.confirmed && (now.Sub(p.last) >= p.quiet || !now.Before(loss.latest)) {
+			loss.confirmed = true
+			p.all[e] = loss
+			confirmed = append(confirmed, e)
+		}
+	}
+	return confirmed
+}

@@ -1,0 +1,85 @@
+package safety
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// docs/spec/controller.md 8.7: no loss is confirmed while others follow, or come back, and each is confirmed in the end.
+func TestPendingLosses(t *testing.T) {
+	const quiet, ttl = 2 * time.Second, time.Minute
+	export := func(n int) importedExport {
+		return importedExport{types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(n)}, "west"}
+	}
+	// Each second one more of twenty is lost, or comes back; wait is how long the first one that stays lost waits after the last of them.
+	for _, tt := range []struct {
+		name      string
+		restored  bool
+		events    int
+		confirmed time.Duration // since the begin
+	}{
+		{name: "a list, nothing comes back", restored: true, confirmed: quiet},
+		{name: "a list, members restore for longer than is quiet", restored: true, events: 8, confirmed: 8*time.Second + quiet},
+		{name: "a list, members restore for longer than a loss by watch waits", restored: true, events: 15, confirmed: 15*time.Second + quiet},
+		{name: "one by watch", confirmed: quiet},
+		{name: "some by watch, one after the other", events: 5, confirmed: 5*time.Second + quiet},
+		{name: "many by watch", events: 15, confirmed: lossWaits * quiet},
+	} {
+		begin := time.Unix(1_700_000_000, 0)
+		p, lost := newPendingLosses(quiet, ttl), make(map[importedExport]bool)
+		for n := range 20 {
+			lost[export(n)] = tt.restored || n == 0
+		}
+		if tt.restored {
+			p.list(begin, lost, false)
+		} else {
+			p.lose(begin, export(0))
+		}
+		var got time.Duration
+		for at := time.Duration(0); got == 0 && at < ttl; at += time.Second / 2 {
+			now := begin.Add(at)
+			if n := int(at / time.Second); n > 0 && n <= tt.events && at%time.Second == 0 {
+				if lost[export(n)] = !tt.restored; !tt.restored {
+					p.lose(now, export(n))
+				}
+			}
+			if !p.wait(now) {
+				t.Fatalf("%s: after %s nothing waits", tt.name, at)
+			}
+			p.compare(now, lost)
+			if slices.Contains(p.confirm(now), export(0)) {
+				got = at
+			}
+		}
+		if got != tt.confirmed {
+			t.Errorf("%s: confirmed after %s, want %s", tt.name, got, tt.confirmed)
+		}
+		if !p.lose(begin.Add(got), export(0)) {
+			t.Errorf("%s: the loss is not confirmed", tt.name)
+		}
+		if p.wait(begin.Add(got+2*ttl)) && tt.events < 15 {
+			t.Errorf("%s: %v still wait", tt.name, slices.Collect(maps.Keys(p.all)))
+		}
+	}
+}
+
+// What members restore without an end is no reason to wait for longer than a TTL.
+func TestPendingLossesEnd(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	p := newPendingLosses(2*time.Second, 3*time.Second)
+	one, two := importedExport{cluster: "one"}, importedExport{cluster: "two"}
+	p.list(begin, map[importedExport]bool{one: true, two: true}, false)
+	for n := 1; n < 6; n++ {
+		now := begin.Add(time.Duration(n) * time.Second)
+		p.compare(now, map[importedExport]bool{one: true, two: false})
+		if got, want := slices.Contains(p.confirm(now), one), n == 3; got != want {
+			t.Errorf("after %d s: confirmed %t, want %t", n, got, want)
+		}
+		p.lose(now, two)
+	}
+}
