@@ -230,7 +230,8 @@ func TestBrokerHasLostItsMembers(t *testing.T) {
 	const ns = "memberless"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
-	e, w := run(t, east), run(t, west)
+	long := func(c *controller.Config) { c.TTL = time.Minute } // west does not run again at once when the broker is back
+	e, w := run(t, east, long), run(t, west, long)
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	saved := saveBroker(t)
@@ -239,13 +240,13 @@ func TestBrokerHasLostItsMembers(t *testing.T) {
 	w.stop()
 	deleteMembership(t, east)
 	deleteMembership(t, west)
-	e = run(t, east)
+	e = run(t, east, long)
 	e.awaitMetric("frozen", "broker_empty", 1)
 	serve(t, east, ns, "web", "10.21.0.2")
 	awaitImport(t, east, ns, "web", "10.21.0.2 10.22.0.1")
 	restoreBroker(t, saved)
 	e.awaitMetric("frozen", "broker_empty", 0)
-	run(t, west)
+	run(t, west, long)
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	inEast()
 }
@@ -429,6 +430,9 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	properties := west.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1", Resource: "clusterproperties"})
 	remove := func(ctx context.Context) error {
 		return properties.Delete(ctx, about.ClusterSetName, metav1.DeleteOptions{})
+	}
+	if err := west.AwaitPolicies(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if err := remove(t.Context()); err == nil || !strings.Contains(err.Error(), `run "clusterset leave"`) {
 		t.Fatalf("delete of the property: %v, want it denied", err)
