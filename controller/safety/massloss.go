@@ -21,7 +21,6 @@ import (
 const (
 	defaultTTL = time.Minute     // until a list is confirmed, with "lease 0"
 	lossQuiet  = 2 * time.Second // until no other loss followed, and none came back
-	lossWaits  = 5               // at most, in units of lossQuiet, if the watch reported it
 )
 
 // fewLosses is how many exports may disappear at once, whatever part of all they are: people delete that many services, and a
@@ -115,11 +114,12 @@ func (l *MassLoss) Review() {
 	}
 	lost := l.lost()
 	c := compare(lost)
+	mass := !l.list.since.IsZero()
 	l.list = l.list.next(now, l.TTL, c)
 	detail := ""
 	switch {
 	case l.list.confirmed:
-		l.confirmList(now, lost, c.massLoss())
+		l.confirmList(now, lost, mass)
 	case l.list.since.IsZero():
 		detail = "the broker was rolled back"
 	default:
@@ -132,10 +132,10 @@ func (l *MassLoss) Review() {
 	}
 }
 
-// confirmList accepts the losses of a list: at once if they lasted for a TTL, else when none of them was restored for a
-// while, because members restore their records one by one. The caller holds l.mu.
-func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, lasted bool) {
-	l.pending.list(now, lost, lasted)
+// confirmList accepts the losses of a list. Those of a mass loss that lasted for a TTL are confirmed; all others wait, because members
+// restore their records one by one. The caller holds l.mu.
+func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, mass bool) {
+	l.pending.list(now, lost, mass, compare(lost).massLoss())
 	for e, missing := range lost {
 		if missing && l.restored && l.Broker.Member(e.cluster) == nil {
 			l.unjoined[e.cluster] = time.Time{}

@@ -5,11 +5,15 @@ import (
 	"time"
 )
 
+// lossWaits is how many times as long as it must be quiet a loss waits at most.
+const lossWaits = 5
+
 // A pendingLoss is an imported export that the broker lacks.
 type pendingLoss struct {
 	since     time.Time
-	latest    time.Time // when it is confirmed at the latest
-	confirmed bool      // the import may lose it
+	quiet     time.Duration // without a change, until it is confirmed
+	latest    time.Time     // when it is confirmed at the latest
+	confirmed bool          // the import may lose it
 }
 
 // pendingLosses are the losses of the last TTL. One is confirmed, and the import loses it, when for a while no other followed and none came
@@ -19,7 +23,7 @@ type pendingLoss struct {
 //	    ▲                         │
 //	    └──── the export is back ─┘
 type pendingLosses struct {
-	quiet time.Duration // without a change, until a loss is confirmed; 0 confirms at once
+	quiet time.Duration // without a change, until a loss is confirmed, but for the rest of a mass loss; 0 confirms at once
 	ttl   time.Duration
 	all   map[importedExport]pendingLoss
 	last  time.Time // when a loss was added, or one that waited came back
@@ -29,15 +33,27 @@ func newPendingLosses(quiet, ttl time.Duration) pendingLosses {
 	return pendingLosses{quiet: quiet, ttl: ttl, all: make(map[importedExport]pendingLoss)}
 }
 
-// list replaces the losses by those of a list. They are confirmed if lasted is set. Else they may wait for a TTL, as long as members
-// restore their records.
-func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, lasted bool) {
-	clear(p.all)
+// list replaces the losses by those of a list. They are confirmed if that was a mass loss, and lasted. Else they may wait for a TTL, as long
+// as members restore their records. If they are what is left of a mass loss, members restore so many that one may well pause for longer
+// than quiet: all wait until none came back for a TTL.
+func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, lasted bool) {
 	p.last = now
+	quiet, most := p.quiet, p.ttl
+	if mass {
+		quiet, most = p.ttl, lossWaits*p.ttl
+	}
+	before := p.all
+	p.all = make(map[importedExport]pendingLoss)
 	for e, missing := range lost {
-		if missing {
-			p.all[e] = pendingLoss{since: now, latest: now.Add(p.ttl), confirmed: lasted}
+		if !missing {
+			continue
 		}
+		loss := pendingLoss{since: now, quiet: quiet, latest: now.Add(most)}
+		if old, known := before[e]; known && old.quiet > quiet { // of a mass loss, and listed again
+			loss = old
+		}
+		loss.confirmed = lasted
+		p.all[e] = loss
 	}
 }
 
@@ -45,7 +61,7 @@ func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, lasted
 func (p *pendingLosses) lose(now time.Time, e importedExport) (confirmed bool) {
 	loss, known := p.all[e]
 	if !known {
-		loss = pendingLoss{since: now, latest: now.Add(min(p.ttl, lossWaits*p.quiet))}
+		loss = pendingLoss{since: now, quiet: p.quiet, latest: now.Add(min(p.ttl, lossWaits*p.quiet))}
 		p.all[e], p.last = loss, now
 	}
 	return loss.confirmed || p.quiet == 0
@@ -82,7 +98,7 @@ func (p *pendingLosses) compare(now time.Time, lost map[importedExport]bool) com
 // confirm confirms the losses that have waited for long enough, and returns them.
 func (p *pendingLosses) confirm(now time.Time) (confirmed []importedExport) {
 	for e, loss := range p.all {
-		if !loss.confirmed && (now.Sub(p.last) >= p.quiet || !now.Before(loss.latest)) {
+		if !loss.confirmed && (now.Sub(p.last) >= loss.quiet || !now.Before(loss.latest)) {
 			loss.confirmed = true
 			p.all[e] = loss
 			confirmed = append(confirmed, e)

@@ -20,12 +20,15 @@ func TestPendingLosses(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		restored  bool
+		mass      bool
 		events    int
 		confirmed time.Duration // since the begin
 	}{
 		{name: "a list, nothing comes back", restored: true, confirmed: quiet},
 		{name: "a list, members restore for longer than is quiet", restored: true, events: 8, confirmed: 8*time.Second + quiet},
 		{name: "a list, members restore for longer than a loss by watch waits", restored: true, events: 15, confirmed: 15*time.Second + quiet},
+		{name: "the rest of a mass loss, nothing comes back", restored: true, mass: true, confirmed: ttl},
+		{name: "the rest of a mass loss, members restore", restored: true, mass: true, events: 8, confirmed: 8*time.Second + ttl},
 		{name: "one by watch", confirmed: quiet},
 		{name: "some by watch, one after the other", events: 5, confirmed: 5*time.Second + quiet},
 		{name: "many by watch", events: 15, confirmed: lossWaits * quiet},
@@ -36,12 +39,12 @@ func TestPendingLosses(t *testing.T) {
 			lost[export(n)] = tt.restored || n == 0
 		}
 		if tt.restored {
-			p.list(begin, lost, false)
+			p.list(begin, lost, tt.mass, false)
 		} else {
 			p.lose(begin, export(0))
 		}
 		var got time.Duration
-		for at := time.Duration(0); got == 0 && at < ttl; at += time.Second / 2 {
+		for at := time.Duration(0); got == 0 && at < 2*ttl; at += time.Second / 2 {
 			now := begin.Add(at)
 			if n := int(at / time.Second); n > 0 && n <= tt.events && at%time.Second == 0 {
 				if lost[export(n)] = !tt.restored; !tt.restored {
@@ -73,7 +76,7 @@ func TestPendingLossesEnd(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	p := newPendingLosses(2*time.Second, 3*time.Second)
 	one, two := importedExport{cluster: "one"}, importedExport{cluster: "two"}
-	p.list(begin, map[importedExport]bool{one: true, two: true}, false)
+	p.list(begin, map[importedExport]bool{one: true, two: true}, false, false)
 	for n := 1; n < 6; n++ {
 		now := begin.Add(time.Duration(n) * time.Second)
 		p.compare(now, map[importedExport]bool{one: true, two: false})
@@ -81,5 +84,20 @@ func TestPendingLossesEnd(t *testing.T) {
 			t.Errorf("after %d s: confirmed %t, want %t", n, got, want)
 		}
 		p.lose(now, two)
+	}
+}
+
+// A list that comes while members restore what was a mass loss does not make the rest of it wait for a shorter time.
+func TestPendingLossesAreListedAgain(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	p := newPendingLosses(2*time.Second, time.Minute)
+	of, later := importedExport{cluster: "of a mass loss"}, importedExport{cluster: "later"}
+	p.list(begin, map[importedExport]bool{of: true, later: false}, true, false)
+	p.list(begin.Add(time.Second), map[importedExport]bool{of: true, later: true}, false, false)
+	if got := p.confirm(begin.Add(3 * time.Second)); !slices.Equal(got, []importedExport{later}) {
+		t.Errorf("confirmed %v, want the one that was lost later", got)
+	}
+	if got := p.confirm(begin.Add(time.Second + time.Minute)); !slices.Equal(got, []importedExport{of}) {
+		t.Errorf("confirmed %v a minute later, want the other one", got)
 	}
 }
