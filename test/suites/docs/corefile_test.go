@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // api is a control plane with the objects in examples/, and coredns the path of the server that is shipped. Both exist once a
@@ -359,7 +360,8 @@ func (c *corefile) checkPlugins(t *testing.T, s *server.Server) {
 		}
 	}
 	if strings.Contains(c.text, "transfer {") {
-		in, err := new(dns.Transfer).In(new(dns.Msg).SetAxfr("clusterset.local."), c.dns)
+		transfer := dns.Transfer{DialTimeout: until.Patience, ReadTimeout: until.Patience}
+		in, err := transfer.In(new(dns.Msg).SetAxfr("clusterset.local."), c.dns)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,8 +380,11 @@ func (c *corefile) checkPlugins(t *testing.T, s *server.Server) {
 	}
 	if strings.Contains(c.text, "dnssec {") {
 		reply, err := signed(t.Context(), c.dns)
-		if err != nil || !slices.ContainsFunc(reply.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeRRSIG }) {
-			t.Errorf("signed answer = %v, %v, want an RRSIG", reply, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(reply.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeRRSIG }) {
+			t.Errorf("signed answer = %v, want an RRSIG", reply)
 		}
 	}
 	if strings.Contains(c.text, "metadata") {
@@ -395,10 +400,13 @@ func (c *corefile) checkPlugins(t *testing.T, s *server.Server) {
 	}
 }
 
+// signed asks over TCP, which loses no question.
 func signed(ctx context.Context, address string) (*dns.Msg, error) {
 	m := new(dns.Msg).SetQuestion(web, dns.TypeA)
 	m.SetEdns0(1232, true)
-	return dns.ExchangeContext(ctx, m, address)
+	client := dns.Client{Net: "tcp", Timeout: until.Patience}
+	reply, _, err := client.ExchangeContext(ctx, m, address)
+	return reply, err
 }
 
 func get(ctx context.Context, url string) (string, error) {
