@@ -392,6 +392,7 @@ func (w *world) dns(seen map[explain.Code]bool) {
 	good := testclusterset.StartDNS(w, w.north)
 	good.Answers(w, "db.other", dns.TypeA, "NOERROR 10.9.0.1")
 	filtered := testclusterset.StartDNS(w, w.west, "labels serve=here") // of another cluster, without this service
+	filtered.Answers(w, "db.other", dns.TypeA, "NXDOMAIN")              // once all its lists are complete
 	for _, f := range []struct {
 		code    explain.Code
 		name    string
