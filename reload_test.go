@@ -86,6 +86,7 @@ func TestSyncInTheLastMoment(t *testing.T) {
 		inst.waitForSync(ref, time.Second)
 	}
 	p.release(inst)
+	log.SetOutput(before)
 	if strings.Contains(logged.String(), "without the first sync") {
 		t.Errorf("logged %s", &logged)
 	}
