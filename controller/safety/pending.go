@@ -10,7 +10,7 @@ const lossWaits = 5
 
 // A pendingLoss is an imported export that the broker lacks.
 type pendingLoss struct {
-	since     time.Time
+	since     time.Time     // when it began, or was confirmed
 	quiet     time.Duration // without a change, until it is confirmed
 	latest    time.Time     // when it is confirmed at the latest
 	confirmed bool          // the import may lose it
@@ -19,7 +19,7 @@ type pendingLoss struct {
 // pendingLosses are the losses of the last TTL. One is confirmed, and the import loses it, when for a while no other followed and none came
 // back: a broker loses records one after the other, and members restore them so.
 //
-//	(absent) ── lose, list ──▶ waiting ── quiet, or latest ──▶ confirmed ── a TTL after its begin ──▶ (absent)
+//	(absent) ── lose, list ──▶ waiting ── quiet, or latest ──▶ confirmed ── a TTL later ──▶ (absent)
 //	    ▲                         │
 //	    └──── the export is back ─┘
 type pendingLosses struct {
@@ -52,7 +52,9 @@ func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, 
 		if old, known := before[e]; known && old.quiet > quiet { // of a mass loss, and listed again
 			loss = old
 		}
-		loss.confirmed = lasted
+		if loss.confirmed = lasted; lasted {
+			loss.since = now
+		}
 		p.all[e] = loss
 	}
 }
@@ -99,7 +101,7 @@ func (p *pendingLosses) compare(now time.Time, lost map[importedExport]bool) com
 func (p *pendingLosses) confirm(now time.Time) (confirmed []importedExport) {
 	for e, loss := range p.all {
 		if !loss.confirmed && (now.Sub(p.last) >= loss.quiet || !now.Before(loss.latest)) {
-			loss.confirmed = true
+			loss.confirmed, loss.since = true, now // for a TTL: the imports follow one by one
 			p.all[e] = loss
 			confirmed = append(confirmed, e)
 		}
