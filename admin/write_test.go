@@ -145,12 +145,12 @@ endpoints: []
 // addServices gives a member exports and imports.
 func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, namespace string) {
 	t.Helper()
-	err := errors.Join(
-		onBroker.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(exported, "NAMESPACE", namespace))),
-		member.ApplyYAML(t.Context(), []byte(imported)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Discovery knows the kinds some time after the API server serves them.
+	until.OK(t, "exports and imports", func(ctx context.Context) error {
+		return errors.Join(
+			onBroker.ApplyYAML(ctx, []byte(strings.ReplaceAll(exported, "NAMESPACE", namespace))),
+			member.ApplyYAML(ctx, []byte(imported)))
+	})
 	imp, err := member.Dynamic().Resource(serviceImportResource).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

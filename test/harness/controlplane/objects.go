@@ -186,6 +186,10 @@ func (c *ControlPlane) resource(o runtime.Object) (*unstructured.Unstructured, d
 	}
 	gvk := u.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if meta.IsNoMatchError(err) { // It may have come since the mapper asked.
+		c.mapper.Reset()
+		mapping, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
