@@ -31,8 +31,13 @@ func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
 // RecordsWith returns [Broker.Records] with own, nil if there is none, in place of this member's record: its own API server is
 // ahead of the broker. Of the record on the broker only the times count that decide on precedence (docs/spec/controller.md 5).
 func (b *Broker) RecordsWith(svc types.NamespacedName, own *v1alpha1.ExportedService) []merge.Record {
+	return b.Replace(b.Records(svc), own)
+}
+
+// Replace returns records with own in place of this member's record, as [Broker.RecordsWith] does. It does not change records.
+func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) []merge.Record {
 	ours := merge.Record{Cluster: b.cfg.ClusterID}
-	records := slices.DeleteFunc(b.Records(svc), func(r merge.Record) bool {
+	records = slices.DeleteFunc(slices.Clone(records), func(r merge.Record) bool {
 		if r.Cluster == ours.Cluster {
 			ours.Admitted, ours.Created = r.Admitted, r.Created
 		}
@@ -60,9 +65,14 @@ func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1
 	if m == nil {
 		return nil
 	}
+	return b.slicesOf(svc, m)
+}
+
+// slicesOf is [Broker.Slices] for a member that is known.
+func (b *Broker) slicesOf(svc types.NamespacedName, m *v1alpha1.Member) []*discoveryv1.EndpointSlice {
 	var found []*discoveryv1.EndpointSlice
 	for _, s := range indexed[*discoveryv1.EndpointSlice](b.slices, byOwner, m.Spec.Namespace+"/"+recordOf(svc)) {
-		if id, ok := b.acceptSlice(s); ok && id == cluster {
+		if id, ok := b.acceptSlice(s); ok && id == m.Name {
 			found = append(found, s)
 		}
 	}

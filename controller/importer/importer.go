@@ -118,14 +118,19 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	case !settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
 		return i.refreshOwn(ctx, svc)
 	}
+	return i.follow(ctx, svc, i.cfg.Broker.View(svc))
+}
+
+// follow makes this cluster have what a view of the broker and the own export come to, unless that is a loss that is not certain.
+func (i *Importer) follow(ctx context.Context, svc types.NamespacedName, has broker.View) error {
 	own, exp := i.cfg.Own.Export(svc)
-	p := i.planner.plan(svc, own)
+	p := i.planner.plan(svc, own, has)
 	imp := i.cfg.Member.Import(svc)
 	if losesClusters(p.result, imp) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
 		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
 			return i.refreshOwn(ctx, svc)
 		}
-		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, imp); len(unconfirmed) > 0 {
+		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, imp, has); len(unconfirmed) > 0 {
 			return i.refreshPresent(ctx, svc, p, unconfirmed)
 		}
 	}

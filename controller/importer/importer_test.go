@@ -25,6 +25,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
@@ -498,10 +499,18 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	i.Expect("a loss that may be one of many", i.do("record gone", gone))
 	i.Delete(slice)
 	i.Expect("nor the slice", i.do("slice gone", func() bool { return i.addressOf("west") == "" }))
+	neither := i.Broker.View(db)
 	back(i)
+	noSlice := i.Broker.View(db)
 	slice.ResourceVersion, slice.UID = "", ""
 	i.Create(slice)
 	i.Expect("a slice that is back", i.do("slice back", func() bool { return i.addressOf("west") != "" }))
+	for what, has := range map[string]broker.View{"record": neither, "slice": noSlice} {
+		if err := i.follow(i.Context(), db, has); err != nil {
+			i.Error(err)
+		}
+		i.Expect("a view from before the "+what+" was back", i.Writes.Take())
+	}
 }
 
 // expire lets the heartbeat of west expire and return.

@@ -62,9 +62,9 @@ type planner struct {
 	selectors  selection.Selectors // of services whose Namespace says nothing
 }
 
-// plan merges the records of a service; own is what this cluster exports.
-func (p planner) plan(svc types.NamespacedName, own export.Result) plan {
-	records, o := p.broker.RecordsWith(svc, own.Record), p.broker.MergeOptions(svc, p.options)
+// plan merges the records of a service; own is what this cluster exports, has what the broker has.
+func (p planner) plan(svc types.NamespacedName, own export.Result, has broker.View) plan {
+	records, o := p.broker.Replace(has.Records, own.Record), p.broker.MergeOptions(svc, p.options)
 	all := merge.Merge(svc, records, o)
 	for _, r := range all.Rejected {
 		p.rejections.Report(r)
@@ -81,15 +81,15 @@ func (p planner) plan(svc types.NamespacedName, own export.Result) plan {
 	made.wanted = slices.ContainsFunc(accepted, func(r merge.Record) bool {
 		return r.Cluster == made.result.Oldest && r.Spec.VIP != nil && r.Spec.VIP.Wanted
 	})
-	if made.prefers = p.preferencesOf(svc, made.result); made.result.Import != nil {
+	if made.prefers = p.preferencesOf(svc, made.result, has); made.result.Import != nil {
 		made.prefers.annotate(made.result.Import)
 	}
-	made.cluster = merge.Cluster{Sources: p.sources(svc, own, made.result), Families: p.families()}
+	made.cluster = merge.Cluster{Sources: p.sources(svc, own, made.result, has), Families: p.families()}
 	return made
 }
 
 // preferencesOf returns what an import follows: the annotations of its Namespace, else the default of this cluster.
-func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result) preferences {
+func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result, has broker.View) preferences {
 	if r.Import == nil || r.Import.Spec.Type != mcsv1beta1.ClusterSetIP {
 		return preferences{}
 	}
@@ -117,7 +117,7 @@ func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result) prefere
 			clusters[m.Cluster] = own
 		default:
 			clusters[m.Cluster] = nil
-			if other := p.broker.Member(m.Cluster); other != nil {
+			if other := has.Member(m.Cluster); other != nil {
 				clusters[m.Cluster], _ = other.Status.ValidProperties() // the broker's watch reports the others
 			}
 		}
@@ -190,7 +190,7 @@ func (p planner) reject(svc types.NamespacedName, cluster string, reason merge.R
 }
 
 // sources returns the slices of all members in r that count, and the addresses that each member may use.
-func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Result) []merge.Source {
+func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Result, has broker.View) []merge.Source {
 	var sources []merge.Source
 	// Traffic to such an address never leaves this cluster: it would go to a Pod or Service here that has nothing to do with it.
 	reserved := append(networksOf(p.broker.Member(p.clusterID)), p.member.ServiceCIDRs()...)
@@ -200,19 +200,19 @@ func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Re
 			continue
 		}
 		sources = append(sources, merge.Source{
-			Cluster: m.Cluster, Slices: p.slicesOf(svc, m.Cluster), Declared: networksOf(p.broker.Member(m.Cluster)), Reserved: reserved,
+			Cluster: m.Cluster, Slices: p.slicesOf(svc, m.Cluster, has.Slices(m.Cluster)), Declared: networksOf(has.Member(m.Cluster)), Reserved: reserved,
 		})
 	}
 	return sources
 }
 
-// slicesOf returns the slices of another cluster that count. While it is expired, its endpoints keep their place within the limits.
-func (p planner) slicesOf(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
-	all := p.expiry.Slices(svc, cluster)
-	if p.expiry.Expired(cluster) {
-		return all
+// slicesOf returns which of the slices of another cluster count. While it is expired, its endpoints keep their place within the limits.
+func (p planner) slicesOf(svc types.NamespacedName, cluster string, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	left, expired := p.expiry.Left(cluster, all)
+	if expired {
+		return left
 	}
-	fit, rejected := p.limits.fit(svc, cluster, all)
+	fit, rejected := p.limits.fit(svc, cluster, left)
 	for _, s := range rejected {
 		p.rejections.Report(merge.Rejection{
 			Cluster: cluster, Object: s.Name, Reason: merge.BeyondLimit, Detail: fmt.Sprintf("%d endpoints: want at most %d of all services, "+

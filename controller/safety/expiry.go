@@ -167,14 +167,13 @@ func (e *Expiry) requeue(clusters map[string]bool) {
 	}
 }
 
-// Slices returns the slices of a service in another cluster that count: all that the broker has, or what on_expiry leaves of
-// them while the cluster is expired. They are shared: callers must not change them.
-func (e *Expiry) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
-	slices := e.Broker.Slices(svc, cluster)
+// Left returns which of the slices of another cluster count: all, or what on_expiry leaves of them while the cluster is expired. They
+// are shared: callers must not change them.
+func (e *Expiry) Left(cluster string, all []*discoveryv1.EndpointSlice) (left []*discoveryv1.EndpointSlice, expired bool) {
 	if !e.Expired(cluster) {
-		return slices
+		return all, false
 	}
-	return e.OnExpiry.apply(slices)
+	return e.OnExpiry.apply(all), true
 }
 
 // Expired reports whether a cluster is expired.

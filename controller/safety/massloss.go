@@ -14,7 +14,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // How long a loss is pending.
@@ -169,12 +168,13 @@ func (l *MassLoss) reviewUnjoined(now time.Time) {
 }
 
 // Unconfirmed returns the clusters of an import that the broker lacks, but that the import may not lose yet: none until they are known
-// not to be the first of many. The service is then queued again.
-func (l *MassLoss) Unconfirmed(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) []string {
+// not to be the first of many. The service is then queued again. has is what the import is about to follow: the broker may have more of
+// the service by now.
+func (l *MassLoss) Unconfirmed(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport, has broker.View) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var clusters []string
-	for e, missing := range l.lostOf(svc, imp) {
+	for e, missing := range l.lostOf(svc, imp, has) {
 		if missing && !l.confirmed(e) {
 			clusters = append(clusters, e.cluster)
 		}
@@ -210,37 +210,36 @@ func (l *MassLoss) reviewPending(now time.Time) {
 func (l *MassLoss) lost() map[importedExport]bool {
 	lost := make(map[importedExport]bool)
 	for _, svc := range l.Member.Imports() {
-		maps.Copy(lost, l.lostOf(svc, l.Member.Import(svc)))
+		maps.Copy(lost, l.lostOf(svc, l.Member.Import(svc), l.Broker.View(svc)))
 	}
 	return lost
 }
 
-// lostOf is lost for one import, which may be nil or not managed by us.
-func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport) map[importedExport]bool {
+// lostOf is lost for one import, which may be nil or not managed by us, and what the broker has of the service.
+func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport, has broker.View) map[importedExport]bool {
 	if !member.IsOurs(imp) {
 		return nil
 	}
-	lost, records, imported := make(map[importedExport]bool), l.Broker.Records(svc), make(map[string]int)
+	lost, imported := make(map[importedExport]bool), make(map[string]int)
 	for _, s := range l.Member.ImportedSlices(svc) {
 		imported[s.Labels[mcsv1beta1.LabelSourceCluster]]++
 	}
 	for _, c := range imp.Status.Clusters {
 		if c.Cluster != l.ClusterID {
-			recorded := slices.ContainsFunc(records, func(r merge.Record) bool { return r.Cluster == c.Cluster })
-			lost[importedExport{svc, c.Cluster}] = !recorded || l.lacksSlices(svc, c.Cluster, imported[c.Cluster])
+			lost[importedExport{svc, c.Cluster}] = !has.Has(c.Cluster) || l.lacksSlices(c.Cluster, len(has.Slices(c.Cluster)), imported[c.Cluster])
 		}
 	}
 	return lost
 }
 
-// lacksSlices reports whether the broker has no slice of an export of which as many are imported. A cluster that joined again after a
-// roll-back writes its slices one by one: of its slices all have to be there. The caller holds l.mu.
-func (l *MassLoss) lacksSlices(svc types.NamespacedName, cluster string, imported int) bool {
+// lacksSlices reports whether the broker, which has so many slices of an export, has none although some are imported. A cluster that joined
+// again after a roll-back writes its slices one by one: of its slices all have to be there. The caller holds l.mu.
+func (l *MassLoss) lacksSlices(cluster string, has, imported int) bool {
 	if imported == 0 {
 		return false
 	}
 	if _, unjoined := l.unjoined[cluster]; !unjoined {
 		imported = 1
 	}
-	return len(l.Broker.Slices(svc, cluster)) < imported
+	return has < imported
 }

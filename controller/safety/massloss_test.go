@@ -90,7 +90,7 @@ func TestMassLossByWatch(t *testing.T) {
 	}
 	env.Await("no records", records(0))
 	for _, svc := range all {
-		if got := l.Unconfirmed(svc, i.Member.Import(svc)); !slices.Equal(got, []string{west}) {
+		if got := l.Unconfirmed(svc, i.Member.Import(svc), i.Broker.View(svc)); !slices.Equal(got, []string{west}) {
 			t.Errorf("%s: unconfirmed are %v, want %s", svc, got, west)
 		}
 	}
