@@ -85,6 +85,10 @@ const (
 	AnnotationCiliumAffinity = "service.cilium.io/affinity"
 )
 
+// AnnotationDerivedService on a ServiceImport is the name of the Service that is derived from it. Implementations of the Gateway API that route
+// to Services, such as that of Cilium, find the Service of an import by it.
+const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
+
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
 	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.

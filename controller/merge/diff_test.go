@@ -226,6 +226,9 @@ func TestDerivedService(t *testing.T) {
 	if fmt.Sprint(o.Import.Spec.IPs, o.Import.Spec.IPFamilies) != "[10.96.0.9 fd00::9] [IPv4 IPv6]" {
 		t.Errorf("import has %v of %v, want the cluster IPs and their families", o.Import.Spec.IPs, o.Import.Spec.IPFamilies)
 	}
+	if named := o.Import.Annotations[broker.AnnotationDerivedService]; named != o.Service.Name {
+		t.Errorf("import names %q, want %s", named, o.Service.Name)
+	}
 	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" || *o.Service.Spec.IPFamilyPolicy != "SingleStack" {
 		t.Errorf("families = %v, want those of the cluster", o.Service.Spec.IPFamilies)
 	}
@@ -238,8 +241,8 @@ func TestDerivedService(t *testing.T) {
 		"none":     Merge(shop, []Record{record("a", 1)}, Options{VIP: NoVIP}),
 		"no ports": Merge(shop, []Record{record("a", 1, ports())}, Options{}),
 	} {
-		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil {
-			t.Errorf("%s: Service = %+v, want none", name, o.Service)
+		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil || o.Import.Annotations[broker.AnnotationDerivedService] != "" {
+			t.Errorf("%s: Service = %+v, import has %v, want none", name, o.Service, o.Import.Annotations)
 		}
 	}
 }

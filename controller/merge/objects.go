@@ -53,6 +53,7 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 	o := Objects{Import: r.Import.DeepCopy(), Service: r.service(c)}
 	if o.Service != nil {
 		setIPs(o.Import, c.ClusterIPs)
+		metav1.SetMetaDataAnnotation(&o.Import.ObjectMeta, broker.AnnotationDerivedService, o.Service.Name)
 	}
 	var rejected []Rejection
 	for _, src := range c.Sources {
