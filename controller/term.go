@@ -98,7 +98,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		return err
 	}
 	defer m.Close()
-	events, err := member.NewEvents(config, t.instance, t.cfg.Metrics)
+	events, err := member.NewEvents(m, config, t.instance, t.cfg.Metrics)
 	if err != nil {
 		return err
 	}

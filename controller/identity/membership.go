@@ -175,7 +175,7 @@ func (m *Membership) Review() (changed bool) {
 	m.Freezes.Set(safety.Credential, m.Credential.Rejected())
 	m.Freezes.Set(safety.NotSynced, m.notSynced())
 	m.Metrics.SetConnected(in.broker.Link)
-	m.Metrics.SetMember(now.clusterID != "")
+	m.Metrics.SetMember(now.clusterID)
 	if now.clusterID != was.clusterID || now.detail != was.detail {
 		m.report(now)
 	}

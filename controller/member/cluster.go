@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -279,6 +280,14 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 // Property returns the ClusterProperty, nil if there is none.
 func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
 	return asBeta(found(c.properties.Get(name)))
+}
+
+// clusterID returns what the ClusterProperty with the cluster id says, "" if there is none.
+func (c *Cluster) clusterID() string {
+	if p := c.Property(about.ClusterIDName); p != nil {
+		return p.Spec.Value
+	}
+	return ""
 }
 
 // Properties returns all ClusterProperties, sorted by name.

@@ -40,19 +40,20 @@ const (
 type Events struct {
 	client   *apiserver.Client
 	instance string
+	cluster  func() string // its id, "" if it has none
 	metrics  *metrics.Metrics
 	queue    chan *eventsv1.Event
 }
 
-// NewEvents makes an Events for the API server of config. instance names this process among those of the controller.
-func NewEvents(config *rest.Config, instance string, m *metrics.Metrics) (*Events, error) {
+// NewEvents makes an Events for the API server of config, that of c. instance names this process among those of the controller.
+func NewEvents(c *Cluster, config *rest.Config, instance string, m *metrics.Metrics) (*Events, error) {
 	cfg := rest.CopyConfig(config)
 	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, eventQPS, eventBurst
 	client, err := apiserver.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	return &Events{client: client, instance: instance, metrics: m, queue: make(chan *eventsv1.Event, eventBacklog)}, nil
+	return &Events{client: client, instance: instance, cluster: c.clusterID, metrics: m, queue: make(chan *eventsv1.Event, eventBacklog)}, nil
 }
 
 // Run writes Events until ctx ends; it then returns nil, and Events that still wait are lost. It may be called once.
@@ -92,6 +93,9 @@ func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition)
 			continue
 		}
 		event.ReportingInstance = CutText(e.instance, 128)
+		if id := e.cluster(); apibroker.IsClusterID(id) {
+			event.Labels = map[string]string{apibroker.LabelClusterID: id}
+		}
 		select {
 		case e.queue <- event:
 		default:

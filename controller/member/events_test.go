@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
@@ -104,12 +105,12 @@ func TestEventIsCut(t *testing.T) {
 
 // The caller of Transitions never waits.
 func TestTransitionsNeverBlock(t *testing.T) {
-	r := &Events{metrics: metrics.New(nil, metrics.Labels{}), instance: "test", queue: make(chan *eventsv1.Event, 1)}
+	r := &Events{metrics: metrics.New(nil, metrics.Labels{}), instance: "test", cluster: func() string { return "east" }, queue: make(chan *eventsv1.Event, 1)}
 	exp := &mcsv1beta1.ServiceExport{}
 	r.Transitions(exp, nil, []metav1.Condition{
 		condition("Valid", metav1.ConditionTrue, "Valid", later), condition("Ready", metav1.ConditionTrue, "Exported", later),
 	})
-	if e := <-r.queue; e.Reason != "Valid" || e.ReportingInstance != "test" {
+	if e := <-r.queue; e.Reason != "Valid" || e.ReportingInstance != "test" || e.Labels[apibroker.LabelClusterID] != "east" {
 		t.Errorf("event = %+v, want that of the first condition", e)
 	}
 	if len(r.queue) > 0 {

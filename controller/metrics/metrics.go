@@ -28,6 +28,7 @@ type Metrics struct {
 	labels Labels
 
 	leader, member, connected prometheus.Gauge
+	memberInfo                *prometheus.GaugeVec
 	frozen                    *prometheus.GaugeVec
 	errors                    *prometheus.CounterVec
 	panics                    prometheus.Counter
@@ -80,16 +81,17 @@ func New(reg prometheus.Registerer, l Labels) *Metrics {
 		return f.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
 	}
 	m := &Metrics{
-		labels:    l,
-		leader:    gauge("leader", "Whether this instance is the leader."),
-		member:    gauge("member", "Whether this cluster is a member of a clusterset."),
-		connected: gauge("broker_connected", "Whether the broker answers."),
-		frozen:    gauges("frozen", "Whether operations are suspended, by freeze reason.", "reason"),
-		errors:    counters("errors_total", "Counter of services whose reconcile failed and is retried, by queue.", "queue"),
-		panics:    counter("panics_total", "Counter of panics that were recovered."),
-		writes:    counters("writes_total", "Counter of write requests, by API server, kind and verb.", "side", "kind", "verb"),
-		conflicts: gauges("conflicts", "Number of services whose exports conflict, by reason.", "reason"),
-		records:   gauge("exported_services", "Number of export records that are accepted."),
+		labels:     l,
+		leader:     gauge("leader", "Whether this instance is the leader."),
+		member:     gauge("member", "Whether this cluster is a member of a clusterset."),
+		memberInfo: gauges("member_info", "Always 1, with the cluster id of this cluster while it is a member of a clusterset.", "cluster"),
+		connected:  gauge("broker_connected", "Whether the broker answers."),
+		frozen:     gauges("frozen", "Whether operations are suspended, by freeze reason.", "reason"),
+		errors:     counters("errors_total", "Counter of services whose reconcile failed and is retried, by queue.", "queue"),
+		panics:     counter("panics_total", "Counter of panics that were recovered."),
+		writes:     counters("writes_total", "Counter of write requests, by API server, kind and verb.", "side", "kind", "verb"),
+		conflicts:  gauges("conflicts", "Number of services whose exports conflict, by reason.", "reason"),
+		records:    gauge("exported_services", "Number of export records that are accepted."),
 		rejected: counters("rejected_objects_total",
 			"Counter of export records, slices and endpoints that are rejected, by reason.", "reason"),
 		lag: f.NewHistogram(prometheus.HistogramOpts{Name: prefix + "endpoint_lag_seconds",
@@ -124,8 +126,14 @@ func set(g prometheus.Gauge, on bool) {
 // SetLeader records whether this instance is the leader.
 func (m *Metrics) SetLeader(on bool) { set(m.leader, on) }
 
-// SetMember records whether this cluster is a member of a clusterset.
-func (m *Metrics) SetMember(on bool) { set(m.member, on) }
+// SetMember records the cluster id of this cluster while it is a member of a clusterset, else "".
+func (m *Metrics) SetMember(clusterID string) {
+	set(m.member, clusterID != "")
+	m.memberInfo.Reset()
+	if clusterID != "" {
+		m.memberInfo.WithLabelValues(clusterID).Set(1)
+	}
+}
 
 // SetConnected records whether the broker answers.
 func (m *Metrics) SetConnected(on bool) { set(m.connected, on) }
@@ -230,7 +238,7 @@ func (m *Metrics) Reset() {
 	m.conflicts.Reset()
 	m.records.Set(0)
 	m.pool.Reset()
-	m.member.Set(0)
+	m.SetMember("")
 	m.connected.Set(0)
 	m.resetFrozen()
 }

@@ -22,6 +22,7 @@ func TestMetricsLint(t *testing.T) {
 	m.SetPool(1, 2, 3)
 	m.SetService(service("db"), []string{"PortConflict"}, 2)
 	m.ObserveLag(time.Second)
+	m.SetMember("east")
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +37,24 @@ func TestMetricsLint(t *testing.T) {
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "coredns_clusterset_controller_") {
 			t.Errorf("metric %s: want the prefix coredns_clusterset_controller_", f.GetName())
+		}
+	}
+}
+
+// The cluster id is that of now, and gone with the membership.
+func TestMemberInfo(t *testing.T) {
+	m := New(nil, Labels{})
+	for _, id := range []string{"east", "west", ""} {
+		m.SetMember(id)
+		want := 0
+		if id != "" {
+			want = 1
+		}
+		if got := testutil.CollectAndCount(m.memberInfo); got != want || testutil.ToFloat64(m.member) != float64(want) {
+			t.Errorf("cluster id %q: %d series, want %d", id, got, want)
+		}
+		if id != "" && testutil.ToFloat64(m.memberInfo.WithLabelValues(id)) != 1 {
+			t.Errorf("cluster id %q has no series", id)
 		}
 	}
 }

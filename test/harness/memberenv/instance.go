@@ -60,7 +60,7 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	}
 	i.Member, err = member.New(member.Config{REST: rest, ServiceCIDRs: serviceCIDRs, Log: i.Log, Rejected: i.reject})
 	must()
-	events, err := member.NewEvents(rest, "test", i.Metrics)
+	events, err := member.NewEvents(i.Member, rest, "test", i.Metrics)
 	must()
 	i.Conditions = member.NewConditions(i.Member, events, i.Log)
 	var cancel context.CancelFunc
