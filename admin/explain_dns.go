@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // askServers asks all servers at once, each over UDP and TCP.
@@ -47,6 +49,7 @@ func askOnce(ctx context.Context, network, address string, o ExplainOptions) exp
 		for _, option := range opt.Option {
 			if e, ok := option.(*dns.EDNS0_EDE); ok {
 				r.Extended = append(r.Extended, e.InfoCode)
+				r.Reason = cmp.Or(r.Reason, reason.FromText(e.ExtraText))
 			}
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -163,7 +163,7 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 func podCheck(from, to *verifiedMember, fault string) verify.Check {
 	c := verify.Check{From: from.Name, To: to.Name, Step: verify.Pods, Mark: verify.OK, Evidence: "a Pod runs in both"}
 	if fault != "" {
-		c.Mark, c.Code, c.Evidence = verify.Failed, explain.PodsNotRunning, fault
+		c.Mark, c.Code, c.Evidence = verify.Failed, reason.PodsNotRunning, fault
 	}
 	return c
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -47,7 +47,7 @@ func TestVerifyPods(t *testing.T) {
 	other := here
 	other.Says = "run west"
 	until.OK(t, "another Pod", func(context.Context) error {
-		if a := ask(other); a.DNS.Code != "" || a.TCP.Code != explain.NetworkOtherCluster || a.UDP.Code != explain.NetworkOtherCluster {
+		if a := ask(other); a.DNS.Code != "" || a.TCP.Code != reason.NetworkOtherCluster || a.UDP.Code != reason.NetworkOtherCluster {
 			return &failed{a}
 		}
 		return nil
@@ -55,7 +55,7 @@ func TestVerifyPods(t *testing.T) {
 	until.OK(t, "another address", func(context.Context) error {
 		q := here
 		q.Want = []string{"10.0.0.1"}
-		if a := ask(q); a.DNS.Code != explain.DNSOtherAnswer || a.TCP != nil {
+		if a := ask(q); a.DNS.Code != reason.DNSOtherAnswer || a.TCP != nil {
 			return &failed{a}
 		}
 		return nil
@@ -71,7 +71,7 @@ func TestVerifyPods(t *testing.T) {
 		t.Errorf("the server ended with %v, want nil", err)
 	}
 	until.OK(t, "nothing listens", func(context.Context) error {
-		if a := ask(here); a.DNS.Code != "" || a.TCP.Code != explain.NetworkTCP || a.UDP.Code != explain.NetworkUDP {
+		if a := ask(here); a.DNS.Code != "" || a.TCP.Code != reason.NetworkTCP || a.UDP.Code != reason.NetworkUDP {
 			return &failed{a}
 		}
 		return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -36,7 +37,7 @@ func (v *verifier) export(ctx context.Context) error {
 			check := verify.Check{From: m.Name, Step: verify.Export, Kind: kind, Mark: verify.OK, Evidence: m.serviceName(kind) + " is exported"}
 			if err := v.await(ctx, func(ctx context.Context) error { return m.exported(ctx, v.namespace, kind) }); err != nil {
 				check.Mark = verify.Failed
-				check.Code, check.Evidence = v.cause(ctx, m, m, kind, verify.Outcome{Code: explain.ExportPending, Evidence: err.Error()})
+				check.Code, check.Evidence = v.cause(ctx, m, m, kind, verify.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
 			}
 			for _, to := range v.members {
 				if to != m {
@@ -65,7 +66,7 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 }
 
 // cause is what clusterset explain says in the member at, and otherwise what was seen.
-func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind, seen verify.Outcome) (explain.Code, string) {
+func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind, seen verify.Outcome) (reason.Code, string) {
 	o := ExplainDefaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
 	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, verify.Question{}.Type()
@@ -97,7 +98,7 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK, Evidence: firstOf(strings.Join(want, ", "), "without endpoints")}
 		if err != nil {
 			check.Mark = verify.Failed
-			check.Code, check.Evidence = v.cause(ctx, to, from, kind, verify.Outcome{Code: explain.ImportMissing, Evidence: err.Error()})
+			check.Code, check.Evidence = v.cause(ctx, to, from, kind, verify.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
 		}
 		v.add(check)
 		if err == nil {
@@ -358,7 +359,7 @@ func (v *verifier) awaitWithdrawal(ctx context.Context) error {
 			return errors.New(firstOf(r.Why, "there is a ServiceImport "+from.serviceName(kind)))
 		})
 		if err != nil {
-			check.Mark, check.Code, check.Evidence = verify.Failed, explain.ImportNotWithdrawn, err.Error()
+			check.Mark, check.Code, check.Evidence = verify.Failed, reason.ImportNotWithdrawn, err.Error()
 		}
 		v.add(check)
 	})

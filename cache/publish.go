@@ -144,11 +144,16 @@ func (p *publisher) restore(r restored) {
 // keeps its old value.
 func (p *publisher) build(b *batch) []change {
 	var changes []change
-	edit, changed := p.index.Edit(), false
+	edit, changed, noted := p.index.Edit(), false, false
 	for i := range b.jobs {
 		j := &b.jobs[i]
 		old := p.index.Service(j.key)
 		service := p.buildOne(b, j, old)
+		nameless := j.imp
+		if service != nil {
+			nameless = nil
+		}
+		noted = edit.SetNameless(j.key, nameless) || noted
 		if old == service || index.Equal(old, service) {
 			continue
 		}
@@ -162,9 +167,10 @@ func (p *publisher) build(b *batch) []change {
 			changes = append(changes, j.at)
 		}
 	}
-	if changed {
-		p.index, p.behind = edit.Index(), true
+	if changed || noted {
+		p.index = edit.Index()
 	}
+	p.behind = p.behind || changed
 	return changes
 }
 

@@ -53,6 +53,8 @@ type Config struct {
 	// NameServerAddresses are what ns.dns owns below each zone if NameServer is one of these names; nil means the addresses that
 	// the server listens on, or none if NameServer is elsewhere.
 	NameServerAddresses []netip.Addr
+	// ExplainAnswers means that answers without records say why, to clients that sent OPT (docs/spec/dns.md 5.8).
+	ExplainAnswers bool
 	// Fall has the zones whose NXDOMAIN goes to the next plugin; its zero value has no zone.
 	Fall fall.F
 

@@ -18,6 +18,7 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/resolver"
 )
@@ -39,6 +40,7 @@ var Log = clog.NewWithPlugin(Name)
 //	                       NXDomain with fallthrough: next plugin
 //	            reply      header, EDE 3 or 19 if the state is stale
 //	            fill       records as far as the client takes them: only these are made; TC if that is over UDP
+//	            explain    with explain_answers, why there is no record: EDE 0
 //	            write      answers_total, by kind; SERVFAIL if the message cannot be packed or sent
 //
 // The rules are docs/spec/dns.md 5 for the shape of answers, and docs/spec/dns.md 6 for states that are not synced or stale.
@@ -225,17 +227,21 @@ func (q *query) resolve() {
 func (q *query) notReady() (int, error) {
 	m := new(dns.Msg)
 	m.SetRcode(q.r, dns.RcodeServerFailure)
-	q.explain(m, dns.ExtendedErrorCodeNotReady)
+	text := ""
+	if q.config.ExplainAnswers {
+		text = reason.Text(reason.DNSNotReady)
+	}
+	q.extend(m, dns.ExtendedErrorCodeNotReady, text)
 	return q.write(m, kindServFail)
 }
 
-// explain adds an extended error (RFC 8914) if the client sent an OPT record.
-func (q *query) explain(m *dns.Msg, code uint16) {
+// extend adds an extended error (RFC 8914) if the client sent an OPT record.
+func (q *query) extend(m *dns.Msg, code uint16, text string) {
 	if q.r.IsEdns0() == nil {
 		return
 	}
 	opt := ownOPT(m)
-	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code})
+	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
 }
 
 // ownOPT returns the OPT record of m, after adding it if m has none. CoreDNS then does not copy that of the query.

@@ -60,9 +60,13 @@ func (q *query) reply() (int, error) {
 	q.limitSize()
 	m := newReply(q.r)
 	if q.r.IsEdns0() != nil && q.stale() {
-		q.explain(&m.Msg, staleCode(q.answer.Outcome))
+		q.extend(&m.Msg, staleCode(q.answer.Outcome), "")
 	}
-	return q.write(&m.Msg, q.fill(m))
+	kind := q.fill(m)
+	if q.config.ExplainAnswers && (kind == kindNoData || kind == kindNXDomain) {
+		q.explain(&m.Msg)
+	}
+	return q.write(&m.Msg, kind)
 }
 
 // limitSize makes the query one of a client that takes no more over UDP than is configured, as the plugin bufsize does: the server

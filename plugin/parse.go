@@ -57,6 +57,7 @@ var directives = map[string]directive{
 	"udp_size":         {"OCTETS", 1, 1, (*block).udpSize},
 	"ready":            {"shared|strict", 1, 1, (*block).ready},
 	"startup_timeout":  {"DURATION", 1, 1, (*block).startupTimeout},
+	"explain_answers":  {"on|off", 1, 1, (*block).explainAnswers},
 	"stale_after":      {"DURATION", 1, 1, (*block).staleAfter},
 	"snapshot":         {"FILE [MAX_AGE]", 1, 2, (*block).snapshot},
 	"apiserver_qps":    {"QPS [BURST]", 1, 2, (*block).apiserverQPS},
@@ -343,16 +344,21 @@ func selector(name string, args []string) (labels.Selector, error) {
 	return s, nil
 }
 
-func (b *block) clusterNames(args []string) error {
-	switch args[0] {
-	case "on":
-		b.ClusterNames = true
-	case "off":
-		b.ClusterNames = false
-	default:
-		return fmt.Errorf("cluster_names %q: want on or off", args[0])
+func (b *block) clusterNames(args []string) (err error) {
+	b.ClusterNames, err = onOff("cluster_names", args[0])
+	return err
+}
+
+func (b *block) explainAnswers(args []string) (err error) {
+	b.ExplainAnswers, err = onOff("explain_answers", args[0])
+	return err
+}
+
+func onOff(name, arg string) (on bool, err error) {
+	if arg != "on" && arg != "off" {
+		return false, fmt.Errorf("%s %q: want on or off", name, arg)
 	}
-	return nil
+	return arg == "on", nil
 }
 
 func (b *block) deny(args []string) error {

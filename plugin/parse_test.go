@@ -103,6 +103,7 @@ ns NAME [ADDRESS...]
 udp_size OCTETS
 ready shared|strict
 startup_timeout DURATION
+explain_answers on|off
 stale_after DURATION
 snapshot FILE [MAX_AGE]
 apiserver_qps QPS [BURST]
@@ -155,6 +156,10 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 		"cluster_names": {
 			"cluster_names on":  nil,
 			"cluster_names off": func(c *Config) { c.ClusterNames = false },
+		},
+		"explain_answers": {
+			"explain_answers on":  func(c *Config) { c.ExplainAnswers = true },
+			"explain_answers off": nil,
 		},
 		"ns": {
 			"ns DNS.example":                       func(c *Config) { c.NameServer = "dns.example." },
@@ -377,6 +382,11 @@ var rejected = map[string]map[string]string{
 		"cluster_names":        `cluster_names: want on|off`,
 		"cluster_names on off": `cluster_names "on" "off": want on|off`,
 		"cluster_names ON":     `cluster_names "ON": want on or off`,
+	},
+	"explain_answers": {
+		"explain_answers":        `explain_answers: want on|off`,
+		"explain_answers on off": `explain_answers "on" "off": want on|off`,
+		"explain_answers yes":    `explain_answers "yes": want on or off`,
 	},
 	"ns": {
 		"ns":                                     `ns: want NAME [ADDRESS...]`,

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // Report is what was found. The JSON form is stable: fields are only added.
@@ -16,20 +18,20 @@ type Report struct {
 	Chain    []Step   `json:"chain"`
 }
 
-// Verdict is the cause, or [Resolves].
+// Verdict is the cause, or [reason.Resolves].
 type Verdict struct {
-	Code     Code   `json:"code"`
-	Sentence string `json:"sentence"`
-	Remedy   string `json:"remedy"`
-	Resolves bool   `json:"resolves"` // the name has an answer in spite of the cause, as far as that could be seen
+	Code     reason.Code `json:"code"`
+	Sentence string      `json:"sentence"`
+	Remedy   string      `json:"remedy"`
+	Resolves bool        `json:"resolves"` // the name has an answer in spite of the cause, as far as that could be seen
 }
 
 // Found reports whether a cause was found.
-func (v Verdict) Found() bool { return v.Code != Resolves && v.Known() }
+func (v Verdict) Found() bool { return v.Code != reason.Resolves && v.Known() }
 
 // Known reports whether it could be found out what is so.
 func (v Verdict) Known() bool {
-	return v.Code != NotReadable && v.Code != Unexplained && v.Code != APIUnreachable && v.Code != APIRejectsUser
+	return v.Code != reason.NotReadable && v.Code != reason.Unexplained && v.Code != reason.APIUnreachable && v.Code != reason.APIRejectsUser
 }
 
 // checks are the steps below the name, in the order of a change on its way to an answer.
@@ -43,13 +45,13 @@ func Explain(in Input) Report {
 	in.Zone = strings.ToLower(strings.Trim(in.Zone, "."))
 	t, bad := parse(in.Name, in.Zone)
 	if bad == nil {
-		bad = t.checkType(in.Type)
+		bad = t.CheckType(in.Type)
 	}
 	w := newWalk(&in, t)
 	const name = "name"
 	switch {
 	case bad != nil:
-		w.wrong(name, bad.code, "%s", bad.text)
+		w.wrong(name, bad.Code, "%s", bad.Text)
 	case t.Service == "":
 		w.ok(name, "it stands above the services of the zone")
 		checkServers(w)
@@ -75,14 +77,14 @@ func (w *walk) verdict() Verdict {
 	switch unread := w.first(Unknown); {
 	case at >= 0:
 		s := w.steps[at]
-		e := entry(s.Code)
+		e := reason.Describe(s.Code)
 		return Verdict{Code: s.Code, Sentence: upper(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy, Resolves: resolves}
 	case resolves:
-		return Verdict{Code: Resolves, Sentence: "The name resolves as it should.", Remedy: entry(Resolves).Remedy, Resolves: true}
+		return Verdict{Code: reason.Resolves, Sentence: "The name resolves as it should.", Remedy: reason.Describe(reason.Resolves).Remedy, Resolves: true}
 	case unread >= 0:
-		return Verdict{Code: NotReadable, Sentence: upper(entry(NotReadable).Meaning) + ": " + w.steps[unread].Evidence + ".", Remedy: entry(NotReadable).Remedy}
+		return Verdict{Code: reason.NotReadable, Sentence: upper(reason.Describe(reason.NotReadable).Meaning) + ": " + w.steps[unread].Evidence + ".", Remedy: reason.Describe(reason.NotReadable).Remedy}
 	}
-	return Verdict{Code: Unexplained, Sentence: upper(entry(Unexplained).Meaning) + ".", Remedy: entry(Unexplained).Remedy}
+	return Verdict{Code: reason.Unexplained, Sentence: upper(reason.Describe(reason.Unexplained).Meaning) + ".", Remedy: reason.Describe(reason.Unexplained).Remedy}
 }
 
 // answered reports whether servers gave answers that nothing speaks against.

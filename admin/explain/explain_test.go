@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -110,49 +111,49 @@ func TestVerdict(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		change   func(*Input)
-		want     Code
+		want     reason.Code
 		resolves bool
 	}{
-		{name: "nothing is wrong", change: func(*Input) {}, want: Resolves, resolves: true},
-		{name: "no import", change: away, want: ImportMissing},
-		{name: "the controller stopped, and the import is there", want: ControllerStopped, resolves: true,
+		{name: "nothing is wrong", change: func(*Input) {}, want: reason.Resolves, resolves: true},
+		{name: "no import", change: away, want: reason.ImportMissing},
+		{name: "the controller stopped, and the import is there", want: reason.ControllerStopped, resolves: true,
 			change: func(in *Input) { in.Here.Leader = present(lease(time.Hour)) }},
-		{name: "the controller stopped before the import", want: ControllerStopped,
+		{name: "the controller stopped before the import", want: reason.ControllerStopped,
 			change: func(in *Input) { away(in); in.Here.Leader = present(lease(time.Hour)) }},
-		{name: "another question, and the controller stopped", want: FamilyMissing,
+		{name: "another question, and the controller stopped", want: reason.FamilyMissing,
 			change: func(in *Input) { in.Type = dns.TypeAAAA; in.Here.Leader = present(lease(time.Hour)) }},
-		{name: "the property was deleted", want: MembershipDeleted,
+		{name: "the property was deleted", want: reason.MembershipDeleted,
 			change: func(in *Input) { away(in); in.Here.ClusterSet = Read[Property]{State: Absent} }},
-		{name: "no cluster ID", want: ClusterIDMissing,
+		{name: "no cluster ID", want: reason.ClusterIDMissing,
 			change: func(in *Input) { away(in); in.Here.ClusterID = Read[Property]{State: Absent} }},
-		{name: "a copy of another cluster", want: ClusterIDTaken,
+		{name: "a copy of another cluster", want: reason.ClusterIDTaken,
 			change: func(in *Input) { away(in); in.Here.UID = present(types.UID("copy")) }},
-		{name: "an export of a namespace that takes no part", want: ExportNamespace,
+		{name: "an export of a namespace that takes no part", want: reason.ExportNamespace,
 			change: func(in *Input) {
 				away(in)
 				in.Broker.Records = present([]v1alpha1.ExportedService(nil))
 				in.Here.Export = exported(invalid("NamespaceNotAllowed"))
 			}},
-		{name: "an export of a cluster that was no member", want: ExportNotMember,
+		{name: "an export of a cluster that was no member", want: reason.ExportNotMember,
 			change: func(in *Input) {
 				away(in)
 				in.Broker.Records = present([]v1alpha1.ExportedService(nil))
 				in.Here.Export = exported(invalid("NotMember"))
 			}},
-		{name: "an own export without Service beside that of another cluster", want: ExportNoService, resolves: true,
+		{name: "an own export without Service beside that of another cluster", want: reason.ExportNoService, resolves: true,
 			change: func(in *Input) { in.Here.Export = exported(invalid("NoService")) }},
-		{name: "an import of another type", change: func(in *Input) { in.Here.Import = importOf("Other", nil, "east") }, want: ImportInvalid},
-		{name: "an import that waits", want: ImportPending,
+		{name: "an import of another type", change: func(in *Input) { in.Here.Import = importOf("Other", nil, "east") }, want: reason.ImportInvalid},
+		{name: "an import that waits", want: reason.ImportPending,
 			change: func(in *Input) {
 				in.Here.Import = importOf("ClusterSetIP", &metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Pending"}, "east")
 			}},
-		{name: "an import that does not decode", want: ImportInvalid,
+		{name: "an import that does not decode", want: reason.ImportInvalid,
 			change: func(in *Input) {
 				in.Here.Import = present(Import{JSON: []byte(`{"spec":1}`), Undecodable: "spec is 1"})
 			}},
-		{name: "exports of two families", want: ConflictFamilies, resolves: true, change: secondExport},
-		{name: "nothing may be read", change: func(in *Input) { in.Here.Import = Read[Import]{State: Forbidden, Why: "no right"} }, want: NotReadable},
-		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: Resolves, resolves: true},
+		{name: "exports of two families", want: reason.ConflictFamilies, resolves: true, change: secondExport},
+		{name: "nothing may be read", change: func(in *Input) { in.Here.Import = Read[Import]{State: Forbidden, Why: "no right"} }, want: reason.NotReadable},
+		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.Resolves, resolves: true},
 	} {
 		in := input()
 		tt.change(in)
@@ -177,8 +178,8 @@ func secondExport(in *Input) {
 // docs/spec/explain.md 3: a server that has records while the objects have none is named.
 func TestOldAnswer(t *testing.T) {
 	w := walk{in: input(), target: Target{Service: "db"}, expected: expectation{known: true}}
-	if f := w.compare(&Reply{Values: []string{"10.1.0.9"}}, "NOERROR"); f.code != DNSOldAnswer {
-		t.Errorf("fault = %+v, want %s", f, DNSOldAnswer)
+	if f := w.compare(&Reply{Values: []string{"10.1.0.9"}}, "NOERROR"); f.code != reason.DNSOldAnswer {
+		t.Errorf("fault = %+v, want %s", f, reason.DNSOldAnswer)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -37,8 +39,8 @@ func checkOwnExport(w *walk) {
 }
 
 // invalid are the codes of reasons of the condition Valid.
-var invalid = map[string]Code{
-	"NoService": ExportNoService, "InvalidServiceType": ExportInvalidType, "NamespaceNotAllowed": ExportNamespace, "NotMember": ExportNotMember,
+var invalid = map[string]reason.Code{
+	"NoService": reason.ExportNoService, "InvalidServiceType": reason.ExportInvalidType, "NamespaceNotAllowed": reason.ExportNamespace, "NotMember": reason.ExportNotMember,
 }
 
 // ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service nevertheless.
@@ -47,22 +49,22 @@ func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, ev
 	valid, is := current(exp, "Valid"), current(exp, "Ready")
 	switch {
 	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
-		return Step{Code: ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
+		return Step{Code: reason.ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
 	case valid.Status != metav1.ConditionTrue:
-		return Step{Code: first2(invalid[valid.Reason], ExportPending)}, partial, describe(valid)
+		return Step{Code: first2(invalid[valid.Reason], reason.ExportPending)}, partial, describe(valid)
 	case is.Status != metav1.ConditionTrue && is.Reason == string(mcsv1beta1.ServiceExportReasonFailed):
-		return Step{Code: ExportRejected}, partial, describe(is)
+		return Step{Code: reason.ExportRejected}, partial, describe(is)
 	case is.Status != metav1.ConditionTrue:
-		return Step{Code: ExportPending}, partial, describe(is)
+		return Step{Code: reason.ExportPending}, partial, describe(is)
 	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters, func(e *exporter) bool { return e.own && e.record != nil }):
-		return Step{Code: RecordMissing}, partial, describe(is)
+		return Step{Code: reason.RecordMissing}, partial, describe(is)
 	case is.Reason == wellknown.ReasonUndeclaredAddresses:
-		return Step{Code: ExportUndeclared}, true, describe(is)
+		return Step{Code: reason.ExportUndeclared}, true, describe(is)
 	}
 	return Step{}, false, ""
 }
 
-func first2(a, b Code) Code {
+func first2(a, b reason.Code) reason.Code {
 	if a != "" {
 		return a
 	}
@@ -93,28 +95,28 @@ func checkRecords(w *walk) {
 		switch {
 		case e.record == nil:
 		case e.invalid != "":
-			w.fault(some != "", at("export of "+e.id, RecordInvalid), "ExportedService %s/%s: %s", e.namespace, e.record.Name, e.invalid)
+			w.fault(some != "", at("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace, e.record.Name, e.invalid)
 		case !e.admitted:
-			w.fault(some != "", at("export of "+e.id, SourceNotAllowed), "namespace %s does not name it in its annotation", w.target.Namespace)
+			w.fault(some != "", at("export of "+e.id, reason.SourceNotAllowed), "namespace %s does not name it in its annotation", w.target.Namespace)
 		}
 	}
 	for _, text := range w.in.Broker.Undecodable {
-		w.fault(some != "", at(name, RecordInvalid), "%s", text)
+		w.fault(some != "", at(name, reason.RecordInvalid), "%s", text)
 	}
 	switch {
 	case some != "":
 		w.ok(name, "exported by %s", some)
 	case len(w.steps) == before && w.in.Here.Export.State != Present:
-		w.fault(w.found(), at(name, NotExported), "the broker has no record of %s/%s", w.target.Namespace, w.target.Service)
+		w.fault(w.found(), at(name, reason.NotExported), "the broker has no record of %s/%s", w.target.Namespace, w.target.Service)
 	}
 }
 
 // conflicts are the codes of reasons of the condition Conflict.
 var conflicts = []struct {
 	reason string
-	code   Code
+	code   reason.Code
 }{
-	{"TypeConflict", ConflictType}, {"PortConflict", ConflictPorts}, {"IPFamilyConflict", ConflictFamilies}, {"", ConflictProperties},
+	{"TypeConflict", reason.ConflictType}, {"PortConflict", reason.ConflictPorts}, {"IPFamilyConflict", reason.ConflictFamilies}, {"", reason.ConflictProperties},
 }
 
 // checkConflicts merges the records with the default options, as importers do.
@@ -137,7 +139,7 @@ func checkConflicts(w *walk) {
 		w.skip(name, "there are not two exports to compare")
 		return
 	}
-	c := merge.Condition(merge.Merge(w.target.key(), records, merge.Options{}).Conflicts, 0)
+	c := merge.Condition(merge.Merge(types.NamespacedName{Namespace: w.target.Namespace, Name: w.target.Service}, records, merge.Options{}).Conflicts, 0)
 	if c.Status != metav1.ConditionTrue {
 		w.ok(name, "the %d exports agree", len(records))
 		return
@@ -165,9 +167,9 @@ func checkHeartbeats(w *walk) {
 		switch {
 		case e.own || !e.exports():
 		case !e.beats:
-			w.fault(w.spares(e), at("heartbeat of "+e.id, ExporterNeverRan), "there is no heartbeat in namespace %s", e.namespace)
+			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterNeverRan), "there is no heartbeat in namespace %s", e.namespace)
 		case e.expired:
-			w.fault(w.spares(e), at("heartbeat of "+e.id, ExporterExpired), "it was last renewed %s", ago(e.heartbeat))
+			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s", ago(e.heartbeat))
 		default:
 			fine++
 		}

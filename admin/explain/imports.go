@@ -9,6 +9,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache"
 )
 
@@ -20,7 +21,7 @@ func checkImport(w *walk) {
 	switch imp.State {
 	case Present:
 	case Absent:
-		w.wrong(name, ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service, though(w))
+		w.wrong(name, reason.ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service, though(w))
 		return
 	default:
 		w.unknown(name, first(imp.Why, "ServiceImports are not installed"))
@@ -35,7 +36,7 @@ func checkImport(w *walk) {
 	}
 	for _, e := range w.exporters {
 		if e.exports() && !e.imported && isOurs(imp.Value) {
-			w.fault(w.spares(e), at("import from "+e.id, ImportLacks), "status.clusters of the ServiceImport does not name %s", e.id)
+			w.fault(w.spares(e), at("import from "+e.id, reason.ImportLacks), "status.clusters of the ServiceImport does not name %s", e.id)
 		}
 	}
 }
@@ -47,23 +48,23 @@ func though(w *walk) string {
 	return ""
 }
 
-func importFault(w *walk) (Code, string) {
+func importFault(w *walk) (reason.Code, string) {
 	imp := w.in.Here.Import.Value
 	if imp.Object == nil {
-		return ImportInvalid, imp.Undecodable
+		return reason.ImportInvalid, imp.Undecodable
 	}
 	if imp.Object.DeletionTimestamp != nil {
-		return ImportTerminating, fmt.Sprintf("finalizers [%s]", strings.Join(imp.Object.Finalizers, " "))
+		return reason.ImportTerminating, fmt.Sprintf("finalizers [%s]", strings.Join(imp.Object.Finalizers, " "))
 	}
 	if !isOurs(imp) && w.in.Here.ClusterSet.State == Present && though(w) != "" {
-		return ImportForeign, "it lacks the label " + broker.LabelManagedBy + "=" + broker.ManagedBy + though(w)
+		return reason.ImportForeign, "it lacks the label " + broker.LabelManagedBy + "=" + broker.ManagedBy + though(w)
 	}
 	for _, r := range w.evaluated.Rejections {
 		switch r.Reason {
 		case cache.BadAddress:
-			return ImportAddresses, r.Detail
+			return reason.ImportAddresses, r.Detail
 		case cache.BadType, cache.BadName, cache.BadObject:
-			return ImportInvalid, r.Detail
+			return reason.ImportInvalid, r.Detail
 		}
 	}
 	c := meta.FindStatusCondition(imp.Object.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
@@ -71,9 +72,9 @@ func importFault(w *walk) (Code, string) {
 	case c == nil || c.Status != metav1.ConditionFalse:
 		return "", ""
 	case c.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
-		return ImportFamilies, describe(c)
+		return reason.ImportFamilies, describe(c)
 	}
-	return ImportPending, describe(c)
+	return reason.ImportPending, describe(c)
 }
 
 func checkEndpoints(w *walk) {
@@ -103,7 +104,7 @@ func checkEndpoints(w *walk) {
 	case usable > 0:
 		w.ok(name, "%d ready, of %s", usable, ids(w.exporters, func(e *exporter) bool { return e.here.usable > 0 }))
 	case len(w.steps) == before && !w.failed():
-		w.fault(w.found(), at(name, EndpointsNone), "no EndpointSlice has the label %s=%s", mcsv1beta1.LabelServiceName, w.target.Service)
+		w.fault(w.found(), at(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s", mcsv1beta1.LabelServiceName, w.target.Service)
 	}
 }
 
@@ -115,19 +116,19 @@ func label(id string) string {
 }
 
 // endpointFault returns why a cluster has no endpoint here, or why some are missing.
-func endpointFault(w *walk, e *exporter) (Code, string) {
+func endpointFault(w *walk, e *exporter) (reason.Code, string) {
 	for _, r := range e.rejected {
 		switch r.Reason {
 		case cache.BadAddressType:
-			return SliceAddressType, r.Detail
+			return reason.SliceAddressType, r.Detail
 		case cache.BadAddress:
-			return EndpointsRejected, r.Detail
+			return reason.EndpointsRejected, r.Detail
 		case cache.BadClusterID:
-			return SliceClusterID, r.Detail
+			return reason.SliceClusterID, r.Detail
 		}
 	}
 	if e.id == "" && e.here.slices > 0 {
-		return SliceClusterID, "a slice lacks the label " + mcsv1beta1.LabelSourceCluster
+		return reason.SliceClusterID, "a slice lacks the label " + mcsv1beta1.LabelSourceCluster
 	}
 	if code, evidence := brokerFault(w, e); code != "" {
 		return code, evidence
@@ -136,29 +137,29 @@ func endpointFault(w *walk, e *exporter) (Code, string) {
 	case e.here.usable > 0 || !e.imported && e.here.slices == 0:
 		return "", ""
 	case e.here.all > 0:
-		return EndpointsNotReady, fmt.Sprintf("%d endpoints, none ready", e.here.all)
+		return reason.EndpointsNotReady, fmt.Sprintf("%d endpoints, none ready", e.here.all)
 	case e.here.slices > 0:
-		return EndpointsNone, "its slices have no endpoint"
+		return reason.EndpointsNone, "its slices have no endpoint"
 	}
-	return EndpointsNone, "it has no EndpointSlice here"
+	return reason.EndpointsNone, "it has no EndpointSlice here"
 }
 
 // brokerFault compares what a cluster has on the broker with what is here of it.
-func brokerFault(w *walk, e *exporter) (Code, string) {
+func brokerFault(w *walk, e *exporter) (reason.Code, string) {
 	switch {
 	case w.in.Broker.Slices.State != Present || !e.exports() || e.own || e.expired:
 		return "", ""
 	case len(e.there.undeclared) > 0:
-		return EndpointsUndeclared, fmt.Sprintf("%s in none of the networks [%s] of %s",
+		return reason.EndpointsUndeclared, fmt.Sprintf("%s in none of the networks [%s] of %s",
 			list(e.there.undeclared), strings.Join(append(e.member.Spec.PodCIDRs, e.member.Spec.ServiceCIDRs...), " "), e.id)
 	case len(e.there.overlap) > 0:
-		return EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", list(e.there.overlap))
+		return reason.EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", list(e.there.overlap))
 	case e.there.all == 0:
-		return EndpointsNone, "it has no endpoint on the broker"
+		return reason.EndpointsNone, "it has no endpoint on the broker"
 	case e.there.ready == 0:
-		return EndpointsNotReady, fmt.Sprintf("%d endpoints on the broker, none ready", e.there.all)
+		return reason.EndpointsNotReady, fmt.Sprintf("%d endpoints on the broker, none ready", e.there.all)
 	case e.here.usable == 0:
-		return EndpointsBehind, fmt.Sprintf("%d ready endpoints on the broker, none here", e.there.ready)
+		return reason.EndpointsBehind, fmt.Sprintf("%d ready endpoints on the broker, none here", e.there.ready)
 	}
 	return "", ""
 }

@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // Input is a question and all that was read to explain it.
@@ -107,7 +108,8 @@ type Reply struct {
 	Asked    bool
 	Failure  string // no reply: why
 	Rcode    int
-	Extended []uint16 // extended errors (RFC 8914)
-	Zone     string   // owner of the SOA record in the authority section, lower case without final dot
-	Values   []string // of the records of the type asked for, sorted: addresses, or "<port> <target>"
+	Extended []uint16    // extended errors (RFC 8914)
+	Reason   reason.Code // that the server names in their texts, with explain_answers; "" if it names none
+	Zone     string      // owner of the SOA record in the authority section, lower case without final dot
+	Values   []string    // of the records of the type asked for, sorted: addresses, or "<port> <target>"
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // The checks in this file are about the broker and what this cluster is there.
@@ -39,63 +40,63 @@ func checkBroker(w *walk) {
 	}
 }
 
-func credentialFault(in *Input) (Code, string) {
+func credentialFault(in *Input) (reason.Code, string) {
 	secret := in.Namespace + "/" + broker.SecretName
 	switch c := in.Here.Credential; {
 	case c.State == Absent:
-		return CredentialMissing, fmt.Sprintf("there is no Secret %s", secret)
+		return reason.CredentialMissing, fmt.Sprintf("there is no Secret %s", secret)
 	case c.State != Present:
 		return "", ""
 	case c.Value.Invalid != "":
-		return CredentialInvalid, fmt.Sprintf("Secret %s: %s", secret, c.Value.Invalid)
+		return reason.CredentialInvalid, fmt.Sprintf("Secret %s: %s", secret, c.Value.Invalid)
 	case !c.Value.Expires.After(in.Now):
-		return CredentialExpired, fmt.Sprintf("the token in Secret %s expired at %s", secret, c.Value.Expires.UTC().Format(time.RFC3339))
+		return reason.CredentialExpired, fmt.Sprintf("the token in Secret %s expired at %s", secret, c.Value.Expires.UTC().Format(time.RFC3339))
 	}
 	return "", ""
 }
 
-func linkFault(in *Input) (Code, string) {
+func linkFault(in *Input) (reason.Code, string) {
 	b := &in.Broker
 	joined := in.Here.ClusterSet.Value.Annotations[broker.AnnotationBrokerUID]
 	switch {
 	case b.UID.State == Unreachable:
-		return BrokerUnreachable, b.UID.Why
+		return reason.BrokerUnreachable, b.UID.Why
 	case b.UID.State == Unauthorized:
-		return CredentialRejected, b.UID.Why
+		return reason.CredentialRejected, b.UID.Why
 	case b.UID.State == Present && joined != "" && string(b.UID.Value) != joined:
-		return BrokerReplaced, fmt.Sprintf("its kube-system has UID %s, and this cluster joined %s", b.UID.Value, joined)
+		return reason.BrokerReplaced, fmt.Sprintf("its kube-system has UID %s, and this cluster joined %s", b.UID.Value, joined)
 	case b.Members.State == NotInstalled:
-		return BrokerUnprepared, "it does not have members." + broker.GroupName
+		return reason.BrokerUnprepared, "it does not have members." + broker.GroupName
 	case b.Members.State != Present:
 		return "", ""
 	}
 	return memberFault(in)
 }
 
-func memberFault(in *Input) (Code, string) {
+func memberFault(in *Input) (reason.Code, string) {
 	members := in.Broker.Members.Value
 	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return isThis(&m, in.Here.UID) })
 	id := in.Here.ClusterID.Value.Value
 	if at < 0 {
 		if at = slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }); at >= 0 && in.Here.UID.State == Present {
-			return ClusterIDTaken, fmt.Sprintf("Member %s has kube-system UID %s, and this cluster %s", id, members[at].Spec.KubeSystemUID, in.Here.UID.Value)
+			return reason.ClusterIDTaken, fmt.Sprintf("Member %s has kube-system UID %s, and this cluster %s", id, members[at].Spec.KubeSystemUID, in.Here.UID.Value)
 		}
 		if in.Here.UID.State != Present {
 			return "", ""
 		}
-		return MemberMissing, fmt.Sprintf("none of its %d Members has the UID of this cluster", len(members))
+		return reason.MemberMissing, fmt.Sprintf("none of its %d Members has the UID of this cluster", len(members))
 	}
 	m := &members[at]
 	if in.Broker.Namespaces.State == Present && memberIn(&in.Broker, m.Spec.Namespace) == nil {
-		return MemberMissing, fmt.Sprintf("namespace %s of Member %s does not exist", m.Spec.Namespace, m.Name)
+		return reason.MemberMissing, fmt.Sprintf("namespace %s of Member %s does not exist", m.Spec.Namespace, m.Name)
 	}
 	lease := in.Broker.Heartbeats.Value[m.Spec.Namespace]
 	switch {
 	case in.Broker.Heartbeats.State != Present || !leads(in):
 	case lease == nil || lease.RenewTime == nil:
-		return OwnHeartbeatExpired, fmt.Sprintf("there is no heartbeat in namespace %s", m.Spec.Namespace)
+		return reason.OwnHeartbeatExpired, fmt.Sprintf("there is no heartbeat in namespace %s", m.Spec.Namespace)
 	case in.Now.Sub(lease.RenewTime.Time) >= broker.HeartbeatTTL(lease, in.TTL):
-		return OwnHeartbeatExpired, "it was last renewed " + ago(in.Now.Sub(lease.RenewTime.Time))
+		return reason.OwnHeartbeatExpired, "it was last renewed " + ago(in.Now.Sub(lease.RenewTime.Time))
 	}
 	return "", ""
 }

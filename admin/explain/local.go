@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -16,11 +17,11 @@ func checkKinds(w *walk) {
 	const name = "cluster"
 	switch imp := w.in.Here.Import; imp.State {
 	case NotInstalled:
-		w.wrong(name, CRDMissing, "the API server does not have serviceimports.multicluster.x-k8s.io")
+		w.wrong(name, reason.CRDMissing, "the API server does not have serviceimports.multicluster.x-k8s.io")
 	case Unreachable:
-		w.wrong(name, APIUnreachable, "%s", imp.Why)
+		w.wrong(name, reason.APIUnreachable, "%s", imp.Why)
 	case Unauthorized:
-		w.wrong(name, APIRejectsUser, "%s", imp.Why)
+		w.wrong(name, reason.APIRejectsUser, "%s", imp.Why)
 	case Forbidden:
 		w.unknown(name, imp.Why)
 	default:
@@ -33,13 +34,13 @@ func checkNamespace(w *walk) {
 	ns := w.in.Here.Namespace
 	switch {
 	case ns.State == Absent:
-		w.wrong(name, NamespaceMissing, "namespace %s does not exist", w.target.Namespace)
+		w.wrong(name, reason.NamespaceMissing, "namespace %s does not exist", w.target.Namespace)
 	case ns.State == Present && (ns.Value.DeletionTimestamp != nil || ns.Value.Status.Phase == corev1.NamespaceTerminating):
-		w.wrong(name, NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
+		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
 	case excluded(w.target.Namespace, w.in.Namespace) && !w.foreign():
-		w.fault(w.found(), at(name, NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
+		w.fault(w.found(), at(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
 	case w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
-		w.wrong(name, NamespaceExcluded, "namespace default takes part only if import_namespaces names it")
+		w.wrong(name, reason.NamespaceExcluded, "namespace default takes part only if import_namespaces names it")
 	case ns.State == Present, w.in.Here.Import.State == Present:
 		w.ok(name, "%s exists", w.target.Namespace)
 	default:
@@ -73,15 +74,15 @@ func checkMembership(w *walk) {
 	settled := w.settled()
 	switch {
 	case leaving:
-		w.fault(settled, at(name, Leaving), "clusterset %s, with the annotation %s", set.Value.Value, broker.AnnotationLeaving)
+		w.fault(settled, at(name, reason.Leaving), "clusterset %s, with the annotation %s", set.Value.Value, broker.AnnotationLeaving)
 	case missing(set) && slices.ContainsFunc(membersOf(w.in), func(uid string) bool { return uid == string(here.UID.Value) && uid != "" }):
-		w.fault(settled, at(name, MembershipDeleted), "the broker has a Member with the UID of this cluster, %s", here.UID.Value)
+		w.fault(settled, at(name, reason.MembershipDeleted), "the broker has a Member with the UID of this cluster, %s", here.UID.Value)
 	case missing(set):
-		w.fault(settled, at(name, NotAMember), "there is no ClusterProperty clusterset.k8s.io")
+		w.fault(settled, at(name, reason.NotAMember), "there is no ClusterProperty clusterset.k8s.io")
 	case set.State != Present:
 		w.unknown(name, set.Why)
 	case missing(id):
-		w.fault(settled, at(name, ClusterIDMissing), "there is no ClusterProperty cluster.clusterset.k8s.io")
+		w.fault(settled, at(name, reason.ClusterIDMissing), "there is no ClusterProperty cluster.clusterset.k8s.io")
 	default:
 		w.ok(name, "cluster %s of clusterset %s", id.Value.Value, set.Value.Value)
 	}
@@ -103,11 +104,11 @@ func checkController(w *walk) {
 	case w.foreign():
 		w.skip(name, "the import is not ours")
 	case lease.State == Absent:
-		w.fault(w.settled(), at(name, ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace, wellknown.ControllerLease)
+		w.fault(w.settled(), at(name, reason.ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace, wellknown.ControllerLease)
 	case lease.State != Present:
 		w.unknown(name, lease.Why)
 	case !leads(w.in):
-		w.fault(w.settled(), at(name, ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace, wellknown.ControllerLease, renewed(w.in))
+		w.fault(w.settled(), at(name, reason.ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace, wellknown.ControllerLease, renewed(w.in))
 	default:
 		w.ok(name, "%s leads, renewed %s", *lease.Value.HolderIdentity, renewed(w.in))
 	}

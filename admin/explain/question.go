@@ -1,13 +1,14 @@
 package explain
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
+	"github.com/clusterset-dns/clusterset/resolver/denial"
 )
 
 // checkQuestion finds out why the service does not have what was asked of it, if it does not.
@@ -33,55 +34,37 @@ func checkQuestion(w *walk) {
 	w.skip(name, "the answer is "+w.expected.text(w.in.Type))
 }
 
-func missed(w *walk, s *index.Service) (Code, string) {
+func missed(w *walk, s *index.Service) (reason.Code, string) {
 	switch {
 	case w.target.Port != "":
 		return missedPort(w, s)
 	case w.target.Left != "" && w.expected.outcome == resolver.NXDomain:
 		return missedBelow(w, s)
 	case w.in.Type == dns.TypeSRV:
-		return PortUnnamed, "none of its ports has a name"
+		return reason.PortUnnamed, "none of its ports has a name"
 	case w.in.Type == dns.TypeA:
-		return FamilyMissing, "it has no IPv4 address"
+		return reason.FamilyMissing, "it has no IPv4 address"
 	case w.in.Type == dns.TypeAAAA:
-		return FamilyMissing, "it has no IPv6 address"
+		return reason.FamilyMissing, "it has no IPv6 address"
 	}
 	return "", ""
 }
 
-// ports lists the named ports: "http/tcp".
-func ports(s *index.Service) (all []string) {
-	add := func(name string, proto index.Proto) {
-		if name != "" {
-			all = append(all, name+"/"+strings.TrimPrefix(proto.Label(), "_"))
-		}
-	}
-	for name, proto := range s.Ports().Names {
-		add(name, proto)
-	}
-	for name, proto := range s.PortNames {
-		add(name, proto)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-func missedPort(w *walk, s *index.Service) (Code, string) {
-	all := ports(s)
-	if len(all) == 0 {
-		return PortUnnamed, "none of its ports has a name"
-	}
-	if w.target.Left != "" {
+func missedPort(w *walk, s *index.Service) (reason.Code, string) {
+	all := denial.Ports(s)
+	if w.target.Left != "" && len(all) > 0 {
 		if _, ok := s.Cluster(w.target.Left); !ok {
-			return ClusterUnknown, w.target.Left + " has no endpoint of the service; " + clustersOf(s)
+			return reason.ClusterUnknown, w.target.Left + " has no endpoint of the service; " + clustersOf(s)
 		}
 	}
-	for _, p := range all {
-		if name, proto, _ := strings.Cut(p, "/"); name == w.target.Port && proto != w.target.Protocol {
-			return PortProtocol, "it has the port " + p
-		}
+	code, other := denial.MissedPort(s, &w.target)
+	switch code {
+	case reason.PortUnnamed:
+		return code, "none of its ports has a name"
+	case reason.PortProtocol:
+		return code, "it has the port " + other
 	}
-	return PortUnknown, "it has the ports " + list(all)
+	return code, "it has the ports " + list(all)
 }
 
 func clustersOf(s *index.Service) string {
@@ -95,31 +78,22 @@ func clustersOf(s *index.Service) string {
 }
 
 // missedBelow finds out why a host or cluster does not exist.
-func missedBelow(w *walk, s *index.Service) (Code, string) {
+func missedBelow(w *walk, s *index.Service) (reason.Code, string) {
 	cluster := w.clusterAsked()
 	host := strings.TrimSuffix(strings.TrimSuffix(w.target.Left, cluster), ".")
 	switch {
-	case cluster == "" && hasHost(s, host):
-		return HostWithoutCluster, host + " is a host; " + clustersOf(s)
+	case cluster == "" && denial.HasHost(s, host):
+		return reason.HostWithoutCluster, host + " is a host; " + clustersOf(s)
 	case cluster == "":
-		return ClusterUnknown, w.target.Left + " is no cluster of the service; " + clustersOf(s)
+		return reason.ClusterUnknown, w.target.Left + " is no cluster of the service; " + clustersOf(s)
 	case host != "" && s.Type() != index.Headless:
-		return HostNeedsHeadless, "the service is of type ClusterSetIP"
+		return reason.HostNeedsHeadless, "the service is of type ClusterSetIP"
 	case host != "" && hasUnreadyHost(w, cluster, host):
-		return HostNotReady, host + " is an endpoint that is not ready"
+		return reason.HostNotReady, host + " is an endpoint that is not ready"
 	case host != "":
-		return HostUnknown, host + " is no host; " + cluster + " has " + list(hostsOf(s, cluster))
+		return reason.HostUnknown, host + " is no host; " + cluster + " has " + list(hostsOf(s, cluster))
 	}
 	return "", ""
-}
-
-func hasHost(s *index.Service, host string) bool {
-	for c := range s.Clusters() {
-		if _, ok := s.Host(c, host); ok {
-			return true
-		}
-	}
-	return false
 }
 
 func hostsOf(s *index.Service, cluster string) (all []string) {

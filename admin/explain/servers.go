@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
@@ -17,7 +18,7 @@ const (
 
 // A serverFault is what is wrong with the replies of a server.
 type serverFault struct {
-	code     Code
+	code     reason.Code
 	evidence string
 	partial  bool // clients get the right answer nevertheless
 }
@@ -42,7 +43,7 @@ func checkServers(w *walk) {
 		case f.code == "":
 			w.ok("dns "+s.Name, "%s", s.text())
 		case good > 0 && !f.partial:
-			w.wrong("dns "+s.Name, DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence, good, len(faults), f.code)
+			w.wrong("dns "+s.Name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence, good, len(faults), f.code)
 		default:
 			w.fault(f.partial, at("dns "+s.Name, f.code), "%s", f.evidence)
 		}
@@ -64,7 +65,7 @@ func (s *Server) text() string {
 func (w *walk) judge(s *Server) serverFault {
 	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
 	if !udp && !tcp {
-		return serverFault{code: DNSUnreachable, evidence: first(s.UDP.Failure, s.TCP.Failure)}
+		return serverFault{code: reason.DNSUnreachable, evidence: first(s.UDP.Failure, s.TCP.Failure)}
 	}
 	for _, r := range []*Reply{&s.UDP, &s.TCP} {
 		if r.Asked && r.Failure == "" {
@@ -75,9 +76,9 @@ func (w *walk) judge(s *Server) serverFault {
 	}
 	switch {
 	case s.UDP.Asked && !udp:
-		return serverFault{code: DNSWithoutUDP, evidence: s.UDP.Failure}
+		return serverFault{code: reason.DNSWithoutUDP, evidence: s.UDP.Failure}
 	case s.TCP.Asked && !tcp:
-		return serverFault{code: DNSWithoutTCP, evidence: s.TCP.Failure, partial: true}
+		return serverFault{code: reason.DNSWithoutTCP, evidence: s.TCP.Failure, partial: true}
 	}
 	return serverFault{}
 }
@@ -90,7 +91,7 @@ func (w *walk) judgeReply(r *Reply) serverFault {
 		return f
 	}
 	if r.has(extendedStale, extendedStaleNX) {
-		return serverFault{code: DNSStale, evidence: dns.RcodeToString[r.Rcode] + " with extended error 3 or 19", partial: true}
+		return serverFault{code: reason.DNSStale, evidence: dns.RcodeToString[r.Rcode] + " with extended error 3 or 19", partial: true}
 	}
 	return serverFault{}
 }
@@ -100,19 +101,19 @@ func (r *Reply) has(codes ...uint16) bool {
 }
 
 // Fault returns what is wrong with a reply whatever the objects are, "" if nothing is. zone is that of the clusterset.
-func (r *Reply) Fault(zone string) (_ Code, evidence string) {
+func (r *Reply) Fault(zone string) (_ reason.Code, evidence string) {
 	word := dns.RcodeToString[r.Rcode]
 	switch {
 	case r.Failure != "":
-		return DNSUnreachable, r.Failure
+		return reason.DNSUnreachable, r.Failure
 	case r.Rcode == dns.RcodeRefused:
-		return DNSRefused, word
+		return reason.DNSRefused, word
 	case r.Rcode == dns.RcodeServerFailure && r.has(extendedUnready):
-		return DNSNotReady, word + " with extended error 14"
+		return reason.DNSNotReady, word + " with extended error 14"
 	case r.Rcode != dns.RcodeSuccess && r.Rcode != dns.RcodeNameError:
-		return DNSFailure, word
+		return reason.DNSFailure, word
 	case len(r.Values) == 0 && r.Zone != "" && r.Zone != zone, r.Rcode == dns.RcodeNameError && r.Zone == "":
-		return DNSNotWired, word + " of zone \"" + r.Zone + ".\""
+		return reason.DNSNotWired, word + " of zone \"" + r.Zone + ".\""
 	}
 	return "", ""
 }
@@ -125,13 +126,16 @@ func (w *walk) compare(r *Reply, word string) serverFault {
 	}
 	switch {
 	case e.outcome == resolver.Found && len(r.Values) == 0:
-		return serverFault{code: DNSLacksName, evidence: word + " without records, want " + e.text(w.in.Type)}
+		if r.Reason != "" {
+			word += " (" + string(r.Reason) + ")"
+		}
+		return serverFault{code: reason.DNSLacksName, evidence: word + " without records, want " + e.text(w.in.Type)}
 	case e.outcome != resolver.Found && len(r.Values) > 0:
-		return serverFault{code: DNSOldAnswer, evidence: list(r.Values) + ", want " + e.text(w.in.Type)}
+		return serverFault{code: reason.DNSOldAnswer, evidence: list(r.Values) + ", want " + e.text(w.in.Type)}
 	}
 	for _, v := range r.Values {
 		if !slices.Contains(e.values, v) {
-			return serverFault{code: DNSOtherAnswer, evidence: v + ", want " + e.text(w.in.Type)}
+			return serverFault{code: reason.DNSOtherAnswer, evidence: v + ", want " + e.text(w.in.Type)}
 		}
 	}
 	return serverFault{}

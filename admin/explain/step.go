@@ -1,6 +1,10 @@
 package explain
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/clusterset-dns/clusterset/api/reason"
+)
 
 // Mark is what was found at one step.
 type Mark string
@@ -16,10 +20,10 @@ const (
 
 // Step is one step of the chain.
 type Step struct {
-	Name     string `json:"name"`
-	Mark     Mark   `json:"mark"`
-	Code     Code   `json:"code,omitempty"` // with Wrong and Warning
-	Evidence string `json:"evidence"`       // one line
+	Name     string      `json:"name"`
+	Mark     Mark        `json:"mark"`
+	Code     reason.Code `json:"code,omitempty"` // with Wrong and Warning
+	Evidence string      `json:"evidence"`       // one line
 }
 
 // chain is what the checks add to.
@@ -35,7 +39,7 @@ func (c *chain) ok(name, format string, args ...any) {
 }
 
 // wrong adds a fault that explains by itself that there is no answer.
-func (c *chain) wrong(name string, code Code, format string, args ...any) {
+func (c *chain) wrong(name string, code reason.Code, format string, args ...any) {
 	c.add(Step{Name: name, Mark: Wrong, Code: code}, format, args...)
 }
 
@@ -48,7 +52,7 @@ func (c *chain) fault(partial bool, s Step, format string, args ...any) {
 }
 
 // at is the step of a fault.
-func at(name string, code Code) Step { return Step{Name: name, Code: code} }
+func at(name string, code reason.Code) Step { return Step{Name: name, Code: code} }
 
 func (c *chain) unknown(name, why string) { c.add(Step{Name: name, Mark: Unknown}, "%s", why) }
 

@@ -2,7 +2,9 @@
 // fault: Pods, controllers, DNS or the network (docs/spec/operations.md 7). It is pure.
 package verify
 
-import "github.com/clusterset-dns/clusterset/admin/explain"
+import (
+	"github.com/clusterset-dns/clusterset/api/reason"
+)
 
 // A Step is one step of a service from a cluster that exports it to one that imports it.
 type Step string
@@ -56,14 +58,14 @@ const (
 
 // A Check is a step with its result, for one kind of Service and one IP family where the step has them.
 type Check struct {
-	From     string       `json:"from"` // the member that exports
-	To       string       `json:"to"`   // the member that imports
-	Step     Step         `json:"step"`
-	Kind     Kind         `json:"kind,omitempty"`
-	Family   string       `json:"family,omitempty"` // "IPv4" or "IPv6"
-	Mark     Mark         `json:"mark"`
-	Code     explain.Code `json:"code,omitempty"` // with Failed
-	Evidence string       `json:"evidence"`       // one line
+	From     string      `json:"from"` // the member that exports
+	To       string      `json:"to"`   // the member that imports
+	Step     Step        `json:"step"`
+	Kind     Kind        `json:"kind,omitempty"`
+	Family   string      `json:"family,omitempty"` // "IPv4" or "IPv6"
+	Mark     Mark        `json:"mark"`
+	Code     reason.Code `json:"code,omitempty"` // with Failed
+	Evidence string      `json:"evidence"`       // one line
 }
 
 // Report is what was found. The JSON form is stable: fields are only added.
@@ -76,10 +78,10 @@ type Report struct {
 
 // Verdict is the first fault.
 type Verdict struct {
-	Code     explain.Code `json:"code"`
-	Layer    Layer        `json:"layer,omitempty"`
-	From     string       `json:"from,omitempty"` // the only exporting member with the fault
-	To       string       `json:"to,omitempty"`   // the only importing member with the fault
-	Sentence string       `json:"sentence"`
-	Remedy   string       `json:"remedy"`
+	Code     reason.Code `json:"code"`
+	Layer    Layer       `json:"layer,omitempty"`
+	From     string      `json:"from,omitempty"` // the only exporting member with the fault
+	To       string      `json:"to,omitempty"`   // the only importing member with the fault
+	Sentence string      `json:"sentence"`
+	Remedy   string      `json:"remedy"`
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // order is that of the layers on the way: what fails first is the cause.
@@ -32,16 +32,16 @@ func Judge(checks []Check) Verdict {
 		}
 	}
 	if worked == 0 {
-		e := explain.Describe(explain.Unverified)
+		e := reason.Describe(reason.Unverified)
 		return Verdict{Code: e.Code, Sentence: sentence(e.Meaning), Remedy: e.Remedy}
 	}
-	e := explain.Describe(explain.Verified)
+	e := reason.Describe(reason.Verified)
 	return Verdict{Code: e.Code, Sentence: fmt.Sprintf("%d checks of %d pairs of members worked.", worked, pairs(checks)), Remedy: e.Remedy}
 }
 
 func fault(failed []Check, of int) Verdict {
 	first := failed[0]
-	e := explain.Describe(first.Code)
+	e := reason.Describe(first.Code)
 	v := Verdict{Code: first.Code, Layer: layers[first.Step], From: first.From, To: first.To, Remedy: e.Remedy}
 	for _, c := range failed {
 		if c.From != v.From {

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // A Question is what a Pod, or the command itself, asks in the importing cluster.
@@ -43,8 +44,8 @@ type Answer struct {
 
 // An Outcome is the result of one try.
 type Outcome struct {
-	Code     explain.Code `json:"code,omitempty"` // "": it worked
-	Evidence string       `json:"evidence"`
+	Code     reason.Code `json:"code,omitempty"` // "": it worked
+	Evidence string      `json:"evidence"`
 }
 
 // Worked reports whether everything worked.
@@ -63,13 +64,13 @@ func (q Question) Judge(r explain.Reply) Outcome {
 	case q.Gone && r.Rcode == dns.RcodeNameError:
 		return Outcome{"", got}
 	case q.Gone:
-		return Outcome{explain.DNSNotWithdrawn, got + ", want NXDOMAIN"}
+		return Outcome{reason.DNSNotWithdrawn, got + ", want NXDOMAIN"}
 	case r.Rcode == dns.RcodeNameError || len(q.Want) > 0 && len(r.Values) == 0:
-		return Outcome{explain.DNSLacksName, fmt.Sprintf("%s, want %s", got, q.wanted())}
+		return Outcome{reason.DNSLacksName, fmt.Sprintf("%s, want %s", got, q.wanted())}
 	}
 	for _, v := range r.Values {
 		if len(q.Want) > 0 && !slices.Contains(q.Want, v) {
-			return Outcome{explain.DNSOtherAnswer, fmt.Sprintf("%s, want %s", v, q.wanted())}
+			return Outcome{reason.DNSOtherAnswer, fmt.Sprintf("%s, want %s", v, q.wanted())}
 		}
 	}
 	return Outcome{"", got}
@@ -84,15 +85,15 @@ func (q Question) wanted() string {
 
 // JudgeReply decides what the reply to a connection says. failure is "" if there was one.
 func (q Question) JudgeReply(network, address, said, failure string) Outcome {
-	code := explain.NetworkTCP
+	code := reason.NetworkTCP
 	if network == "udp" {
-		code = explain.NetworkUDP
+		code = reason.NetworkUDP
 	}
 	switch {
 	case failure != "":
 		return Outcome{code, failure}
 	case said != q.Says:
-		return Outcome{explain.NetworkOtherCluster, fmt.Sprintf("%q at %s, want %q", said, address, q.Says)}
+		return Outcome{reason.NetworkOtherCluster, fmt.Sprintf("%q at %s, want %q", said, address, q.Says)}
 	}
 	return Outcome{"", address}
 }

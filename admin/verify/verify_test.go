@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 func three(asks bool) []Member {
@@ -97,7 +98,7 @@ func TestJudge(t *testing.T) {
 		c.Mark, c.Evidence = OK, "e"
 		all = append(all, c)
 	}
-	fail := func(code explain.Code, of func(Check) bool) func([]Check) {
+	fail := func(code reason.Code, of func(Check) bool) func([]Check) {
 		return func(checks []Check) {
 			for i := range checks {
 				if of(checks[i]) {
@@ -109,31 +110,31 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		change   func([]Check)
-		code     explain.Code
+		code     reason.Code
 		layer    Layer
 		sentence string
 	}{
-		{"no fault", func([]Check) {}, explain.Verified, "", fmt.Sprintf("%d checks of 6 pairs of members worked.", len(all))},
+		{"no fault", func([]Check) {}, reason.Verified, "", fmt.Sprintf("%d checks of 6 pairs of members worked.", len(all))},
 		{"nothing was checked", func(all []Check) {
 			for i := range all {
 				all[i].Mark = Skipped
 			}
-		}, explain.Unverified, "", "Clusterset verify could check nothing."},
-		{"UDP to one member", fail(explain.NetworkUDP, func(c Check) bool { return c.Step == UDP && c.To == "west" }),
-			explain.NetworkUDP, LayerNetwork, "2 of 6 pairs of members, all to west"},
-		{"everything from one member", fail(explain.NetworkTCP, func(c Check) bool { return (c.Step == TCP || c.Step == UDP) && c.From == "north" }),
-			explain.NetworkTCP, LayerNetwork, "2 of 6 pairs of members, all from north"},
-		{"DNS of one pair, and what follows", fail(explain.DNSNotWired, func(c Check) bool {
+		}, reason.Unverified, "", "Clusterset verify could check nothing."},
+		{"UDP to one member", fail(reason.NetworkUDP, func(c Check) bool { return c.Step == UDP && c.To == "west" }),
+			reason.NetworkUDP, LayerNetwork, "2 of 6 pairs of members, all to west"},
+		{"everything from one member", fail(reason.NetworkTCP, func(c Check) bool { return (c.Step == TCP || c.Step == UDP) && c.From == "north" }),
+			reason.NetworkTCP, LayerNetwork, "2 of 6 pairs of members, all from north"},
+		{"DNS of one pair, and what follows", fail(reason.DNSNotWired, func(c Check) bool {
 			return c.From == "east" && c.To == "west" && (c.Step == DNS || c.Step == NameGone)
-		}), explain.DNSNotWired, LayerDNS, "(only from east to west): E dns."},
-		{"the import comes before DNS", fail(explain.ImportMissing, func(c Check) bool { return c.Step == Import || c.Step == DNS }),
-			explain.ImportMissing, LayerController, "6 of 6 pairs of members): E import."},
-		{"Pods come first", fail(explain.PodsNotRunning, func(c Check) bool { return c.Step == Pods || c.Step == Export }),
-			explain.PodsNotRunning, LayerPods, "E pods."},
-		{"an import that stays", fail(explain.ImportNotWithdrawn, func(c Check) bool { return c.Step == Withdrawal }),
-			explain.ImportNotWithdrawn, LayerController, "E withdrawal."},
-		{"a name that stays", fail(explain.DNSNotWithdrawn, func(c Check) bool { return c.Step == NameGone }),
-			explain.DNSNotWithdrawn, LayerDNS, "E name gone."},
+		}), reason.DNSNotWired, LayerDNS, "(only from east to west): E dns."},
+		{"the import comes before DNS", fail(reason.ImportMissing, func(c Check) bool { return c.Step == Import || c.Step == DNS }),
+			reason.ImportMissing, LayerController, "6 of 6 pairs of members): E import."},
+		{"Pods come first", fail(reason.PodsNotRunning, func(c Check) bool { return c.Step == Pods || c.Step == Export }),
+			reason.PodsNotRunning, LayerPods, "E pods."},
+		{"an import that stays", fail(reason.ImportNotWithdrawn, func(c Check) bool { return c.Step == Withdrawal }),
+			reason.ImportNotWithdrawn, LayerController, "E withdrawal."},
+		{"a name that stays", fail(reason.DNSNotWithdrawn, func(c Check) bool { return c.Step == NameGone }),
+			reason.DNSNotWithdrawn, LayerDNS, "E name gone."},
 	} {
 		checks := slices.Clone(all)
 		tt.change(checks)
@@ -153,20 +154,20 @@ func TestReply(t *testing.T) {
 		want  []string
 		gone  bool
 		reply explain.Reply
-		code  explain.Code
+		code  reason.Code
 	}{
 		{"the address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1"), ""},
 		{"one of two", []string{"10.0.0.1", "10.0.0.2"}, false, here(dns.RcodeSuccess, "10.0.0.2"), ""},
 		{"without addresses, the name exists", nil, false, here(dns.RcodeSuccess), ""},
-		{"the name lacks", nil, false, here(dns.RcodeNameError), explain.DNSLacksName},
-		{"the address lacks", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess), explain.DNSLacksName},
-		{"another address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1", "10.9.0.1"), explain.DNSOtherAnswer},
-		{"another zone", []string{"10.0.0.1"}, false, explain.Reply{Asked: true, Rcode: dns.RcodeNameError, Zone: ""}, explain.DNSNotWired},
-		{"no reply", nil, false, explain.Reply{Asked: true, Failure: "timeout"}, explain.DNSUnreachable},
-		{"SERVFAIL", nil, false, here(dns.RcodeServerFailure), explain.DNSFailure},
+		{"the name lacks", nil, false, here(dns.RcodeNameError), reason.DNSLacksName},
+		{"the address lacks", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess), reason.DNSLacksName},
+		{"another address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1", "10.9.0.1"), reason.DNSOtherAnswer},
+		{"another zone", []string{"10.0.0.1"}, false, explain.Reply{Asked: true, Rcode: dns.RcodeNameError, Zone: ""}, reason.DNSNotWired},
+		{"no reply", nil, false, explain.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
+		{"SERVFAIL", nil, false, here(dns.RcodeServerFailure), reason.DNSFailure},
 		{"gone", nil, true, here(dns.RcodeNameError), ""},
-		{"gone without a name server", nil, true, explain.Reply{Asked: true, Failure: "timeout"}, explain.DNSUnreachable},
-		{"still there", nil, true, here(dns.RcodeSuccess, "10.0.0.1"), explain.DNSNotWithdrawn},
+		{"gone without a name server", nil, true, explain.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
+		{"still there", nil, true, here(dns.RcodeSuccess, "10.0.0.1"), reason.DNSNotWithdrawn},
 	} {
 		got := Question{Zone: "clusterset.local", Want: tt.want, Gone: tt.gone}.Judge(tt.reply)
 		if got.Code != tt.code || got.Evidence == "" {
@@ -180,22 +181,22 @@ func TestConnection(t *testing.T) {
 	q := Question{From: "east", Kind: Headless, Family: "IPv6", Says: "run east"}
 	for _, tt := range []struct {
 		network, said, failure string
-		code                   explain.Code
+		code                   reason.Code
 	}{
 		{"tcp", "run east", "", ""},
-		{"tcp", "", "timeout", explain.NetworkTCP},
-		{"udp", "", "refused", explain.NetworkUDP},
-		{"udp", "run west", "", explain.NetworkOtherCluster},
+		{"tcp", "", "timeout", reason.NetworkTCP},
+		{"udp", "", "refused", reason.NetworkUDP},
+		{"udp", "run west", "", reason.NetworkOtherCluster},
 	} {
 		if got := q.JudgeReply(tt.network, "[fd00::1]:8080", tt.said, tt.failure); got.Code != tt.code {
 			t.Errorf("%+v: code %q, want %q", tt, got.Code, tt.code)
 		}
 	}
-	checks := q.Checks("west", Answer{TCP: &Outcome{}, UDP: &Outcome{Code: explain.NetworkUDP, Evidence: "refused"}})
+	checks := q.Checks("west", Answer{TCP: &Outcome{}, UDP: &Outcome{Code: reason.NetworkUDP, Evidence: "refused"}})
 	want := []Check{
 		{From: "east", To: "west", Step: DNS, Kind: Headless, Family: "IPv6", Mark: OK},
 		{From: "east", To: "west", Step: TCP, Kind: Headless, Family: "IPv6", Mark: OK},
-		{From: "east", To: "west", Step: UDP, Kind: Headless, Family: "IPv6", Mark: Failed, Code: explain.NetworkUDP, Evidence: "refused"},
+		{From: "east", To: "west", Step: UDP, Kind: Headless, Family: "IPv6", Mark: Failed, Code: reason.NetworkUDP, Evidence: "refused"},
 	}
 	if !slices.Equal(checks, want) {
 		t.Errorf("checks %+v, want %+v", checks, want)

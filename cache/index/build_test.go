@@ -134,6 +134,26 @@ func syntheticService(i int) *Service {
 	}), nil, Options{})
 }
 
+// An import that owns no name is known to be one, and changes nothing that an answer depends on.
+func TestNameless(t *testing.T) {
+	headless := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
+	x := new(Index)
+	e := x.Edit()
+	if !e.SetNameless("db.shop", headless) || e.SetNameless("db.shop", headless) || e.SetNameless("web.shop", nil) {
+		t.Error("SetNameless: want true for a change, and false for none")
+	}
+	next := e.Index()
+	if next.Nameless("db.shop") != headless || x.Nameless("db.shop") != nil {
+		t.Errorf("Nameless = %v, before the edit %v, want the import and nil", next.Nameless("db.shop"), x.Nameless("db.shop"))
+	}
+	if next.Len() != 0 || next.Digest() != x.Digest() || next.Namespace("shop") || next.Service("db.shop") != nil {
+		t.Errorf("%d services, digest %x: want those of the empty index", next.Len(), next.Digest())
+	}
+	if e = next.Edit(); !e.SetNameless("db.shop", nil) || e.Index().Nameless("db.shop") != nil {
+		t.Error("SetNameless to nil: want that there is none")
+	}
+}
+
 // The result of Build depends neither on the order of the slices nor on the memory of the builder: two builds are equal.
 func TestBuildTwice(t *testing.T) {
 	imp, list := synthetic(3, 250, false)

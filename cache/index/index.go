@@ -14,6 +14,7 @@ import (
 // to what it reaches. The zero Index is empty.
 //
 //	Index ─┬─ namespaces: trie  "shop" ─► how many services
+//	       ├─ nameless:   trie  "db.bank" ─► Import that owns no name, as of a headless service without a ready endpoint
 //	       └─ services:   trie  "db.shop" ─► Service ─┬─ Import: type, spec.ips, ports
 //	                                                  └─ endpoints, each list in the order of hosts:
 //	                                                       clusters    east │ west        by id
@@ -29,6 +30,7 @@ import (
 type Index struct {
 	services   trie[*Service]
 	namespaces trie[*namespace]
+	nameless   trie[*Import]
 	digest     uint64 // of all services, joined by xor
 }
 
@@ -44,6 +46,9 @@ func (x *Index) Service(key string) *Service { return x.services.get(key) }
 
 // Namespace reports whether a namespace, in lower case, has a service: then its name is an empty non-terminal.
 func (x *Index) Namespace(name string) bool { return x.namespaces.get(name) != nil }
+
+// Nameless returns the import of a key, "<name>.<namespace>" in lower case, if it owns no name; else nil. No record depends on it.
+func (x *Index) Nameless(key string) *Import { return x.nameless.get(key) }
 
 // Len is the number of services.
 func (x *Index) Len() int { return x.services.n }
@@ -86,6 +91,20 @@ func (e *Editor) Remove(key string) {
 	e.count(s.Namespace(), -1)
 	e.next.digest ^= s.digest()
 	e.next.services.remove(e.mark, key)
+}
+
+// SetNameless notes the import of key that owns no name, or with nil that there is none. It reports whether that is new.
+func (e *Editor) SetNameless(key string, imp *Import) bool {
+	old := e.next.nameless.get(key)
+	switch {
+	case old == nil && imp == nil, old != nil && imp != nil && old.typ == imp.typ:
+		return false
+	case imp == nil:
+		e.next.nameless.remove(e.mark, key)
+	default:
+		e.next.nameless.put(e.mark, imp)
+	}
+	return true
 }
 
 func (e *Editor) count(name string, by int) {

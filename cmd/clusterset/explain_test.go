@@ -8,6 +8,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // docs/spec/explain.md 5: the exit code follows from the verdict, in each format.
@@ -27,7 +28,7 @@ func TestPrintReport(t *testing.T) {
 		e := explainCommand{factory: &factory{IOStreams: streams}, format: tt.format}
 		err := e.print(explain.Report{
 			Name: "db.shop", Type: "A", Chain: []explain.Step{{Name: "name", Mark: explain.OK, Evidence: "E"}},
-			Verdict: explain.Verdict{Code: explain.Code(tt.code), Sentence: "S.", Remedy: "R."},
+			Verdict: explain.Verdict{Code: reason.Code(tt.code), Sentence: "S.", Remedy: "R."},
 		})
 		if !errors.Is(err, tt.want) || !strings.Contains(out.String(), tt.text) {
 			t.Errorf("%s as %q: error %v, want %v; output:\n%s\nwant %q", tt.code, tt.format, err, tt.want, out, tt.text)

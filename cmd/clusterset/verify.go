@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // A verifyCommand is one call of "verify".
@@ -89,7 +89,7 @@ func (v *verifyCommand) run(ctx context.Context) error {
 	if err := printVerified(v.Out, v.format, report); err != nil {
 		return err
 	}
-	if left := v.warn(report.Left); left != nil || report.Verdict.Code != explain.Verified {
+	if left := v.warn(report.Left); left != nil || report.Verdict.Code != reason.Verified {
 		return errProblems
 	}
 	return nil

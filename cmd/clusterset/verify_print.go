@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 func printVerified(w io.Writer, format string, r verify.Report) error {
@@ -31,7 +31,7 @@ func printVerified(w io.Writer, format string, r verify.Report) error {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s: %s\n", r.Verdict.Code, r.Verdict.Sentence)
-	if r.Verdict.Code != explain.Verified {
+	if r.Verdict.Code != reason.Verified {
 		fmt.Fprintf(w, "What to do: %s\n", r.Verdict.Remedy)
 	}
 	return nil

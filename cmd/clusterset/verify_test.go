@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -138,9 +138,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: verifier}]
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
 		}
-		if v := report.Verdict; v.Code != explain.PodsNotRunning || v.Layer != verify.LayerPods || !strings.Contains(v.Sentence, "on no Node") ||
+		if v := report.Verdict; v.Code != reason.PodsNotRunning || v.Layer != verify.LayerPods || !strings.Contains(v.Sentence, "on no Node") ||
 			!strings.Contains(out, "web-1 is exported") {
-			return fmt.Errorf("%s%s, want %s, and the exports", out, errOut, explain.PodsNotRunning)
+			return fmt.Errorf("%s%s, want %s, and the exports", out, errOut, reason.PodsNotRunning)
 		}
 		return nil
 	})

@@ -23,8 +23,10 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -52,7 +54,7 @@ func (w *world) explain(ctx context.Context, in *rest.Config, name string, qtype
 }
 
 // verdict fails the test unless the verdict has the code.
-func (w *world) verdict(in *rest.Config, name string, qtype uint16, want explain.Code, servers ...string) {
+func (w *world) verdict(in *rest.Config, name string, qtype uint16, want reason.Code, servers ...string) {
 	w.Helper()
 	r, err := w.explain(w.Context(), in, name, qtype, servers...)
 	if err != nil {
@@ -76,7 +78,7 @@ func chain(r explain.Report) string {
 
 // A fault has one cause and its verdict.
 type fault struct {
-	code  explain.Code
+	code  reason.Code
 	name  string // "<service>.<namespace>", or absolute
 	qtype uint16
 	seed  func(*world) // its effects end with the test
@@ -99,7 +101,7 @@ func TestVerdicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seen := map[explain.Code]bool{}
+	seen := map[reason.Code]bool{}
 	w.export(seen)
 	run := func(where string, config *rest.Config, faults []fault) {
 		for _, f := range faults {
@@ -120,11 +122,11 @@ func TestVerdicts(t *testing.T) {
 	run("objects", w.north.Config(), objects)
 	t.Run("dns", func(t *testing.T) { w := *w; w.T = t; w.dns(seen) })
 	t.Run("rights", func(t *testing.T) { w := *w; w.T = t; w.rights(seen) })
-	run("kinds", w.north.Config(), []fault{{explain.CRDMissing, "db.other", 0, func(w *world) {
+	run("kinds", w.north.Config(), []fault{{reason.CRDMissing, "db.other", 0, func(w *world) {
 		w.release("held") // else the CRD stays with it
 		w.uninstall(w.north.ControlPlane, mcscrd.ServiceImportCRD, "serviceimports")
 	}}})
-	run("broker", w.west.Config(), []fault{{explain.BrokerUnprepared, "lost.shop", 0, func(w *world) { w.uninstall(w.broker, crd.Members, "members") }}})
+	run("broker", w.west.Config(), []fault{{reason.BrokerUnprepared, "lost.shop", 0, func(w *world) { w.uninstall(w.broker, crd.Members, "members") }}})
 	if len(seen) < 60 {
 		t.Errorf("%d codes were seen, want at least 60", len(seen))
 	}
@@ -132,21 +134,21 @@ func TestVerdicts(t *testing.T) {
 
 // names are faults of the question alone.
 var names = []fault{
-	{explain.NameMalformed, "a..shop", 0, nil},
-	{explain.NameTooLong, strings.Repeat("a", 64) + ".shop", 0, nil},
-	{explain.NameWildcard, "*.db.shop", 0, nil},
-	{explain.NameReverse, "1.0.0.10.in-addr.arpa.", 0, nil},
-	{explain.NameOutsideZone, "db.shop.svc.cluster.local.", 0, nil},
-	{explain.NamePod, "10-0-0-1.shop.pod.clusterset.local.", 0, nil},
-	{explain.NameWithoutSVC, "db.shop.clusterset.local.", 0, nil},
-	{explain.NameIncomplete, "shop", 0, nil},
-	{explain.PortMalformed, "http._tcp.db.shop", dns.TypeSRV, nil},
-	{explain.PortWantsSRV, "_pg._tcp.db.shop", dns.TypeA, nil},
-	{explain.TypeNotServed, "db.shop", dns.TypeMX, nil},
+	{reason.NameMalformed, "a..shop", 0, nil},
+	{reason.NameTooLong, strings.Repeat("a", 64) + ".shop", 0, nil},
+	{reason.NameWildcard, "*.db.shop", 0, nil},
+	{reason.NameReverse, "1.0.0.10.in-addr.arpa.", 0, nil},
+	{reason.NameOutsideZone, "db.shop.svc.cluster.local.", 0, nil},
+	{reason.NamePod, "10-0-0-1.shop.pod.clusterset.local.", 0, nil},
+	{reason.NameWithoutSVC, "db.shop.clusterset.local.", 0, nil},
+	{reason.NameIncomplete, "shop", 0, nil},
+	{reason.PortMalformed, "http._tcp.db.shop", dns.TypeSRV, nil},
+	{reason.PortWantsSRV, "_pg._tcp.db.shop", dns.TypeA, nil},
+	{reason.TypeNotServed, "db.shop", dns.TypeMX, nil},
 }
 
 // export makes the services of the members and lets controllers work until each has arrived. Then nothing runs any more.
-func (w *world) export(seen map[explain.Code]bool) {
+func (w *world) export(seen map[reason.Code]bool) {
 	w.Helper()
 	pg := testclusterset.Port("pg", 5432)
 	all := func(m *testclusterset.Member, s *corev1.Service, addresses ...testclusterset.Endpoint) {
@@ -185,12 +187,12 @@ func (w *world) export(seen map[explain.Code]bool) {
 	w.west.Put(w, external, testclusterset.Export("shop", "external"))
 
 	stopEast, stopWest := w.east.Run(w), w.west.Run(w)
-	for name, want := range map[string]explain.Code{
-		"db.shop": explain.Resolves, "lost.shop": explain.Resolves, "own.shop": explain.Resolves,
-		"claimed.shop": explain.ImportForeign, "db.lonely": explain.NamespaceMissing, "db.picky": explain.SourceNotAllowed,
-		"typed.shop": explain.ConflictType, "ported.shop": explain.ConflictPorts, "sticky.shop": explain.ConflictProperties,
-		"unready.shop": explain.EndpointsNotReady, "empty.shop": explain.EndpointsNone, "outside.shop": explain.ExportUndeclared,
-		"absent.shop": explain.ExportNoService, "external.shop": explain.ExportInvalidType,
+	for name, want := range map[string]reason.Code{
+		"db.shop": reason.Resolves, "lost.shop": reason.Resolves, "own.shop": reason.Resolves,
+		"claimed.shop": reason.ImportForeign, "db.lonely": reason.NamespaceMissing, "db.picky": reason.SourceNotAllowed,
+		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
+		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
+		"absent.shop": reason.ExportNoService, "external.shop": reason.ExportInvalidType,
 	} {
 		seen[want] = true
 		until.OK(w, name, func(ctx context.Context) error {
@@ -256,9 +258,9 @@ func nowhere(kubeconfig string) string {
 
 // members are faults of the clusterset: lost.shop is exported by east and not imported, db.shop is as it should be.
 var members = []fault{
-	{explain.NotExported, "nothing.shop", 0, nil},
-	{explain.NamespaceExcluded, "db.kube-public", 0, nil},
-	{explain.NamespaceTerminating, "db.doomed", 0, func(w *world) {
+	{reason.NotExported, "nothing.shop", 0, nil},
+	{reason.NamespaceExcluded, "db.kube-public", 0, nil},
+	{reason.NamespaceTerminating, "db.doomed", 0, func(w *world) {
 		ns := testclusterset.Namespace("doomed")
 		w.west.Put(w, ns)
 		// Nothing ends it: there is no controller of namespaces.
@@ -266,72 +268,72 @@ var members = []fault{
 			w.Fatal(err)
 		}
 	}},
-	{explain.Resolves, "db.shop", 0, nil},
-	{explain.ImportMissing, "lost.shop", 0, nil},
-	{explain.ExportNotReconciled, "new.shop", 0, func(w *world) { w.west.Put(w, testclusterset.Export("shop", "new")) }},
-	{explain.ExportRejected, "own.shop", 0, func(w *world) {
+	{reason.Resolves, "db.shop", 0, nil},
+	{reason.ImportMissing, "lost.shop", 0, nil},
+	{reason.ExportNotReconciled, "new.shop", 0, func(w *world) { w.west.Put(w, testclusterset.Export("shop", "new")) }},
+	{reason.ExportRejected, "own.shop", 0, func(w *world) {
 		w.condition("own", "False", "Failed")
 	}},
-	{explain.ExportPending, "own.shop", 0, func(w *world) { w.condition("own", "Unknown", "Pending") }},
-	{explain.RecordMissing, "own.shop", 0, func(w *world) { w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(), "own.shop") }},
-	{explain.RecordInvalid, "lost.shop", 0, func(w *world) {
+	{reason.ExportPending, "own.shop", 0, func(w *world) { w.condition("own", "Unknown", "Pending") }},
+	{reason.RecordMissing, "own.shop", 0, func(w *world) { w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(), "own.shop") }},
+	{reason.RecordInvalid, "lost.shop", 0, func(w *world) {
 		w.patch(w.broker, "exportedservices", w.east.BrokerNamespace(), "lost.shop", func(o object) {
 			o.set("south", "metadata", "labels", "multicluster.kubernetes.io/source-cluster")
 		})
 	}},
-	{explain.ExporterExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat", lapse) }},
-	{explain.ExporterNeverRan, "lost.shop", 0, func(w *world) { w.remove(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat") }},
-	{explain.OwnHeartbeatExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.west.BrokerNamespace(), "heartbeat", lapse) }},
-	{explain.ControllerStopped, "lost.shop", 0, func(w *world) {
+	{reason.ExporterExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat", lapse) }},
+	{reason.ExporterNeverRan, "lost.shop", 0, func(w *world) { w.remove(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat") }},
+	{reason.OwnHeartbeatExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.west.BrokerNamespace(), "heartbeat", lapse) }},
+	{reason.ControllerStopped, "lost.shop", 0, func(w *world) {
 		w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, lapse)
 	}},
-	{explain.ControllerNeverRan, "lost.shop", 0, func(w *world) {
+	{reason.ControllerNeverRan, "lost.shop", 0, func(w *world) {
 		w.remove(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease)
 	}},
-	{explain.CredentialMissing, "lost.shop", 0, func(w *world) {
+	{reason.CredentialMissing, "lost.shop", 0, func(w *world) {
 		w.remove(w.west.ControlPlane, "secrets", wellknown.ControllerNamespace, broker.SecretName)
 	}},
-	{explain.CredentialInvalid, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return "eyJ" })},
-	{explain.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(-time.Hour)) })},
-	{explain.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(time.Hour)) })},
-	{explain.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, nowhere)},
-	{explain.BrokerReplaced, "lost.shop", 0, func(w *world) {
+	{reason.CredentialInvalid, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return "eyJ" })},
+	{reason.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(-time.Hour)) })},
+	{reason.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(time.Hour)) })},
+	{reason.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, nowhere)},
+	{reason.BrokerReplaced, "lost.shop", 0, func(w *world) {
 		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("other", "metadata", "annotations", broker.AnnotationBrokerUID) })
 	}},
-	{explain.Leaving, "lost.shop", 0, func(w *world) {
+	{reason.Leaving, "lost.shop", 0, func(w *world) {
 		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("", "metadata", "annotations", broker.AnnotationLeaving) })
 	}},
-	{explain.EndpointsUndeclared, "db.shop", 0, func(w *world) {
+	{reason.EndpointsUndeclared, "db.shop", 0, func(w *world) {
 		w.patch(w.broker, "members", "", "east", func(o object) { o.set([]any{"10.99.0.0/16"}, "spec", "podCIDRs") })
 	}},
-	{explain.EndpointsOverlap, "db.shop", 0, func(w *world) {
+	{reason.EndpointsOverlap, "db.shop", 0, func(w *world) {
 		w.patch(w.broker, "members", "", "west", func(o object) { o.set([]any{"10.21.0.0/16", "10.22.0.0/16"}, "spec", "podCIDRs") })
 	}},
-	{explain.HostUnknown, "db-9.east.db.shop", 0, nil},
-	{explain.ClusterUnknown, "south.db.shop", 0, nil},
-	{explain.HostWithoutCluster, "db-0.db.shop", 0, nil},
-	{explain.FamilyMissing, "db.shop", dns.TypeAAAA, nil},
-	{explain.PortUnknown, "_http._tcp.db.shop", dns.TypeSRV, nil},
-	{explain.PortProtocol, "_pg._udp.db.shop", dns.TypeSRV, nil},
-	{explain.EndpointsBehind, "db.shop", 0, func(w *world) {
+	{reason.HostUnknown, "db-9.east.db.shop", 0, nil},
+	{reason.ClusterUnknown, "south.db.shop", 0, nil},
+	{reason.HostWithoutCluster, "db-0.db.shop", 0, nil},
+	{reason.FamilyMissing, "db.shop", dns.TypeAAAA, nil},
+	{reason.PortUnknown, "_http._tcp.db.shop", dns.TypeSRV, nil},
+	{reason.PortProtocol, "_pg._udp.db.shop", dns.TypeSRV, nil},
+	{reason.EndpointsBehind, "db.shop", 0, func(w *world) {
 		for _, s := range w.imported("db") {
 			w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
 		}
 	}},
-	{explain.ImportLacks, "db.shop", 0, func(w *world) {
+	{reason.ImportLacks, "db.shop", 0, func(w *world) {
 		w.patchStatus("serviceimports", "db", func(o object) { o.set([]any{}, "status", "clusters") })
 		for _, s := range w.imported("db") {
 			w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
 		}
 	}},
-	{explain.ImportFamilies, "db.shop", 0, func(w *world) {
+	{reason.ImportFamilies, "db.shop", 0, func(w *world) {
 		w.patchStatus("serviceimports", "db", func(o object) {
 			o.set([]any{map[string]any{
 				"type": "Ready", "status": "False", "reason": "IPFamilyNotSupported", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
 			}}, "status", "conditions")
 		})
 	}},
-	{explain.MemberMissing, "lost.shop", 0, func(w *world) { w.remove(w.broker, "members", "", "west") }},
+	{reason.MemberMissing, "lost.shop", 0, func(w *world) { w.remove(w.broker, "members", "", "west") }},
 }
 
 func foreignImport(namespace, name, kind string, ips ...string) runtime.Object {
@@ -373,52 +375,100 @@ func (w *world) foreign() {
 
 // objects are faults that only the objects of a cluster show.
 var objects = []fault{
-	{explain.Resolves, "db.other", 0, nil},
-	{explain.Resolves, "vip.other", 0, nil},
-	{explain.NotAMember, "none.other", 0, nil},
-	{explain.ImportAddresses, "loop.other", 0, nil},
-	{explain.EndpointsRejected, "disguised.other", 0, nil},
-	{explain.SliceClusterID, "south.unlabelled.other", 0, nil},
-	{explain.SliceAddressType, "named.other", 0, nil},
-	{explain.ImportTerminating, "held.other", 0, nil},
-	{explain.HostNotReady, "db-1.south.db.other", 0, nil},
-	{explain.HostNeedsHeadless, "db-0.south.vip.other", 0, nil},
-	{explain.PortUnnamed, "vip.other", dns.TypeSRV, nil},
+	{reason.Resolves, "db.other", 0, nil},
+	{reason.Resolves, "vip.other", 0, nil},
+	{reason.NotAMember, "none.other", 0, nil},
+	{reason.ImportAddresses, "loop.other", 0, nil},
+	{reason.EndpointsRejected, "disguised.other", 0, nil},
+	{reason.SliceClusterID, "south.unlabelled.other", 0, nil},
+	{reason.SliceAddressType, "named.other", 0, nil},
+	{reason.ImportTerminating, "held.other", 0, nil},
+	{reason.HostNotReady, "db-1.south.db.other", 0, nil},
+	{reason.HostNeedsHeadless, "db-0.south.vip.other", 0, nil},
+	{reason.PortUnnamed, "vip.other", dns.TypeSRV, nil},
 }
 
 // dns asks servers: the shipped one over north, and sockets that do something else.
-func (w *world) dns(seen map[explain.Code]bool) {
+func (w *world) dns(seen map[reason.Code]bool) {
 	north := w.north.Config()
-	good := testclusterset.StartDNS(w, w.north)
+	good := testclusterset.StartDNS(w, w.north, "explain_answers on")
 	good.Answers(w, "db.other", dns.TypeA, "NOERROR 10.9.0.1")
-	filtered := testclusterset.StartDNS(w, w.west, "labels serve=here") // of another cluster, without this service
-	filtered.Answers(w, "db.other", dns.TypeA, "NXDOMAIN")              // once all its lists are complete
+	filtered := testclusterset.StartDNS(w, w.west, "labels serve=here", "explain_answers on") // of another cluster, without this service
+	filtered.Answers(w, "db.other", dns.TypeA, "NXDOMAIN")                                    // once all its lists are complete
+	w.reasons(good, filtered)
 	for _, f := range []struct {
-		code    explain.Code
+		code    reason.Code
 		name    string
 		servers []string
 	}{
-		{explain.Resolves, "db.other", []string{good.Address}},
-		{explain.Resolves, "dns-version.clusterset.local.", []string{good.Address}},
-		{explain.DNSLacksName, "db.other", []string{filtered.Address}},
-		{explain.DNSReplicasDiffer, "db.other", []string{good.Address, filtered.Address}},
-		{explain.DNSUnreachable, "db.other", []string{"127.0.0.1:1"}},
-		{explain.DNSRefused, "db.other", []string{w.answering("udp tcp", dns.RcodeRefused)}},
-		{explain.DNSFailure, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure)}},
-		{explain.DNSNotReady, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady)}},
-		{explain.DNSNotWired, "db.other", []string{w.answering("udp tcp", dns.RcodeNameError)}},
-		{explain.DNSWithoutTCP, "vip.other", []string{w.answering("udp", dns.RcodeSuccess)}},
-		{explain.DNSWithoutUDP, "vip.other", []string{w.answering("tcp", dns.RcodeSuccess)}},
-		{explain.DNSOtherAnswer, "db.other", []string{w.answering("udp tcp", dns.RcodeSuccess)}},
-		{explain.DNSStale, "vip.other", []string{w.answering("udp tcp", dns.RcodeSuccess, dns.ExtendedErrorCodeStaleAnswer)}},
+		{reason.Resolves, "db.other", []string{good.Address}},
+		{reason.Resolves, "dns-version.clusterset.local.", []string{good.Address}},
+		{reason.DNSLacksName, "db.other", []string{filtered.Address}},
+		{reason.DNSReplicasDiffer, "db.other", []string{good.Address, filtered.Address}},
+		{reason.DNSUnreachable, "db.other", []string{"127.0.0.1:1"}},
+		{reason.DNSRefused, "db.other", []string{w.answering("udp tcp", dns.RcodeRefused)}},
+		{reason.DNSFailure, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure)}},
+		{reason.DNSNotReady, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady)}},
+		{reason.DNSNotWired, "db.other", []string{w.answering("udp tcp", dns.RcodeNameError)}},
+		{reason.DNSWithoutTCP, "vip.other", []string{w.answering("udp", dns.RcodeSuccess)}},
+		{reason.DNSWithoutUDP, "vip.other", []string{w.answering("tcp", dns.RcodeSuccess)}},
+		{reason.DNSOtherAnswer, "db.other", []string{w.answering("udp tcp", dns.RcodeSuccess)}},
+		{reason.DNSStale, "vip.other", []string{w.answering("udp tcp", dns.RcodeSuccess, dns.ExtendedErrorCodeStaleAnswer)}},
 	} {
 		seen[f.code] = true
 		w.verdict(north, f.name, dns.TypeA, f.code, f.servers...)
 	}
 }
 
+// reasons asks servers that say why there is no record (docs/spec/dns.md 5.8), which "clusterset explain" repeats.
+func (w *world) reasons(good, filtered *testclusterset.DNS) {
+	w.Helper()
+	for _, tt := range []struct {
+		at    *testclusterset.DNS
+		name  string
+		qtype uint16
+		want  reason.Code
+	}{
+		{good, "db.other", dns.TypeA, ""},
+		{good, "*.db.other", dns.TypeA, reason.NameWildcard},
+		{good, "db.nowhere", dns.TypeA, reason.DNSNamespaceEmpty},
+		{good, "none.other", dns.TypeA, reason.ImportMissing},
+		{good, "disguised.other", dns.TypeA, reason.DNSLacksEndpoint},
+		{good, "db-1.south.db.other", dns.TypeA, reason.DNSLacksEndpoint},
+		{good, "loop.other", dns.TypeA, reason.DNSLacksAddress},
+		{good, "vip.other", dns.TypeAAAA, reason.FamilyMissing},
+		{good, "vip.other", dns.TypeSRV, reason.PortUnnamed},
+		{filtered, "db.other", dns.TypeA, reason.DNSLeftOut},
+		{filtered, "db.shop", dns.TypeA, reason.DNSLeftOut},
+		{filtered, "nothing.shop", dns.TypeA, reason.DNSLeftOut},
+	} {
+		reply, err := server.Ask(w.Context(), tt.at.Address, tt.name+".svc.clusterset.local.", tt.qtype)
+		if err != nil {
+			w.Fatal(err)
+		}
+		var got []string
+		for _, option := range reply.IsEdns0().Option {
+			if e, ok := option.(*dns.EDNS0_EDE); ok {
+				got = append(got, e.ExtraText)
+			}
+		}
+		var want []string
+		if tt.want != "" {
+			want = []string{reason.Text(tt.want)}
+		}
+		if !slices.Equal(got, want) {
+			w.Errorf("%s %s: extended errors %q, want %q", tt.name, dns.TypeToString[tt.qtype], got, want)
+		}
+	}
+	r, err := w.explain(w.Context(), w.north.Config(), "db.other", dns.TypeA, filtered.Address)
+	const said = "NXDOMAIN (dns-left-out) without records, want A 10.9.0.1"
+	if err != nil || !slices.ContainsFunc(r.Chain, func(s explain.Step) bool { return s.Evidence == said }) {
+		w.Errorf("explain: error %v, chain:\n%s\nwant a step that says: %s", err, chain(r), said)
+	}
+}
+
 // rights asks as users who may do little, and of API servers that do not answer.
-func (w *world) rights(seen map[explain.Code]bool) {
+func (w *world) rights(seen map[reason.Code]bool) {
 	none, err := w.west.UserKubeconfig("nobody-in-particular")
 	if err != nil {
 		w.Fatal(err)
@@ -438,7 +488,7 @@ func (w *world) rights(seen map[explain.Code]bool) {
 	away, foreign := w.west.Config(), rest.AnonymousClientConfig(w.west.Config())
 	away.Host = "127.0.0.1:1"
 	foreign.BearerToken = "unknown"
-	for code, config := range map[explain.Code]*rest.Config{explain.NotReadable: config, explain.APIUnreachable: away, explain.APIRejectsUser: foreign} {
+	for code, config := range map[reason.Code]*rest.Config{reason.NotReadable: config, reason.APIUnreachable: away, reason.APIRejectsUser: foreign} {
 		seen[code] = true
 		w.verdict(config, "db.shop", dns.TypeA, code)
 	}

@@ -21,8 +21,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
@@ -207,7 +207,7 @@ func (c *clusterset) verified(t *testing.T) {
 	}
 	report, err := admin.Verify(t.Context(), clusters, o)
 	must(t, err)
-	if report.Verdict.Code != explain.Verified || len(report.Left) > 0 {
+	if report.Verdict.Code != reason.Verified || len(report.Left) > 0 {
 		t.Errorf("verdict %+v, left %q", report.Verdict, report.Left)
 	}
 	connected := map[string]int{}

@@ -1,4 +1,4 @@
-package explain
+package reason
 
 import (
 	"flag"
@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the table of codes into docs/trou
 
 // TestTroubleshooting compares the table of docs/troubleshooting.md with the codes. With -update it writes the table.
 func TestTroubleshooting(t *testing.T) {
-	const file, mark = "../../docs/troubleshooting.md", "<!-- codes: generated from admin/explain by \"make generate\". Do not edit. -->\n"
+	const file, mark = "../../docs/troubleshooting.md", "<!-- codes: generated from api/reason by \"make generate\". Do not edit. -->\n"
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func markdown() string {
 
 // docs/spec/explain.md 4: each constant has one entry, in the same order, with a text for each column that needs one.
 func TestCodes(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "code.go", nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

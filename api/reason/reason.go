@@ -1,4 +1,8 @@
-package explain
+// Package reason has the codes of causes: why a name of the clusterset does not resolve, or what else is wrong. Commands, EDE texts of DNS
+// answers and documents name the same ones (docs/spec/explain.md 4).
+package reason
+
+import "strings"
 
 // A Code names a cause. Codes are stable: they are added, and neither renamed nor used for something else.
 type Code string
@@ -109,6 +113,12 @@ const (
 	DNSReplicasDiffer Code = "dns-replicas-differ"
 	DNSStale          Code = "dns-stale"
 
+	// Those of the extended errors of answers alone: a DNS server sees ServiceImports and ready endpoints, as far as its directives select them.
+	DNSLeftOut        Code = "dns-left-out"
+	DNSNamespaceEmpty Code = "dns-namespace-empty"
+	DNSLacksEndpoint  Code = "dns-lacks-endpoint"
+	DNSLacksAddress   Code = "dns-lacks-address"
+
 	// Those of "clusterset verify" alone.
 	Verified            Code = "verified"
 	Unverified          Code = "not-verified"
@@ -132,16 +142,27 @@ type Entry struct {
 func Codes() []Entry { return table }
 
 // Describe returns the description of one of the codes.
-func Describe(code Code) Entry { return entry(code) }
-
-// entry returns the description of a code.
-func entry(code Code) Entry {
+func Describe(code Code) Entry {
 	for _, e := range table {
 		if e.Code == code {
 			return e
 		}
 	}
-	panic("explain: code without an entry: " + string(code))
+	panic("reason: code without an entry: " + string(code))
+}
+
+// Text is a code as a server shows it to clients: the code and its meaning. It has no name and no number, so it says no more than the code.
+func Text(code Code) string { return string(code) + ": " + Describe(code).Meaning }
+
+// FromText returns the code of a text that [Text] made, else "".
+func FromText(text string) Code {
+	code, _, _ := strings.Cut(text, ":")
+	for _, e := range table {
+		if string(e.Code) == code {
+			return e.Code
+		}
+	}
+	return ""
 }
 
 var table = []Entry{
@@ -248,6 +269,11 @@ var table = []Entry{
 	{DNSOtherAnswer, "a DNS server answers with records that the objects do not have", "a cache, a server that is behind, or one of another cluster", "Ask again after the TTL, and the server of the clusterset itself."},
 	{DNSReplicasDiffer, "replicas of the DNS server answer differently", "one of them is behind or has another configuration", "Restart the one that the step names; look at its log."},
 	{DNSStale, "a DNS server says that its state is old", "extended error 3 or 19: it lost its API server", "Look at the log of the DNS server."},
+
+	{DNSLeftOut, "the DNS server does not serve such a name", "its directives namespaces, namespace_labels, labels, noendpoints, cluster_names or policy leave it out, or it does not exist", "Check the Corefile of the server."},
+	{DNSNamespaceEmpty, "the DNS server serves no service of the namespace", "a misspelled namespace, or one without imports", "Check the namespace; clusterset get imports lists what is imported."},
+	{DNSLacksEndpoint, "the DNS server knows no ready endpoint of this name", "no endpoint is ready, another cluster ID or host name, or the directive topology", "Run clusterset explain with the name: it sees endpoints that are not ready, too."},
+	{DNSLacksAddress, "the service has no address that the DNS server can serve", "the import waits for its address, or all addresses of spec.ips are rejected", "Look at the condition Ready and at spec.ips of the ServiceImport."},
 
 	{Verified, "what clusterset verify checked works", "", "Nothing."},
 	{Unverified, "clusterset verify could check nothing", "no pair of members came to a check", "Read the checks: each says why it was skipped."},
