@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -20,7 +21,6 @@ type aggregates struct {
 	broker    *broker.Broker
 	clusterID string
 	options   merge.Options
-	own       *Own
 	enabled   bool
 	requeue   func(types.NamespacedName)
 
@@ -29,15 +29,16 @@ type aggregates struct {
 	published map[types.NamespacedName]*mcsv1beta1.ServiceImport // as listed, or as written since
 }
 
-// publish makes the broker have the aggregate of a service, or none. One goroutine at a time publishes a service.
-func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName) error {
+// publish makes the broker have the aggregate of a service, or none. own is what this cluster exports, nil if nothing. One goroutine at a time
+// publishes a service.
+func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName, own *v1alpha1.ExportedService) error {
 	if err := a.list(ctx); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	got := a.published[svc]
 	a.mu.Unlock()
-	want := a.of(svc)
+	want := a.of(svc, own)
 	switch {
 	case want == nil && got == nil:
 		return nil
@@ -87,15 +88,11 @@ func (a *aggregates) set(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport
 
 // of returns the merged import of a service, without derived addresses and conditions, which each member has its own of. It is
 // nil if another member has to publish it, or no member does.
-func (a *aggregates) of(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
-	if !a.enabled {
+func (a *aggregates) of(svc types.NamespacedName, own *v1alpha1.ExportedService) *mcsv1beta1.ServiceImport {
+	if !a.enabled || own == nil {
 		return nil
 	}
-	r, _ := a.own.Export(svc)
-	if r.Record == nil {
-		return nil
-	}
-	merged := merge.Merge(svc, a.broker.RecordsWith(svc, r.Record), a.broker.MergeOptions(svc, a.options))
+	merged := merge.Merge(svc, a.broker.RecordsWith(svc, own), a.broker.MergeOptions(svc, a.options))
 	if merged.Oldest != a.clusterID {
 		return nil
 	}

@@ -61,10 +61,16 @@ func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool)
 	if err := x.Reconcile(x.Context(), svc); err != nil {
 		x.Fatalf("%s: %v", what, err)
 	}
-	if r, _ := x.own.Export(svc); !x.publisher.upToDate(svc, r) && x.Membership.ClusterID() != "" {
+	if r := x.exported(svc); !x.publisher.upToDate(svc, r) && x.Membership.Status().ClusterID != "" {
 		x.Errorf("%s: something is still to be written", what)
 	}
 	return x.Writes.Take()
+}
+
+// exported returns what this cluster exports of a service.
+func (x *exporting) exported(svc types.NamespacedName) export.Result {
+	r, _, _ := x.own.Export(svc, x.Membership.Status())
+	return r
 }
 
 // review evaluates the membership, once the caches show what follows, until it has the wanted cluster id and certainty.
@@ -72,6 +78,7 @@ func (x *exporting) review(what, id string, settled bool) {
 	x.Helper()
 	x.Await(what, func() bool {
 		x.Membership.Review()
-		return x.Membership.ClusterID() == id && x.Membership.Settled() == settled
+		is := x.Membership.Status()
+		return is.ClusterID == id && is.Settled == settled
 	})
 }

@@ -82,11 +82,11 @@ func New(cfg Config) *Exporter {
 		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, reserved: make(map[types.NamespacedName]v1alpha1.VIP),
 	}
 	own := &Own{
-		member: cfg.Member, broker: cfg.Broker, membership: cfg.Membership, policy: cfg.Policy, endpoints: cfg.Endpoints,
+		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,
 		vips: v, fields: &fields{broker: cfg.Broker, unknown: make(map[string]time.Time)},
 	}
 	a := &aggregates{
-		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge, own: own,
+		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
 	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a, waiting: &waiting{}}
@@ -124,8 +124,13 @@ func (e *Exporter) Review() {
 // Reconcile makes the broker have what this cluster exports under the name of the service, which may be nothing, and writes
 // the conditions Valid and Ready of the ServiceExport.
 func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) error {
-	isMember, leaving := e.cfg.Membership.ClusterID() != "", identity.Leaving(e.cfg.Member)
-	if !isMember && !e.cfg.Membership.Settled() {
+	return e.reconcile(ctx, svc, e.cfg.Membership.Status())
+}
+
+// reconcile is [Exporter.Reconcile] for a cluster whose membership is as is says.
+func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
+	isMember := is.ClusterID != ""
+	if !isMember && !is.Settled {
 		return nil
 	}
 	if e.cfg.Member.Unreadable(svc) {
@@ -138,10 +143,14 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	if err := e.vips.sync(ctx, svc); err != nil {
 		return err
 	}
-	r, exp := e.own.Export(svc)
+	r, exp, readable := e.own.Export(svc, is)
+	if !readable {
+		e.cfg.Retry(svc, member.UnreadableRetry)
+		return nil
+	}
 	e.cfg.Metrics.SetUndeclared(svc, r.Undeclared)
 	var o outcome
-	if isMember || leaving {
+	if isMember || is.Leaving {
 		r, o = e.export(ctx, svc, r)
 	}
 	if imp := e.cfg.Member.Import(svc); r.Record != nil && imp != nil && !member.IsOurs(imp) {
@@ -200,7 +209,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	}
 	if o.err == nil {
 		e.vips.settle(svc) // no address is released after an error
-		o.aggregateErr = e.aggregate.publish(ctx, svc)
+		o.aggregateErr = e.aggregate.publish(ctx, svc, r.Record)
 	}
 	return r, o
 }

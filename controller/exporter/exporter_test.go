@@ -105,6 +105,9 @@ func (b *env) unreadable(a *exporting) *exporting {
 			b.Error(err)
 		}
 		a.Expect("an export that does not decode", a.Writes.Take())
+		if _, _, readable := a.own.Export(db, a.Membership.Status()); readable {
+			b.Error("an export that the caches lack, as it does not decode, counts as gone: want it unknown")
+		}
 		b.Await("it is rejected", func() bool { return slices.Contains(a.Rejected(), "ServiceExport shop/db") })
 	}
 	setTime("2026-01-01t00:00:00z")
@@ -151,6 +154,19 @@ func TestExportWhileLeaving(t *testing.T) {
 		t.Errorf("after an outage %v is reconciled again, want %s, once", requeued, db)
 	}
 	a.Expect("after an outage", a.do(db, "", func() bool { return true }), recordWrite, statusWrite)
+
+	// docs/spec/controller.md 7: what is done in one reconcile rests on one reading of the membership, here of the moment before it got unknown.
+	before := a.Membership.Status()
+	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}}
+	b.Delete(id)
+	a.review("no cluster id", "", false)
+	if err := a.reconcile(t.Context(), db, before); err != nil {
+		t.Error(err)
+	}
+	a.Expect("while the membership gets unknown", a.Writes.Take())
+	id.Spec.Value = memberenv.ID
+	b.Create(id)
+	a.review("the cluster id is back", memberenv.ID, true)
 
 	b.Leave()
 	a.review("leaving", "", true)

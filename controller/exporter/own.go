@@ -14,27 +14,34 @@ import (
 // that it declared. It only reads. The methods may be called by
 // several goroutines.
 type Own struct {
-	member     *member.Cluster
-	broker     *broker.Broker
-	membership *identity.Membership
-	policy     member.Policy
-	endpoints  export.Endpoints
-	vips       *vips
-	fields     *fields
+	member    *member.Cluster
+	broker    *broker.Broker
+	namespace string // of this member on the broker
+	policy    member.Policy
+	endpoints export.Endpoints
+	vips      *vips
+	fields    *fields
 }
 
-// Export returns what this cluster exports under the name of the service, and its ServiceExport, nil if there is none.
-func (o *Own) Export(svc types.NamespacedName) (export.Result, *mcsv1beta1.ServiceExport) {
-	exp := o.member.Export(svc)
-	if exp == nil {
-		return export.Result{}, nil
+// Export returns what this cluster, whose membership is as is says, exports under the name of the service, and its ServiceExport, nil if
+// there is none. It reports false if there is one that does not decode: nothing may follow then. That is asked after the export was read, as
+// it may be lost to the caches at any moment before.
+func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport, readable bool) {
+	if exp = o.member.Export(svc); exp != nil {
+		r = o.of(exp, is)
 	}
+	return r, exp, exp != nil || !o.member.Unreadable(svc)
+}
+
+// of returns what an export comes to.
+func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Result {
+	svc := member.KeyOf(exp)
 	options := export.Options{Namespace: o.policy.Of(o.member.Namespace(svc.Namespace)), Endpoints: o.endpoints}
-	if id := o.membership.ClusterID(); id != "" && !identity.Leaving(o.member) {
-		options.ClusterID, options.BrokerNamespace, options.VIP = id, o.membership.Namespace, o.vips.of(svc)
-		if m := o.broker.Member(id); m != nil {
+	if is.ClusterID != "" && !is.Leaving {
+		options.ClusterID, options.BrokerNamespace, options.VIP = is.ClusterID, o.namespace, o.vips.of(svc)
+		if m := o.broker.Member(is.ClusterID); m != nil {
 			options.Networks = m.Networks()
 		}
 	}
-	return o.fields.without(export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options)), exp
+	return o.fields.without(export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options))
 }

@@ -149,7 +149,7 @@ func (b *env) olderBroker(a *exporting) {
 		return a.Member.Export(older) != nil && a.Member.Service(older) != nil && len(a.Member.SourceSlices(older)) == 1
 	})
 	b.DropFields(crd.ExportedServices, ".spec.trafficDistribution", ".spec.ports.items.appProtocol")
-	r, _ := a.own.Export(older)
+	r := a.exported(older)
 	a.Await("the older CRD", func() bool {
 		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
 		return err == nil && kept.Spec.TrafficDistribution == nil

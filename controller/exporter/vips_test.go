@@ -173,7 +173,7 @@ func TestVIPsOfOthers(t *testing.T) {
 	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.AllocatedBy != alpha {
 		t.Errorf("vip = %+v, want still a copy of that of alpha, which left", v)
 	}
-	r, _ := a.own.Export(copied)
+	r := a.exported(copied)
 	if imp := merge.Merge(copied, a.Broker.RecordsWith(copied, r.Record), a.Broker.MergeOptions(copied, a.cfg.Merge)).Import; !slices.Equal(imp.Spec.IPs, given.IPs) {
 		t.Errorf("ips of the import = %q, want %q", imp.Spec.IPs, given.IPs)
 	}

@@ -51,12 +51,12 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	for {
 		next := time.Now().Add(min(period, firstRetry))
 		var err error
-		switch leaving := Leaving(h.Membership.Member); {
-		case !h.mayWrite() || !h.Membership.Settled():
-		case leaving && !withdrawn:
+		switch is := h.Membership.Status(); {
+		case !h.mayWrite() || !is.Settled:
+		case is.Leaving && !withdrawn:
 			err = h.Broker.DeleteHeartbeat(ctx)
 			withdrawn, h.renewed = err == nil, time.Time{}
-		case h.Membership.ClusterID() != "" && !leaving:
+		case is.ClusterID != "" && !is.Leaving:
 			withdrawn = false
 			err = h.beat(ctx, period)
 			beaten = beaten || err == nil

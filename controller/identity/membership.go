@@ -125,18 +125,20 @@ func evaluateUnjoined(in inputs) state {
 	return state{settled: true, detail: "this cluster has not joined a clusterset"}
 }
 
-// ClusterID returns the cluster id, "" if this cluster is not a member or is leaving.
-func (m *Membership) ClusterID() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.now.clusterID
+// A Status is one reading of the membership state. All that is decided on a service at a time rests on one: the next review may change the
+// state at any moment, and an id of before it with a certainty of after it would mean that this cluster has left.
+type Status struct {
+	ClusterID string // "" if this cluster is not a member or is leaving
+	Settled   bool   // the state is known; nothing is removed anywhere before
+	Leaving   bool   // an administrator takes this cluster out of the clusterset: everything is withdrawn
 }
 
-// Settled reports whether the membership state is known. Nothing is removed anywhere before it is.
-func (m *Membership) Settled() bool {
+// Status returns the membership state of now.
+func (m *Membership) Status() Status {
+	leaving := Leaving(m.Member)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.now.settled
+	return Status{ClusterID: m.now.clusterID, Settled: m.now.settled, Leaving: leaving}
 }
 
 // Changed reports whether the properties of this cluster describe another identity than that which the controller was built
@@ -213,7 +215,7 @@ func (m *Membership) notSynced() string {
 	switch {
 	case !m.Member.Synced():
 		return "this cluster: " + m.Member.Waiting()
-	case m.ClusterID() == "":
+	case m.Status().ClusterID == "":
 	case m.Identity.Digest == "":
 		return "broker: its kubeconfig cannot be used"
 	case !m.Broker.Synced():

@@ -153,7 +153,8 @@ func (i importing) review(what, id string, settled bool) {
 	i.Helper()
 	i.Await(what, func() bool {
 		i.Membership.Review()
-		return i.Membership.ClusterID() == id && i.Membership.Settled() == settled
+		is := i.Membership.Status()
+		return is.ClusterID == id && is.Settled == settled
 	})
 }
 

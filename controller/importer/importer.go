@@ -104,38 +104,54 @@ func New(cfg Config) *Importer {
 // gets, 4+n. A change of endpoints takes one write for each slice that it is in, a change of ports one for the import and one
 // for the derived Service.
 func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) error {
-	id, settled := i.cfg.Membership.ClusterID(), i.cfg.Membership.Settled()
+	return i.reconcile(ctx, svc, i.cfg.Membership.Status())
+}
+
+// reconcile is [Importer.Reconcile] for a cluster whose membership is as is says.
+func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
 	switch {
 	case member.IsBrokerNamespace(i.cfg.Member.Namespace(svc.Namespace)):
 		return nil // its objects have our label, too, and belong to the members
 	case i.cfg.Member.Unreadable(svc):
 		i.cfg.Retry(svc, member.UnreadableRetry)
 		return nil
-	case id == "" && !settled:
+	case is.ClusterID == "" && !is.Settled:
 		return nil
-	case id == "":
+	case is.ClusterID == "":
 		return i.withdraw(ctx, svc)
-	case !settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
-		return i.refreshOwn(ctx, svc)
 	}
-	return i.follow(ctx, svc, i.cfg.Broker.View(svc))
+	own, exp, readable := i.cfg.Own.Export(svc, is)
+	switch {
+	case !readable:
+		i.cfg.Retry(svc, member.UnreadableRetry)
+		return nil
+	case !is.Settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
+		return i.refreshOwn(ctx, svc, ownExport{own, exp, is.ClusterID})
+	}
+	return i.follow(ctx, svc, ownExport{own, exp, is.ClusterID}, i.cfg.Broker.View(svc))
+}
+
+// An ownExport is what this cluster exports of a service, read once.
+type ownExport struct {
+	export.Result
+	exp     *mcsv1beta1.ServiceExport // nil if there is none
+	cluster string                    // the id of this cluster
 }
 
 // follow makes this cluster have what a view of the broker and the own export come to, unless that is a loss that is not certain.
-func (i *Importer) follow(ctx context.Context, svc types.NamespacedName, has broker.View) error {
-	own, exp := i.cfg.Own.Export(svc)
-	p := i.planner.plan(svc, own, has)
+func (i *Importer) follow(ctx context.Context, svc types.NamespacedName, own ownExport, has broker.View) error {
+	p := i.planner.plan(svc, own.Result, has)
 	imp := i.cfg.Member.Import(svc)
 	if losesClusters(p.result, imp) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
 		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
-			return i.refreshOwn(ctx, svc)
+			return i.refreshOwn(ctx, svc, own)
 		}
 		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, imp, has); len(unconfirmed) > 0 {
 			return i.refreshPresent(ctx, svc, p, unconfirmed)
 		}
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), p.accepted)
-	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, exp, own, p.conflicts))
+	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts))
 }
 
 // synced reports whether the caches of both API servers are complete and a list of the broker was compared with what is
@@ -148,17 +164,16 @@ func (i *Importer) synced() bool {
 func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error {
 	i.cfg.Metrics.SetService(svc, nil, 0)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, plan{}),
-		i.reportConflicts(ctx, i.cfg.Member.Export(svc), export.Result{}, nil))
+		i.reportConflicts(ctx, ownExport{exp: i.cfg.Member.Export(svc)}, nil))
 }
 
 // refreshOwn keeps this cluster's own endpoints in an existing import current while the broker is unknown or not to be
 // believed; all else stays as it is.
-func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName) error {
-	own, _ := i.cfg.Own.Export(svc)
+func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own ownExport) error {
 	if i.cfg.Policy.Of(i.cfg.Member.Namespace(svc.Namespace)) != export.Allowed {
 		return nil
 	}
-	src := merge.Source{Cluster: i.cfg.Membership.ClusterID(), Slices: own.Local, Local: true}
+	src := merge.Source{Cluster: own.cluster, Slices: own.Local, Local: true}
 	var spec *v1alpha1.ExportedServiceSpec
 	if own.Record != nil {
 		spec = &own.Record.Spec
@@ -197,9 +212,8 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, src me
 }
 
 // reportConflicts writes the condition Conflict of our own ServiceExport, or removes it where nothing is exported.
-func (i *Importer) reportConflicts(
-	ctx context.Context, exp *mcsv1beta1.ServiceExport, own export.Result, conflicts []merge.Conflict,
-) error {
+func (i *Importer) reportConflicts(ctx context.Context, own ownExport, conflicts []merge.Conflict) error {
+	exp := own.exp
 	if exp == nil || exp.DeletionTimestamp != nil {
 		return nil
 	}

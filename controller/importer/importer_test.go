@@ -401,6 +401,7 @@ func TestImportFrozen(t *testing.T) {
 	}
 	i.checkConflicts(1)
 
+	i.forgetID()
 	i.freezeAll(source, slice)
 	i.lose(record, slice)
 	i.expire(slice)
@@ -435,6 +436,23 @@ func (i importing) checkConflicts(want float64) {
 	if got := i.Metric("conflicts", string(mcsv1beta1.ServiceExportReasonPortConflict)); got != want {
 		i.Errorf("services in conflict = %v, want %v", got, want)
 	}
+}
+
+// forgetID reconciles with a reading of the membership of the moment before it got unknown: what is done in one reconcile rests on one reading
+// (docs/spec/controller.md 7).
+func (i importing) forgetID() {
+	i.Helper()
+	before := i.Membership.Status()
+	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}}
+	i.Delete(id)
+	i.review("no cluster id", "", false)
+	if err := i.Importer.reconcile(i.Context(), db, before); err != nil {
+		i.Error(err)
+	}
+	i.Expect("while the membership gets unknown", i.Writes.Take())
+	id.Spec.Value = memberenv.ID
+	i.Create(id)
+	i.review("the cluster id is back", memberenv.ID, true)
 }
 
 // freezeAll reconciles before a list was compared: only this cluster's own endpoints follow.
@@ -506,7 +524,8 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	i.Create(slice)
 	i.Expect("a slice that is back", i.do("slice back", func() bool { return i.addressOf("west") != "" }))
 	for what, has := range map[string]broker.View{"record": neither, "slice": noSlice} {
-		if err := i.follow(i.Context(), db, has); err != nil {
+		own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+		if err := i.follow(i.Context(), db, ownExport{own, exp, memberenv.ID}, has); err != nil {
 			i.Error(err)
 		}
 		i.Expect("a view from before the "+what+" was back", i.Writes.Take())
