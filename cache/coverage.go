@@ -8,14 +8,8 @@ type coverage struct {
 	missing, restored []Watch
 }
 
-// coverage returns that of this moment, and whether anything can be answered. last is returned if it is the same.
-func (s *Store) coverage(last *coverage) (now *coverage, some bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.coverageLocked(last)
-}
-
-// coverageLocked is coverage for a caller that holds s.mu.
+// coverageLocked returns the coverage of this moment, and whether anything can be answered. last is returned if it is the same. The caller
+// holds s.mu.
 func (s *Store) coverageLocked(last *coverage) (*coverage, bool) {
 	var c coverage
 	imports, selected := false, true

@@ -56,7 +56,7 @@ func (s *Store) Inherit(from *Store) {
 	defer p.mu.Unlock()
 	p.index, p.behind = state.Index, from.publisher.behind
 	if k.consistent {
-		p.catchUp(&state)
+		p.catchUp(&state, s.objects.drain())
 	}
 	p.show(state, nil)
 }

@@ -30,7 +30,11 @@ func TestInherit(t *testing.T) {
 		next.REST.QPS = 100
 		r := startAfter(t, next, old.Store)
 		inherited(t, r.first, old.State())
-		eventually(t, "listed", func() bool { return r.consistent() })
+		eventually(t, "listed", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.consistentLocked()
+		})
 		apply(t, cp, bankPay)
 		r.awaitNames(t, "pay.bank db.shop web.shop")
 		eventually(t, "the publish is counted", func() bool { return r.Stats().Publishes >= 2 })

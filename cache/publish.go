@@ -97,28 +97,52 @@ func (p *publisher) round() {
 		p.show(next, nil)
 		return
 	}
-	if !s.consistent() {
-		return
+	if t, ok := s.take(next.coverage); ok {
+		p.publish(t)
 	}
-	// The lists were compared with a snapshot if one was read before them: it comes first.
+}
+
+// A taken is what a round publishes, all of one moment.
+type taken struct {
+	batch    batch
+	coverage *coverage
+	restored *restored // a snapshot that was read before; nil if there is none
+}
+
+// take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered by the items from before.
+// last is the coverage of what is shown.
+func (s *Store) take(last *coverage) (t taken, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.consistentLocked() {
+		return taken{}, false
+	}
 	select {
 	case r := <-s.restored:
-		p.restore(r)
-		next = *s.State()
+		t.restored = &r
 	default:
 	}
+	t.coverage, _ = s.coverageLocked(last)
+	t.batch = s.objects.drain()
+	return t, true
+}
+
+// publish publishes what was taken.
+func (p *publisher) publish(t taken) {
+	if t.restored != nil { // the lists were compared with it: it comes first
+		p.restore(*t.restored)
+	}
+	next := *p.store.State()
 	if !next.Ready {
 		p.behind = true
 	}
-	next.Ready, next.Frozen = true, false
-	next.coverage, _ = s.coverage(next.coverage)
-	changes := p.catchUp(&next)
+	next.Ready, next.Frozen, next.coverage = true, false, t.coverage
+	changes := p.catchUp(&next, t.batch)
 	p.show(next, changes)
 }
 
-// catchUp builds all that is dirty, makes next say what this cluster says of itself, and returns the changes of single objects.
-func (p *publisher) catchUp(next *State) []change {
-	b := p.store.objects.drain()
+// catchUp builds a batch, makes next say what this cluster says of itself, and returns the changes of single objects.
+func (p *publisher) catchUp(next *State, b batch) []change {
 	changes := p.build(&b)
 	if b.properties != nil {
 		before := next.LocalCluster

@@ -369,15 +369,8 @@ func (s *Store) notify(serial uint32) {
 	}
 }
 
-// consistent reports whether the items may be shown: there are some to answer from, and no list is under way that has to be
-// waited for.
-func (s *Store) consistent() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.consistentLocked()
-}
-
-// consistentLocked is consistent for a caller that holds s.mu.
+// consistentLocked reports whether the items may be shown: there are some to answer from, and no list is under way that has to be
+// waited for. The caller holds s.mu.
 func (s *Store) consistentLocked() bool {
 	ready := s.State().Ready
 	for _, w := range s.watches {

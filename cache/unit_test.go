@@ -518,6 +518,49 @@ func TestWaitingIncludesThePublisher(t *testing.T) {
 	}
 }
 
+// docs/spec/dns.md 6.2: what a state says that it lacks, and the items that it is made of, are of one moment. A list that comes after they were
+// taken is not covered by them.
+func TestRoundTakesOneMoment(t *testing.T) {
+	manifest := filepath.Join(t.TempDir(), "objects.yaml")
+	write(t, manifest, shopDB)
+	s, err := New(Config{Manifests: []string{manifest}})
+	must(t, err)
+	var late *watchStore
+	for _, w := range s.watches {
+		if w.kind == EndpointSlice {
+			late = w
+		}
+	}
+	s.apply(s.files)
+	all := s.objects.items()[EndpointSlice]
+	s.objects.replace(EndpointSlice, "", nil)
+	late.synced = false // it may not be read
+	s.publisher.round()
+	knows := func(when string, want bool) {
+		t.Helper()
+		if st := s.State(); !st.Ready || st.Knows("shop", true) != want || st.Knows("shop", false) != true {
+			t.Errorf("%s: ready %t, endpoints known %t: want %t", when, st.Ready, st.Knows("shop", true), want)
+		}
+	}
+	knows("without the list of slices", false)
+	before, ok := s.take(s.State().coverage)
+	if !ok {
+		t.Fatal("nothing may be shown")
+	}
+	list := make([]any, len(all))
+	for i := range all {
+		list[i] = &all[i]
+	}
+	must(t, late.Replace(list, ""))
+	s.publisher.publish(before)
+	knows("by what was taken before the list", false)
+	s.publisher.round()
+	knows("by what was taken after the list", true)
+	if got := show(s.State()); !strings.Contains(got, "10.1.0.7") {
+		t.Errorf("got %s, want the endpoint", got)
+	}
+}
+
 // Synced is about the first state that may be served, not about the first one at all.
 func TestSyncedIsClosedOnce(t *testing.T) {
 	s, err := New(Config{Manifests: []string{t.TempDir()}})
