@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -11,8 +12,9 @@ const (
 	// withholdFor is how long no other deletion must follow before one takes effect, and withholdMost how long it waits for that: the
 	// first ones of a mass withdrawal are withheld, too, also where the API server is slow.
 	withholdFor, withholdMost = 3 * time.Second, 10 * time.Second
-	// massLoss is the number of withheld deletions that are a mass withdrawal, whatever their part is.
-	massLoss = 100
+	// massLoss is the number of deletions within massPeriod that are a mass withdrawal, whatever their part is. A slow API server deletes less
+	// than ten a second, of which the first are removed before there are so many withheld.
+	massLoss, massPeriod = 100, time.Minute
 	// ConfirmAfter is how long a watch must be healthy after the last deletion of a mass withdrawal, unless an option says otherwise.
 	ConfirmAfter = 10 * time.Second
 )
@@ -25,13 +27,14 @@ const (
 //	               │  └── while the kind is absent, or the watch fails for another reason
 //	               └───── a mass withdrawal: once the watch was healthy for ConfirmAfter since the last deletion ──► removed
 //
-// The owner calls [Withheld.Add] and [Withheld.Drop] as objects go and come, and [Withheld.Due] every second. It keeps the objects. The
+// The owner calls [Withheld.Add] and [Withheld.Drop] as objects go and come, and [Withheld.Release] every second. It keeps the objects. The
 // zero value is empty. The methods may be called by several goroutines.
 type Withheld struct {
-	mu   sync.Mutex
-	keys map[string]time.Time // of objects, with the time of the deletion
-	mass bool
-	last time.Time // when keys got a new one, or Due last found the watch unhealthy
+	mu       sync.Mutex
+	keys     map[string]time.Time // of objects, with the time of the deletion
+	released map[string]time.Time // of objects that were removed within massPeriod, with the time of the deletion
+	mass     bool
+	last     time.Time // when keys got a new one, or Release last found the watch unhealthy
 }
 
 // Add withholds the deletion of an object, one of total that count, and reports whether it is the first of a mass withdrawal
@@ -43,11 +46,12 @@ func (w *Withheld) Add(key string, total int, now time.Time) (mass, ok bool) {
 		return false, false
 	}
 	if w.keys == nil {
-		w.keys = map[string]time.Time{}
+		w.keys, w.released = map[string]time.Time{}, map[string]time.Time{}
 	}
 	w.keys[key], w.last = now, now
+	maps.DeleteFunc(w.released, func(_ string, at time.Time) bool { return now.Sub(at) >= massPeriod })
 	before := w.mass
-	w.mass = w.mass || len(w.keys) > massLoss || 2*len(w.keys) > total
+	w.mass = w.mass || len(w.keys)+len(w.released) > massLoss || 2*len(w.keys) > total
 	return w.mass && !before, true
 }
 
@@ -56,28 +60,35 @@ func (w *Withheld) Drop(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.keys, key)
+	delete(w.released, key)
 	w.mass = w.mass && len(w.keys) > 0
 }
 
-// Due returns the objects that are to be removed now, and whether they were a mass withdrawal, which waits for confirm.
-func (w *Withheld) Due(now time.Time, confirm time.Duration, healthy bool) (keys []string, mass bool) {
+// Release calls remove for each object that is due, and returns how many of a mass withdrawal, which waits for confirm, there were. An object
+// that is there again meanwhile is not lost: who drops it has to wait until remove has returned, and puts it back then.
+func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, remove func(key string)) (mass int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !healthy {
 		w.last = now
-		return nil, false
+		return 0
 	}
 	if w.mass && now.Sub(w.last) < confirm {
-		return nil, false
+		return 0
 	}
 	for key, at := range w.keys {
 		if w.mass || now.Sub(w.last) >= withholdFor || now.Sub(at) >= withholdMost {
-			keys = append(keys, key)
 			delete(w.keys, key)
+			remove(key)
+			if w.mass {
+				mass++
+			} else {
+				w.released[key] = at
+			}
 		}
 	}
-	mass, w.mass = w.mass, false
-	return keys, mass
+	w.mass = false
+	return mass
 }
 
 // Len is the number of objects that are withheld.

@@ -18,7 +18,8 @@ func TestWithheld(t *testing.T) {
 	}
 	due := func(after time.Duration, healthy bool, want ...string) {
 		t.Helper()
-		got, _ := w.Due(start.Add(after), confirm, healthy)
+		var got []string
+		w.Release(start.Add(after), confirm, healthy, func(key string) { got = append(got, key) })
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("after %s, healthy %t: %q is removed, want %q", after, healthy, got, want)
 		}
@@ -39,6 +40,7 @@ func TestWithheld(t *testing.T) {
 	w.Drop("3") // it is there again
 	due(time.Hour, true, "2", "4")
 
+	start = start.Add(2 * massPeriod)
 	var noticed int
 	for i := range 6 { // more than half of 10
 		if mass, _ := w.Add(fmt.Sprint(i), 10, start.Add(time.Duration(i)*time.Second)); mass {
@@ -59,5 +61,61 @@ func TestWithheld(t *testing.T) {
 	}
 	if due(confirm-1, true); w.Len() != massLoss+1 {
 		t.Errorf("%d withheld, want all", w.Len())
+	}
+}
+
+// docs/spec/dns.md 6.9: a mass withdrawal may be slow. What was removed within the last minute counts, too, unless it is there again.
+func TestWithheldSlowly(t *testing.T) {
+	const total, pause, confirm = 1000, 500 * time.Millisecond, 10 * time.Second
+	for _, tt := range []struct {
+		name    string
+		back    bool // each object that was removed comes back
+		removed int
+	}{
+		{"all are deleted", false, massLoss - int(withholdMost/pause)},
+		{"objects that come and go", true, total - int(withholdMost/pause)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var w Withheld
+			now, removed := time.Unix(1_700_000_000, 0), 0
+			release := func() {
+				var keys []string
+				w.Release(now, confirm, true, func(key string) {
+					if w.mu.TryLock() {
+						t.Error("an object may be back before it was removed: it would be lost")
+						w.mu.Unlock()
+					}
+					keys = append(keys, key)
+				})
+				for _, key := range keys {
+					if removed++; tt.back {
+						w.Drop(key)
+					}
+				}
+			}
+			left := func() int {
+				if tt.back {
+					return total
+				}
+				return total - removed
+			}
+			noticed := 0
+			for i := range total {
+				now = now.Add(pause)
+				if mass, ok := w.Add(fmt.Sprint(i), left(), now); mass {
+					noticed++
+				} else if !ok {
+					t.Fatalf("deletion %d of %d counts at once", i, total)
+				}
+				release()
+			}
+			if removed != tt.removed || (noticed > 0) == tt.back {
+				t.Errorf("%d removed, noticed %d times; want %d removed", removed, noticed, tt.removed)
+			}
+			now = now.Add(confirm)
+			if release(); removed != total || w.Len() != 0 {
+				t.Errorf("after the last deletion: %d removed and %d left, want all removed", removed, w.Len())
+			}
+		})
 	}
 }

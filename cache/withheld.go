@@ -25,12 +25,11 @@ func (w *watchStore) withhold(key string) bool {
 // release removes what was withheld for long enough.
 func (w *watchStore) release(now time.Time) {
 	s := w.store
-	keys, mass := w.withheld.Due(now, s.cfg.ConfirmAfter, s.set.Health(w.id()).Healthy())
-	if mass {
-		s.cfg.Log.Warningf("%s: %s: %d that are gone are no longer served", s.cfg.Name, w.id(), len(keys))
-	}
-	for _, key := range keys {
+	mass := w.withheld.Release(now, s.cfg.ConfirmAfter, s.set.Health(w.id()).Healthy(), func(key string) {
 		s.objects.remove(w.kind, key)
+	})
+	if mass > 0 {
+		s.cfg.Log.Warningf("%s: %s: %d that are gone are no longer served", s.cfg.Name, w.id(), mass)
 	}
 }
 

@@ -84,13 +84,14 @@ func (k *keptExports) gone(exp *mcsv1beta1.ServiceExport, now time.Time) {
 
 // release ends what was withheld for long enough.
 func (k *keptExports) release(now time.Time, healthy bool) {
+	var keys []string
 	k.mu.Lock()
-	keys, mass := k.withheld.Due(now, k.confirm, healthy)
-	if mass {
-		k.log.Warningf("local: ServiceExport: %d that are gone are no longer exported", len(keys))
-	}
-	for _, key := range keys {
+	mass := k.withheld.Release(now, k.confirm, healthy, func(key string) {
 		delete(k.byKey, key)
+		keys = append(keys, key)
+	})
+	if mass > 0 {
+		k.log.Warningf("local: ServiceExport: %d that are gone are no longer exported", mass)
 	}
 	k.mu.Unlock()
 	k.ended(keys...)
