@@ -178,37 +178,50 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 	if own.Record != nil {
 		spec = &own.Record.Spec
 	}
-	return i.refresh(ctx, svc, src, spec)
+	return i.refresh(ctx, svc, refreshed{src, spec})
 }
 
 // refreshPresent keeps the endpoints of every cluster current that the broker has, while it is not certain yet that it really lacks the
 // unconfirmed ones (docs/spec/controller.md 8.7); all else stays as it is.
 func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, unconfirmed []string) error {
-	var errs []error
+	var present []refreshed
 	for _, src := range p.cluster.Sources {
 		if spec := p.specOf(src.Cluster); spec != nil && !slices.Contains(unconfirmed, src.Cluster) {
-			errs = append(errs, i.refresh(ctx, svc, src, spec))
+			present = append(present, refreshed{src, spec})
 		}
 	}
-	return errors.Join(errs...)
+	return i.refresh(ctx, svc, present...)
 }
 
-// refresh makes the slices of one cluster in an existing import what it contributes: nothing if spec, its record, is nil.
-func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, src merge.Source, spec *v1alpha1.ExportedServiceSpec) error {
-	imp := i.cfg.Member.Import(svc)
-	if !hasCluster(imp, src.Cluster) {
+// A refreshed is what one cluster contributes to an import that stays as it is: nothing if spec, its record, is nil.
+type refreshed struct {
+	merge.Source
+	spec *v1alpha1.ExportedServiceSpec
+}
+
+// refresh makes the slices of some clusters in an existing import what they contribute.
+func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ...refreshed) error {
+	w := newWriter(i.writers, svc)
+	var clusters []string
+	var desired []*discoveryv1.EndpointSlice
+	for _, src := range all {
+		if !hasCluster(w.now.Import, src.Cluster) {
+			continue
+		}
+		clusters = append(clusters, src.Cluster)
+		if src.spec == nil {
+			continue
+		}
+		contributed, rejections := contributionOf(src.Source, *src.spec, w.now.Import, w.now.Service, i.cfg.Merge)
+		desired = append(desired, contributed...)
+		for _, r := range rejections {
+			i.cfg.Rejections.Report(r)
+		}
+	}
+	if len(clusters) == 0 {
 		return nil
 	}
-	w := newWriter(i.writers, svc)
-	var desired []*discoveryv1.EndpointSlice
-	var rejections []merge.Rejection
-	if spec != nil {
-		desired, rejections = contributionOf(src, *spec, imp, w.now.Service, i.cfg.Merge)
-	}
-	for _, r := range rejections {
-		i.cfg.Rejections.Report(r)
-	}
-	return w.replaceSlices(ctx, src.Cluster, desired)
+	return w.replaceSlices(ctx, clusters, desired)
 }
 
 // reportConflicts writes the condition Conflict of our own ServiceExport, or removes it where nothing is exported.

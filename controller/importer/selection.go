@@ -140,12 +140,33 @@ func isHidden(e *discoveryv1.EndpointSlice) bool {
 
 // shows reports whether an update makes something of a slice visible to proxies that was not.
 func shows(update, existing *discoveryv1.EndpointSlice) bool {
-	return !isHidden(update) && (isHidden(existing) || len(update.Ports) > len(existing.Ports))
+	return !isHidden(update) && (isHidden(existing) || lacksPort(existing, update))
 }
 
-// hides reports whether an update hides something of a slice that proxies see.
+// hides reports whether an update hides something of a slice that proxies see. It may show something else of it.
 func hides(update, existing *discoveryv1.EndpointSlice) bool {
-	return !isHidden(existing) && (isHidden(update) || len(update.Ports) < len(existing.Ports))
+	return !isHidden(existing) && (isHidden(update) || lacksPort(update, existing))
+}
+
+// lacksPort reports whether a slice lacks a port that another one has.
+func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(other.Ports, func(p discoveryv1.EndpointPort) bool { return !hasPort(e, keyOf(other, p)) })
+}
+
+// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and all that they see now.
+func visible(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	v := update.DeepCopy()
+	delete(v.Labels, corev1.IsHeadlessService)
+	v.Ports = slices.Clone(existing.Ports)
+	for _, p := range update.Ports {
+		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
+		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
+			v.Ports[at] = p
+		} else if !isHidden(update) { // else it has all ports, and shows none
+			v.Ports = append(v.Ports, p)
+		}
+	}
+	return v
 }
 
 // isEligible reports whether Kubernetes sends traffic to an endpoint of the slice: one that is ready, or terminates and still serves.

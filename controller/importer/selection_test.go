@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,29 @@ func (i importing) failOver(source *discoveryv1.EndpointSlice) importing {
 	frozen.Expect("and are back", frozen.ready(source, true), toEast...)
 	frozen.checkShown("east")
 
+	return i.besideTaken(source, toWest)
+}
+
+// besideTaken lets the name of a slice of this cluster, which is preferred, be taken by an object that is not ours, so that it is never shown: the
+// others are not hidden meanwhile. At first it is shown, and so it is in the end.
+func (i importing) besideTaken(source *discoveryv1.EndpointSlice, toWest []string) importing {
+	i.Helper()
+	i.Expect("our own Pods go again", i.ready(source, false), toWest...)
+	taken := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	for _, e := range i.read().Slices {
+		if e.Labels[mcsv1beta1.LabelSourceCluster] == memberenv.ID && merge.IsImported(e) {
+			taken.Namespace, taken.Name = e.Namespace, e.Name
+			i.Delete(e)
+		}
+	}
+	i.Create(taken)
+	i.Await("the hidden slice is gone", func() bool { return len(i.Member.ImportedSlices(db)) == 1 })
+	i.ready(source, true)
+	i.checkShown("west")
+	i.Expect("again", slices.DeleteFunc(i.do("", always), func(w string) bool { return w == newSliceWrite })) // which is tried
+	i.Delete(taken)
+	i.Expect("the name is free", i.do("", always), newSliceWrite, toWest[0], importStatus)
+	i.checkShown("east")
 	return i
 }
 
@@ -233,6 +257,83 @@ func TestChoosePorts(t *testing.T) {
 				t.Errorf("slices:%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// docs/spec/selection.md 4: what an update shows and hides is a matter of its ports, not of their number.
+func TestShowsAndHides(t *testing.T) {
+	of := func(hidden bool, ports ...string) *discoveryv1.EndpointSlice {
+		e := &discoveryv1.EndpointSlice{}
+		e.Labels = map[string]string{}
+		for _, name := range ports {
+			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
+		}
+		if hidden {
+			e.Labels[corev1.IsHeadlessService] = ""
+		}
+		return e
+	}
+	const hidden, seen = true, false
+	for _, tt := range []struct {
+		name             string
+		update, existing *discoveryv1.EndpointSlice
+		shows, hides     bool
+		visible          string // ports, if proxies see some now
+	}{
+		{"nothing", of(seen, "a"), of(seen, "a"), false, false, "a"},
+		{"a port more", of(seen, "a", "b"), of(seen, "a"), true, false, "ab"},
+		{"a port less", of(seen, "b"), of(seen, "a", "b"), false, true, "ab"},
+		{"another port", of(seen, "b"), of(seen, "a"), true, true, "ab"},
+		{"all is hidden", of(hidden, "a", "b"), of(seen, "b"), false, true, "b"},
+		{"all is shown", of(seen, "a"), of(hidden, "a"), true, false, ""},
+		{"some is shown", of(seen, "a"), of(hidden, "a", "b"), true, false, ""},
+		{"hidden before and after", of(hidden, "a", "b"), of(hidden, "a"), false, false, ""},
+	} {
+		if s, h := shows(tt.update, tt.existing), hides(tt.update, tt.existing); s != tt.shows || h != tt.hides {
+			t.Errorf("%s: shows %t, hides %t; want %t, %t", tt.name, s, h, tt.shows, tt.hides)
+		}
+		var got string
+		v := visible(tt.update, tt.existing)
+		for _, p := range v.Ports {
+			got += *p.Name
+		}
+		if tt.visible != "" && (got != tt.visible || isHidden(v)) {
+			t.Errorf("%s: ports %q, hidden %t; want %q until all others are shown", tt.name, got, isHidden(v), tt.visible)
+		}
+	}
+}
+
+// docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all others are replaced, and decide
+// on the selection together. One that has some of its ports hidden would look as if it had lost them, and its hold would begin anew.
+func TestReplaceSlicesKeepsHold(t *testing.T) {
+	w := &writer{writerConfig: writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}, svc: db}
+	w.asked = make(map[string]string)
+	w.now.Service = &corev1.Service{}
+	w.now.Import = &mcsv1beta1.ServiceImport{}
+	preferences{`[local]`, selection.Results{{"east"}}}.annotate(w.now.Import)
+	desired := func(ready bool) (all []*discoveryv1.EndpointSlice) {
+		for cluster, ports := range map[string][]string{"east": {"pg", "admin"}, "west": {"pg"}} {
+			e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: cluster}, AddressType: discoveryv1.AddressTypeIPv4}
+			e.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: cluster, discoveryv1.LabelManagedBy: apibroker.ManagedBy}
+			e.Endpoints = []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: new(ready || cluster == "west")}}}
+			for _, name := range ports {
+				e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
+			}
+			all = append(all, e)
+		}
+		return all
+	}
+	prefers := writtenPreferences(w.now.Import)
+	w.choices.choose(db, prefers, desired(false), w.now)
+	existing := desired(true)
+	w.choices.choose(db, prefers, existing, w.now) // east is back, and waits; the port that only it has is in use
+	w.setSlices(existing)
+	before := w.choices.get(db)
+	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, desired(true)); err != nil {
+		t.Fatal(err)
+	}
+	if after := w.choices.get(db); !reflect.DeepEqual(after, before) {
+		t.Errorf("the choice was %+v, and is %+v: want the same", before, after)
 	}
 }
 

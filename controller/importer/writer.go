@@ -67,8 +67,10 @@ type writer struct {
 	asked    map[string]string
 	failure  error // of the derived Service; the rest goes on
 	reported bool  // the rejections are
-	// selecting reports that preferences decide which clusters are in use, wait the time until others may be, 0 for none.
+	// selecting reports that preferences decide which clusters are in use, chosen are the desired slices then, wait is the time until others
+	// may be in use, 0 for none.
 	selecting bool
+	chosen    []*discoveryv1.EndpointSlice
 	wait      time.Duration
 }
 
@@ -121,7 +123,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 
 // choose hides what is not in use of the desired slices.
 func (w *writer) choose(prefers preferences, desired []*discoveryv1.EndpointSlice) {
-	w.selecting, w.wait = true, w.choices.choose(w.svc, prefers, desired, w.now)
+	w.selecting, w.chosen, w.wait = true, desired, w.choices.choose(w.svc, prefers, desired, w.now)
 }
 
 // chooseAgain queues the service for the time when other clusters may be in use.
@@ -131,12 +133,15 @@ func (w *writer) chooseAgain() {
 	}
 }
 
-// replaceSlices makes desired the slices of one cluster in the import, and leaves everything else as it is, but for which clusters are in use:
-// that follows from the preferences which the import has.
-func (w *writer) replaceSlices(ctx context.Context, cluster string, desired []*discoveryv1.EndpointSlice) error {
+// replaceSlices makes desired the slices of some clusters in the import, and leaves everything else as it is, but for which clusters are in use:
+// that follows from the preferences which the import has, and is decided once for all clusters.
+func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired []*discoveryv1.EndpointSlice) error {
+	stays := func(e *discoveryv1.EndpointSlice) bool {
+		return !slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
+	}
 	if prefers := writtenPreferences(w.now.Import); prefers.apply(w.now.Service) {
 		for _, e := range w.now.Slices {
-			if merge.IsImported(e) && e.Labels[mcsv1beta1.LabelSourceCluster] != cluster {
+			if merge.IsImported(e) && stays(e) {
 				other := e.DeepCopy()
 				delete(other.Labels, corev1.IsHeadlessService)
 				desired = append(desired, other)
@@ -145,11 +150,9 @@ func (w *writer) replaceSlices(ctx context.Context, cluster string, desired []*d
 		w.choose(prefers, desired)
 		defer w.chooseAgain()
 	} else {
-		w.setSlices(slices.DeleteFunc(w.now.Slices, func(e *discoveryv1.EndpointSlice) bool {
-			return e.Labels[mcsv1beta1.LabelSourceCluster] != cluster
-		}))
+		w.setSlices(slices.DeleteFunc(w.now.Slices, stays))
 	}
-	err := w.apply(ctx, w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices})))
+	err := w.apply(ctx, w.heldBack(w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices}))))
 	if errors.Is(err, errNamespace) {
 		return nil
 	}
@@ -169,7 +172,37 @@ func (w *writer) compare(p plan) merge.Changes {
 	if w.foreign.Changed(w.svc, strings.Join(c.Foreign, ", ")) && len(c.Foreign) > 0 {
 		w.log.Warningf("import %s: not ours, and left alone: %v", w.svc, c.Foreign)
 	}
-	return w.withoutKept(c)
+	return w.heldBack(w.withoutKept(c))
+}
+
+// heldBack returns c without what hides a slice while proxies do not see all that they should, and c will not show that, either: a slice may be
+// rejected as invalid, its name be taken, or a webhook change it.
+func (w *writer) heldBack(c merge.Changes) merge.Changes {
+	coming := func(o *discoveryv1.EndpointSlice) bool {
+		same := func(e *discoveryv1.EndpointSlice) bool { return e.Name == o.Name }
+		return slices.ContainsFunc(c.Create.Slices, same) || slices.ContainsFunc(c.Update.Slices, same)
+	}
+	if !w.selecting || !slices.ContainsFunc(w.chosen, func(o *discoveryv1.EndpointSlice) bool { return w.isMissing(o) && !coming(o) }) {
+		return c
+	}
+	var left []*discoveryv1.EndpointSlice
+	for _, o := range c.Update.Slices {
+		if existing := w.now.Slices[w.at[o.Name]]; hides(o, existing) {
+			delete(w.asked, nameOf(o)) // a later comparison asks for it
+			if o = visible(o, existing); !differs(o, existing) {
+				continue
+			}
+		}
+		left = append(left, o)
+	}
+	c.Update.Slices = left
+	return c
+}
+
+// differs reports whether an update has anything to write.
+func differs(update, existing *discoveryv1.EndpointSlice) bool {
+	c := merge.Diff(merge.Objects{Slices: []*discoveryv1.EndpointSlice{update}}, merge.Objects{Slices: []*discoveryv1.EndpointSlice{existing}})
+	return !c.Empty()
 }
 
 // desired returns what should exist, as far as it is known now. Without an import, and beside an import that is not ours,
@@ -245,15 +278,17 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		switch existing := w.now.Slices[w.at[o.Name]]; {
 		case !w.selecting:
 			other = append(other, o)
-		case shows(o, existing):
-			shown = append(shown, o)
+		case shows(o, existing) && hides(o, existing):
+			delete(w.asked, nameOf(o)) // the next comparison asks for what it hides
+			shown = append(shown, visible(o, existing))
 		case hides(o, existing):
 			hidden = append(hidden, o)
+		case shows(o, existing):
+			shown = append(shown, o)
 		default:
 			other = append(other, o)
 		}
 	}
-	expected := slices.Concat(shown, c.Create.Slices)
 	errs := []error{w.patchAll(ctx, shown), w.deleteAll(ctx, c.Delete)}
 	if o := c.Create.Import; o != nil {
 		return errors.Join(append(errs, w.create(ctx, o))...)
@@ -271,22 +306,21 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		errs = append(errs, w.create(ctx, o))
 	}
 	errs = append(errs, w.patchAll(ctx, other))
-	if !slices.ContainsFunc(expected, w.isMissing) {
+	if !slices.ContainsFunc(w.chosen, w.isMissing) {
 		return errors.Join(append(errs, w.patchAll(ctx, hidden))...)
 	}
 	for _, o := range hidden {
-		errs = append(errs, w.patch(ctx, w.visible(o)))
 		delete(w.asked, nameOf(o)) // the next comparison asks for it again
+		at, exists := w.at[o.Name]
+		if !exists {
+			continue
+		}
+		// Its endpoints must not wait for another slice.
+		if v := visible(o, w.now.Slices[at]); differs(v, w.now.Slices[at]) {
+			errs = append(errs, w.patch(ctx, v))
+		}
 	}
 	return errors.Join(errs...)
-}
-
-// visible returns an update that hides a slice without what hides it: its endpoints must not wait for another slice.
-func (w *writer) visible(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	v := o.DeepCopy()
-	delete(v.Labels, corev1.IsHeadlessService)
-	v.Ports = w.now.Slices[w.at[o.Name]].Ports
-	return v
 }
 
 func (w *writer) patchAll(ctx context.Context, all []*discoveryv1.EndpointSlice) error {
@@ -297,10 +331,10 @@ func (w *writer) patchAll(ctx context.Context, all []*discoveryv1.EndpointSlice)
 	return errors.Join(errs...)
 }
 
-// isMissing reports whether proxies do not see yet what they should see of a slice.
+// isMissing reports whether proxies do not see yet what they should see of a desired slice.
 func (w *writer) isMissing(o *discoveryv1.EndpointSlice) bool {
 	at, exists := w.at[o.Name]
-	return !exists || shows(o, w.now.Slices[at])
+	return !isHidden(o) && (!exists || !merge.IsImported(w.now.Slices[at]) || shows(o, w.now.Slices[at]))
 }
 
 // deleteAll deletes slices, derived Service and import, in this order: each waits until all before it are gone.

@@ -40,12 +40,13 @@ type Failover struct {
 	since []time.Time // for each rank, since when it has had an endpoint; zero if it has none
 }
 
-// Resume returns a Failover that uses the rank whose clusters are those that are shown, sorted: what a controller finds that starts. Without such
-// a rank it uses none yet.
+// Resume returns a Failover that uses the first rank that has all clusters that are shown: what a controller finds that starts. Clusters may have
+// come to that rank since, and those that are in no rank are gone. If none is shown it uses no rank yet.
 func Resume(r Ranks, shown []string) Failover {
 	var f Failover
+	left := intersection(shown, r.Clusters(len(r)))
 	for i := range len(r) + 1 {
-		if slices.Equal(r.Clusters(i), shown) && len(shown) > 0 {
+		if len(left) > 0 && len(intersection(left, r.Clusters(i))) == len(left) {
 			f.used = i + 1
 			break
 		}

@@ -170,7 +170,9 @@ func TestResume(t *testing.T) {
 		{"the second rank, though the first could be used", []string{"north"}, []string{"east", "north"}, 1, 1},
 		{"the first", []string{"east"}, []string{"east", "north"}, 0, 0},
 		{"all", []string{"east", "north", "west"}, []string{"west"}, 3, 2},
-		{"what no rank is", []string{"east", "west"}, []string{"east", "north"}, -1, 0},
+		{"what no rank is", []string{"east", "west"}, []string{"east", "north"}, 3, 0},
+		{"one that is gone, too", []string{"gone", "north"}, []string{"east", "north"}, 1, 1},
+		{"nothing but one that is gone", []string{"gone"}, []string{"east", "north"}, -1, 0},
 		{"nothing", nil, []string{"north"}, -1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
