@@ -240,10 +240,7 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 
 // Export returns the ServiceExport, also one that is gone while its deletion is withheld; nil if there is none.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
-	if exp, ok := c.exports.Get(svc.String()); ok {
-		return exp
-	}
-	return c.kept.get(svc.String())
+	return c.kept.beside(svc.String(), c.exports.Get)
 }
 
 // WithheldExports is the number of ServiceExports that are gone and count still.

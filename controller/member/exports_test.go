@@ -44,7 +44,14 @@ func TestKeptExports(t *testing.T) {
 	if got := k.keys(); len(got) != many || k.withheld.Len() != many-1 || len(ended) > 0 {
 		t.Errorf("without the kind: %d kept, %d of them withheld, %v have ended, want all kept", len(got), k.withheld.Len(), ended)
 	}
-	k.release(time.Now().Add(time.Hour), true)
+	// The informer is asked before the export is back, and the end is released after that.
+	lacks := func(string) (*mcsv1beta1.ServiceExport, bool) {
+		k.release(time.Now().Add(time.Hour), true)
+		return nil, false
+	}
+	if k.beside("shop/s08", lacks) == nil {
+		t.Error("an export counted until its end was released, and is back by then: want it to count all the time")
+	}
 	if got := k.keys(); len(got) != 1 || k.get("shop/s07") == nil || len(ended) != many-1 {
 		t.Errorf("confirmed: %v kept, %d have ended, want the one that is back", got, len(ended))
 	}
