@@ -113,6 +113,9 @@ var explainCases = []struct {
 	{"labels app=none", "nothing.shop", dns.TypeA, reason.DNSLeftOut},
 	{"labels app=none", "idle.shop", dns.TypeA, reason.DNSLeftOut},
 	{"labels app=none", "web.nowhere", dns.TypeA, reason.DNSLeftOut},
+	{"namespace_labels team=none", "web.shop", dns.TypeA, reason.DNSLeftOut},
+	{"namespace_labels team=none", "idle.shop", dns.TypeA, reason.DNSLeftOut},
+	{"namespace_labels team=none", "nothing.shop", dns.TypeA, reason.DNSLeftOut},
 }
 
 // docs/spec/dns.md 5.8: each negative answer has the code of its cause, if the client sent OPT and the directive is on.

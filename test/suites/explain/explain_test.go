@@ -448,7 +448,7 @@ func (w *world) reasons(good, filtered *testclusterset.DNS) {
 		}
 		var got []string
 		for _, option := range reply.IsEdns0().Option {
-			if e, ok := option.(*dns.EDNS0_EDE); ok {
+			if e, ok := option.(*dns.EDNS0_EDE); ok && e.ExtraText != "" { // one of a state that is old has no text
 				got = append(got, e.ExtraText)
 			}
 		}
