@@ -94,12 +94,20 @@ func (s *script) importsOf(ctx context.Context, m *testclusterset.Member) (strin
 		return "", err
 	}
 	var b strings.Builder
+	derived := slices.DeleteFunc(services, func(svc corev1.Service) bool { return svc.Labels[broker.LabelManagedBy] != broker.ManagedBy })
+	named := make(map[string]bool)
 	for i := range imports {
+		name := imports[i].Annotations[broker.AnnotationDerivedService]
+		if named[name] = slices.ContainsFunc(derived, func(svc corev1.Service) bool { return svc.Name == name }); named[name] {
+			delete(imports[i].Annotations, broker.AnnotationDerivedService)
+		}
 		writeImport(&b, &imports[i])
 	}
-	derived := slices.DeleteFunc(services, func(svc corev1.Service) bool { return svc.Labels[broker.LabelManagedBy] != broker.ManagedBy })
 	for i := range derived {
 		writeDerived(&b, imports, &derived[i])
+		if !named[derived[i].Name] {
+			b.WriteString("  not named by its import\n")
+		}
 	}
 	var lines []string
 	for i := range imported {
