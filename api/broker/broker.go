@@ -72,7 +72,8 @@ const (
 // with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
-// The annotations that say which clusters traffic goes to (docs/spec/selection.md). On a Namespace they are those of the importing cluster.
+// The annotations that say which clusters traffic goes to (docs/spec/selection.md). On a Namespace they are those of the importing cluster, on a
+// ServiceExport those of an exporting one.
 const (
 	// AnnotationSelectors holds a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The controller writes it, and
 	// AnnotationResults, to ServiceImports.
@@ -113,6 +114,11 @@ const (
 	MaxProperties    = 32      // ClusterProperties that a member publishes
 	MaxPropertyValue = 256     // characters of the value of one
 	MaxPropertySize  = 8 << 10 // octets of the names and values of all
+
+	MaxSelectors      = 16      // of one export record
+	MaxRequirements   = 16      // of one selector
+	MaxSelectorValues = 32      // of one requirement
+	MaxSelectorSize   = 8 << 10 // characters of the names and values in the selectors of one record
 
 	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together. Those beyond are left
 	// out, the rest counts. Every controller holds the records of all members in memory.

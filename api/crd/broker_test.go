@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,23 @@ func fullExport() *v1alpha1.ExportedService {
 		})
 	}
 	e.Spec.Ports[0].Name = ""
+	e.Spec.ClusterSelectors = []v1alpha1.ClusterSelector{
+		{MatchProperties: []v1alpha1.Property{{Name: "tier", Value: "gold"}}},
+		{MatchExpressions: []v1alpha1.PropertyExpression{{Key: "a", Operator: v1alpha1.Exists}}},
+	}
+	size := len("tier") + len("gold") + len("a")
+	for len(e.Spec.ClusterSelectors) < broker.MaxSelectors {
+		key := fmt.Sprintf("p%02d", len(e.Spec.ClusterSelectors))
+		expression := v1alpha1.PropertyExpression{Key: key, Operator: v1alpha1.In}
+		for size += len(key); len(expression.Values) < 2; size += broker.MaxPropertyValue {
+			expression.Values = append(expression.Values, strings.Repeat("ü", broker.MaxPropertyValue))
+		}
+		e.Spec.ClusterSelectors = append(e.Spec.ClusterSelectors, v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{expression}})
+	}
+	last := &e.Spec.ClusterSelectors[broker.MaxSelectors-1].MatchExpressions[0]
+	for left := broker.MaxSelectorSize - size; left > 0; left -= broker.MaxPropertyValue {
+		last.Values = append(last.Values, strings.Repeat("v", min(left, broker.MaxPropertyValue)))
+	}
 	room := broker.MaxAnnotations
 	for i := range broker.MaxMetadata {
 		key := fmt.Sprintf("%s.example.org/key-%02d", strings.Repeat("a", 63), i)
@@ -216,6 +234,48 @@ var badExports = []struct {
 	}},
 	{name: "long annotations", field: "together", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Annotations[broker.MaxMetadata-1].Value += "a"
+	}},
+	{name: "17 selectors", field: "spec.clusterSelectors", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors = append(e.Spec.ClusterSelectors, e.Spec.ClusterSelectors[0])
+	}},
+	{name: "selectors that are long together", field: "together", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[0].MatchProperties[0].Value = "golden"
+	}},
+	{name: "an empty selector", field: "clusterSelectors[1]", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[1] = v1alpha1.ClusterSelector{}
+	}},
+	{name: "17 requirements", field: "at most 16", spoil: func(e *v1alpha1.ExportedService) {
+		sel := &e.Spec.ClusterSelectors[0]
+		sel.MatchExpressions = slices.Repeat([]v1alpha1.PropertyExpression{{Key: "a", Operator: v1alpha1.Exists}}, broker.MaxRequirements)
+	}},
+	{name: "a property twice", field: "matchProperties", spoil: func(e *v1alpha1.ExportedService) {
+		sel := &e.Spec.ClusterSelectors[0]
+		sel.MatchProperties = append(sel.MatchProperties, v1alpha1.Property{Name: "tier", Value: "x"})
+	}},
+	{name: "the name of a property", field: "matchProperties", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[0].MatchProperties[0].Name = "Tier"
+	}},
+	{name: "a property without value", field: "matchProperties", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[0].MatchProperties[0].Value = ""
+	}},
+	{name: "an operator", field: "operator", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[1].MatchExpressions[0].Operator = "Like"
+	}},
+	{name: "the key of an expression", field: "key", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[1].MatchExpressions[0].Key = "-a"
+	}},
+	{name: "Exists with a value", field: "In and NotIn", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[1].MatchExpressions[0].Values = []string{"x"}
+	}},
+	{name: "In without values", field: "In and NotIn", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[2].MatchExpressions[0].Values = nil
+	}},
+	{name: "33 values", field: "values", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors = e.Spec.ClusterSelectors[2:3]
+		e.Spec.ClusterSelectors[0].MatchExpressions[0].Values = slices.Repeat([]string{"x"}, broker.MaxSelectorValues+1)
+	}},
+	{name: "an empty value", field: "values", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ClusterSelectors[2].MatchExpressions[0].Values[0] = ""
 	}},
 	{name: "reserved: kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "kubernetes.io/service-name" }},
 	{name: "reserved: below kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a.b.kubernetes.io/c" }},

@@ -1,10 +1,12 @@
 package selection
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // An Affinity is a short form of [Selectors].
@@ -18,6 +20,9 @@ const (
 	Remote Affinity = "remote" // all other clusters first
 )
 
+// ErrAffinity is the error of an unknown affinity. Every other error of [Of] is that of a malformed list of selectors.
+var ErrAffinity = errors.New("want local, region, remote or none")
+
 // Selectors returns what an affinity stands for.
 func (a Affinity) Selectors() (Selectors, error) {
 	local := same(about.ClusterIDName)
@@ -29,9 +34,9 @@ func (a Affinity) Selectors() (Selectors, error) {
 	case Near:
 		return Selectors{local, same(Region)}, nil
 	case Remote:
-		return Selectors{{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, NotIn, []string{SameAsImporter}}}}}}, nil
+		return Selectors{{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, v1alpha1.NotIn, []string{SameAsImporter}}}}}}, nil
 	}
-	return nil, fmt.Errorf("affinity %.80q: want local, region, remote or none", string(a))
+	return nil, fmt.Errorf("affinity %.80q: %w", string(a), ErrAffinity)
 }
 
 func same(property string) Selector {

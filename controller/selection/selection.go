@@ -22,6 +22,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // SameAsImporter as a value stands for the importing cluster's own value of the key. A cluster without one makes the selector match no
@@ -31,13 +32,8 @@ const SameAsImporter = "@SameAsImporter@"
 // Region is the ClusterProperty of the region of a cluster.
 const Region = "region.topology.k8s.io"
 
-// Bounds of a list of selectors.
-const (
-	MaxSelectors    = 16      // in a list
-	MaxRequirements = 16      // of one selector, in matchProperties and matchExpressions together
-	MaxValues       = 32      // of one expression
-	MaxText         = 8 << 10 // octets of the JSON text
-)
+// MaxText bounds the JSON text of a list of selectors, in octets. So a list that has been read fits into a record.
+const MaxText = broker.MaxSelectorSize
 
 // A Selector matches the clusters that meet all of its requirements.
 type Selector struct {
@@ -52,21 +48,10 @@ type PropertySelector struct {
 
 // An Expression is a requirement on one ClusterProperty. As in a label selector, NotIn also matches a cluster without it.
 type Expression struct {
-	Key      string   `json:"key"`
-	Operator Operator `json:"operator"`
-	Values   []string `json:"values,omitempty"`
+	Key      string                    `json:"key"`
+	Operator v1alpha1.PropertyOperator `json:"operator"`
+	Values   []string                  `json:"values,omitempty"`
 }
-
-// An Operator says how an [Expression] compares.
-type Operator string
-
-// The operators. Only In and NotIn have values.
-const (
-	In           Operator = "In"
-	NotIn        Operator = "NotIn"
-	Exists       Operator = "Exists"
-	DoesNotExist Operator = "DoesNotExist"
-)
 
 // Selectors are preferences, the first one first. After the last follow all clusters. An empty list prefers none.
 type Selectors []Selector
@@ -88,7 +73,7 @@ func Parse(text string) (Selectors, error) {
 	if s == nil {
 		return nil, fmt.Errorf("%.80q: want a JSON list of selectors", text)
 	}
-	if err := s.validate(); err != nil {
+	if err := v1alpha1.ValidateSelectors(s.Record()); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -103,65 +88,40 @@ func (s Selectors) String() string {
 	return string(text)
 }
 
-func (s Selectors) validate() error {
-	if len(s) > MaxSelectors {
-		return fmt.Errorf("%d selectors: want at most %d", len(s), MaxSelectors)
-	}
-	for i, sel := range s {
-		if err := sel.PropertySelector.validate(); err != nil {
-			return fmt.Errorf("selector %d: %w", i+1, err)
+// Record returns the list as an export record has it.
+func (s Selectors) Record() []v1alpha1.ClusterSelector {
+	var list []v1alpha1.ClusterSelector
+	for _, sel := range s {
+		entry := v1alpha1.ClusterSelector{}
+		for _, name := range slices.Sorted(maps.Keys(sel.PropertySelector.MatchProperties)) {
+			entry.MatchProperties = append(entry.MatchProperties, v1alpha1.Property{Name: name, Value: sel.PropertySelector.MatchProperties[name]})
 		}
+		for _, e := range sel.PropertySelector.MatchExpressions {
+			entry.MatchExpressions = append(entry.MatchExpressions, v1alpha1.PropertyExpression{
+				Key: e.Key, Operator: e.Operator, Values: slices.Clone(e.Values),
+			})
+		}
+		list = append(list, entry)
 	}
-	return nil
+	return list
 }
 
-func (p PropertySelector) validate() error {
-	switch n := len(p.MatchProperties) + len(p.MatchExpressions); {
-	case n == 0:
-		return errors.New("it is empty: want matchProperties or matchExpressions")
-	case n > MaxRequirements:
-		return fmt.Errorf("%d requirements: want at most %d", n, MaxRequirements)
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.MatchProperties)) {
-		if err := validate(key, p.MatchProperties[key]); err != nil {
-			return err
+// FromRecord returns the selectors of an export record that is valid.
+func FromRecord(list []v1alpha1.ClusterSelector) Selectors {
+	s := make(Selectors, len(list))
+	for i, entry := range list {
+		to := &s[i].PropertySelector
+		for _, p := range entry.MatchProperties {
+			if to.MatchProperties == nil {
+				to.MatchProperties = make(map[string]string, len(entry.MatchProperties))
+			}
+			to.MatchProperties[p.Name] = p.Value
+		}
+		for _, e := range entry.MatchExpressions {
+			to.MatchExpressions = append(to.MatchExpressions, Expression{e.Key, e.Operator, slices.Clone(e.Values)})
 		}
 	}
-	for _, e := range p.MatchExpressions {
-		if err := e.validate(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e Expression) validate() error {
-	switch e.Operator {
-	case In, NotIn:
-		if len(e.Values) == 0 || len(e.Values) > MaxValues {
-			return fmt.Errorf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values), MaxValues)
-		}
-	case Exists, DoesNotExist:
-		if len(e.Values) > 0 {
-			return fmt.Errorf("key %.80q: %s with %d values: want none", e.Key, e.Operator, len(e.Values))
-		}
-	default:
-		return fmt.Errorf("operator %.80q: want In, NotIn, Exists or DoesNotExist", e.Operator)
-	}
-	return validate(e.Key, e.Values...)
-}
-
-// validate checks the name of a property and values of it.
-func validate(key string, values ...string) error {
-	if !broker.IsPropertyName(key) {
-		return fmt.Errorf("key %.80q: want the name of a ClusterProperty, such as %s", key, Region)
-	}
-	for _, v := range values {
-		if !broker.IsPropertyValue(v) {
-			return fmt.Errorf("value %.80q of %s: want 1 to %d characters", v, key, broker.MaxPropertyValue)
-		}
-	}
-	return nil
+	return s
 }
 
 // Results are the clusters that each selector matches, sorted, in the order of the selectors.
@@ -229,11 +189,11 @@ func (p PropertySelector) matches(id string, properties map[string]string) bool 
 
 func (e Expression) matches(value string, has bool) bool {
 	switch e.Operator {
-	case In:
+	case v1alpha1.In:
 		return has && slices.Contains(e.Values, value)
-	case NotIn:
+	case v1alpha1.NotIn:
 		return !has || !slices.Contains(e.Values, value)
-	case Exists:
+	case v1alpha1.Exists:
 		return has
 	}
 	return !has
@@ -251,7 +211,7 @@ func (r Results) String() string {
 // ParseResults reads the text of [Results.String]; nil if it is none.
 func ParseResults(text string) Results {
 	var r Results
-	if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &r) != nil || len(r) > MaxSelectors {
+	if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &r) != nil || len(r) > broker.MaxSelectors {
 		return nil
 	}
 	return r

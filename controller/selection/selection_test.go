@@ -45,6 +45,7 @@ func TestParseRejects(t *testing.T) {
 		{"a long value", match(`"region":"` + strings.Repeat("x", 257) + `"`), "want 1 to 256 characters"},
 		{"an operator", express(`"key":"a","operator":"Like","values":["b"]`), `operator "Like": want In, NotIn, Exists or DoesNotExist`},
 		{"In nothing", express(`"key":"a","operator":"In"`), `key "a": In with 0 values: want 1 to 32`},
+		{"17 requirements", express(strings.Repeat(`"key":"a","operator":"Exists"},{`, 16) + `"key":"a","operator":"Exists"`), "17 requirements: want at most 16"},
 		{"Exists with a value", express(`"key":"a","operator":"Exists","values":["b"]`), `key "a": Exists with 1 values: want none`},
 		{"a long text", strings.Repeat(" ", MaxText) + "[]", "want at most 8192"},
 	} {
@@ -200,6 +201,9 @@ func FuzzParse(f *testing.F) {
 		s, err := Parse(text)
 		if err != nil {
 			return
+		}
+		if back := FromRecord(s.Record()); back.String() != s.String() {
+			t.Errorf("%s is %s after a record", s, back)
 		}
 		again, err := Parse(s.String())
 		if err != nil && len(s.String()) <= MaxText || err == nil && again.String() != s.String() {

@@ -93,6 +93,14 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 
+	// ClusterSelectors are the clusters that the traffic of the service prefers, the first ones first (KEP-5939): at most 16 selectors.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.map(s, (has(s.matchProperties) ? s.matchProperties.map(p, p.name.size() + p.value.size()).sum() : 0) + (has(s.matchExpressions) ? s.matchExpressions.map(e, e.key.size() + (has(e.values) ? e.values.map(v, v.size()).sum() : 0)).sum() : 0)).sum() <= 8192",message="selectors have to be at most 8192 characters together"
+	ClusterSelectors []ClusterSelector `json:"clusterSelectors,omitempty"`
+
 	// Labels are spec.exportedLabels of the ServiceExport, sorted by key: at most 64, none with a reserved prefix.
 	//
 	// +optional

@@ -17,7 +17,7 @@ import (
 // have lost its CRD or have one of another version; but only the CRD can compare the name of the object with its contents.
 func (s *ExportedServiceSpec) Validate() error {
 	for _, check := range []func(*ExportedServiceSpec) error{
-		checkNames, checkPorts, checkPolicies, checkMetadata, checkFamilies, checkVIP,
+		checkNames, checkPorts, checkPolicies, checkMetadata, checkFamilies, checkVIP, checkSelectors,
 	} {
 		if err := check(s); err != nil {
 			return err
