@@ -16,9 +16,11 @@ package export
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,6 +29,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // The reasons of the condition Valid that the MCS API has no name for (docs/spec/controller.md 3.1).
@@ -48,6 +52,8 @@ type Result struct {
 	Message string
 	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
 	Failed string
+	// Ignored says which values of annotations a valid export has that do not count, and what is wanted.
+	Ignored []string
 	// Dropped says, sorted, what was asked for and is not exported.
 	Dropped []string
 	// Undeclared is the number of addresses that are not exported because the cluster did not declare their network.
@@ -56,14 +62,18 @@ type Result struct {
 
 // Valid is the condition of the ServiceExport. Its LastTransitionTime is for the writer, which knows the earlier one.
 func (r Result) Valid(generation int64) metav1.Condition {
-	status := metav1.ConditionFalse
-	if r.Reason == mcsv1beta1.ServiceExportReasonValid {
-		status = metav1.ConditionTrue
-	}
-	return metav1.Condition{
-		Type: string(mcsv1beta1.ServiceExportConditionValid), Status: status, ObservedGeneration: generation,
+	c := metav1.Condition{
+		Type: string(mcsv1beta1.ServiceExportConditionValid), Status: metav1.ConditionFalse, ObservedGeneration: generation,
 		Reason: string(r.Reason), Message: r.Message,
 	}
+	if r.Reason != mcsv1beta1.ServiceExportReasonValid {
+		return c
+	}
+	c.Status = metav1.ConditionTrue
+	if len(r.Ignored) > 0 {
+		c.Reason, c.Message = wellknown.ReasonAnnotationIgnored, strings.Join(append([]string{r.Message}, r.Ignored...), " ")
+	}
+	return c
 }
 
 // From returns what is exported for exp. service is the Service of its name, or nil, and sources are the
@@ -87,7 +97,7 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	for _, s := range r.Local {
 		r.Slices = append(r.Slices, x.declared(trim(s)))
 	}
-	r.Undeclared = x.dropUndeclared()
+	r.Undeclared, r.Ignored = x.dropUndeclared(), x.ignored
 	slices.Sort(x.dropped)
 	r.Dropped = x.dropped
 	return r
@@ -113,7 +123,29 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This Service is derived from an import: export the Services that the import stands for."
 	}
+	return validSelectors(exp, service)
+}
+
+// validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors (KEP-5939).
+func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason, string) {
+	selectors, _, err := selection.Of(exp.Annotations)
+	switch {
+	case err != nil && !errors.Is(err, selection.ErrAffinity):
+		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
+	case len(selectors) > 0 && isHeadless(service):
+		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"Clusters cannot be selected for a headless Service: remove the annotation that selects them, or give the Service a cluster IP."
+	}
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
+}
+
+// selectors returns those that the annotations of the export ask for. An unknown affinity counts as none.
+func (x *exporter) selectors() []v1alpha1.ClusterSelector {
+	selectors, _, err := selection.Of(x.exp.Annotations)
+	if err != nil {
+		x.ignore("Ignored: %s.", err)
+	}
+	return selectors.Record()
 }
 
 // ours returns the slices that are the service's and not made from an import, sorted by name.
@@ -151,6 +183,7 @@ func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 		SessionAffinityConfig:    from.SessionAffinityConfig.DeepCopy(),
 		InternalTrafficPolicy:    clone(from.InternalTrafficPolicy),
 		TrafficDistribution:      clone(from.TrafficDistribution),
+		ClusterSelectors:         x.selectors(),
 		Labels:                   x.exportedLabels(),
 		Annotations:              x.exportedAnnotations(),
 		IPFamilies:               x.families(),
@@ -207,7 +240,7 @@ func (x *exporter) vip() *v1alpha1.VIP {
 		if err == nil {
 			v.Wanted = wanted
 		} else {
-			x.drop("Annotation %q is %.80q: want true or false.", broker.AnnotationUseVIP, text)
+			x.ignore("Ignored: annotation %s: %.80q: want true or false.", broker.AnnotationUseVIP, text)
 		}
 	}
 	if a := x.o.VIP.Allocation; a != nil && len(a.IPs) > 0 {

@@ -367,8 +367,54 @@ func TestVIP(t *testing.T) {
 		if got := mustJSON(t, r.Record.Spec.VIP); got != tt.want {
 			t.Errorf("%s: vip = %s, want %s", tt.name, got, tt.want)
 		}
-		if told := len(r.Dropped) > 0; told != (tt.annotation == "maybe") {
-			t.Errorf("%s: dropped = %q", tt.name, r.Dropped)
+		if told := len(r.Ignored) > 0; told != (tt.annotation == "maybe") {
+			t.Errorf("%s: ignored = %q", tt.name, r.Ignored)
+		}
+	}
+}
+
+// docs/spec/selection.md 1.1: what the annotations of an export say of the clusters that traffic goes to, and what a bad one gets.
+func TestSelectors(t *testing.T) {
+	const list, ours, cilium = broker.AnnotationSelectors, broker.AnnotationAffinity, broker.AnnotationCiliumAffinity
+	const local = `[{"matchProperties":[{"name":"cluster.clusterset.k8s.io","value":"@SameAsImporter@"}]}]`
+	for _, tt := range []struct {
+		name, key, value string
+		headless         bool
+		want             string // selectors; "" for no record
+		reason, message  string
+	}{
+		{name: "none", key: "other", want: "null", reason: "Valid", message: "The Service can be exported."},
+		{name: "local", key: ours, value: "local", want: local, reason: "Valid", message: "The Service can be exported."},
+		{name: "Cilium", key: cilium, value: "local", want: local, reason: "Valid", message: "The Service can be exported."},
+		{name: "no preference", key: ours, value: "none", want: "null", reason: "Valid", message: "The Service can be exported."},
+		{name: "no preference of a headless Service", key: ours, value: "none", headless: true, want: "null", reason: "Valid", message: "The Service can be exported."},
+		{name: "a list", key: list, value: `[{"propertySelector":{"matchProperties":{"b":"2","a":"1"}}}]`,
+			want: `[{"matchProperties":[{"name":"a","value":"1"},{"name":"b","value":"2"}]}]`, reason: "Valid", message: "The Service can be exported."},
+		{name: "an empty selector", key: list, value: `[{"propertySelector":{}}]`, reason: "InvalidClusterSelector",
+			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: selector 1: it is empty: want matchProperties or matchExpressions.`},
+		{name: "no JSON", key: list, value: "local", reason: "InvalidClusterSelector",
+			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: "local": want a JSON list of selectors: invalid character 'l' looking for beginning of value.`},
+		{name: "of a headless Service", key: ours, value: "local", headless: true, reason: "InvalidServiceType",
+			message: "Clusters cannot be selected for a headless Service: remove the annotation that selects them, or give the Service a cluster IP."},
+		{name: "an unknown affinity", key: cilium, value: "near", want: "null", reason: "AnnotationIgnored",
+			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none.`},
+	} {
+		exp, service := newExport(), newService()
+		exp.Annotations[tt.key] = tt.value
+		if tt.headless {
+			service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+		}
+		r := From(exp, service, nil, options())
+		got := ""
+		if r.Record != nil {
+			got = mustJSON(t, r.Record.Spec.ClusterSelectors)
+		}
+		if got != tt.want {
+			t.Errorf("%s: selectors = %s, want %s", tt.name, got, tt.want)
+		}
+		c := r.Valid(1)
+		if valid := c.Status == metav1.ConditionTrue; c.Reason != tt.reason || c.Message != tt.message || valid != (tt.want != "") {
+			t.Errorf("%s: condition = %+v, want %s, %s", tt.name, c, tt.reason, tt.message)
 		}
 	}
 }

@@ -17,6 +17,7 @@ type exporter struct {
 	service *corev1.Service
 	o       Options
 	dropped []string
+	ignored []string
 	// undeclared are addresses outside of the networks of the cluster.
 	undeclared []string
 }
@@ -25,7 +26,14 @@ func (x *exporter) drop(format string, args ...any) {
 	x.dropped = append(x.dropped, fmt.Sprintf(format, args...))
 }
 
-func (x *exporter) headless() bool { return x.service.Spec.ClusterIP == corev1.ClusterIPNone }
+// ignore reports a value of an annotation that does not count.
+func (x *exporter) ignore(format string, args ...any) {
+	x.ignored = append(x.ignored, fmt.Sprintf(format, args...))
+}
+
+func (x *exporter) headless() bool { return isHeadless(x.service) }
+
+func isHeadless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
 // labels are those by which watches of the broker select, and its admission policies check who writes.
 func (x *exporter) labels() map[string]string {

@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -53,6 +54,7 @@ func TestExportLife(t *testing.T) {
 	}
 	a.Expect("export, again", a.do(db, "", again))
 	b.foreignImport(a)
+	b.selectors(a)
 
 	source.Endpoints[0].Conditions.Ready = new(false)
 	if err := b.Admin.Update(b.Context(), source); err != nil {
@@ -82,6 +84,52 @@ func TestExportLife(t *testing.T) {
 	a.Expect("withdrawn, again", a.do(db, "", again))
 	b.orphan(a)
 	b.outside(a)
+}
+
+// selectors annotates the export: docs/spec/selection.md 1.1. At last it is as before.
+func (b *env) selectors(a *exporting) {
+	b.Helper()
+	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+	for _, tt := range []struct {
+		name, key, value string // no annotation without a value
+		writes           []string
+		conditions       string
+		selectors        int
+	}{
+		{"malformed", apibroker.AnnotationSelectors, `[{}]`,
+			[]string{"DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"), statusWrite}, "Ready=False/Pending Valid=False/InvalidClusterSelector", 0},
+		{"corrected", apibroker.AnnotationSelectors, "",
+			[]string{sliceWrite("PATCH", "db-1"), recordWrite, statusWrite}, "Ready=True/Exported Valid=True/Valid", 0},
+		{"unknown", apibroker.AnnotationAffinity, "near", []string{statusWrite}, "Ready=True/Exported Valid=True/AnnotationIgnored", 0},
+		{"known", apibroker.AnnotationAffinity, "region", []string{recordWrite, statusWrite}, "Ready=True/Exported Valid=True/Valid", 2},
+		{"removed", apibroker.AnnotationAffinity, "", []string{recordWrite}, "Ready=True/Exported Valid=True/Valid", 0},
+	} {
+		value := any(tt.value)
+		if tt.value == "" {
+			value = nil
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{tt.key: value}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			b.Fatal(err)
+		}
+		a.Expect(tt.name, a.do(db, tt.name, func() bool { return a.Member.Export(db).Annotations[tt.key] == tt.value }), tt.writes...)
+		if got := a.ConditionsOf(db); got != tt.conditions {
+			b.Errorf("%s: conditions = %s, want %s", tt.name, got, tt.conditions)
+		}
+		record, _ := a.Broker.Own(db)
+		if got := record != nil; got != (tt.name != "malformed") {
+			b.Errorf("%s: a record = %t", tt.name, got)
+		}
+		if record != nil && len(record.Spec.ClusterSelectors) != tt.selectors {
+			b.Errorf("%s: selectors = %v, want %d", tt.name, record.Spec.ClusterSelectors, tt.selectors)
+		}
+	}
+	for _, want := range []string{"Warning InvalidClusterSelector", "Warning AnnotationIgnored"} {
+		b.Await(want, func() bool { return slices.Contains(b.events(), want) })
+	}
 }
 
 // unreadable: a ServiceExport that does not decode costs itself, and nothing follows from it, be it in a list or a change

@@ -137,18 +137,20 @@ func (b *env) endpointsGoOn(a *exporting, service *corev1.Service) {
 	}
 }
 
-// olderBroker has a CRD without two fields of a record: they are left out and named, all else is exported
+// olderBroker has a CRD without three fields of a record: they are left out and named, all else is exported
 // (docs/spec/controller.md 3.6).
 func (b *env) olderBroker(a *exporting) {
 	b.Helper()
 	older := memberenv.Service("older")
 	service := memberenv.NewService(older)
 	service.Spec.TrafficDistribution, service.Spec.Ports[0].AppProtocol = new("PreferClose"), new("http")
-	b.Create(memberenv.NewExport(older), service, memberenv.NewSourceSlice(older, "older-1", "10.1.0.5"))
+	exp := memberenv.NewExport(older)
+	exp.Annotations = map[string]string{apibroker.AnnotationAffinity: "local"}
+	b.Create(exp, service, memberenv.NewSourceSlice(older, "older-1", "10.1.0.5"))
 	a.Await("export seen", func() bool {
 		return a.Member.Export(older) != nil && a.Member.Service(older) != nil && len(a.Member.SourceSlices(older)) == 1
 	})
-	b.DropFields(crd.ExportedServices, ".spec.trafficDistribution", ".spec.ports.items.appProtocol")
+	b.DropFields(crd.ExportedServices, ".spec.clusterSelectors", ".spec.trafficDistribution", ".spec.ports.items.appProtocol")
 	r := a.exported(older)
 	a.Await("the older CRD", func() bool {
 		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
@@ -162,7 +164,8 @@ func (b *env) olderBroker(a *exporting) {
 	a.Expect("on an older broker", got, "PATCH broker/endpointslices/"+apibroker.SliceName("shop", "older", "older-1"), record, record,
 		"POST broker/exportedservices", record, "PATCH shop/serviceexports/older/status")
 	ready := meta.FindStatusCondition(a.Member.Export(older).Status.Conditions, "Ready")
-	want := `The broker has this export. Field "ports.appProtocol" is not exported: the broker does not know it; update it with clusterset broker init. ` +
+	want := `The broker has this export. ` +
+		`Field "clusterSelectors" is not exported: the broker does not know it; update it with clusterset broker init. Field "ports.appProtocol" is not exported: the broker does not know it; update it with clusterset broker init. ` +
 		`Field "trafficDistribution" is not exported: the broker does not know it; update it with clusterset broker init.`
 	if ready == nil || ready.Status != metav1.ConditionTrue || ready.Message != want {
 		b.Errorf("on an older broker: Ready = %+v, want True, %s", ready, want)

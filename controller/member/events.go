@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
@@ -104,13 +105,13 @@ func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition)
 	}
 }
 
-// newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. It is nil without a
-// transition, for the mirrors of "legacy_conditions", and for a service that begins without a conflict.
+// newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. A message that names a bad value is
+// one, too, if it is new. It is nil without a transition, for the mirrors of "legacy_conditions", and for a service that begins without a conflict.
 //
 // The name is a hash of the transition, so that a transition is recorded once even if two instances report it.
 func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 	switch {
-	case was != nil && was.Status == is.Status:
+	case was != nil && was.Status == is.Status && (!namesValue(is) || was.Message == is.Message):
 		return nil
 	case was == nil && is.Type == string(mcsv1beta1.ServiceExportConditionConflict) && is.Status == metav1.ConditionFalse:
 		return nil
@@ -122,12 +123,20 @@ func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 		kind, action = mcsv1beta1.ServiceImportKindName, "Import"
 	}
 	at := is.LastTransitionTime.UTC()
-	hash := apibroker.Hash(16, string(obj.GetUID()), is.Type, string(is.Status), is.Reason, at.Format(time.RFC3339))
+	id := []string{string(obj.GetUID()), is.Type, string(is.Status), is.Reason, at.Format(time.RFC3339)}
+	if namesValue(is) {
+		id = append(id, is.Message)
+	}
+	happened := at
+	if was != nil && was.Status == is.Status {
+		happened = time.Now() // the status is older than the message
+	}
+	hash := apibroker.Hash(16, id...)
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: obj.GetNamespace(), Name: obj.GetName()[:min(len(obj.GetName()), maxEventName-17)] + "." + hash,
 		},
-		EventTime: metav1.NewMicroTime(at),
+		EventTime: metav1.NewMicroTime(happened),
 		Type:      eventType(is), Reason: cutReasons(is.Reason), Action: action, Note: CutText(is.Message, MaxNote),
 		ReportingController: apibroker.ManagedBy,
 		Regarding: corev1.ObjectReference{
@@ -137,13 +146,18 @@ func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 	}
 }
 
+// namesValue reports whether a condition names a bad value of an annotation, which someone has to correct.
+func namesValue(c *metav1.Condition) bool {
+	return c.Reason == wellknown.ReasonInvalidClusterSelector || c.Reason == wellknown.ReasonAnnotationIgnored
+}
+
 // eventType is Warning where a person has to act. Reason Pending resolves itself.
 func eventType(c *metav1.Condition) string {
 	bad := metav1.ConditionFalse
 	if c.Type == string(mcsv1beta1.ServiceExportConditionConflict) {
 		bad = metav1.ConditionTrue
 	}
-	if c.Status == bad && c.Reason != string(mcsv1beta1.ServiceExportReasonPending) {
+	if namesValue(c) || c.Status == bad && c.Reason != string(mcsv1beta1.ServiceExportReasonPending) {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -31,6 +31,10 @@ func TestNewEvent(t *testing.T) {
 		{name: "appears", obj: exp, typ: "Valid", is: yes, reason: "Valid", want: "Normal Valid Export", wantKind: "ServiceExport"},
 		{name: "turns false", obj: exp, typ: "Valid", was: yes, is: no, reason: "NoService", want: "Warning NoService Export", wantKind: "ServiceExport"},
 		{name: "another reason", obj: exp, typ: "Valid", was: no, is: no, reason: "NotMember"},
+		{name: "an annotation is ignored", obj: exp, typ: "Valid", was: yes, is: yes, reason: "AnnotationIgnored",
+			want: "Warning AnnotationIgnored Export", wantKind: "ServiceExport"},
+		{name: "another malformed selector", obj: exp, typ: "Valid", was: no, is: no, reason: "InvalidClusterSelector",
+			want: "Warning InvalidClusterSelector Export", wantKind: "ServiceExport"},
 		{name: "waits", obj: exp, typ: "Ready", was: yes, is: unknown, reason: "Pending", want: "Normal Pending Export", wantKind: "ServiceExport"},
 		{name: "waits for an answer", obj: exp, typ: "Ready", was: yes, is: no, reason: "Pending", want: "Normal Pending Export", wantKind: "ServiceExport"},
 		{name: "fails", obj: exp, typ: "Ready", was: unknown, is: no, reason: "Failed", want: "Warning Failed Export", wantKind: "ServiceExport"},
@@ -47,7 +51,7 @@ func TestNewEvent(t *testing.T) {
 		var was *metav1.Condition
 		if tt.was != "" {
 			c := condition(tt.typ, tt.was, "Before", earlier)
-			was = &c
+			c.Message, was = "another message", &c
 		}
 		is := condition(tt.typ, tt.is, tt.reason, later)
 		e := newEvent(tt.obj, was, &is)
@@ -76,6 +80,14 @@ func TestEventName(t *testing.T) {
 	c.LastTransitionTime = later
 	if other := name(c); other == first {
 		t.Errorf("name = %s at two times", first)
+	}
+	c = condition("Valid", metav1.ConditionTrue, "AnnotationIgnored", later)
+	first, c.Message = name(c), "another value"
+	if other := name(c); other == first {
+		t.Errorf("name = %s of two bad values", first)
+	}
+	if e := newEvent(exp, &c, &c); e != nil {
+		t.Errorf("event = %+v of the same value, want none", e)
 	}
 }
 
