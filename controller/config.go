@@ -57,7 +57,7 @@ type Config struct {
 	TypeConflict merge.TypeConflict
 	Precedence   merge.Precedence
 
-	// Affinity is which clusters traffic goes to first where a Namespace does not say so, Hold how long they must have been back before
+	// Affinity is which clusters traffic goes to first where neither a Namespace nor exports say so, Hold how long they must have been back before
 	// traffic returns to them.
 	Affinity selection.Affinity
 	Hold     time.Duration

@@ -224,7 +224,7 @@ var table = []Entry{
 	{ConflictType, "exports of the service have different types", "headless in one cluster and not in another: the oldest decides", "Make the Services alike."},
 	{ConflictPorts, "exports of the service have different ports", "the oldest decides; a cluster without the port does not serve it", "Make the ports of the Services alike."},
 	{ConflictFamilies, "exports of the service have different IP families", "the oldest decides", "Make the families of the Services alike."},
-	{ConflictProperties, "exports of the service differ", "session affinity, traffic policy, labels or annotations: the oldest decides", "Make the Services and ServiceExports alike."},
+	{ConflictProperties, "exports of the service differ", "session affinity, traffic policy, preferred clusters, labels or annotations: the oldest decides", "Make the Services and ServiceExports alike."},
 
 	{ExporterNeverRan, "an exporting cluster has no heartbeat", "its controller has never run, or may not write", "Look at the controller there."},
 	{ExporterExpired, "the heartbeat of an exporting cluster has expired", "its controller is stopped or cut off; its endpoints are not used", "Look at the controller there, and at its way to the broker."},

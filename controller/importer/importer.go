@@ -64,7 +64,7 @@ type Config struct {
 	Merge  merge.Options                             // without pools and claims
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
-	Selectors selection.Selectors // of services whose Namespace does not say which clusters traffic goes to
+	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
 	Hold      time.Duration       // how long preferred clusters must have been back before traffic returns to them
 
 	ImportLacks []string // the fields of ServiceImport that the API server does not have

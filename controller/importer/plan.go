@@ -59,7 +59,7 @@ type planner struct {
 	clusterID  string // of this cluster
 	policy     member.Policy
 	options    merge.Options
-	selectors  selection.Selectors // of services whose Namespace says nothing
+	selectors  selection.Selectors // of services about which neither Namespace nor exports say something
 }
 
 // plan merges the records of a service; own is what this cluster exports, has what the broker has.
@@ -88,16 +88,21 @@ func (p planner) plan(svc types.NamespacedName, own export.Result, has broker.Vi
 	return made
 }
 
-// preferencesOf returns what an import follows: the annotations of its Namespace, else the default of this cluster.
+// preferencesOf returns what an import follows: the annotations of its Namespace, else the selectors of the oldest export, else the default
+// of this cluster. An annotation that is malformed keeps out what other clusters ask for, too.
 func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result, has broker.View) preferences {
 	if r.Import == nil || r.Import.Spec.Type != mcsv1beta1.ClusterSetIP {
 		return preferences{}
 	}
 	selectors := p.selectors
+	if len(r.Selectors) > 0 {
+		selectors = selection.FromRecord(r.Selectors)
+	}
 	if ns := p.member.Namespace(svc.Namespace); ns != nil {
 		own, given, err := selection.Of(ns.Annotations)
 		switch {
 		case err != nil:
+			selectors = p.selectors
 			p.rejections.Report(merge.Rejection{
 				Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: merge.BadSelector, Detail: err.Error(),
 			})

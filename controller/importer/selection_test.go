@@ -50,8 +50,9 @@ func checkSelection(b *env, west partner) {
 	}
 	i = i.failOver(source)
 	i.checkRegion(west)
+	i.checkExporters(record)
 	i.affinity("next-door")
-	i.Expect("an affinity that is none", i.do("", always), importWrite, importedWrite("PATCH", "west", "a"))
+	i.Expect("an affinity that is none", i.do("", always), importWrite, importedWrite("PATCH", "east", "db-1"))
 	i.checkShown("east", "west")
 	if n := i.Log.Count(`affinity "next-door": want local, region, remote or none`); n != 1 {
 		i.Errorf("logged %d times, want once: %v", n, i.Log)
@@ -164,6 +165,35 @@ func (i importing) checkRegion(west partner) {
 	i.beat("v2", published(nil, "v2"))
 	if n := i.Log.Count("ClusterProperties are not published: the broker does not know the field"); n != 1 {
 		i.Errorf("logged %d times, want once: %v", n, i.Log)
+	}
+}
+
+// checkExporters has west, whose export is the oldest, prefer west: docs/spec/selection.md 5. What the namespace asks for, region at first and
+// then none, counts before that.
+func (i importing) checkExporters(record *v1alpha1.ExportedService) {
+	i.Helper()
+	west := []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: "west"}}}}
+	record.Spec.ClusterSelectors = west
+	i.Update(record)
+	i.do("selectors of west", func() bool {
+		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return len(r.Spec.ClusterSelectors) == 1 })
+	})
+	i.checkShown("east")
+
+	i.affinity("none")
+	i.do("", always)
+	i.checkShown("east", "west")
+
+	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
+	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	i.do("", always)
+	i.checkShown("west")
+	imp := i.read().Import
+	if got, want := imp.Annotations[apibroker.AnnotationSelectors], selection.FromRecord(west).String(); got != want {
+		i.Errorf("selectors = %s, want %s", got, want)
+	}
+	if got, want := imp.Annotations[apibroker.AnnotationResults], `[["west"]]`; got != want {
+		i.Errorf("results = %s, want %s", got, want)
 	}
 }
 

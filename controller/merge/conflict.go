@@ -10,6 +10,9 @@ import (
 // ReasonClusterSetIP is the reason of a difference in whether a clusterset IP is wanted. The MCS API has none for it.
 const ReasonClusterSetIP mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
 
+// ReasonClusterSelectors is the reason of a difference in the cluster selectors (KEP-5939).
+const ReasonClusterSelectors mcsv1beta1.ServiceExportConditionReason = "ClusterSelectorsConflict"
+
 // A Conflict is one property that the exports of a service disagree on.
 type Conflict struct {
 	Reason  mcsv1beta1.ServiceExportConditionReason
@@ -30,6 +33,7 @@ var reasons = []mcsv1beta1.ServiceExportConditionReason{
 	mcsv1beta1.ServiceExportReasonAnnotationsConflict,
 	mcsv1beta1.ServiceExportReasonIPFamilyConflict,
 	ReasonClusterSetIP,
+	ReasonClusterSelectors,
 }
 
 // Condition is the condition Conflict that every constituent export gets (docs/spec/controller.md 6.2). Its LastTransitionTime is for the

@@ -53,7 +53,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	vip := m.mergeVIP(service)
 	m.orderConflicts()
 
-	r.Oldest, r.Conflicts = m.oldest.Cluster, m.conflicts
+	r.Oldest, r.Conflicts, r.Selectors = m.oldest.Cluster, m.conflicts, m.oldest.Spec.ClusterSelectors
 	r.Rejected = append(r.Rejected, m.rejected...)
 	slices.SortFunc(r.Rejected, compareRejections)
 	if o.OnConflict == Withhold && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {

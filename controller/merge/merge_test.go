@@ -93,6 +93,16 @@ func policy(value corev1.ServiceInternalTrafficPolicy) func(*v1alpha1.ExportedSe
 	return func(s *v1alpha1.ExportedServiceSpec) { s.InternalTrafficPolicy = &value }
 }
 
+func selects(clusters ...string) func(*v1alpha1.ExportedServiceSpec) {
+	return func(s *v1alpha1.ExportedServiceSpec) {
+		for _, id := range clusters {
+			s.ClusterSelectors = append(s.ClusterSelectors, v1alpha1.ClusterSelector{MatchProperties: []v1alpha1.Property{
+				{Name: "tier", Value: "gold"}, {Name: "cluster.clusterset.k8s.io", Value: id},
+			}})
+		}
+	}
+}
+
 const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 
 // summary shows an import in one line, or "none".
@@ -257,12 +267,12 @@ func TestMerge(t *testing.T) {
 			records: []Record{
 				record("a", 1, families(v4, v6)),
 				record("b", 2, headless, ports("x/TCP/1"), clientIP(10), policy("Local"), distribution("PreferClose"),
-					label("l", "1"), annotation("a", "1"), families(v6)),
+					label("l", "1"), annotation("a", "1"), families(v6), selects("b")),
 				record("c", 3, families(v4)),
 			},
 			want: "ClusterSetIP [http/TCP/80 x/TCP/1] [IPv4 IPv6] of [a b c]",
 			reason: "TypeConflict,PortConflict,SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict," +
-				"TrafficDistributionConflict,LabelsConflict,AnnotationsConflict,IPFamilyConflict",
+				"TrafficDistributionConflict,LabelsConflict,AnnotationsConflict,IPFamilyConflict,ClusterSelectorsConflict",
 		}, {
 			name:    "a default spelled out is no conflict",
 			records: []Record{record("a", 1, clientIP(10800)), record("b", 2, clientIP(10800), func(s *v1alpha1.ExportedServiceSpec) { s.SessionAffinityConfig = nil })},
@@ -365,6 +375,11 @@ func TestSentences(t *testing.T) {
 			want: `Conflicting labels. Using "a=1, b=2" from oldest service export in "a". 1/2 clusters disagree.`},
 		{name: "long annotations are cut", older: opts(annotation("a", strings.Repeat("ü", 100))),
 			want: `Conflicting annotations. Using "a=` + strings.Repeat("ü", 39) + `..." from oldest service export in "a". 1/2 clusters disagree.`},
+		{name: "cluster selectors of the newer", with: opts(selects("b")),
+			want: `Conflicting cluster selectors. Using "none" from oldest service export in "a". 1/2 clusters disagree.`},
+		{name: "cluster selectors in another order", older: opts(selects("a", "b")), with: opts(selects("b", "a")),
+			want: `Conflicting cluster selectors. Using "[{\"propertySelector\":{\"matchProperties\":{\"cluster.clusterset.k8s.io\":\"a\",\"tier\":..." ` +
+				`from oldest service export in "a". 1/2 clusters disagree.`},
 		{name: "withheld", opts: Options{OnConflict: Withhold}, with: opts(distribution("PreferClose")),
 			want: `Conflicting traffic distribution. Service withheld, not using "none" from oldest service export in "a". 1/2 clusters disagree.`},
 	} {
@@ -410,6 +425,27 @@ func TestImport(t *testing.T) {
 	}
 	if text, _ := json.Marshal(Merge(shop, []Record{record("a", 1, headless, ports())}, Options{}).Import.Spec.Ports); string(text) != "[]" {
 		t.Errorf("ports = %s, want [], never null", text)
+	}
+}
+
+// docs/spec/selection.md 1.1: the oldest export decides, and who says the same in another order of properties agrees.
+func TestSelectors(t *testing.T) {
+	old, same := record("west", 1, selects("west")), record("east", 2, selects("west"))
+	slices.Reverse(same.Spec.ClusterSelectors[0].MatchProperties)
+	r := Merge(shop, []Record{same, old}, Options{})
+	if !reflect.DeepEqual(r.Selectors, old.Spec.ClusterSelectors) || len(r.Conflicts) > 0 {
+		t.Errorf("selectors = %v, conflicts %v; want those of the oldest, and none", r.Selectors, r.Conflicts)
+	}
+	r.Selectors[0].MatchProperties[0].Value = "changed"
+	if old.Spec.ClusterSelectors[0].MatchProperties[0].Value == "changed" {
+		t.Error("the result shares memory with the record")
+	}
+	if r := Merge(shop, []Record{record("west", 1), record("east", 2, selects("east"))}, Options{}); len(r.Selectors) > 0 {
+		t.Errorf("selectors = %v, want none, as the oldest has none", r.Selectors)
+	}
+	bad := record("west", 1, selects(""))
+	if r := Merge(shop, []Record{bad, record("east", 2)}, Options{}); len(r.Rejected) != 1 || r.Oldest != "east" {
+		t.Errorf("rejected %v, oldest %s; want the record of west rejected", r.Rejected, r.Oldest)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // A property is taken from the oldest export as it is. Two exports agree if its text is the same.
@@ -26,6 +27,7 @@ var properties = []property{
 	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "traffic distribution", trafficDistribution},
 	{mcsv1beta1.ServiceExportReasonLabelsConflict, "labels", labels},
 	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "annotations", annotations},
+	{ReasonClusterSelectors, "cluster selectors", clusterSelectors},
 }
 
 func (m *merger) compareProperties() {
@@ -69,6 +71,15 @@ func internalTrafficPolicy(s *v1alpha1.ExportedServiceSpec) string {
 
 func trafficDistribution(s *v1alpha1.ExportedServiceSpec) string {
 	return cmp.Or(deref(s.TrafficDistribution), "none")
+}
+
+// clusterSelectors is the same text for lists whose requirements stand in another order of properties. Other words for the same are a
+// difference.
+func clusterSelectors(s *v1alpha1.ExportedServiceSpec) string {
+	if len(s.ClusterSelectors) == 0 {
+		return "none"
+	}
+	return selection.FromRecord(s.ClusterSelectors).String()
 }
 
 // separator stands between the entries of a map in a property's text. No key contains it.

@@ -23,6 +23,9 @@ type Result struct {
 	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in.
 	Import *mcsv1beta1.ServiceImport
 
+	// Selectors are those of the oldest export: the clusters that it prefers. An importing cluster need not follow them.
+	Selectors []v1alpha1.ClusterSelector
+
 	Oldest    string      // cluster whose export comes first in precedence; "" if there is none
 	Members   []Member    // one for each record that is not rejected whole, sorted by cluster
 	Conflicts []Conflict  // in the order of the table in docs/spec/controller.md 6.2
