@@ -15,6 +15,8 @@ const (
 	// massLoss is the number of deletions within massPeriod that are a mass withdrawal, whatever their part is. A slow API server deletes less
 	// than ten a second, of which the first are removed before there are so many withheld.
 	massLoss, massPeriod = 100, time.Minute
+	// massMost is how long one of a mass withdrawal waits at most: deletions may never end.
+	massMost = 10 * time.Minute
 	// ConfirmAfter is how long a watch must be healthy after the last deletion of a mass withdrawal, unless an option says otherwise.
 	ConfirmAfter = 10 * time.Second
 )
@@ -25,7 +27,7 @@ const (
 //	deleted ──► withheld ── withholdFor after the last deletion, unless it is one of a mass withdrawal ──► removed
 //	               │  ▲
 //	               │  └── while the kind is absent, or the watch fails for another reason
-//	               └───── a mass withdrawal: once the watch was healthy for ConfirmAfter since the last deletion ──► removed
+//	               └───── a mass withdrawal: once the watch was healthy for ConfirmAfter since the last deletion, or massMost ──► removed
 //
 // The owner calls [Withheld.Add] and [Withheld.Drop] as objects go and come, and [Withheld.Release] every second. It keeps the objects. The
 // zero value is empty. The methods may be called by several goroutines.
@@ -73,11 +75,12 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 		w.last = now
 		return 0
 	}
-	if w.mass && now.Sub(w.last) < confirm {
-		return 0
+	quiet, most := withholdFor, withholdMost
+	if w.mass {
+		quiet, most = confirm, max(confirm, massMost)
 	}
 	for key, at := range w.keys {
-		if w.mass || now.Sub(w.last) >= withholdFor || now.Sub(at) >= withholdMost {
+		if now.Sub(w.last) >= quiet || now.Sub(at) >= most {
 			delete(w.keys, key)
 			remove(key)
 			if w.mass {
@@ -87,7 +90,7 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 			}
 		}
 	}
-	w.mass = false
+	w.mass = w.mass && len(w.keys) > 0
 	return mass
 }
 

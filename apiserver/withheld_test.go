@@ -119,3 +119,30 @@ func TestWithheldSlowly(t *testing.T) {
 		})
 	}
 }
+
+// docs/spec/dns.md 6.9: deletions that never end do not keep for ever what they began with.
+func TestWithheldAtMost(t *testing.T) {
+	const pause, confirm = 5 * time.Second, 10 * time.Second
+	var w Withheld
+	start := time.Unix(1_700_000_000, 0)
+	for i := range massLoss + 1 {
+		w.Add(fmt.Sprint(i), 10_000, start)
+	}
+	var removed int
+	count := func(string) { removed++ }
+	for n := range int(massMost / pause) {
+		w.Add(fmt.Sprint("more-", n), 10_000, start.Add(time.Duration(n)*pause))
+		w.Release(start.Add(time.Duration(n)*pause), confirm, true, count)
+	}
+	if removed != 0 {
+		t.Errorf("%d removed while deletions went on, want none for %s", removed, massMost)
+	}
+	w.Add("last", 10_000, start.Add(massMost))
+	w.Release(start.Add(massMost), confirm, false, count)
+	if removed != 0 {
+		t.Errorf("%d removed while the watch fails, want none", removed)
+	}
+	if mass := w.Release(start.Add(massMost), confirm, true, count); mass != massLoss+2 || removed != mass {
+		t.Errorf("%d removed after %s, want %d", removed, massMost, massLoss+2)
+	}
+}
