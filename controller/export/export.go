@@ -132,7 +132,7 @@ func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcs
 	switch {
 	case err != nil && !errors.Is(err, selection.ErrAffinity):
 		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
-	case len(selectors) > 0 && isHeadless(service):
+	case len(selectors) > 0 && isHeadless(service) && exp.Annotations[broker.AnnotationSelectors] != "":
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"Clusters cannot be selected for a headless Service: remove the annotation that selects them, or give the Service a cluster IP."
 	}
@@ -142,8 +142,12 @@ func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcs
 // selectors returns those that the annotations of the export ask for. An unknown affinity counts as none.
 func (x *exporter) selectors() []v1alpha1.ClusterSelector {
 	selectors, _, err := selection.Of(x.exp.Annotations)
-	if err != nil {
+	switch {
+	case err != nil:
 		x.ignore("Ignored: %s.", err)
+	case len(selectors) > 0 && x.headless():
+		x.ignore("Ignored: an affinity of a headless Service: want one that has a cluster IP.")
+		return nil
 	}
 	return selectors.Record()
 }
