@@ -523,6 +523,8 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	slice.ResourceVersion, slice.UID = "", ""
 	i.Create(slice)
 	i.Expect("a slice that is back", i.do("slice back", func() bool { return i.addressOf("west") != "" }))
+	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Hour) }) // the other one may have confirmed the loss of the slice
+	compared(i.Instance, i.cfg.MassLoss)
 	for what, has := range map[string]broker.View{"record": neither, "slice": noSlice} {
 		own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
 		if err := i.follow(i.Context(), db, ownExport{own, exp, memberenv.ID}, has); err != nil {

@@ -153,11 +153,15 @@ func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(other.Ports, func(p discoveryv1.EndpointPort) bool { return !hasPort(e, keyOf(other, p)) })
 }
 
-// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and all that they see now.
-func visible(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and what they see now of the ports that its
+// cluster offers. A slice has each name of a port once: one that changes its protocol is hidden as the new one is shown.
+func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	v := update.DeepCopy()
 	delete(v.Labels, corev1.IsHeadlessService)
-	v.Ports = slices.Clone(existing.Ports)
+	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
+		key := keyOf(existing, p)
+		return !slices.ContainsFunc(offered, func(q discoveryv1.EndpointPort) bool { return keyOf(update, q) == key })
+	})
 	for _, p := range update.Ports {
 		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
 		if at := slices.IndexFunc(v.Ports, same); at >= 0 {

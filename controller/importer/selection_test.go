@@ -51,6 +51,7 @@ func checkSelection(b *env, west partner) {
 	i = i.failOver(source)
 	i.checkRegion(west)
 	i.checkExporters(record)
+	i.checkProtocol(record, slice)
 	i.affinity("next-door")
 	i.Expect("an affinity that is none", i.do("", always), importWrite, importedWrite("PATCH", "east", "db-1"))
 	i.checkShown("east", "west")
@@ -197,6 +198,29 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 	}
 }
 
+// checkProtocol gives the port of west, which is in use, another protocol and the same name, and back.
+func (i importing) checkProtocol(record *v1alpha1.ExportedService, slice *discoveryv1.EndpointSlice) {
+	i.Helper()
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+		record.Spec.Ports[0].Protocol, slice.Ports[0].Protocol = protocol, &protocol
+		i.Update(record)
+		i.Update(slice)
+		i.do(string(protocol), func() bool {
+			all := i.Broker.Slices(db, "west")
+			return len(all) == 1 && *all[0].Ports[0].Protocol == protocol && slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool {
+				return r.Cluster == "west" && r.Spec.Ports[0].Protocol == protocol
+			})
+		})
+		for _, e := range i.read().Slices {
+			if e.Name == imported("west", "a") && (len(e.Ports) != 1 || *e.Ports[0].Protocol != protocol) {
+				i.Errorf("ports of west = %+v, want pg/%s alone", e.Ports, protocol)
+			}
+		}
+		i.Expect("again", i.do("", always))
+		i.checkShown("west")
+	}
+}
+
 // beat sends heartbeats until the broker shows what they say.
 func (i importing) beat(version string, shown func() bool) {
 	i.Helper()
@@ -323,7 +347,7 @@ func TestShowsAndHides(t *testing.T) {
 			t.Errorf("%s: shows %t, hides %t; want %t, %t", tt.name, s, h, tt.shows, tt.hides)
 		}
 		var got string
-		v := visible(tt.update, tt.existing)
+		v := visible(tt.update, tt.existing, slices.Concat(tt.update.Ports, tt.existing.Ports))
 		for _, p := range v.Ports {
 			got += *p.Name
 		}
@@ -333,11 +357,33 @@ func TestShowsAndHides(t *testing.T) {
 	}
 }
 
+// docs/spec/selection.md 4: what a cluster no longer offers goes at once, such as a port with another protocol, beside which the API server
+// takes no port of the same name.
+func TestVisibleIsOffered(t *testing.T) {
+	of := func(protocols ...corev1.Protocol) *discoveryv1.EndpointSlice {
+		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}
+		for _, p := range protocols {
+			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: new("dns"), Protocol: &p})
+		}
+		return e
+	}
+	update, existing := of(corev1.ProtocolUDP), of(corev1.ProtocolTCP)
+	if !shows(update, existing) || !hides(update, existing) {
+		t.Fatal("a port with another protocol is not another port")
+	}
+	if v := visible(update, existing, update.Ports); len(v.Ports) != 1 || *v.Ports[0].Protocol != corev1.ProtocolUDP {
+		t.Errorf("ports = %+v, want that of the update alone", v.Ports)
+	}
+	if v := visible(of(), existing, nil); len(v.Ports) != 0 {
+		t.Errorf("ports = %+v, want none", v.Ports)
+	}
+}
+
 // docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all others are replaced, and decide
 // on the selection together. One that has some of its ports hidden would look as if it had lost them, and its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
 	w := &writer{writerConfig: writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}, svc: db}
-	w.asked = make(map[string]string)
+	w.asked, w.shownAs = make(map[string]string), make(map[string]int)
 	w.now.Service = &corev1.Service{}
 	w.now.Import = &mcsv1beta1.ServiceImport{}
 	preferences{`[local]`, selection.Results{{"east"}}}.annotate(w.now.Import)

@@ -67,15 +67,18 @@ type writer struct {
 	asked    map[string]string
 	failure  error // of the derived Service; the rest goes on
 	reported bool  // the rejections are
-	// selecting reports that preferences decide which clusters are in use, chosen are the desired slices then, wait is the time until others
-	// may be in use, 0 for none.
+	// selecting reports that preferences decide which clusters are in use, chosen are the desired slices then, offered their ports by name of
+	// the slice, hidden or not, wait is the time until others may be in use, 0 for none.
 	selecting bool
 	chosen    []*discoveryv1.EndpointSlice
+	offered   map[string][]discoveryv1.EndpointPort
 	wait      time.Duration
+	// shownAs counts the writes of slices as they are shown until others are. The API server may not take them so.
+	shownAs map[string]int
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
-	w := &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), now: merge.Objects{
+	w := &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), shownAs: make(map[string]int), now: merge.Objects{
 		Import: cfg.member.Import(svc), Service: cfg.member.Derived(svc),
 	}}
 	w.setSlices(cfg.member.ImportedSlices(svc))
@@ -123,6 +126,10 @@ func (w *writer) write(ctx context.Context, p plan) error {
 
 // choose hides what is not in use of the desired slices.
 func (w *writer) choose(prefers preferences, desired []*discoveryv1.EndpointSlice) {
+	w.offered = make(map[string][]discoveryv1.EndpointPort, len(desired))
+	for _, e := range desired {
+		w.offered[e.Name] = slices.Clone(e.Ports)
+	}
 	w.selecting, w.chosen, w.wait = true, desired, w.choices.choose(w.svc, prefers, desired, w.now)
 }
 
@@ -187,17 +194,36 @@ func (w *writer) heldBack(c merge.Changes) merge.Changes {
 	}
 	var left []*discoveryv1.EndpointSlice
 	for _, o := range c.Update.Slices {
-		if existing := w.now.Slices[w.at[o.Name]]; hides(o, existing) {
+		existing := w.now.Slices[w.at[o.Name]]
+		if hides(o, existing) && !w.refused(o) && !differs(w.visible(o), existing) {
 			delete(w.asked, nameOf(o)) // a later comparison asks for it
-			if o = visible(o, existing); !differs(o, existing) {
-				continue
-			}
+			continue
 		}
 		left = append(left, o)
 	}
 	c.Update.Slices = left
 	return c
 }
+
+// visible returns what proxies see of an update until others are shown: see [visible].
+func (w *writer) visible(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	return visible(o, w.now.Slices[w.at[o.Name]], w.offered[o.Name])
+}
+
+// patchVisible writes what proxies see of an update until others are shown. The next comparison asks for the update again, and gets it as it is
+// if the API server does not take this.
+func (w *writer) patchVisible(ctx context.Context, o *discoveryv1.EndpointSlice) error {
+	delete(w.asked, nameOf(o))
+	v := w.visible(o)
+	if !differs(v, w.now.Slices[w.at[o.Name]]) {
+		return nil
+	}
+	w.shownAs[o.Name]++
+	return w.patch(ctx, v)
+}
+
+// refused reports whether the API server rejects a slice as it is shown until others are, or changes it: one failure may be a conflict.
+func (w *writer) refused(o *discoveryv1.EndpointSlice) bool { return w.shownAs[o.Name] >= 2 }
 
 // differs reports whether an update has anything to write.
 func differs(update, existing *discoveryv1.EndpointSlice) bool {
@@ -273,23 +299,23 @@ func (w *writer) clusterIPs() []string {
 // Slices of clusters that come into use are shown before anything is deleted, and those of clusters that are no longer in use are hidden
 // last, when all others are shown: proxies have an endpoint at any time (docs/spec/selection.md 4).
 func (w *writer) apply(ctx context.Context, c merge.Changes) error {
-	var shown, other, hidden []*discoveryv1.EndpointSlice
+	var other, hidden []*discoveryv1.EndpointSlice
+	var errs []error
 	for _, o := range c.Update.Slices {
 		switch existing := w.now.Slices[w.at[o.Name]]; {
-		case !w.selecting:
+		case !w.selecting || w.refused(o):
 			other = append(other, o)
-		case shows(o, existing) && hides(o, existing):
-			delete(w.asked, nameOf(o)) // the next comparison asks for what it hides
-			shown = append(shown, visible(o, existing))
+		case shows(o, existing) && hides(o, existing) && differs(w.visible(o), existing):
+			errs = append(errs, w.patchVisible(ctx, o))
 		case hides(o, existing):
 			hidden = append(hidden, o)
 		case shows(o, existing):
-			shown = append(shown, o)
+			errs = append(errs, w.patch(ctx, o))
 		default:
 			other = append(other, o)
 		}
 	}
-	errs := []error{w.patchAll(ctx, shown), w.deleteAll(ctx, c.Delete)}
+	errs = append(errs, w.deleteAll(ctx, c.Delete))
 	if o := c.Create.Import; o != nil {
 		return errors.Join(append(errs, w.create(ctx, o))...)
 	}
@@ -309,15 +335,9 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	if !slices.ContainsFunc(w.chosen, w.isMissing) {
 		return errors.Join(append(errs, w.patchAll(ctx, hidden))...)
 	}
-	for _, o := range hidden {
-		delete(w.asked, nameOf(o)) // the next comparison asks for it again
-		at, exists := w.at[o.Name]
-		if !exists {
-			continue
-		}
-		// Its endpoints must not wait for another slice.
-		if v := visible(o, w.now.Slices[at]); differs(v, w.now.Slices[at]) {
-			errs = append(errs, w.patch(ctx, v))
+	for _, o := range hidden { // its endpoints must not wait for another slice
+		if _, exists := w.at[o.Name]; exists {
+			errs = append(errs, w.patchVisible(ctx, o))
 		}
 	}
 	return errors.Join(errs...)
