@@ -154,13 +154,18 @@ func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
 }
 
 // visible returns an update of a slice that proxies see, without what it hides: all that it shows, and what they see now of the ports that its
-// cluster offers. A slice has each name of a port once: one that changes its protocol is hidden as the new one is shown.
+// cluster offers, under any name. A slice has each name once: a port that changes its protocol is hidden as the new one is shown.
 func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	v := update.DeepCopy()
 	delete(v.Labels, corev1.IsHeadlessService)
 	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
 		key := keyOf(existing, p)
-		return !slices.ContainsFunc(offered, func(q discoveryv1.EndpointPort) bool { return keyOf(update, q) == key })
+		clashes := slices.ContainsFunc(update.Ports, func(q discoveryv1.EndpointPort) bool {
+			return keyOf(update, q) != key && keyOf(update, q).name == key.name
+		})
+		return clashes || !slices.ContainsFunc(offered, func(q discoveryv1.EndpointPort) bool {
+			return keyOf(update, q).protocol == key.protocol && sameNumber(q, p)
+		})
 	})
 	for _, p := range update.Ports {
 		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
@@ -171,6 +176,11 @@ func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.
 		}
 	}
 	return v
+}
+
+// sameNumber reports whether two ports have the same number, or none.
+func sameNumber(p, q discoveryv1.EndpointPort) bool {
+	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }
 
 // isEligible reports whether Kubernetes sends traffic to an endpoint of the slice: one that is ready, or terminates and still serves.

@@ -377,13 +377,18 @@ func TestVisibleIsOffered(t *testing.T) {
 	if v := visible(of(), existing, nil); len(v.Ports) != 0 {
 		t.Errorf("ports = %+v, want none", v.Ports)
 	}
+	renamed := of(corev1.ProtocolTCP)
+	renamed.Ports[0].Name = new("domain")
+	if v := visible(renamed, existing, renamed.Ports); len(v.Ports) != 2 {
+		t.Errorf("ports = %+v, want that of both names", v.Ports)
+	}
 }
 
 // docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all others are replaced, and decide
 // on the selection together. One that has some of its ports hidden would look as if it had lost them, and its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
 	w := &writer{writerConfig: writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}, svc: db}
-	w.asked, w.shownAs = make(map[string]string), make(map[string]int)
+	w.asked = make(map[string]string)
 	w.now.Service = &corev1.Service{}
 	w.now.Import = &mcsv1beta1.ServiceImport{}
 	preferences{`[local]`, selection.Results{{"east"}}}.annotate(w.now.Import)

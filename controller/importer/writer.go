@@ -73,12 +73,10 @@ type writer struct {
 	chosen    []*discoveryv1.EndpointSlice
 	offered   map[string][]discoveryv1.EndpointPort
 	wait      time.Duration
-	// shownAs counts the writes of slices as they are shown until others are. The API server may not take them so.
-	shownAs map[string]int
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
-	w := &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), shownAs: make(map[string]int), now: merge.Objects{
+	w := &writer{writerConfig: cfg, svc: svc, asked: make(map[string]string), now: merge.Objects{
 		Import: cfg.member.Import(svc), Service: cfg.member.Derived(svc),
 	}}
 	w.setSlices(cfg.member.ImportedSlices(svc))
@@ -195,7 +193,7 @@ func (w *writer) heldBack(c merge.Changes) merge.Changes {
 	var left []*discoveryv1.EndpointSlice
 	for _, o := range c.Update.Slices {
 		existing := w.now.Slices[w.at[o.Name]]
-		if hides(o, existing) && !w.refused(o) && !differs(w.visible(o), existing) {
+		if hides(o, existing) && (w.refused(o) || !differs(w.visible(o), existing)) {
 			delete(w.asked, nameOf(o)) // a later comparison asks for it
 			continue
 		}
@@ -210,20 +208,35 @@ func (w *writer) visible(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlic
 	return visible(o, w.now.Slices[w.at[o.Name]], w.offered[o.Name])
 }
 
-// patchVisible writes what proxies see of an update until others are shown. The next comparison asks for the update again, and gets it as it is
-// if the API server does not take this.
+// visibleName names, among the responses, a slice as it is until others are shown.
+func visibleName(o *discoveryv1.EndpointSlice) string { return nameOf(o) + " with all that is shown" }
+
+// patchVisible writes what proxies see of an update until others are shown, unless the API server rejects or changes that. The next comparison
+// asks for the update again.
 func (w *writer) patchVisible(ctx context.Context, o *discoveryv1.EndpointSlice) error {
 	delete(w.asked, nameOf(o))
-	v := w.visible(o)
-	if !differs(v, w.now.Slices[w.at[o.Name]]) {
+	v, existing := w.visible(o), w.now.Slices[w.at[o.Name]]
+	found := func() string { return fingerprint(existing) }
+	if !differs(v, existing) || w.keptDifferent(visibleName(o), fingerprint(v), found) {
 		return nil
 	}
-	w.shownAs[o.Name]++
-	return w.patch(ctx, v)
+	w.asked[nameOf(o)] = "" // until a conflict: see refresh
+	err := w.patch(ctx, v)
+	if _, answered := w.asked[nameOf(o)]; !answered {
+		delete(w.asked, visibleName(o))
+	}
+	delete(w.asked, nameOf(o))
+	if r, kept := w.responses.of(w.svc, nameOf(o)); kept && r.asked == fingerprint(v) { // invalid: other updates need not find out
+		w.responses.set(w.svc, visibleName(o), r)
+	}
+	return err
 }
 
-// refused reports whether the API server rejects a slice as it is shown until others are, or changes it: one failure may be a conflict.
-func (w *writer) refused(o *discoveryv1.EndpointSlice) bool { return w.shownAs[o.Name] >= 2 }
+// refused reports whether the API server is known to reject or change a slice as it is until others are shown.
+func (w *writer) refused(o *discoveryv1.EndpointSlice) bool {
+	r, remembered := w.responses.of(w.svc, visibleName(o))
+	return remembered && r.asked == fingerprint(w.visible(o)) && r.found == fingerprint(w.existing(o))
+}
 
 // differs reports whether an update has anything to write.
 func differs(update, existing *discoveryv1.EndpointSlice) bool {
@@ -303,7 +316,9 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	var errs []error
 	for _, o := range c.Update.Slices {
 		switch existing := w.now.Slices[w.at[o.Name]]; {
-		case !w.selecting || w.refused(o):
+		case !w.selecting:
+			other = append(other, o)
+		case shows(o, existing) && hides(o, existing) && w.refused(o):
 			other = append(other, o)
 		case shows(o, existing) && hides(o, existing) && differs(w.visible(o), existing):
 			errs = append(errs, w.patchVisible(ctx, o))
