@@ -229,6 +229,9 @@ func TestDerivedService(t *testing.T) {
 	if named := o.Import.Annotations[broker.AnnotationDerivedService]; named != o.Service.Name {
 		t.Errorf("import names %q, want %s", named, o.Service.Name)
 	}
+	if o, _ := Desired(r, Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
+		t.Errorf("import names a Service without addresses: its name may be taken")
+	}
 	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" || *o.Service.Spec.IPFamilyPolicy != "SingleStack" {
 		t.Errorf("families = %v, want those of the cluster", o.Service.Spec.IPFamilies)
 	}

@@ -51,7 +51,7 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 		return Objects{}, nil
 	}
 	o := Objects{Import: r.Import.DeepCopy(), Service: r.service(c)}
-	if o.Service != nil {
+	if o.Service != nil && len(c.ClusterIPs) > 0 { // else its name may be taken by a Service that is not ours
 		setIPs(o.Import, c.ClusterIPs)
 		metav1.SetMetaDataAnnotation(&o.Import.ObjectMeta, broker.AnnotationDerivedService, o.Service.Name)
 	}
