@@ -10,9 +10,15 @@ ARG TARGETARCH
 ARG VERSION
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w${VERSION:+ -X main.version=$VERSION}" -o /out/ ./cmd/...
 
+# `make release` makes the same image without a container engine: it runs the command above, and follows the stage below.
+#
 # Nothing but the two programs, the certificates that the server needs for forwarding over TLS, and a Corefile to be
 # mounted over.
 FROM scratch
+LABEL org.opencontainers.image.title="clusterset"
+LABEL org.opencontainers.image.description="CoreDNS with the plugin clusterset, and the command clusterset"
+LABEL org.opencontainers.image.source="https://github.com/clusterset-dns/clusterset"
+LABEL org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/coredns /coredns
 COPY --from=build /out/clusterset /clusterset

@@ -14,7 +14,8 @@ STAMP    = -s -w$(if $(VERSION), -X main.version=$(VERSION))
 TEST_PARALLEL ?= 4
 TEST_TIMEOUT  ?= 25m
 TEST_FLAGS    ?=
-PACKAGES      ?= ./...
+# go test takes them in this order: what takes longest begins first, so that it does not run alone at the end.
+PACKAGES      ?= ./test/suites/faults ./admin ./test/suites/clusterset ./...
 
 GOLANGCI_LINT := bin/golangci-lint
 
@@ -80,6 +81,23 @@ attack: ## let a member write at random to the broker for ATTACK_TIME=10m; the a
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	go test -race -pgo=off -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
 
+# How long.
+SOAK_TIME ?= 1h
+
+.PHONY: soak
+soak: ## kill the API server and change objects under load for SOAK_TIME=1h; memory, goroutines and descriptors must stay flat
+	@$(MAKE) --no-print-directory control-plane
+	go test -pgo=off -count=1 -v -timeout 0 -run '^TestAPIKilledUnderLoad$$' ./test/suites/lifecycle -args -soak $(SOAK_TIME)
+
+# How many.
+OPERATIONS ?= 200
+
+.PHONY: interleavings
+interleavings: ## do OPERATIONS=200 random changes in three members, and restart controllers; SEED=1 for the same again
+	@$(MAKE) --no-print-directory control-plane
+	seed=$(SEED); go test -race -pgo=off -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
+		-args -operations $(OPERATIONS) -interleaving $${seed:-$$(date +%s)}
+
 # How long for each target, and which targets.
 FUZZ_TIME ?= 10m
 FUZZ      ?= .
@@ -111,11 +129,37 @@ test-image: ## build and start what the Dockerfile says; as root, or with user n
 	@$(NEED) $@ dig
 	go test -tags image -count=1 -timeout 20m -run TestImage ./test/suites/docs
 
+# A version of a commit that has no tag. What is not committed is not in the release.
+# RELEASE_IMAGE is where the image will be published.
+RELEASE_IMAGE ?= ghcr.io/clusterset-dns/clusterset
+RELEASE = $(or $(filter v%,$(VERSION:-dirty=)),v0.0.0-g$(VERSION:-dirty=))
+
+.PHONY: release
+release: ## build all files of a release into dist/, twice to compare; VERSION=v1.2.3 names it; takes over an hour
+	@mkdir -p bin; CGO_ENABLED=0 go -C release build -buildvcs=false -o $(CURDIR)/bin/release .
+	@exec bin/release -version '$(RELEASE)' -image '$(RELEASE_IMAGE)' -out dist
+
+.PHONY: test-release
+test-release: release bin/helm ## build a release and check its files; starts the image as test-image does
+	@$(NEED) $@ dig
+	go -C release test -tags release -count=1 -timeout 20m -run '^TestRelease' . -args -version '$(RELEASE)'
+	go test -tags 'image release' -count=1 -timeout 20m -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
+
+.PHONY: test-upgrade
+test-upgrade: control-plane ## run members of the previous release and of this checkout together, through an upgrade and back
+	go test -pgo=off -tags upgrade -count=1 -v -timeout 30m ./test/suites/upgrade
+
 .PHONY: test-traffic
 test-traffic: ## send real packets between network namespaces; as root
 	@$(NEED) $@ nft ip gcc
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
+
+.PHONY: test-page
+test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
+	@$(NEED) $@ chromium
+	@CGO_ENABLED=0 go -C test/tools/browser build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
+	go test -pgo=off -tags page -count=1 -timeout 10m -run '^TestStatusPageInBrowser$$' ./controller $(PAGE_FLAGS)
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
@@ -130,6 +174,7 @@ lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
 	go vet ./...
 	$(GOLANGCI_LINT) run ./...
+	cd release && $(CURDIR)/$(GOLANGCI_LINT) run ./...
 
 $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"
@@ -142,7 +187,7 @@ generate: ## write the generated files anew
 	go generate ./...
 
 # Not by git: a checkout with changes that are not committed yet can still be up to date.
-checksums = find . \( -path ./.git -o -path ./bin \) -prune -o -type f -exec sha256sum {} + | sort -k 2
+checksums = find . \( -path ./.git -o -path ./bin -o -path ./dist \) -prune -o -type f -exec sha256sum {} + | sort -k 2
 
 .PHONY: generated
 generated:
@@ -178,4 +223,4 @@ bin/benchstat: test/tools/gotools/go.mod test/tools/gotools/go.sum
 
 .PHONY: clean
 clean: ## remove what was built here
-	rm -rf bin
+	rm -rf bin dist

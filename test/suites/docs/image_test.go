@@ -46,6 +46,14 @@ func TestImage(t *testing.T) {
 		t.Fatalf("the image is not built for %s", runtime.GOARCH)
 	}
 
+	image := t.TempDir()
+	f.fill(t, image, context, bin)
+	f.starts(t, image, "v0.0.0-test")
+}
+
+// starts runs what is in the root folder of a container: the server, with what a cluster mounts, and the command.
+func (f dockerfile) starts(t *testing.T, image, version string) {
+	t.Helper()
 	apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: coredns, namespace: kube-system}\n")
 	apply(t, blocks(section(t, deploymentDoc, "Rights"), "yaml")[0])
 	apply(t, inTreeRights)
@@ -53,8 +61,6 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := t.TempDir()
-	f.fill(t, image, context, bin)
 	c := localize(t, read(t, "corefile.example"), "")
 	command := subprocess.Command{Dir: "/", Env: mount(t, image, c.text, kubeconfig), SysProcAttr: f.confined(t, image)}
 	command.Bin, command.Args = f.command(t)
@@ -70,19 +76,19 @@ func TestImage(t *testing.T) {
 	if err := s.Await(t.Context(), serving(c.dns)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(s.Output(), "+clusterset-v0.0.0-test\n") {
+	if !strings.Contains(s.Output(), "+clusterset-"+version+"\n") {
 		t.Errorf("output = %s\nwant the version that was built", s.Output())
 	}
 	dig(t, c.dns, "db-0.south.registry1.db.shop.svc.clusterset.local", "10.3.0.20")
 	dig(t, c.dns, "kubernetes.default.svc.cluster.local", "10.96.0.1")
 
 	command = subprocess.Command{Bin: "/clusterset", Args: []string{"version"}, Dir: "/", SysProcAttr: f.confined(t, image)}
-	version, err := subprocess.Start(command)
+	said, err := subprocess.Start(command)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := version.Wait(t.Context()); err != nil || !strings.Contains(version.Out.String(), "v0.0.0-test") {
-		t.Errorf("/clusterset version: %v, %s\nwant the version that was built", err, version.Out.String())
+	if err := said.Wait(t.Context()); err != nil || !strings.Contains(said.Out.String(), version) {
+		t.Errorf("/clusterset version: %v, %s\nwant the version that was built", err, said.Out.String())
 	}
 }
 
