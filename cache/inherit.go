@@ -54,7 +54,8 @@ func (s *Store) Inherit(from *Store) {
 	p := &s.publisher
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.index, p.behind = state.Index, from.publisher.behind
+	p.index, p.reverse = state.Index, s.reverseOf(state.Index)
+	p.behind = from.publisher.behind
 	if k.consistent {
 		p.catchUp(&state, s.objects.drain())
 	}
@@ -83,11 +84,14 @@ func (s *Store) goOn(from *Store) {
 	}
 }
 
-// markAllDirty marks all services of x dirty, so that those without an object are taken out.
+// markAllDirty marks all services and imports of x dirty, so that those without an object are taken out.
 func (o *objects) markAllDirty(x *index.Index) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range x.All() {
 		o.markDirty(s.Key(), written{})
+	}
+	for key := range x.AllNameless {
+		o.markDirty(key, written{})
 	}
 }

@@ -41,6 +41,7 @@ const (
 	BadPort                      // port outside 1..65535, nil, or of an unknown protocol
 	BadPortName                  // port name is no label
 	BadProperty                  // value of a ClusterProperty is no id
+	BadWeights                   // an annotation with weights of clusters that is malformed
 	Panicked                     // a fault of this program: what it had before stays
 	reasons
 )
@@ -49,7 +50,7 @@ const (
 func (r Reason) String() string {
 	return [...]string{
 		"object", "name", "type", "address", "address_type", "hostname", "cluster_id", "service_name", "port",
-		"port_name", "property", "panic",
+		"port_name", "property", "weights", "panic",
 	}[r]
 }
 

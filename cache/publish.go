@@ -24,14 +24,23 @@ type publisher struct {
 	now          func() time.Time
 	buildService func(*batch, *job) *index.Service // (*batch).build
 
-	mu     sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
-	index  *index.Index
-	behind bool      // something changed that the serial does not show yet
-	moved  time.Time // when the serial moved last
+	mu      sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
+	index   *index.Index
+	reverse *index.Reverse // of index; nil unless it is wanted
+	behind  bool           // something changed that the serial does not show yet
+	moved   time.Time      // when the serial moved last
 }
 
 func newPublisher(s *Store, x *index.Index) publisher {
-	return publisher{store: s, now: time.Now, buildService: (*batch).build, index: x}
+	return publisher{store: s, now: time.Now, buildService: (*batch).build, index: x, reverse: s.reverseOf(x)}
+}
+
+// reverseOf is the reverse of x if it is wanted, else nil.
+func (s *Store) reverseOf(x *index.Index) *index.Reverse {
+	if !s.cfg.Reverse {
+		return nil
+	}
+	return index.NewReverse(x)
 }
 
 // A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core at most, however often large
@@ -168,7 +177,8 @@ func (p *publisher) restore(r restored) {
 // keeps its old value.
 func (p *publisher) build(b *batch) []change {
 	var changes []change
-	edit, changed, noted := p.index.Edit(), false, false
+	var replaced []index.Replacement
+	edit, noted := p.index.Edit(), false
 	for i := range b.jobs {
 		j := &b.jobs[i]
 		old := p.index.Service(j.key)
@@ -186,13 +196,17 @@ func (p *publisher) build(b *batch) []change {
 		} else {
 			edit.Put(service)
 		}
-		changed = true
+		replaced = append(replaced, index.Replacement{Old: old, New: service})
 		if !j.at.written.IsZero() {
 			changes = append(changes, j.at)
 		}
 	}
+	changed := len(replaced) > 0
 	if changed || noted {
 		p.index = edit.Index()
+	}
+	if changed && p.reverse != nil {
+		p.reverse = p.reverse.With(replaced)
 	}
 	p.behind = p.behind || changed
 	return changes
@@ -222,7 +236,7 @@ func reverse(key string) (namespace, name string) {
 // show publishes next with the index, if it differs from what is published.
 func (p *publisher) show(next State, changes []change) {
 	s, old := p.store, p.store.State()
-	next.Index = p.index
+	next.Index, next.Reverse = p.index, p.reverse
 	if now := p.now(); p.behind {
 		if serial := advance(next.Serial, now, p.moved); serial != next.Serial {
 			next.Serial, p.behind, p.moved = serial, false, now

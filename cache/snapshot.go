@@ -39,7 +39,7 @@ type snapshot struct {
 }
 
 // The head of the file. The number changes with every change of the format.
-const snapshotMagic = "clusterset snapshot 3\n"
+const snapshotMagic = "clusterset snapshot 5\n"
 
 // Times that matter to the file.
 const (
@@ -120,12 +120,18 @@ func (w *writer) importSpec(spec index.ImportSpec) {
 	w.flag(spec.VIP)
 	w.addrs(spec.IPs)
 	w.ports(spec.Ports)
+	w.number(uint64(len(spec.Weights)))
+	for _, weight := range spec.Weights {
+		w.text(weight.Cluster)
+		w.number(uint64(weight.Share))
+	}
 }
 
 func (w *writer) sliceSpec(spec index.SliceSpec) {
 	w.text(spec.Cluster)
 	w.text(spec.Zone)
 	w.text(spec.Region)
+	w.flag(spec.Hidden)
 	w.number(uint64(spec.Family))
 	w.ports(spec.Ports)
 	w.number(uint64(len(spec.Endpoints)))
@@ -232,13 +238,20 @@ func (r *reader) ports() index.Ports {
 func (r *reader) importSpec() index.ImportSpec {
 	return index.ImportSpec{
 		Namespace: r.text(), Name: r.text(), Type: index.Type(r.number(math.MaxUint8)), VIP: r.flag(),
-		IPs: r.addrs(), Ports: r.ports(),
+		IPs: r.addrs(), Ports: r.ports(), Weights: r.weights(),
 	}
+}
+
+func (r *reader) weights() (list []index.Weight) {
+	for range r.count() {
+		list = append(list, index.Weight{Cluster: r.text(), Share: uint16(r.number(math.MaxUint16))})
+	}
+	return list
 }
 
 func (r *reader) sliceSpec() index.SliceSpec {
 	spec := index.SliceSpec{
-		Cluster: r.text(), Zone: r.text(), Region: r.text(), Family: index.Family(r.number(1)), Ports: r.ports(),
+		Cluster: r.text(), Zone: r.text(), Region: r.text(), Hidden: r.flag(), Family: index.Family(r.number(1)), Ports: r.ports(),
 	}
 	for range r.count() {
 		spec.Endpoints = append(spec.Endpoints, index.Endpoint{Host: r.text(), Addrs: r.addrs()})

@@ -50,6 +50,8 @@ type Config struct {
 
 	// Index says how services are built.
 	Index index.Options
+	// Reverse keeps the services of each address, for PTR records.
+	Reverse bool
 	// TopologyNode is the Node whose labels say zone and region, in place of those in Index; "" means no Node.
 	TopologyNode string
 
@@ -121,8 +123,8 @@ func (c *Config) SameObjects(other *Config) bool {
 // Same reports whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not count.
 func (c *Config) Same(other *Config) bool {
 	a, b := *c, *other
-	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index == b.Index &&
-		a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge &&
+	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index.Equal(&b.Index) &&
+		a.Reverse == b.Reverse && a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge &&
 		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.QPS == b.REST.QPS && a.REST.Burst == b.REST.Burst)
 }
 
@@ -152,6 +154,8 @@ func sameAccess(a, b *rest.Config) bool {
 type State struct {
 	// Index is never nil.
 	Index *index.Index
+	// Reverse is of Index; nil unless it is configured.
+	Reverse *index.Reverse
 	// Serial is the serial of every zone: the Unix second of the newest change that DNS can show, 0 before the first.
 	Serial uint32
 	// Ready says that answers may be given: those that Knows says, from lists that were complete once or from a snapshot.

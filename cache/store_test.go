@@ -102,7 +102,7 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 		}
 	}
 	cfg.Log = log
-	if cfg.Index == (index.Options{}) {
+	if cfg.Index.Equal(&index.Options{}) {
 		cfg.Index.ClusterNames = true
 	}
 	if cfg.Name == "" {

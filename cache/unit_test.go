@@ -323,6 +323,23 @@ func TestWriteFileLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// A new Store looks at all that the one before has shown, also at an import without a name that may be gone meanwhile: its note would say for ever
+// why the name does not exist.
+func TestAllIsDirty(t *testing.T) {
+	edit := new(index.Index).Edit()
+	edit.SetNameless("db.shop", index.NewImport(index.ImportSpec{Namespace: "shop", Name: "db", Type: index.Headless}))
+	edit.Put(index.Build(index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.ClusterSetIP}), nil, index.Options{}))
+	o := newObjects(index.Options{}, false)
+	o.markAllDirty(edit.Index())
+	var keys []string
+	for _, j := range o.drain().jobs {
+		keys = append(keys, j.key)
+	}
+	if slices.Sort(keys); !slices.Equal(keys, []string{"db.shop", "web.shop"}) {
+		t.Errorf("dirty: %q, want the service and the import without a name", keys)
+	}
+}
+
 // Whatever the order of changes, what is kept of them is what a fresh list of the same objects gives, and a relist of it
 // makes nothing dirty.
 func TestObjectsAgreeWithAList(t *testing.T) {

@@ -110,9 +110,21 @@ func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
 	}
 	vip := len(spec.IPs) > 0 || typ == index.ClusterSetIP && isPending(obj.Status)
 	it.imp = index.NewImport(index.ImportSpec{
-		Namespace: namespace, Name: name, Type: typ, VIP: vip, IPs: ips, Ports: index.NewPorts(ports),
+		Namespace: namespace, Name: name, Type: typ, VIP: vip, IPs: ips, Ports: index.NewPorts(ports), Weights: v.weights(obj),
 	})
 	return it, v.rejected
+}
+
+// weights returns those of an annotation; none if it is malformed.
+func (v *validation) weights(obj *customObject) (list []index.Weight) {
+	parsed, err := broker.ParseWeights(obj.Annotations[broker.AnnotationWeights])
+	if err != nil {
+		v.rejectFor(BadWeights, err)
+	}
+	for cluster, share := range parsed {
+		list = append(list, index.Weight{Cluster: cluster, Share: share})
+	}
+	return list
 }
 
 // isPending reports whether the status of a ServiceImport says that it waits, as for its address: the condition Ready is False
@@ -146,7 +158,7 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 		v.reject(BadServiceName, "service name", label, "want one RFC 1123 label")
 		return it, v.rejected
 	}
-	spec := index.SliceSpec{Cluster: v.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion]}
+	spec := index.SliceSpec{Cluster: v.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion], Hidden: isHidden(obj)}
 	switch obj.AddressType {
 	case discoveryv1.AddressTypeIPv4:
 		spec.Family = index.V4
@@ -160,6 +172,13 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 	spec.Ports = v.slicePorts(obj.Ports)
 	it.slice, it.service = index.NewSlice(spec), name+"."+namespace
 	return it, v.rejected
+}
+
+// isHidden reports whether our controller says that the cluster of a slice is not selected (docs/spec/selection.md 4). In slices of others the label
+// has other meanings.
+func isHidden(obj *discoveryv1.EndpointSlice) bool {
+	_, hidden := obj.Labels[corev1.IsHeadlessService]
+	return hidden && obj.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy
 }
 
 // clusterID returns the id of the cluster that obj comes from, or "" if it has none that counts.

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
@@ -310,4 +311,25 @@ func FuzzReadSlice(f *testing.F) {
 		imp := index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.Headless})
 		index.Build(imp, []*index.Slice{it.slice}, index.Options{ClusterNames: true})
 	})
+}
+
+// docs/spec/dns.md 3.2: the weights of an import. Malformed ones cost themselves alone.
+func TestReadWeights(t *testing.T) {
+	for _, tt := range []struct {
+		spec, text string
+		want       []index.Weight
+		rejected   []Reason
+	}{
+		{`{"type":"ClusterSetIP"}`, "west=1,east=3", []index.Weight{{Cluster: "east", Share: 3}, {Cluster: "west", Share: 1}}, nil},
+		{`{"type":"ClusterSetIP"}`, "east=often", nil, []Reason{BadWeights}},
+		{`{"type":"ClusterSetIP","ips":["10.0.0.1"]}`, "east=3", nil, nil},
+		{`{"type":"Headless"}`, "east=3", nil, nil},
+	} {
+		obj := &customObject{Spec: json.RawMessage(tt.spec)}
+		obj.Namespace, obj.Name, obj.Annotations = "shop", "web", map[string]string{broker.AnnotationWeights: tt.text}
+		it, rejected := readImport(obj)
+		if it.imp == nil || !slices.Equal(it.imp.Spec().Weights, tt.want) || !slices.Equal(reasonsOf(rejected), tt.rejected) {
+			t.Errorf("%s, weights %s: %+v, %v; want %v, %v", tt.spec, tt.text, it.imp, rejected, tt.want, tt.rejected)
+		}
+	}
 }

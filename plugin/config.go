@@ -13,8 +13,11 @@ import (
 // A Config is one clusterset block of a Corefile after validation (docs/spec/dns.md 7). [Parse] makes it. It must not be
 // changed: blocks before and after a reload may share what it reaches.
 type Config struct {
-	// Zones are the origins served, at least one: in lower case, fully qualified, each once. Reverse zones are rejected.
+	// Zones are the origins served, at least one: in lower case, fully qualified, each once.
 	Zones []string
+	// Reverse are the zones of in-addr.arpa and ip6.arpa that PTR records are in, in the same form; nil means none. They point into
+	// the first of Zones.
+	Reverse []string
 
 	// Kubeconfig is the path of a kubeconfig; empty means in-cluster, or no API server if Manifests is set.
 	Kubeconfig string

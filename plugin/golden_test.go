@@ -140,7 +140,7 @@ func serve(t testing.TB, s setup) server {
 	if s.next != "" {
 		h.Next = zoneFile(t, s.next)
 	}
-	return server{Server: newServer(t, config.Zones, h), handler: h, config: config}
+	return server{Server: newServer(t, slices.Concat(config.Zones, config.Reverse), h), handler: h, config: config}
 }
 
 // source returns the store configuration that setup.go would make of the directives in goldens; test/suites/e2e runs the goldens through setup.go itself.
@@ -150,15 +150,16 @@ func source(c plugin.Config, path string) cache.Config {
 		Namespaces: c.Namespaces, NamespaceLabels: c.NamespaceLabels, Labels: c.Labels, NoEndpoints: c.NoEndpoints,
 		Index: index.Options{
 			ClusterNames: c.ClusterNames, Zone: c.Topology.Zone, Region: c.Topology.Region,
-			MaxName: plugin.MaxName(c.Zones) - len(".svc"),
+			MaxNames: plugin.MaxNames(c.Zones),
 		},
+		Reverse:      len(c.Reverse) > 0,
 		TopologyNode: c.Topology.Node,
 	}
 }
 
 func zoneFile(t testing.TB, text string) coreplugin.Handler {
 	t.Helper()
-	const origin = "clusterset.local."
+	origin := golden.Origin(text)
 	z, err := file.Parse(strings.NewReader(text), origin, "next", 0)
 	if err != nil {
 		t.Fatal(err)

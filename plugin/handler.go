@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,7 +33,7 @@ var Log = clog.NewWithPlugin(Name)
 // A Handler answers the queries of one server block. Its exported fields are set before the server starts; after that it
 // does not change, and any goroutine may call it. This is the path of a query:
 //
-//	ServeDNS ─► match      the longest zone at or above the name; no zone: next plugin
+//	ServeDNS ─► match      the longest zone at or above the name; no zone: reverse, or the next plugin
 //	            state      one atomic load: the whole answer comes from this state
 //	                       nothing listed: SERVFAIL with EDE 14
 //	            resolve    package resolver: Found, NoData or NXDomain, as lists into the index
@@ -59,6 +60,8 @@ type Handler struct {
 	store    *cache.Store
 	rotation *Rotation
 	zones    []zone
+
+	reverseZones []zone // their options are those of the first of zones, which PTR records point into
 }
 
 // A zone is one origin that the handler serves.
@@ -75,6 +78,7 @@ const maxName = 253
 // NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a reload.
 func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler {
 	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, rotation: rotation}
+	limits := MaxNames(config.Zones)
 	for _, origin := range config.Zones {
 		h.zones = append(h.zones, zone{
 			origin: origin, nameServer: h.nameServerOf(origin), mailbox: mailboxOf(origin),
@@ -83,7 +87,11 @@ func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler 
 				Policy:       config.Policy,
 				MaxAnswers:   config.MaxAnswers,
 				MaxName:      maxRelative(origin),
+				Limit:        slices.Index(limits, maxRelative(origin)-len(branch)),
 			}})
+	}
+	for _, origin := range config.Reverse {
+		h.reverseZones = append(h.reverseZones, zone{origin: origin, options: h.zones[0].options})
 	}
 	return h
 }
@@ -99,6 +107,9 @@ func (h *Handler) Ready() bool { return h.Synced() }
 func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	z := h.match(r.Question[0].Name)
 	if z == nil {
+		if rcode, answered, err := h.reverse(w, r); answered {
+			return rcode, err
+		}
 		return plugin.NextOrFailure(Name, h.Next, ctx, w, r)
 	}
 	q := newQuery(h, z, w, r)
@@ -311,13 +322,18 @@ func (q *query) size(m *dns.Msg) int {
 	return max(size, q.preamble())
 }
 
-// MaxName is the most octets of a name relative to the longest of zones.
-func MaxName(zones []string) int {
-	least := maxName
+// branch stands between the names of services and the zone.
+const branch = ".svc"
+
+// MaxNames are the most octets that names of services, clusters and hosts have in zones, without what follows the namespace: each number
+// once, the largest first.
+func MaxNames(zones []string) (all []int) {
 	for _, origin := range zones {
-		least = min(least, maxRelative(origin))
+		all = append(all, maxRelative(origin)-len(branch))
 	}
-	return least
+	slices.Sort(all)
+	slices.Reverse(all)
+	return slices.Compact(all)
 }
 
 // maxRelative is the most octets of a name relative to origin.

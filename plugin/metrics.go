@@ -21,6 +21,7 @@ const (
 	kindCluster
 	kindSRV
 	kindApex
+	kindReverse
 	kindNoData
 	kindNXDomain
 	kindServFail
@@ -28,7 +29,7 @@ const (
 )
 
 var answerKinds = [kinds]string{
-	"vip", "headless", "host", "cluster", "srv", "apex", "nodata", "nxdomain", "servfail",
+	"vip", "headless", "host", "cluster", "srv", "apex", "reverse", "nodata", "nxdomain", "servfail",
 }
 
 // answers has the counter of each kind, so that a query needs no lookup by label.

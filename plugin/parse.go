@@ -231,7 +231,8 @@ func (b *block) validate() error {
 	return nil
 }
 
-// zones sets the origins: args, or the zones of the server block if there are no args.
+// zones sets the origins: args, or the zones of the server block if there are no args. Networks are reverse zones, as in the keys of a
+// server block.
 func (b *block) zones(args, keys []string) error {
 	var served []string
 	for _, key := range keys {
@@ -242,22 +243,45 @@ func (b *block) zones(args, keys []string) error {
 		args = slices.Compact(slices.Sorted(slices.Values(served)))
 	}
 	for _, arg := range args {
-		z, err := origin(arg)
+		origins, err := originsOf(arg)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(served, func(s string) bool { return dns.IsSubDomain(s, z) }) {
-			return fmt.Errorf("zone %q is not at or below a zone of this server block", arg)
+		for _, z := range origins {
+			if err := b.zone(arg, z, served); err != nil {
+				return err
+			}
 		}
-		if dns.IsSubDomain("in-addr.arpa.", z) || dns.IsSubDomain("ip6.arpa.", z) {
-			return fmt.Errorf("zone %q: want a forward zone, a clusterset has no PTR records", arg)
-		}
-		if slices.Contains(b.Zones, z) {
-			return fmt.Errorf("second zone %q in one block: want each zone once", arg)
-		}
-		b.Zones = append(b.Zones, z)
+	}
+	if len(b.Zones) == 0 {
+		return fmt.Errorf("zones %s: want a zone such as clusterset.local beside them, for PTR records to point into", strings.Join(b.Reverse, ", "))
 	}
 	return nil
+}
+
+// zone adds a zone, which the user typed as arg.
+func (b *block) zone(arg, z string, served []string) error {
+	if !slices.ContainsFunc(served, func(s string) bool { return dns.IsSubDomain(s, z) }) {
+		return fmt.Errorf("zone %q is not at or below a zone of this server block", arg)
+	}
+	kind := &b.Zones
+	if isReverse(z) {
+		kind = &b.Reverse
+	}
+	if slices.Contains(*kind, z) {
+		return fmt.Errorf("second zone %q in one block: want each zone once", arg)
+	}
+	*kind = append(*kind, z)
+	return nil
+}
+
+// originsOf returns a zone, or the reverse zones of a network, as in the keys of a server block.
+func originsOf(arg string) ([]string, error) {
+	if _, err := netip.ParsePrefix(arg); err == nil {
+		return plugin.Host(arg).NormalizeExact(), nil
+	}
+	z, err := origin(arg)
+	return []string{z}, err
 }
 
 // origin returns a zone as typed in lower case and fully qualified.
@@ -559,8 +583,8 @@ func (b *block) fallthru(args []string) error {
 		if err != nil {
 			return fmt.Errorf("fallthrough: %w", err)
 		}
-		// A zone above ours has all of our names, as "." does.
-		if !slices.ContainsFunc(b.Zones, func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
+		// A zone above ours has all of our names, as "." does. Reverse zones always fall through.
+		if !slices.ContainsFunc(slices.Concat(b.Zones, b.Reverse), func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
 			return fmt.Errorf("fallthrough zone %q: want one at, below or above %s", arg, strings.Join(b.Zones, " or "))
 		}
 		if slices.Contains(zones, z) {

@@ -314,6 +314,24 @@ func TestParseZones(t *testing.T) {
 	}
 }
 
+func TestParseTakesReverseZones(t *testing.T) {
+	for corefile, want := range map[string][]string{
+		"clusterset.local 10.0.0.0/8 {\nclusterset clusterset.local\n}": nil,
+		"fd00::/8 a.test {\nclusterset\n}":                              {"d.f.ip6.arpa."},
+		". {\nclusterset 10.in-addr.ARPA a.test 192.168.0.0/23\n}":      {"10.in-addr.arpa.", "0.168.192.in-addr.arpa.", "1.168.192.in-addr.arpa."},
+		". {\nclusterset a.test ip6.arpa {\nfallthrough ip6.arpa\n}\n}": {"ip6.arpa."},
+	} {
+		got, err := parse(corefile)
+		if err != nil {
+			t.Errorf("parse %q: %v, want no error", corefile, err)
+			continue
+		}
+		if !slices.Equal(got.Reverse, want) || slices.ContainsFunc(got.Zones, isReverse) {
+			t.Errorf("parse %q: zones %q and reverse zones %q, want the reverse zones %q", corefile, got.Zones, got.Reverse, want)
+		}
+	}
+}
+
 func TestParseTakesRelativePathsFromRoot(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct {
@@ -588,10 +606,10 @@ func TestParseRejectsBlocks(t *testing.T) {
 		{"zone that only ends alike", "a.test {\nclusterset ba.test\n}", 2, `zone "ba.test" is not at or below a zone of this server block`},
 		{"zone of another server block", "a.test {\nclusterset b.test\n}\nb.test {\nroot /\n}", 2, `zone "b.test" is not at or below a zone of this server block`},
 		{"zone twice", ". {\nclusterset a.test A.Test.\n}", 2, `second zone "A.Test." in one block: want each zone once`},
-		{"reverse zone", ". {\nclusterset a.test 10.in-addr.arpa\n}", 2, `zone "10.in-addr.arpa": want a forward zone, a clusterset has no PTR records`},
-		{"all reverse zones", ". {\nclusterset ip6.ARPA\n}", 2, `zone "ip6.ARPA": want a forward zone, a clusterset has no PTR records`},
-		{"reverse zone of the server block", "fd00::/8 a.test {\nclusterset\n}", 2, `zone "d.f.ip6.arpa.": want a forward zone, a clusterset has no PTR records`},
-		{"reverse zone as a prefix", ". {\nclusterset 10.0.0.0/8\n}", 2, `zone "10.0.0.0/8": ` + hostname},
+		{"reverse zones alone", ". {\nclusterset ip6.ARPA 10.0.0.0/8\n}", 2, `zones ip6.arpa., 10.in-addr.arpa.: want a zone such as clusterset.local beside them, for PTR records to point into`},
+		{"reverse zone twice", ". {\nclusterset a.test 10.0.0.0/8 10.in-addr.arpa\n}", 2, `second zone "10.in-addr.arpa" in one block: want each zone once`},
+		{"reverse zone outside", "a.test {\nclusterset a.test 10.0.0.0/8\n}", 2, `zone "10.0.0.0/8" is not at or below a zone of this server block`},
+		{"a network with too long a prefix", ". {\nclusterset a.test 10.0.0.0/33\n}", 2, `zone "10.0.0.0/33": ` + hostname},
 		{"zone with a port", ". {\nclusterset a.test:53\n}", 2, `zone "a.test:53": ` + hostname},
 		{"zone with a scheme", ". {\nclusterset dns://a.test\n}", 2, `zone "dns://a.test": ` + hostname},
 		{"zone without a name", ". {\nclusterset \"\"\n}", 2, `zone "": ` + hostname},

@@ -48,10 +48,17 @@ var (
 	portNumbers = []uint16{80, 53, 8080}
 	protos      = []index.Proto{index.TCP, index.UDP, index.SCTP}
 	places      = []string{"", "", "here", "there"}
-	nameLimits  = []int{0, 0, 0, 235, 150, 100, 40, 20, 12}
-	pool4       = addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.1.0.1", "192.0.2.255")
-	pool6       = addrs("::2:3", "fd00::", "fd00::1", "2001:db8:0:1:1:1:1:1", "::1:0:0:0")
+	nameLimits  = []limits{{}, {}, {}, {all: []int{235}}, {all: []int{150}}, {all: []int{100}}, {all: []int{40}}, {all: []int{20}}, {all: []int{12}},
+		{all: []int{235, 150}}, {all: []int{235, 150}, at: 1}, {all: []int{100, 40, 12}, at: 1}, {all: []int{100, 40, 12}, at: 2}}
+	pool4 = addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.1.0.1", "192.0.2.255")
+	pool6 = addrs("::2:3", "fd00::", "fd00::1", "2001:db8:0:1:1:1:1:1", "::1:0:0:0")
 )
+
+// limits are those of the names of zones that one index is for, and which of them is asked for.
+type limits struct {
+	all []int
+	at  int
+}
 
 func addrs(text ...string) (list []netip.Addr) {
 	for _, s := range text {
@@ -65,9 +72,9 @@ func (objs objects) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "index %+v resolver %+v\n", objs.build, objs.serve)
 	for _, imp := range objs.imports {
-		fmt.Fprintf(&b, "%s/%s type %d vip %v %v ports %v\n", imp.namespace, imp.name, imp.typ, imp.vip, imp.ips, imp.ports)
+		fmt.Fprintf(&b, "%s/%s type %d vip %v %v ports %v weights %v\n", imp.namespace, imp.name, imp.typ, imp.vip, imp.ips, imp.ports, imp.weights)
 		for _, sl := range imp.slices {
-			fmt.Fprintf(&b, "  cluster %q zone %q region %q ports %v: %v\n", sl.cluster, sl.zone, sl.region, sl.ports, sl.endpoints)
+			fmt.Fprintf(&b, "  cluster %q hidden %v zone %q region %q ports %v: %v\n", sl.cluster, sl.hidden, sl.zone, sl.region, sl.ports, sl.endpoints)
 		}
 	}
 	return b.String()
@@ -83,10 +90,12 @@ func newObjects(octets []byte) objects {
 		ClusterNames: clusterNames,
 		Policy:       choose(&e, []resolver.Policy{resolver.LocalFirst, resolver.RoundRobin, resolver.All, resolver.NoCluster}),
 		LocalCluster: choose(&e, clusterIDs),
-		MaxName:      choose(&e, nameLimits),
 	}
-	if limit := objs.serve.MaxName; limit > 0 {
-		objs.build.MaxName = limit - len(".svc")
+	limits := choose(&e, nameLimits)
+	objs.serve.Limit = limits.at
+	for _, limit := range limits.all {
+		objs.serve.MaxName = limits.all[limits.at]
+		objs.build.MaxNames = append(objs.build.MaxNames, limit-len(".svc"))
 	}
 	for range 1 + e.below(2) {
 		imp := newImport(&e)
@@ -114,6 +123,13 @@ func newImport(e *entropy) importObject {
 	for range e.below(7) {
 		imp.slices = append(imp.slices, newSlice(e))
 	}
+	if e.below(2) == 1 {
+		for _, id := range clusterIDs {
+			if id != "" {
+				imp.weights = append(imp.weights, index.Weight{Cluster: id, Share: uint16(1 + e.below(3))})
+			}
+		}
+	}
 	return imp
 }
 
@@ -140,18 +156,19 @@ func newSlice(e *entropy) sliceObject {
 		}
 		sl.endpoints = append(sl.endpoints, ep)
 	}
+	sl.hidden = e.below(3) == 1
 	return sl
 }
 
 // pack returns the import and its slices as input for the index.
 func (imp importObject) pack() (*index.Import, []*index.Slice) {
 	packed := index.NewImport(index.ImportSpec{
-		Namespace: imp.namespace, Name: imp.name, Type: imp.typ, VIP: imp.vip, IPs: imp.ips, Ports: index.NewPorts(imp.ports),
+		Namespace: imp.namespace, Name: imp.name, Type: imp.typ, VIP: imp.vip, IPs: imp.ips, Ports: index.NewPorts(imp.ports), Weights: imp.weights,
 	})
 	var list []*index.Slice
 	for _, sl := range imp.slices {
 		list = append(list, index.NewSlice(index.SliceSpec{
-			Cluster: sl.cluster, Zone: sl.zone, Region: sl.region, Family: sl.family,
+			Cluster: sl.cluster, Zone: sl.zone, Region: sl.region, Hidden: sl.hidden, Family: sl.family,
 			Ports: index.NewPorts(sl.ports), Endpoints: sl.endpoints,
 		}))
 	}

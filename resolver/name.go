@@ -87,13 +87,13 @@ func Find(x *index.Index, name string, o *Options) Name {
 	}
 	dot := strings.LastIndexByte(rest, '.')
 	if dot < 0 {
-		if x.Namespace(rest) {
+		if x.Namespace(rest, o.Limit) {
 			return Name{Kind: Empty}
 		}
 		return Name{}
 	}
 	start := strings.LastIndexByte(rest[:dot], '.') + 1
-	s := x.Service(rest[start:])
+	s := x.Service(rest[start:]).In(o.Limit)
 	switch {
 	case s == nil:
 		return Name{}

@@ -29,10 +29,12 @@ type importObject struct {
 	ips             []netip.Addr
 	ports           []index.Port
 	slices          []sliceObject
+	weights         []index.Weight
 }
 
 type sliceObject struct {
 	cluster, zone, region string
+	hidden                bool // its cluster is not selected
 	family                index.Family
 	ports                 []index.Port
 	endpoints             []index.Endpoint
@@ -86,21 +88,54 @@ type referenceService struct {
 	objs objects
 	name string
 	used []sliceObject
+	left []string // the clusters that are not selected
 }
 
 func newReferenceService(objs objects, imp importObject) *referenceService {
-	s := &referenceService{importObject: imp, objs: objs, name: imp.name + "." + imp.namespace + ".svc"}
-	// docs/spec/dns.md 3, topology (KEP-2030).
-	zone, region := objs.build.Zone, objs.build.Region
-	for _, sl := range imp.slices {
-		if sl.zone == "" && sl.region == "" || zone != "" && sl.zone == zone || region != "" && sl.region == region {
-			s.used = append(s.used, sl)
+	s := &referenceService{importObject: imp, objs: objs, name: imp.name + "." + imp.namespace + ".svc", used: imp.slices}
+	ids := s.clusters()
+	for _, id := range ids { // docs/spec/dns.md 3.2
+		hidden := func(sl sliceObject) bool { return sl.cluster != id || sl.hidden || len(s.ready(sl)) == 0 }
+		if !slices.ContainsFunc(imp.slices, func(sl sliceObject) bool { return !hidden(sl) }) {
+			s.left = append(s.left, id)
 		}
 	}
-	if zone == "" && region == "" || len(s.addresses()) == 0 {
-		s.used = imp.slices
+	if imp.typ == index.Headless || len(s.left) == len(ids) {
+		s.left = nil
 	}
+	var selected, others []sliceObject
+	for _, sl := range imp.slices {
+		if slices.Contains(s.left, sl.cluster) {
+			others = append(others, sl)
+		} else {
+			selected = append(selected, sl)
+		}
+	}
+	s.used = append(s.near(selected), s.near(others)...)
 	return s
+}
+
+// near are the slices that topology selects (docs/spec/dns.md 3.5).
+func (s *referenceService) near(all []sliceObject) (near []sliceObject) {
+	zone, region, found := s.objs.build.Zone, s.objs.build.Region, false
+	for _, sl := range all {
+		if sl.zone == "" && sl.region == "" || zone != "" && sl.zone == zone || region != "" && sl.region == region {
+			near = append(near, sl)
+			found = found || len(s.ready(sl)) > 0
+		}
+	}
+	if zone == "" && region == "" || !found {
+		return all
+	}
+	return near
+}
+
+// ready are the addresses of a slice.
+func (s *referenceService) ready(sl sliceObject) (addrs []netip.Addr) {
+	for _, ep := range sl.endpoints {
+		addrs = append(addrs, ep.Addrs...)
+	}
+	return addrs
 }
 
 // own adds a name with an RRset of one or more permitted forms; without a form the name only exists. A name too long
@@ -128,9 +163,7 @@ func (s *referenceService) addresses(clusters ...string) (addrs []netip.Addr) {
 		if len(clusters) > 0 && !slices.Contains(clusters, sl.cluster) {
 			continue
 		}
-		for _, ep := range sl.endpoints {
-			addrs = append(addrs, ep.Addrs...)
-		}
+		addrs = append(addrs, s.ready(sl)...)
 	}
 	return addrs
 }
@@ -156,9 +189,10 @@ func (s *referenceService) clusters() (ids []string) {
 	return ids
 }
 
-// able are the clusters that can answer, by the policy (docs/spec/dns.md 3).
+// able are the clusters that can answer, by the selection and the policy (docs/spec/dns.md 3).
 func (s *referenceService) able() []string {
-	ids, local := s.clusters(), s.objs.serve.LocalCluster
+	ids := slices.DeleteFunc(s.clusters(), func(id string) bool { return slices.Contains(s.left, id) })
+	local := s.objs.serve.LocalCluster
 	if s.objs.serve.Policy == resolver.NoCluster {
 		return nil
 	}
@@ -189,8 +223,10 @@ func (s *referenceService) ownService(ref reference) {
 		switch {
 		case s.byVIP():
 			forms = []rrset{records(s.ips, qtype)}
-		case s.typ == index.Headless || s.objs.serve.Policy == resolver.All:
+		case s.typ == index.Headless:
 			forms = []rrset{records(s.addresses(), qtype)}
+		case s.objs.serve.Policy == resolver.All && len(s.able()) > 0:
+			forms = []rrset{records(s.addresses(s.able()...), qtype)}
 		default:
 			for _, id := range s.answering(qtype) {
 				forms = append(forms, records(s.addresses(id), qtype))

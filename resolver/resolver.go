@@ -45,6 +45,7 @@ type Options struct {
 	LocalCluster string // id of the local cluster, "" if unknown
 	MaxAnswers   int    // most A, AAAA or SRV records in an answer; 0 for no cap
 	MaxName      int    // most octets of a relative name, so that the owner name has at most 253; 0 for no limit
+	Limit        int    // the position of this limit in index.Options.MaxNames
 }
 
 // A Question is one query.
@@ -253,27 +254,47 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	}
 	// A client of one family is never sent away because the cluster whose turn it is has no address of it: the next one
 	// that has answers for that.
+	turn := able.turn(q)
 	for i := range able.n {
-		if c := able.turn(q, i); s.ClusterHas(c, f) {
+		if c := able.at(turn + i); s.ClusterHas(c, f) {
 			return s.ClusterAddresses(c, f)
 		}
 	}
 	return index.List{}
 }
 
-// clusters are n clusters from first on.
-type clusters struct{ first, n int }
+// clusters are n clusters of a service from first on.
+type clusters struct {
+	of       *index.Service
+	first, n int
+}
 
-// answering are the clusters that can answer for a service, whatever the family: the local one alone, or all.
+// answering are the clusters that can answer for a service, whatever the family: the local one alone, or all that are selected.
 func answering(s *index.Service, o *Options) clusters {
 	if o.Policy == NoCluster {
 		return clusters{}
 	}
-	if c, ok := s.Cluster(o.LocalCluster); ok && o.Policy == LocalFirst && (s.ClusterHas(c, index.V4) || s.ClusterHas(c, index.V6)) {
-		return clusters{c, 1}
+	if c, ok := s.Cluster(o.LocalCluster); ok && c < s.Answering() && o.Policy == LocalFirst && (s.ClusterHas(c, index.V4) || s.ClusterHas(c, index.V6)) {
+		return clusters{s, c, 1}
 	}
-	return clusters{0, s.Clusters()}
+	return clusters{s, 0, s.Answering()}
 }
 
-// turn is the cluster whose turn it is, or the i-th after it.
-func (c clusters) turn(q *Question, i int) int { return c.first + (spread(q.Turn, c.n)+i)%c.n }
+// turn is the position of the cluster whose turn it is. Each has its turn as often as its weight says, also within a few seconds: the turns of a
+// cluster with a large weight are spread over time as those of so many clusters would be.
+func (c clusters) turn(q *Question) int {
+	total := 0
+	for i := range c.n {
+		total += c.of.Weight(c.first + i)
+	}
+	left := spread(q.Turn, total)
+	for i := range c.n {
+		if left -= c.of.Weight(c.first + i); left < 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// at is the cluster at a position; the first one follows the last.
+func (c clusters) at(i int) int { return c.first + i%c.n }

@@ -173,8 +173,8 @@ func oneCluster(whole []target, able clusters, q *Question) []target {
 	if several < 2 {
 		return whole
 	}
-	for i := 0; chosen == noCluster; i++ {
-		c := int32(able.turn(q, i))
+	for i := able.turn(q); chosen == noCluster; i++ {
+		c := int32(able.at(i))
 		if slices.ContainsFunc(whole, func(t target) bool { return t.cluster == c }) {
 			chosen = c
 		}

@@ -11,6 +11,9 @@ import (
 func RRsets(x *index.Index, o *Options) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		for _, s := range x.All() {
+			if s = s.In(o.Limit); s == nil {
+				continue
+			}
 			for n := range names(s, o) {
 				if o.MaxName != 0 && len(n.AppendName(nil)) > o.MaxName {
 					continue
@@ -33,8 +36,8 @@ func names(s *index.Service, o *Options) iter.Seq[Name] {
 			return
 		}
 		for c := range s.Clusters() {
-			if id := s.ClusterID(c); id == "" || !eachBelow(s, c, o, yield) {
-				return // the cluster without an id is the last
+			if s.ClusterID(c) != "" && !eachBelow(s, c, o, yield) {
+				return
 			}
 		}
 	}

@@ -82,6 +82,8 @@ const (
 	AnnotationResults = "clusterset-dns.io/cluster-selector-results"
 	// AnnotationAffinity is a short form: local, region, remote or none.
 	AnnotationAffinity = "clusterset-dns.io/affinity"
+	// AnnotationWeights holds the [Weights] of clusters. The controller writes it to ServiceImports.
+	AnnotationWeights = "clusterset-dns.io/weights"
 	// AnnotationCiliumAffinity is the same for users of Cilium's global services.
 	AnnotationCiliumAffinity = "service.cilium.io/affinity"
 )

@@ -99,6 +99,7 @@ const (
 	PortProtocol       Code = "port-protocol"
 	PortUnknown        Code = "port-unknown"
 	FamilyMissing      Code = "family-missing"
+	ClusterNotSelected Code = "cluster-not-selected"
 
 	DNSUnreachable    Code = "dns-unreachable"
 	DNSWithoutUDP     Code = "dns-without-udp"
@@ -173,7 +174,8 @@ var table = []Entry{
 	{NameMalformed, "no service can have this name", "an empty label, or characters other than letters, digits and hyphens", "Correct the name."},
 	{NameTooLong, "the name or one of its labels is too long", "a name has at most 253 octets, a label 63", "Use a shorter name of service, namespace, host or cluster."},
 	{NameWildcard, "there are no wildcards in a clusterset", "", "Ask for the name of a service."},
-	{NameReverse, "there are no reverse names in a clusterset", "", "Ask the DNS server of the cluster, which answers for its own addresses."},
+	{NameReverse, "a reverse name, which is answered only where a reverse zone is served", "",
+		"Give the plugin a reverse zone, as in `clusterset clusterset.local 10.0.0.0/8`; the cluster's own addresses have names in the DNS of the cluster."},
 	{NameOutsideZone, "the name is not in the zone of the clusterset", "a short name, or one of another zone such as cluster.local", "Ask for SERVICE.NAMESPACE.svc.clusterset.local. If the zone has another name, give it with --zone."},
 	{NamePod, "a clusterset has no names of Pods", "only services are exported", "Ask for HOST.CLUSTERID.SERVICE.NAMESPACE.svc.clusterset.local of a headless service."},
 	{NameWithoutSVC, "the name has no label svc before the zone", "", "Ask for SERVICE.NAMESPACE.svc.clusterset.local."},
@@ -256,6 +258,11 @@ var table = []Entry{
 	{PortProtocol, "the port has another protocol", "", "Ask with the protocol that the step names."},
 	{PortUnknown, "the service has no port of this name", "", "Use one of the ports that the step names."},
 	{FamilyMissing, "the service has no address of this family", "", "Ask for the other type, or make the Services dual-stack."},
+	{
+		ClusterNotSelected, "only clusters that do not answer for the service have an address of this family",
+		"annotations that select clusters, or the directive policy with its default local_first, prefer another cluster",
+		"Ask for the other type, make the Service of the preferred cluster dual-stack, or ask for the name of one cluster.",
+	},
 
 	{DNSUnreachable, "a DNS server does not reply", "its Pod does not run, or a network policy or firewall is in the way", "Check that the server runs, and UDP and TCP port 53 to it."},
 	{DNSWithoutUDP, "a DNS server replies over TCP and not over UDP", "a network policy, firewall or Service lacks the UDP port", "Open UDP port 53."},

@@ -13,30 +13,102 @@ import (
 type Options struct {
 	ClusterNames bool   // keep the endpoints of services with spec.ips, for the names <cluster id>.<service>
 	Zone, Region string // where this server runs (KEP-2030), "" if unknown
-	// MaxName is the most octets of "<host>.<cluster id>.<name>.<namespace>", so that the owner name has at most 253
-	// octets in each zone. A host with a longer name owns no name, but its addresses count. 0 means no limit.
-	MaxName int
+	// MaxNames has, for each zone, the most octets of "<host>.<cluster id>.<name>.<namespace>" with which the owner name has
+	// at most 253 octets there: each number once, the largest first. A host with a longer name owns no name in the zone, but
+	// its addresses count. Empty means no limit.
+	MaxNames []int
+}
+
+// Equal reports whether services that are built with either are the same.
+func (o *Options) Equal(other *Options) bool {
+	return o.ClusterNames == other.ClusterNames && o.Zone == other.Zone && o.Region == other.Region && slices.Equal(o.MaxNames, other.MaxNames)
 }
 
 // Build makes the service of imp from its slices, whose order does not matter. It returns nil if the service owns no
-// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long.
+// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long for
+// every zone.
 func Build(imp *Import, list []*Slice, o Options) *Service {
-	if o.MaxName > 0 && len(imp.key) > o.MaxName {
-		return nil
+	if len(o.MaxNames) == 0 {
+		s, _ := build(imp, list, &o, 0)
+		return s
 	}
-	s := &Service{Import: imp}
-	if !imp.vip || o.ClusterNames {
-		s.eps = newEndpoints(imp, inUse(list, o), o.MaxName)
+	s, longest := build(imp, list, &o, o.MaxNames[0])
+	if s == nil || longest <= o.MaxNames[len(o.MaxNames)-1] {
+		return s // the same in all zones, as nearly every service is
 	}
-	if imp.typ == Headless && s.eps == nil {
-		return nil
+	narrower := make([]*Service, len(o.MaxNames)-1)
+	for i, limit := range o.MaxNames[1:] {
+		narrower[i] = s
+		if longest > limit {
+			narrower[i], _ = build(imp, list, &o, limit)
+		}
 	}
+	s.narrower = &narrower
 	return s
 }
 
-// inUse returns the slices to use here: those without a zone and region and those for our zone or region; all slices if
-// these have no ready endpoint (KEP-2030, docs/spec/dns.md 3.5).
-func inUse(list []*Slice, o Options) []*Slice {
+// build makes a service for zones in which names have at most maxName octets, 0 for any number. longest is the length of its
+// longest name.
+func build(imp *Import, list []*Slice, o *Options, maxName int) (s *Service, longest int) {
+	if maxName > 0 && len(imp.key) > maxName {
+		return nil, 0
+	}
+	s, longest = &Service{Import: imp}, len(imp.key)
+	if !imp.vip || o.ClusterNames {
+		left := leftOut(imp, list)
+		var labels int
+		if s.eps, labels = newEndpoints(imp, inUse(list, left, o), left, maxName); labels > 0 {
+			longest += labels + 2
+		}
+	}
+	if imp.typ == Headless && s.eps == nil {
+		return nil, 0
+	}
+	return s, longest
+}
+
+// leftOut returns the clusters that do not answer for the service: those of which each slice with a ready endpoint is hidden, unless that are all
+// clusters (docs/spec/dns.md 3.2). nil stands for none.
+func leftOut(imp *Import, list []*Slice) map[string]bool {
+	if imp.typ == Headless || !slices.ContainsFunc(list, func(s *Slice) bool { return s.hidden }) {
+		return nil
+	}
+	left, shown := map[string]bool{}, map[string]bool{}
+	for _, s := range list {
+		switch id := s.Cluster(); {
+		case s.count == 0:
+		case s.hidden && !shown[id]:
+			left[id] = true
+		case !s.hidden:
+			shown[id] = true
+			delete(left, id)
+		}
+	}
+	if len(shown) == 0 {
+		return nil
+	}
+	return left
+}
+
+// inUse returns the slices to use here, of the clusters that answer and of those that are left out, each by themselves.
+func inUse(list []*Slice, left map[string]bool, o *Options) []*Slice {
+	if len(left) == 0 || o.Zone == "" && o.Region == "" {
+		return near(list, o)
+	}
+	var answering, others []*Slice
+	for _, s := range list {
+		if left[s.Cluster()] {
+			others = append(others, s)
+		} else {
+			answering = append(answering, s)
+		}
+	}
+	return slices.Concat(near(answering, o), near(others, o))
+}
+
+// near returns those without a zone and region and those for our zone or region; all slices if these have no ready endpoint (KEP-2030,
+// docs/spec/dns.md 3.5).
+func near(list []*Slice, o *Options) []*Slice {
 	if o.Zone == "" && o.Region == "" {
 		return list
 	}
@@ -94,8 +166,8 @@ type builder struct {
 	seen    map[string]struct{}
 	at      []uint32
 
-	// most octets of host label and cluster id together, 0 for no limit
-	maxLabels int
+	// octets of host label and cluster id together: the most that a name has, and the most that it may have, 0 for no limit
+	longest, maxLabels int
 }
 
 var builders = sync.Pool{New: func() any { return &builder{portSet: map[Ports]uint32{}, seen: map[string]struct{}{}} }}
@@ -117,28 +189,36 @@ func (b *builder) release() {
 	builders.Put(b)
 }
 
-func newEndpoints(imp *Import, list []*Slice, maxName int) *endpoints {
+// newEndpoints makes the endpoints of a service. longest is the most octets of host label and cluster ID in the name of a host, 0 if no
+// host owns a name.
+func newEndpoints(imp *Import, list []*Slice, left map[string]bool, maxName int) (e *endpoints, longest int) {
 	b := builders.Get().(*builder)
 	defer b.release()
-	b.maxLabels = 0
+	b.longest, b.maxLabels = 0, 0
 	if maxName > 0 {
 		b.maxLabels = max(1, maxName-len(imp.key)-2)
 	}
-	b.addAll(list)
+	b.addAll(list, left)
 	if len(b.addrs) == 0 {
-		return nil
+		return nil, 0
 	}
 	b.merge()
-	e := &endpoints{hosts: uint32(len(b.hosts))}
+	e = &endpoints{hosts: uint32(len(b.hosts))}
 	b.group(e)
+	e.answering = uint32(len(e.clusters))
+	for e.answering > 0 && left[e.clusters[e.answering-1].id] {
+		e.answering--
+	}
+	e.weigh(imp)
 	for _, f := range []Family{V4, V6} {
 		b.fill(e, f)
 	}
 	if imp.typ == Headless {
 		b.packLabels(e)
+		longest = b.longest
 	}
 	e.ports = portIndex(e.groups, imp.typ)
-	return e
+	return e, longest
 }
 
 func (b *builder) intern(ps Ports) uint32 {
@@ -151,10 +231,15 @@ func (b *builder) intern(ps Ports) uint32 {
 	return i
 }
 
-// addAll collects the addresses of all slices, by cluster, host label, family and value.
-func (b *builder) addAll(list []*Slice) {
+// addAll collects the addresses of all slices, by cluster, host label, family and value. The clusters that are left out come last.
+func (b *builder) addAll(list []*Slice, left map[string]bool) {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(x, y *Slice) int { return byCluster(x.Cluster(), y.Cluster()) })
+	slices.SortFunc(list, func(x, y *Slice) int {
+		if last := left[x.Cluster()]; last != left[y.Cluster()] {
+			return falseFirst(last)
+		}
+		return byCluster(x.Cluster(), y.Cluster())
+	})
 	count := 0
 	for _, s := range list {
 		count += int(s.count)
@@ -243,10 +328,12 @@ func (b *builder) merge() {
 		n := uint32(len(kept))
 		if n == 0 || kept[n-1].cluster != a.cluster || !bytes.Equal(b.label(kept[n-1]), b.label(a)) {
 			id := b.clusters[a.cluster]
-			b.hosts = append(b.hosts, host{
-				addrs: span{n, n + 1}, cluster: a.cluster, ports: a.ports,
-				unnamed: id == "" || b.maxLabels != 0 && a.label.len()+len(id) > b.maxLabels,
-			})
+			octets := a.label.len() + len(id)
+			unnamed := id == "" || b.maxLabels != 0 && octets > b.maxLabels
+			if !unnamed {
+				b.longest = max(b.longest, octets)
+			}
+			b.hosts = append(b.hosts, host{addrs: span{n, n + 1}, cluster: a.cluster, ports: a.ports, unnamed: unnamed})
 			kept = append(kept, a)
 			continue
 		}
@@ -298,6 +385,18 @@ func (b *builder) group(e *endpoints) {
 	e.groups, e.clusters = slices.Clip(e.groups), slices.Clip(e.clusters)
 }
 
+// weigh sets the weights of the clusters.
+func (e *endpoints) weigh(imp *Import) {
+	for i := range e.clusters {
+		e.clusters[i].weight = 1
+	}
+	for w := range imp.weights {
+		if c, ok := e.cluster(w.Cluster); ok {
+			e.clusters[c].weight = max(w.Share, 1)
+		}
+	}
+}
+
 // falseFirst compares two booleans that differ; x is the first.
 func falseFirst(x bool) int {
 	if x {
@@ -330,11 +429,11 @@ func (b *builder) fill(e *endpoints, f Family) {
 		fam.hostEnd = slices.Clone(hostEnd)
 	}
 	fam.packed = string(packed)
-	fam.distinct = b.distinct(fam.packed, f.width(), span{0, uint32(total)})
+	fam.distinct = b.distinct(fam.packed, f.width(), span{0, fam.start(e.answeringHosts().to)})
 	for i := range e.clusters {
 		c := &e.clusters[i]
 		c.addresses[f].span = span{fam.start(c.hosts.from), fam.start(c.hosts.to)}
-		if fam.distinct.at != nil {
+		if fam.distinct.at != nil || i >= int(e.answering) {
 			c.addresses[f] = b.distinct(fam.packed, f.width(), c.addresses[f].span)
 		}
 	}
@@ -434,10 +533,23 @@ func (p *portRecords) add(group uint32, number uint16, n uint32) {
 // shows: hostnames where hosts own no name (ClusterSetIP, no source cluster), and a port of the import that its slices
 // have too.
 func Equal(a, b *Service) bool {
+	return equalHere(a, b) && (a == nil || equalNarrower(a.narrower, b.narrower))
+}
+
+// equalNarrower compares what is shown in the zones with the second and further of Options.MaxNames.
+func equalNarrower(a, b *[]*Service) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(*a, *b, equalHere)
+}
+
+// equalHere compares what is shown in the zones with the first of Options.MaxNames.
+func equalHere(a, b *Service) bool {
 	if a == nil || b == nil || a == b {
 		return a == b
 	}
-	if a.key != b.key || a.typ != b.typ || a.vip != b.vip || a.ips != b.ips || a.ports != b.ports {
+	if a.key != b.key || a.typ != b.typ || a.vip != b.vip || a.data != b.data || a.ports != b.ports {
 		return false
 	}
 	if a.eps == nil || b.eps == nil {
@@ -447,7 +559,7 @@ func Equal(a, b *Service) bool {
 }
 
 func (e *endpoints) equal(o *endpoints) bool {
-	return e.hosts == o.hosts &&
+	return e.hosts == o.hosts && e.answering == o.answering &&
 		bytes.Equal(e.labels, o.labels) && slices.Equal(e.labelEnd, o.labelEnd) &&
 		slices.Equal(e.groups, o.groups) && slices.EqualFunc(e.clusters, o.clusters, sameCluster) &&
 		e.family[V4].equal(&o.family[V4]) && e.family[V6].equal(&o.family[V6])

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -41,7 +42,7 @@ func TestInUse(t *testing.T) {
 		{name: "nothing", zone: "z1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := inUse(tt.list, Options{Zone: tt.zone, Region: tt.region}); !slices.Equal(got, tt.want) {
+			if got := inUse(tt.list, nil, &Options{Zone: tt.zone, Region: tt.region}); !slices.Equal(got, tt.want) {
 				t.Errorf("inUse keeps %d of %d slices, want %d", len(got), len(tt.list), len(tt.want))
 			}
 		})
@@ -52,22 +53,23 @@ func TestInUse(t *testing.T) {
 func TestBuildOfNothing(t *testing.T) {
 	ready := NewSlice(SliceSpec{Cluster: "east", Endpoints: []Endpoint{{Addrs: addrs("10.0.0.1")}}})
 	for _, tt := range []struct {
-		name    string
-		typ     Type
-		list    []*Slice
-		maxName int
-		want    bool
+		name     string
+		typ      Type
+		list     []*Slice
+		maxNames []int
+		want     bool
 	}{
 		{name: "Headless without slices", typ: Headless},
 		{name: "Headless without a ready endpoint", typ: Headless, list: []*Slice{NewSlice(SliceSpec{Cluster: "east"})}},
 		{name: "Headless", typ: Headless, list: []*Slice{ready}, want: true},
 		{name: "ClusterSetIP without anything", typ: ClusterSetIP, want: true},
-		{name: "name as long as may be", typ: ClusterSetIP, maxName: len("db.shop"), want: true},
-		{name: "name too long", typ: ClusterSetIP, maxName: len("db.shop") - 1},
+		{name: "name as long as may be", typ: ClusterSetIP, maxNames: []int{len("db.shop")}, want: true},
+		{name: "name too long", typ: ClusterSetIP, maxNames: []int{len("db.shop") - 1}},
+		{name: "name too long for one zone", typ: ClusterSetIP, maxNames: []int{len("db.shop"), len("db.shop") - 1}, want: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: tt.typ})
-			if got := Build(imp, tt.list, Options{MaxName: tt.maxName}); (got != nil) != tt.want {
+			if got := Build(imp, tt.list, Options{MaxNames: tt.maxNames}); (got != nil) != tt.want {
 				t.Errorf("Build = %v, want a service: %v", got, tt.want)
 			}
 		})
@@ -112,7 +114,7 @@ func TestBuildAllocations(t *testing.T) {
 func TestIndexAllocations(t *testing.T) {
 	x := syntheticIndex(1000)
 	for _, key := range []string{"svc-7.ns-7", "svc-x.ns-7"} {
-		if got := testing.AllocsPerRun(100, func() { x.Service(key); x.Namespace("ns-7") }); got != 0 {
+		if got := testing.AllocsPerRun(100, func() { x.Service(key); x.Namespace("ns-7", 0) }); got != 0 {
 			t.Errorf("Service(%q) and Namespace: %v allocations, want 0", key, got)
 		}
 	}
@@ -146,7 +148,7 @@ func TestNameless(t *testing.T) {
 	if next.Nameless("db.shop") != headless || x.Nameless("db.shop") != nil {
 		t.Errorf("Nameless = %v, before the edit %v, want the import and nil", next.Nameless("db.shop"), x.Nameless("db.shop"))
 	}
-	if next.Len() != 0 || next.Digest() != x.Digest() || next.Namespace("shop") || next.Service("db.shop") != nil {
+	if next.Len() != 0 || next.Digest() != x.Digest() || next.Namespace("shop", 0) || next.Service("db.shop") != nil {
 		t.Errorf("%d services, digest %x: want those of the empty index", next.Len(), next.Digest())
 	}
 	if e = next.Edit(); !e.SetNameless("db.shop", nil) || e.Index().Nameless("db.shop") != nil {
@@ -232,6 +234,28 @@ func TestEqual(t *testing.T) {
 }
 
 // The memory of one build is used again for the next: neither result may change the other.
+// TestEqualInAllZones: a service that is too long for one of the zones differs from one that was built for other zones, as after a reload, and
+// can be asked for a zone that is new.
+func TestEqualInAllZones(t *testing.T) {
+	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
+	list := []*Slice{NewSlice(one("east", strings.Repeat("h", 60), Ports{}, "10.0.0.1"))}
+	limits := [][]int{{200}, {200, 60}, {200, 60, 6}}
+	for i, before := range limits {
+		a := Build(imp, list, Options{MaxNames: before})
+		for j, after := range limits {
+			b := Build(imp, list, Options{MaxNames: after})
+			if Equal(a, b) != (i == j) {
+				t.Errorf("Equal of limits %d and %d = %t", before, after, i != j)
+			}
+			for k := range after {
+				if shown := a.In(k); shown != nil && k < len(before) && !equalHere(shown, b.In(k)) {
+					t.Errorf("limits %d and %d show other services in zone %d", before, after, k)
+				}
+			}
+		}
+	}
+}
+
 func TestBuildsShareNothing(t *testing.T) {
 	http, dns := NewPorts([]Port{{"http", TCP, 80}}), NewPorts([]Port{{"dns", UDP, 53}, {"http", TCP, 80}})
 	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})

@@ -11,7 +11,7 @@ func (s *Service) digest() uint64 {
 	}
 	h := hasher(len(s.key))
 	h.text(s.key)
-	h.text(s.ips)
+	h.text(s.data)
 	h.text(s.ports.list.String())
 	h.number(uint64(s.typ))
 	h.flag(s.vip)
@@ -23,6 +23,7 @@ func (s *Service) digest() uint64 {
 
 func (e *endpoints) digest(h *hasher) {
 	h.number(uint64(e.hosts))
+	h.number(uint64(e.answering))
 	h.number(uint64(len(e.labels)))
 	for _, c := range e.labels {
 		h.number(uint64(c))

@@ -36,19 +36,34 @@ type Index struct {
 
 type namespace struct {
 	name     string
-	services int // the number of services in it, never 0
+	services int   // the number of services in it, never 0
+	absent   []int // those whose name is too long, by limit: from the second of Options.MaxNames on, if there is one
 }
 
 func (n *namespace) Key() string { return n.name }
 
-// Service returns the service of a key, "<name>.<namespace>" in lower case; nil if it does not exist. It does not allocate.
+// Service returns the service of a key, "<name>.<namespace>" in lower case, as it is in the zone with the shortest name; nil if it does
+// not exist. It does not allocate.
 func (x *Index) Service(key string) *Service { return x.services.get(key) }
 
-// Namespace reports whether a namespace, in lower case, has a service: then its name is an empty non-terminal.
-func (x *Index) Namespace(name string) bool { return x.namespaces.get(name) != nil }
+// Namespace reports whether a namespace, in lower case, has a service in zones with a limit, as in [Service.In]: then its name is an empty
+// non-terminal there.
+func (x *Index) Namespace(name string, limit int) bool {
+	n := x.namespaces.get(name)
+	if n == nil || limit == 0 || len(n.absent) < limit {
+		return n != nil
+	}
+	return n.services > n.absent[limit-1]
+}
 
 // Nameless returns the import of a key, "<name>.<namespace>" in lower case, if it owns no name; else nil. No record depends on it.
 func (x *Index) Nameless(key string) *Import { return x.nameless.get(key) }
+
+// AllNameless yields the keys of the imports that own no name, in no particular order.
+func (x *Index) AllNameless(yield func(key string) bool) {
+	more := true
+	x.nameless.each(func(imp *Import) { more = more && yield(imp.Key()) })
+}
 
 // Len is the number of services.
 func (x *Index) Len() int { return x.services.n }
@@ -75,8 +90,12 @@ type Editor struct {
 // Put adds s, or replaces the service of the same key.
 func (e *Editor) Put(s *Service) {
 	old := e.next.services.get(s.Key())
-	if old == nil {
-		e.count(s.Namespace(), 1)
+	switch {
+	case old == nil:
+		e.count(s, 1)
+	case old.narrower != nil || s.narrower != nil: // they may be of other limits
+		e.count(old, -1)
+		e.count(s, 1)
 	}
 	e.next.digest ^= old.digest() ^ s.digest()
 	e.next.services.put(e.mark, s)
@@ -88,7 +107,7 @@ func (e *Editor) Remove(key string) {
 	if s == nil {
 		return
 	}
-	e.count(s.Namespace(), -1)
+	e.count(s, -1)
 	e.next.digest ^= s.digest()
 	e.next.services.remove(e.mark, key)
 }
@@ -107,14 +126,26 @@ func (e *Editor) SetNameless(key string, imp *Import) bool {
 	return true
 }
 
-func (e *Editor) count(name string, by int) {
-	n := namespace{name: name, services: by}
-	if old := e.next.namespaces.get(name); old != nil {
+// count adds a service to its namespace, or with by -1 takes it out.
+func (e *Editor) count(s *Service, by int) {
+	n := namespace{name: s.Namespace(), services: by}
+	if old := e.next.namespaces.get(n.name); old != nil {
 		n.services += old.services
+		n.absent = old.absent
 	}
 	if n.services == 0 {
-		e.next.namespaces.remove(e.mark, name)
+		e.next.namespaces.remove(e.mark, n.name)
 		return
+	}
+	if s.narrower != nil && (*s.narrower)[len(*s.narrower)-1] == nil {
+		absent := make([]int, max(len(n.absent), len(*s.narrower)))
+		copy(absent, n.absent)
+		for i, in := range *s.narrower {
+			if in == nil {
+				absent[i] += by
+			}
+		}
+		n.absent = absent
 	}
 	e.next.namespaces.put(e.mark, &n)
 }

@@ -145,9 +145,9 @@ const (
 // An Import is the part of a ServiceImport that DNS needs. It never changes.
 type Import struct {
 	key   string // "<name>.<namespace>"
-	ips   string // packed addresses, IPv4 first
+	data  string // packed addresses, IPv4 first; without a VIP the weights of clusters: of each a length, the id, and the weight in 2 octets
 	ports Ports
-	n4    uint8 // IPv4 addresses at the head of ips
+	n4    uint8 // IPv4 addresses at the head of data
 	vip   bool
 	typ   Type
 }
@@ -161,6 +161,13 @@ type ImportSpec struct {
 	VIP             bool
 	IPs             []netip.Addr
 	Ports           Ports
+	Weights         []Weight // without a VIP; the order does not matter
+}
+
+// A Weight is the share of a cluster in the answers, at least 1. Without one it is 1.
+type Weight struct {
+	Cluster string // at most 63 octets
+	Share   uint16
 }
 
 // NewImport packs spec.
@@ -171,6 +178,9 @@ func NewImport(spec ImportSpec) *Import {
 	}
 	if !imp.vip {
 		imp.ports = spec.Ports.withoutNumbers()
+		if spec.Type == ClusterSetIP {
+			imp.data = packWeights(spec.Weights)
+		}
 		return imp
 	}
 	ips := slices.Clone(spec.IPs)
@@ -183,8 +193,33 @@ func NewImport(spec ImportSpec) *Import {
 			imp.n4++
 		}
 	}
-	imp.ips = string(packed)
+	imp.data = string(packed)
 	return imp
+}
+
+func packWeights(weights []Weight) string {
+	sorted := slices.Clone(weights)
+	slices.SortFunc(sorted, func(a, b Weight) int { return strings.Compare(a.Cluster, b.Cluster) })
+	var packed []byte
+	for _, w := range sorted {
+		packed = append(append(packed, byte(len(w.Cluster))), w.Cluster...)
+		packed = binary.BigEndian.AppendUint16(packed, w.Share)
+	}
+	return string(packed)
+}
+
+// weights yields the weights in the order of clusters.
+func (imp *Import) weights(yield func(Weight) bool) {
+	if imp.vip {
+		return
+	}
+	for s := imp.data; s != ""; {
+		end := 1 + int(s[0])
+		if !yield(Weight{s[1:end], uint16(s[end])<<8 | uint16(s[end+1])}) {
+			return
+		}
+		s = s[end+2:]
+	}
 }
 
 // Key is "<name>.<namespace>", as in the owner name.
@@ -202,6 +237,7 @@ func (imp *Import) Name() string { return imp.key[:strings.IndexByte(imp.key, '.
 // Spec returns a spec that NewImport makes an equal import of.
 func (imp *Import) Spec() ImportSpec {
 	spec := ImportSpec{Namespace: imp.Namespace(), Name: imp.Name(), Type: imp.typ, VIP: imp.vip, Ports: imp.ports}
+	spec.Weights = slices.Collect(imp.weights)
 	for _, f := range []Family{V4, V6} {
 		l := imp.list(f)
 		for i := range l.Len() {
@@ -217,10 +253,13 @@ func (imp *Import) Ports() Ports { return imp.ports }
 
 func (imp *Import) list(f Family) List {
 	split := 4 * int(imp.n4)
-	if f == V4 {
-		return List{packed: imp.ips[:split], width: 4, end: uint32(imp.n4)}
+	switch {
+	case !imp.vip:
+		return List{}
+	case f == V4:
+		return List{packed: imp.data[:split], width: 4, end: uint32(imp.n4)}
 	}
-	return List{packed: imp.ips[split:], width: 16, end: uint32(len(imp.ips)-split) / 16}
+	return List{packed: imp.data[split:], width: 16, end: uint32(len(imp.data)-split) / 16}
 }
 
 // Family is an address family.
@@ -255,13 +294,16 @@ type Slice struct {
 	endpoints string // of each: length of host, host, number of addresses (uint16), addresses
 	count     uint32
 	family    Family
+	hidden    bool
 }
 
 // A SliceSpec is the input of [NewSlice]. Cluster is the id of the source cluster in lower case, or "" without one. Zone and
-// Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030), or "".
+// Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030), or "". Hidden says that its cluster is
+// not selected (docs/spec/selection.md 4).
 type SliceSpec struct {
 	Cluster      string
 	Zone, Region string
+	Hidden       bool
 	Family       Family
 	Ports        Ports
 	Endpoints    []Endpoint // ready ones only
@@ -271,7 +313,7 @@ type SliceSpec struct {
 func NewSlice(spec SliceSpec) *Slice {
 	s := &Slice{
 		cluster: share(spec.Cluster), zone: share(spec.Zone), region: share(spec.Region),
-		ports: spec.Ports, family: spec.Family,
+		ports: spec.Ports, family: spec.Family, hidden: spec.Hidden,
 	}
 	size := 0
 	for _, ep := range spec.Endpoints {
@@ -303,7 +345,7 @@ func (s *Slice) Len() int { return int(s.count) }
 // Spec returns a spec that NewSlice makes an equal slice of.
 func (s *Slice) Spec() SliceSpec {
 	spec := SliceSpec{
-		Cluster: s.cluster.String(), Zone: s.zone.String(), Region: s.region.String(), Family: s.family, Ports: s.ports,
+		Cluster: s.cluster.String(), Zone: s.zone.String(), Region: s.region.String(), Hidden: s.hidden, Family: s.family, Ports: s.ports,
 	}
 	for host, addrs := range s.all() {
 		ep := Endpoint{Host: host}

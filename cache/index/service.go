@@ -5,18 +5,30 @@ import (
 	"iter"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // A Service is one import with its endpoints in use, in the form that lookups need. It never changes. It owns at least one
 // name: an import without a name is not in the index.
+//
+// Where zones of different lengths are served, a name may be too long for some of them, and a host without a name is not a target
+// either. Such a service has one value for each length; all others have one value.
 type Service struct {
 	*Import
-	eps *endpoints // nil if no ready endpoint is in use
+	eps      *endpoints  // nil if no ready endpoint is in use
+	narrower *[]*Service // in zones with the second and further of Options.MaxNames; nil if it is the same in all
+}
+
+// In returns the service as it is in zones with a limit of [Options].MaxNames, by its position there; nil if its name is too long for them.
+func (s *Service) In(limit int) *Service {
+	if s == nil || s.narrower == nil || limit == 0 {
+		return s
+	}
+	return (*s.narrower)[min(limit, len(*s.narrower))-1] // a reload may serve for a moment what was built for fewer zones
 }
 
 // endpoints is everything below a service, in one order of hosts: by cluster (the one without an id last), then by ports,
 // then by label. So the hosts, addresses and SRV records of one cluster are contiguous, and each is found by its position.
+// Clusters that do not answer for the service come after those that do, in the same order.
 //
 //	hosts       0     1     2     3     4       positions only
 //	clusters    ├── east ─────────┤├─ west ┤    spans of hosts and of groups
@@ -33,6 +45,8 @@ type endpoints struct {
 	ports    []portRecords // the bare service name first (name ""), then by name and transport
 	hosts    uint32        // the number of hosts, including those without a name
 	dual     bool          // a host has addresses of both families
+	// answering is the number of clusters that answer for the service, the first ones; the others have only names of their own.
+	answering uint32
 }
 
 type cluster struct {
@@ -40,6 +54,7 @@ type cluster struct {
 	hosts     span
 	groups    span
 	named     bool    // a host of it owns a name, if the import is Headless
+	weight    uint16  // at least 1
 	addresses [2]pick // distinct ones of this cluster
 }
 
@@ -59,7 +74,7 @@ func (s span) len() int { return int(s.to - s.from) }
 type family struct {
 	packed   string
 	hostEnd  []uint32 // where the addresses of each host end, counted in addresses; nil if each host has exactly one
-	distinct pick
+	distinct pick     // of the clusters that answer for the service
 }
 
 // A pick is the distinct addresses within a span: all of them, or the positions in at if an address is there twice.
@@ -85,12 +100,20 @@ type run struct {
 // HasVIP reports whether the addresses of the service are those of spec.ips, whatever its endpoints are.
 func (s *Service) HasVIP() bool { return s.vip }
 
-// Clusters is the number of clusters with ready endpoints in use; one without an id is the last.
+// Clusters is the number of clusters with ready endpoints in use. Those that answer for the service are the first ones.
 func (s *Service) Clusters() int {
 	if s.eps == nil {
 		return 0
 	}
 	return len(s.eps.clusters)
+}
+
+// Answering is the number of clusters that answer for the service, because they are selected.
+func (s *Service) Answering() int {
+	if s.eps == nil {
+		return 0
+	}
+	return int(s.eps.answering)
 }
 
 // ClusterID is the id of cluster c, or "" for the slices without a source cluster.
@@ -101,12 +124,23 @@ func (s *Service) Cluster(id string) (c int, ok bool) {
 	if s.eps == nil || id == "" {
 		return 0, false
 	}
-	named := s.eps.clusters
-	if named[len(named)-1].id == "" {
-		named = named[:len(named)-1]
-	}
-	return slices.BinarySearchFunc(named, id, func(c cluster, id string) int { return strings.Compare(c.id, id) })
+	return s.eps.cluster(id)
 }
+
+func (e *endpoints) cluster(id string) (c int, ok bool) {
+	if c, ok = findCluster(e.clusters[:e.answering], id); ok {
+		return c, true
+	}
+	c, ok = findCluster(e.clusters[e.answering:], id)
+	return int(e.answering) + c, ok
+}
+
+func findCluster(clusters []cluster, id string) (int, bool) {
+	return slices.BinarySearchFunc(clusters, id, func(c cluster, id string) int { return byCluster(c.id, id) })
+}
+
+// Weight is the share of cluster c in the answers, at least 1.
+func (s *Service) Weight(c int) int { return int(s.eps.clusters[c].weight) }
 
 // HasNames reports whether a host of cluster c owns a name.
 func (s *Service) HasNames(c int) bool { return s.typ == Headless && s.eps.clusters[c].named }
@@ -169,13 +203,16 @@ func (s *Service) ClusterHas(c int, f Family) bool { return s.eps.clusters[c].ad
 // VIPs are the addresses of spec.ips.
 func (s *Service) VIPs(f Family) List { return s.list(f) }
 
-// Addresses are the distinct addresses of all ready endpoints in use.
+// Addresses are the distinct addresses of all clusters that answer for the service.
 func (s *Service) Addresses(f Family) List {
 	if s.eps == nil {
 		return List{}
 	}
-	return s.eps.addresses(f, s.eps.family[f].distinct, span{0, s.eps.hosts})
+	return s.eps.addresses(f, s.eps.family[f].distinct, s.eps.answeringHosts())
 }
+
+// answeringHosts are the hosts of the clusters that answer for the service.
+func (e *endpoints) answeringHosts() span { return span{0, e.clusters[e.answering-1].hosts.to} }
 
 // ClusterAddresses are the distinct addresses of cluster c.
 func (s *Service) ClusterAddresses(c int, f Family) List {

@@ -278,8 +278,8 @@ func checkCounts(t *testing.T, x *Index) {
 	}
 	for i := range 5 {
 		name := fmt.Sprintf("ns-%d", i)
-		if x.Namespace(name) != (counts[name] > 0) {
-			t.Errorf("Namespace(%q) = %v with %d services", name, x.Namespace(name), counts[name])
+		if x.Namespace(name, 0) != (counts[name] > 0) {
+			t.Errorf("Namespace(%q) = %v with %d services", name, x.Namespace(name, 0), counts[name])
 		}
 	}
 	x.namespaces.each(func(n *namespace) {

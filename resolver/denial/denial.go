@@ -42,7 +42,7 @@ func (d *Denial) Code() reason.Code {
 	if bad != nil {
 		return bad.Code
 	}
-	s := d.Index.Service(n.Service + "." + n.Namespace)
+	s := d.Index.Service(n.Service + "." + n.Namespace).In(d.Options.Limit)
 	switch {
 	case s == nil:
 		return d.ofAbsent(&n)
@@ -61,12 +61,12 @@ func (d *Denial) ofAbsent(n *Name) reason.Code {
 	}
 	switch imp := d.Index.Nameless(n.Service + "." + n.Namespace); {
 	case imp != nil && imp.Type() == index.ClusterSetIP:
-		return reason.Unexplained // too long a name for another zone of the server, or a fault of this program
+		return reason.Unexplained // a fault of this program: only a name that cannot be asked for is too long
 	case imp != nil:
 		return d.withoutEndpoint()
 	case d.Selects:
 		return reason.DNSLeftOut
-	case !d.Index.Namespace(n.Namespace):
+	case !d.Index.Namespace(n.Namespace, d.Options.Limit):
 		return reason.DNSNamespaceEmpty
 	}
 	return reason.ImportMissing
@@ -89,8 +89,25 @@ func (d *Denial) ofService(s *index.Service) reason.Code {
 		return reason.PortUnnamed
 	case d.Type == dns.TypeSRV:
 		return d.withoutPort(s)
+	case LeftOut(s, d.Type):
+		return reason.ClusterNotSelected
 	}
 	return reason.FamilyMissing
+}
+
+// LeftOut reports whether a cluster that does not answer for the service has an address of the type, A or AAAA: another one is selected, or local and
+// preferred by the policy.
+func LeftOut(s *index.Service, qtype uint16) bool {
+	family, ok := map[uint16]index.Family{dns.TypeA: index.V4, dns.TypeAAAA: index.V6}[qtype]
+	if !ok || s.HasVIP() {
+		return false
+	}
+	for c := range s.Clusters() {
+		if s.ClusterHas(c, family) {
+			return true
+		}
+	}
+	return false
 }
 
 // withoutAddress is the code for a service that has no address of any family, else "".

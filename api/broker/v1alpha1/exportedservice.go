@@ -228,7 +228,7 @@ type VIP struct {
 	// conflict.
 	//
 	// +optional
-	Wanted bool `json:"wanted,omitempty"`
+	Wanted bool `json:"wanted"` // also false: an object that loses all of its fields becomes null when it is applied
 
 	// IPs are the addresses, at most one for each family, in the VIP CIDR of the member that allocated them.
 	//
