@@ -88,9 +88,6 @@ func setup(c *caddy.Controller) error {
 	return nil
 }
 
-// branch stands between the names of services and the zone.
-const branch = ".svc"
-
 // storeConfigOf returns where the objects of a block come from, and which of them count.
 func storeConfigOf(config plugin.Config) (cache.Config, error) {
 	c := cache.Config{
@@ -99,8 +96,9 @@ func storeConfigOf(config plugin.Config) (cache.Config, error) {
 		NoEndpoints: config.NoEndpoints, Deny: config.Deny,
 		Index: index.Options{
 			ClusterNames: config.ClusterNames, Zone: config.Topology.Zone, Region: config.Topology.Region,
-			MaxName: plugin.MaxName(config.Zones) - len(branch),
+			MaxNames: plugin.MaxNames(config.Zones),
 		},
+		Reverse:      len(config.Reverse) > 0,
 		TopologyNode: config.Topology.Node,
 		Snapshot:     config.Snapshot, SnapshotMaxAge: config.SnapshotMaxAge,
 		CheckInterval: min(30*time.Second, config.StaleAfter/2),

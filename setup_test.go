@@ -1,6 +1,7 @@
 package clusterset
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,7 +78,8 @@ func TestSettingsReachTheStore(t *testing.T) {
 		{"", func(c cache.Config) any { return c.REST.UserAgent }, "clusterset"},
 		{"", func(c cache.Config) any { return c.REST.QPS }, float32(0)},
 		{"", func(c cache.Config) any { return c.CheckInterval }, 30 * time.Second},
-		{"", func(c cache.Config) any { return c.Index }, index.Options{ClusterNames: true, MaxName: 253 - len("clusterset.local.") - len(".svc")}},
+		{"", func(c cache.Config) any { return fmt.Sprintf("%+v", c.Index) }, fmt.Sprintf("%+v", index.Options{
+			ClusterNames: true, MaxNames: []int{253 - len("clusterset.local.") - len(".svc")}})},
 		{"apiserver_qps 7 9", func(c cache.Config) any { return [2]any{c.REST.QPS, c.REST.Burst} }, [2]any{float32(7), 9}},
 		{"stale_after 4s", func(c cache.Config) any { return c.CheckInterval }, 2 * time.Second},
 		{"snapshot {dir}/s 3h", func(c cache.Config) any { return [2]any{c.Snapshot, c.SnapshotMaxAge} }, [2]any{in.Replace("{dir}/s"), 3 * time.Hour}},

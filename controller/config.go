@@ -61,6 +61,8 @@ type Config struct {
 	// traffic returns to them.
 	Affinity selection.Affinity
 	Hold     time.Duration
+	// ExportedAffinity is whether traffic follows what exports prefer.
+	ExportedAffinity bool
 
 	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is set.
 	Namespaces      []string
@@ -68,6 +70,9 @@ type Config struct {
 
 	LegacyConditions bool
 	AggregateView    bool
+
+	// StatusPage is where the status page is served; the zero value does not serve it.
+	StatusPage netip.AddrPort
 
 	// QPS and Burst limit the requests to each of the two API servers.
 	QPS   float32
@@ -83,7 +88,7 @@ func Defaults() Config {
 		Endpoints: export.PodIP,
 		Renew:     10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-		Affinity: selection.None, Hold: 10 * time.Second,
+		Affinity: selection.None, Hold: 10 * time.Second, ExportedAffinity: true,
 		QPS: 500, Burst: 1000,
 	}
 }
@@ -124,9 +129,11 @@ func (c *Config) Difference(other *Config) string {
 		{"type_conflict", c.TypeConflict == other.TypeConflict},
 		{"precedence", c.Precedence == other.Precedence},
 		{"affinity", c.Affinity == other.Affinity && c.Hold == other.Hold},
+		{"exported_affinity", c.ExportedAffinity == other.ExportedAffinity},
 		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels)},
 		{"legacy_conditions", c.LegacyConditions == other.LegacyConditions},
 		{"aggregate_view", c.AggregateView == other.AggregateView},
+		{"status_page", c.StatusPage == other.StatusPage},
 		{"controller_qps", c.QPS == other.QPS && c.Burst == other.Burst},
 	} {
 		if !x.same {

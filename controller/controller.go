@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/lease"
@@ -21,8 +23,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("controller: %w", err)
 	}
 	instance := lease.NewInstance()
+	b := &board{instance: instance, version: cfg.Version}
+	b.say(nil, "This instance starts.")
 	standby := func(holder string) {
 		cfg.Log.Infof("standing by: %s leads", holder)
+		b.say(nil, fmt.Sprintf("This instance stands by: %s leads.", holder))
 		// Only the leader uses the kubeconfig, but a bad one should be known before this instance has to lead.
 		if _, err := identity.LoadLink(cfg.Broker, cfg.Context); err != nil {
 			cfg.Log.Errorf("broker: %v", err)
@@ -34,8 +39,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
-	t := term{cfg: cfg, instance: instance, fence: e.Fence()}
-	if err := e.Run(ctx, t.run); err != nil {
+	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: b}
+	g, ctx := errgroup.WithContext(ctx)
+	if cfg.StatusPage.IsValid() {
+		g.Go(func() error { return newStatusPage(cfg, b.status).run(ctx) })
+	}
+	g.Go(func() error { return e.Run(ctx, t.run) })
+	if err := g.Wait(); err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return nil

@@ -161,7 +161,7 @@ func TestAwaitKinds(t *testing.T) {
 	defer cancel()
 	var g errgroup.Group
 	g.Go(func() error {
-		if _, ok := (term{cfg: cfg}).awaitKinds(ctx); ok || ctx.Err() == nil {
+		if _, ok := (term{cfg: cfg, board: &board{}}).awaitKinds(ctx); ok || ctx.Err() == nil {
 			t.Errorf("kinds found: %t, the term goes on: %t; want neither", ok, ctx.Err() == nil)
 		}
 		return nil

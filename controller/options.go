@@ -60,12 +60,15 @@ func Options() []Option {
 			choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker)},
 		{"affinity", "local|region|remote|none [HOLD]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
 			(*Config).setAffinity},
+		{"exported_affinity", "on|off", "on", "follow the clusters that exports prefer", 1, 1, toggle(func(c *Config) *bool { return &c.ExportedAffinity })},
 		{"import_namespaces", "NAME|SELECTOR...", "", "namespaces to export and import; without it all except kube-*, openshift-*, default and the controller's own", 1, -1,
 			(*Config).setNamespaces},
 		{"legacy_conditions", "on|off", "off", "also write the conditions of the first version of KEP-1645", 1, 1,
 			toggle(func(c *Config) *bool { return &c.LegacyConditions })},
 		{"aggregate_view", "on|off", "off", "publish merged imports on the broker for people to read", 1, 1,
 			toggle(func(c *Config) *bool { return &c.AggregateView })},
+		{"status_page", "on|off|ADDRESS", "off", "serve a page with the status of the clusterset, on 127.0.0.1:9154 or another IP address and port", 1, 1,
+			(*Config).setStatusPage},
 		{"controller_qps", "QPS [BURST]", "500 1000", "request limit per second to each of the two API servers", 1, 2, (*Config).setQPS},
 	}
 }
@@ -218,6 +221,26 @@ func splitNames(args []string) []string {
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(args)))
+}
+
+// defaultStatusPage is reached from where the controller runs alone: the page needs no credential.
+var defaultStatusPage = netip.MustParseAddrPort("127.0.0.1:9154")
+
+func (c *Config) setStatusPage(args []string) error {
+	switch args[0] {
+	case "on":
+		c.StatusPage = defaultStatusPage
+		return nil
+	case "off":
+		c.StatusPage = netip.AddrPort{}
+		return nil
+	}
+	address, err := netip.ParseAddrPort(args[0])
+	if err != nil {
+		return fmt.Errorf("%q: want on, off, or an IP address and a port, such as 127.0.0.1:9154", args[0])
+	}
+	c.StatusPage = address
+	return nil
 }
 
 func (c *Config) setQPS(args []string) error {

@@ -47,6 +47,7 @@ type parts struct {
 	membership *identity.Membership
 	renewal    *identity.Renewal
 	heartbeat  *identity.Heartbeat
+	freezes    *safety.Freezes
 	massLoss   *safety.MassLoss
 	expiry     *safety.Expiry
 	exporter   *exporter.Exporter
@@ -83,7 +84,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics),
 	}
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
-	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue}
+	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue, freezes: freezes}
 	p.membership = identity.NewMembership(identity.MembershipConfig{
 		Member: m, Broker: b, Identity: id, Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
@@ -111,7 +112,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
 		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter, ImportLacks: own.kinds.ImportLacks,
-		Selectors: cfg.selectors(), Hold: cfg.Hold,
+		Selectors: cfg.selectors(), IgnoreExported: !cfg.ExportedAffinity, Hold: cfg.Hold,
 	})
 	b.Handle(p.brokerHandlers(rejections))
 	return p, nil

@@ -139,6 +139,15 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 	return item.(*v1alpha1.Member)
 }
 
+// RecordCounts returns how many export records each member has, accepted or not, by id.
+func (b *Broker) RecordCounts() map[string]int {
+	counts := make(map[string]int)
+	for _, m := range b.Members() {
+		counts[m.Name] = len(indexed[*v1alpha1.ExportedService](b.records, cache.NamespaceIndex, m.Spec.Namespace))
+	}
+	return counts
+}
+
 func (b *Broker) isMember(m *v1alpha1.Member) bool {
 	id, _, err := b.memberOf(m.Spec.Namespace)
 	return err == nil && id == m.Name

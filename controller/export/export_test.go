@@ -350,13 +350,13 @@ func TestVIP(t *testing.T) {
 		want             string
 	}{
 		{name: "not vip cidr", annotation: "true", want: "null"},
-		{name: "flag off", vip: &VIP{}, want: "{}"},
+		{name: "flag off", vip: &VIP{}, want: `{"wanted":false}`},
 		{name: "flag on", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
-		{name: "annotation against the flag", annotation: "false", vip: &VIP{Wanted: true}, want: "{}"},
+		{name: "annotation against the flag", annotation: "false", vip: &VIP{Wanted: true}, want: `{"wanted":false}`},
 		{name: "annotation without the flag", annotation: "true", vip: &VIP{}, want: `{"wanted":true}`},
 		{name: "annotation that says nothing", annotation: "maybe", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
 		{name: "a copy of another's allocation, not of its request", vip: &VIP{Allocation: given},
-			want: `{"ips":["243.0.0.1"],"allocatedBy":"west","at":"2026-03-01T09:00:00Z"}`},
+			want: `{"wanted":false,"ips":["243.0.0.1"],"allocatedBy":"west","at":"2026-03-01T09:00:00Z"}`},
 	} {
 		exp, o := newExport(), options()
 		if tt.annotation != "" {

@@ -140,9 +140,7 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	if err := e.catchUp(ctx, svc); err != nil {
 		return err
 	}
-	if err := e.vips.sync(ctx, svc); err != nil {
-		return err
-	}
+	e.vips.sync(ctx, svc)
 	r, exp, readable := e.own.Export(svc, is)
 	if !readable {
 		e.cfg.Retry(svc, member.UnreadableRetry)

@@ -43,7 +43,11 @@ func (q quarantine) save(ctx context.Context, all []vip.Freed) error {
 	if l == nil || err != nil {
 		return err
 	}
-	metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationQuarantine, formatQuarantine(all))
+	text := formatQuarantine(all)
+	if l.Annotations[wellknown.AnnotationQuarantine] == text {
+		return nil
+	}
+	metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationQuarantine, text)
 	return q.member.Client().Update(ctx, l, wellknown.ManagerExporter)
 }
 

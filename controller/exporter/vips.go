@@ -22,8 +22,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/vip"
 )
 
-// retryPool is when an export that got no clusterset IP is reconciled again: an address may leave quarantine.
-const retryPool = time.Minute
+// retryPool is when an export that got no clusterset IP is reconciled again: an address may leave quarantine. retryLease is when that is as the
+// quarantine could not be read.
+const retryPool, retryLease = time.Minute, 10 * time.Second
 
 // vips allocates clusterset IPs from the VIP CIDR of this member (docs/spec/controller.md 5, "VIP cidr").
 //
@@ -47,9 +48,13 @@ type vips struct {
 	retry      func(types.NamespacedName, time.Duration)
 
 	mu   sync.Mutex
-	pool *vip.Pool // nil while this member has no VIP CIDR, or not all records are known
-	// unsaved says that the last attempt to write the quarantine failed.
+	pool *vip.Pool // nil while this member has no VIP CIDR, or not all records or the quarantine before it are known
+	// dropped is the pool before, nil if there was none: a VIP CIDR may be away for a moment, as its Member is.
+	dropped *vip.Pool
+	unread  error // why the quarantine cannot be read
+	// unsaved says that what is saved of the quarantine is not up to date, saved when it was known to be.
 	unsaved bool
+	saved   time.Time
 	// reserved has the allocations as they go into the record: a second attempt to write one states the time of the first.
 	reserved map[types.NamespacedName]v1alpha1.VIP
 	blame    string    // what takenByOthers said last,
@@ -100,63 +105,67 @@ func (v *vips) superseded(svc types.NamespacedName, reserved v1alpha1.VIP) bool 
 }
 
 // sync updates the pool with the addresses of a service's records. The first time, and when the VIP CIDR changed, it makes the
-// pool from all records and the quarantine of the instance before; nothing is allocated before.
-func (v *vips) sync(ctx context.Context, svc types.NamespacedName) error {
-	if !v.broker.Synced() {
-		return nil
+// pool from all records and the quarantine of the instance before; nothing is allocated before, and all else goes on.
+func (v *vips) sync(ctx context.Context, svc types.NamespacedName) {
+	if !v.broker.Synced() || v.update(svc) {
+		return
 	}
-	prefix := v.prefix(v.pools())
-	var before []vip.Freed
-	if prefix.IsValid() && !v.has(prefix) {
-		var err error
-		if before, err = v.quarantine.load(ctx); err != nil {
-			return err
-		}
-	}
+	before, err := v.quarantine.load(ctx)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
+	if v.unread = err; err == nil {
+		v.rebuild(before)
+	}
+}
+
+// update is sync for a pool that exists. It reports false if it has to be made.
+func (v *vips) update(svc types.NamespacedName) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// Read while the pool cannot change: a CIDR that was read before would replace that of a later call.
+	switch prefix := v.prefix(v.pools()); {
 	case !prefix.IsValid():
-		v.pool = nil
-		clear(v.reserved)
+		v.drop()
 		v.metrics.SetPool(0, 0, 0)
-		return nil
+		return true
 	case v.pool == nil || v.pool.Prefix() != prefix:
-		v.rebuild(prefix)
-		v.pool.Restore(before, time.Now())
-	default:
-		v.pool.Name(svc, v.named(svc), time.Now())
+		return false
 	}
+	v.pool.Name(svc, v.named(svc), time.Now())
 	v.count()
-	return nil
+	return true
 }
 
-// has reports whether the pool is the one of a VIP CIDR.
-func (v *vips) has(prefix netip.Prefix) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.pool != nil && v.pool.Prefix() == prefix
+// drop takes the pool out of use. The caller holds v.mu.
+func (v *vips) drop() {
+	if v.pool != nil {
+		v.dropped = v.pool
+	}
+	v.pool = nil
+	clear(v.reserved)
 }
 
-// save writes the quarantine if an address came to it.
+// save writes the quarantine if an address came to it, and looks now and then whether it is still there: with the Lease it may have been
+// deleted.
 func (v *vips) save(ctx context.Context) error {
 	v.mu.Lock()
 	if v.pool == nil {
 		v.mu.Unlock()
 		return nil
 	}
-	all, changed := v.pool.Quarantined(time.Now(), maxQuarantine)
-	changed = changed || v.unsaved
-	v.unsaved = changed
+	now := time.Now()
+	all, changed := v.pool.Quarantined(now, maxQuarantine)
+	v.unsaved = v.unsaved || changed || len(all) > 0 && now.Sub(v.saved) >= retryPool
+	unsaved := v.unsaved
 	v.mu.Unlock()
-	if !changed {
+	if !unsaved {
 		return nil
 	}
 	if err := v.quarantine.save(ctx, all); err != nil {
 		return err
 	}
 	v.mu.Lock()
-	v.unsaved = false
+	v.unsaved, v.saved = false, now
 	v.mu.Unlock()
 	return nil
 }
@@ -172,9 +181,15 @@ func (v *vips) observe(svc types.NamespacedName) {
 	}
 }
 
-func (v *vips) rebuild(prefix netip.Prefix) {
+// rebuild makes the pool of the VIP CIDR, if there is one and it has none: from all records, the quarantine of the instance before, and that of
+// the pool before, of which the latest may not be saved. The caller holds v.mu.
+func (v *vips) rebuild(before []vip.Freed) {
+	prefix := v.prefix(v.pools())
+	if !prefix.IsValid() || v.pool != nil && v.pool.Prefix() == prefix {
+		return
+	}
+	v.drop()
 	v.pool = vip.New(prefix, vip.Quarantine)
-	clear(v.reserved)
 	named := make(map[types.NamespacedName][]netip.Addr)
 	for addr, claims := range v.broker.VIPs() {
 		for _, c := range claims {
@@ -185,6 +200,11 @@ func (v *vips) rebuild(prefix netip.Prefix) {
 	for svc, addrs := range named {
 		v.pool.Name(svc, addrs, now)
 	}
+	v.pool.Restore(before, now)
+	if v.dropped != nil {
+		v.unsaved = v.pool.Continue(v.dropped, now) || v.unsaved
+	}
+	v.count()
 }
 
 // claims returns the claims that decide on the allocation of a service. The record that this instance wrote counts before the
@@ -236,6 +256,10 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.pool == nil && v.unread != nil {
+		v.retry(svc, retryLease)
+		return fmt.Sprintf("There is no clusterset IP yet, as it is not known which ones are in quarantine: %v.", v.unread)
+	}
 	if v.pool == nil {
 		const none = "There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr."
 		return fmt.Sprintf(none, v.options.VIPPool)

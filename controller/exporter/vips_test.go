@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -135,6 +136,79 @@ func TestVIPs(t *testing.T) {
 	if v := a.vipOf(one); !slices.Equal(v.IPs, first) {
 		t.Errorf("vip = %q after a new export, want %q, which waits for it", v.IPs, first)
 	}
+	four := testQuarantineIsKept(a, two, three)
+
+	// The cluster no longer wants clusterset IPs. An object that loses all of its fields would become null when it is applied, and be rejected.
+	a.End()
+	a = b.start(func(c *Config) { c.Merge.VIP = merge.Derived })
+	a.do(four, "", now)
+	if v := a.vipOf(four); v.Wanted || len(v.IPs) > 0 {
+		t.Errorf("vip = %+v without clusterset IPs, want none", v)
+	}
+	a.Expect("at once again", a.do(four, "", now))
+}
+
+// testQuarantineIsKept ends the export of two, whose address is then in quarantine: it stays there while the VIP CIDR is away for a moment and
+// what was saved is lost. While the quarantine cannot be read, nothing else waits for it. It returns a service whose record has no address.
+func testQuarantineIsKept(a *exporting, two, three types.NamespacedName) (four types.NamespacedName) {
+	a.Helper()
+	// free reports whether three gets the address.
+	free := func() bool {
+		a.do(three, "", now)
+		return len(a.vipOf(three).IPs) > 0
+	}
+	drop := func() {
+		a.vips.mu.Lock()
+		defer a.vips.mu.Unlock()
+		a.vips.drop()
+	}
+	addr := func(svc types.NamespacedName) netip.Addr { return netip.MustParseAddr(a.vipOf(svc).IPs[0]) }
+	one, gone := addr(memberenv.Service("one")), addr(two)
+	a.Delete(memberenv.NewExport(two))
+	a.do(two, "end of export seen", func() bool { return a.Member.Export(two) == nil })
+	a.Await("the records as they are now", func() bool {
+		all := a.vips.broker.VIPs()
+		return len(all[one]) > 0 && len(all[gone]) == 0
+	})
+	drop()
+	if free() {
+		a.Error("an address leaves quarantine with the VIP CIDR, and is not saved yet")
+	}
+
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.ControllerLease}}
+	saved := func() string {
+		read := &coordinationv1.Lease{}
+		if err := errors.Join(a.vips.save(a.Context()), a.Admin.Get(a.Context(), read, lease.Namespace, lease.Name)); err != nil {
+			a.Fatal(err)
+		}
+		return read.Annotations[wellknown.AnnotationQuarantine]
+	}
+	before := saved()
+	a.Delete(lease)
+	a.Create(lease)
+	a.vips.saved = time.Time{} // a minute later
+	if after := saved(); before == "" || after != before {
+		a.Errorf("quarantine = %q in a new Lease, want %q", after, before)
+	}
+
+	drop()
+	a.vips.mu.Lock()
+	a.vips.dropped = nil
+	a.vips.mu.Unlock()
+	a.vips.quarantine.namespace = "no/namespace"
+	if free() {
+		a.Error("an address is allocated while the quarantine cannot be read")
+	}
+	four = memberenv.Service("four")
+	a.create(four, "")
+	if v := a.vipOf(four); len(v.IPs) > 0 || !v.Wanted {
+		a.Errorf("vip = %+v while the quarantine cannot be read, want a record without one", v)
+	}
+	a.vips.quarantine.namespace = wellknown.ControllerNamespace
+	if free() {
+		a.Error("an address has left quarantine")
+	}
+	return four
 }
 
 // docs/spec/controller.md 5: what another allocated is copied, and stays when that one goes; who is not the oldest does not allocate.

@@ -22,6 +22,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -65,7 +66,9 @@ type Config struct {
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
 	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
-	Hold      time.Duration       // how long preferred clusters must have been back before traffic returns to them
+	// IgnoreExported is whether what exports say about that has no effect.
+	IgnoreExported bool
+	Hold           time.Duration // how long preferred clusters must have been back before traffic returns to them
 
 	ImportLacks []string // the fields of ServiceImport that the API server does not have
 }
@@ -73,9 +76,10 @@ type Config struct {
 // An Importer makes this cluster have the import of each service (docs/spec/controller.md 4, docs/spec/controller.md 5,
 // docs/spec/controller.md 6, docs/spec/controller.md 8).
 type Importer struct {
-	cfg     Config
-	planner planner
-	writers writerConfig
+	cfg       Config
+	planner   planner
+	writers   writerConfig
+	conflicts conflicts
 }
 
 // New returns an Importer.
@@ -86,7 +90,7 @@ func New(cfg Config) *Importer {
 			member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, rejections: cfg.Rejections,
 			limits: newLimits(cfg.Member, cfg.Membership.Identity.ClusterID, func() int { return len(cfg.Broker.Members()) - 1 }),
 			retry:  cfg.Retry, clusterID: cfg.Membership.Identity.ClusterID, policy: cfg.Policy, options: cfg.Merge,
-			selectors: cfg.Selectors,
+			selectors: cfg.Selectors, ignoreExported: cfg.IgnoreExported,
 		},
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
@@ -96,6 +100,12 @@ func New(cfg Config) *Importer {
 		},
 	}
 }
+
+// Conflicts returns the services whose exports disagree, and on what.
+func (i *Importer) Conflicts() map[types.NamespacedName][]merge.Conflict { return i.conflicts.all() }
+
+// Selections returns which clusters the traffic of services goes to that prefer some, sorted.
+func (i *Importer) Selections() []Selection { return i.writers.choices.all() }
 
 // Reconcile makes this cluster have what the export records of a service come to, which may be nothing, and writes the
 // conflicts between them to the condition Conflict of our own ServiceExport.
@@ -151,6 +161,7 @@ func (i *Importer) follow(ctx context.Context, svc types.NamespacedName, own own
 		}
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), p.accepted)
+	i.conflicts.set(svc, p.conflicts)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts))
 }
 
@@ -163,6 +174,7 @@ func (i *Importer) synced() bool {
 // withdraw removes the import in a cluster that is not a member: slices, derived Service and import, in this order.
 func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error {
 	i.cfg.Metrics.SetService(svc, nil, 0)
+	i.conflicts.set(svc, nil)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, plan{}),
 		i.reportConflicts(ctx, ownExport{exp: i.cfg.Member.Export(svc)}, nil))
 }
@@ -220,6 +232,13 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 	}
 	if len(clusters) == 0 {
 		return nil
+	}
+	if w.now.Service != nil {
+		// The API server may have dropped the field from one of them.
+		distribution := cmp.Or(w.now.Service.Spec.TrafficDistribution, w.now.Import.Spec.TrafficDistribution)
+		merge.SetHints(distribution, desired, slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
+			return slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
+		}))
 	}
 	return w.replaceSlices(ctx, clusters, desired)
 }

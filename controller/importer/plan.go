@@ -60,6 +60,8 @@ type planner struct {
 	policy     member.Policy
 	options    merge.Options
 	selectors  selection.Selectors // of services about which neither Namespace nor exports say something
+
+	ignoreExported bool // what exports say about clusters has no effect
 }
 
 // plan merges the records of a service; own is what this cluster exports, has what the broker has.
@@ -95,7 +97,7 @@ func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result, has bro
 		return preferences{}
 	}
 	selectors := p.selectors
-	if len(r.Selectors) > 0 {
+	if len(r.Selectors) > 0 && !p.ignoreExported {
 		selectors = selection.FromRecord(r.Selectors)
 	}
 	if ns := p.member.Namespace(svc.Namespace); ns != nil {
@@ -110,8 +112,9 @@ func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result, has bro
 			selectors = own
 		}
 	}
+	prefers := preferences{weights: p.weightsOf(svc)}
 	if len(selectors) == 0 {
-		return preferences{}
+		return prefers
 	}
 	own := p.ownProperties()
 	clusters := make(map[string]map[string]string)
@@ -127,7 +130,24 @@ func (p planner) preferencesOf(svc types.NamespacedName, r merge.Result, has bro
 			}
 		}
 	}
-	return preferences{selectors.String(), selectors.Evaluate(clusters, own)}
+	prefers.selectors, prefers.results = selectors.String(), selectors.Evaluate(clusters, own)
+	return prefers
+}
+
+// weightsOf returns the weights of clusters for imports of the Namespace of svc, "" without any.
+func (p planner) weightsOf(svc types.NamespacedName) string {
+	ns := p.member.Namespace(svc.Namespace)
+	if ns == nil {
+		return ""
+	}
+	weights, err := apibroker.ParseWeights(ns.Annotations[apibroker.AnnotationWeights])
+	if err != nil {
+		p.rejections.Report(merge.Rejection{
+			Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: merge.BadWeights,
+			Detail: fmt.Sprintf("annotation %s: %v", apibroker.AnnotationWeights, err),
+		})
+	}
+	return weights.String()
 }
 
 // ownProperties returns the ClusterProperties of this cluster.

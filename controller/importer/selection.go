@@ -1,7 +1,11 @@
 package importer
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +24,7 @@ import (
 type preferences struct {
 	selectors string // their text
 	results   selection.Results
+	weights   string // of clusters in answers of DNS, "" without any
 }
 
 // annotate writes the preferences to an import.
@@ -28,6 +33,9 @@ func (p preferences) annotate(imp *mcsv1beta1.ServiceImport) {
 		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, apibroker.AnnotationSelectors, p.selectors)
 		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, apibroker.AnnotationResults, p.results.String())
 	}
+	if p.weights != "" {
+		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, apibroker.AnnotationWeights, p.weights)
+	}
 }
 
 // writtenPreferences returns what an import of ours says that it follows; imp may be nil.
@@ -35,14 +43,34 @@ func writtenPreferences(imp *mcsv1beta1.ServiceImport) preferences {
 	if imp == nil {
 		return preferences{}
 	}
-	return preferences{imp.Annotations[apibroker.AnnotationSelectors], selection.ParseResults(imp.Annotations[apibroker.AnnotationResults])}
+	return preferences{
+		selectors: imp.Annotations[apibroker.AnnotationSelectors], results: selection.ParseResults(imp.Annotations[apibroker.AnnotationResults]),
+		weights: imp.Annotations[apibroker.AnnotationWeights],
+	}
 }
 
-// apply reports whether the preferences hide anything from proxies: with "internalTrafficPolicy: Local" they reach endpoints of their own node
-// alone, and without a Service there are no proxies.
-func (p preferences) apply(s *corev1.Service) bool {
+// A consumer follows the selection of an import.
+type consumer uint8
+
+const (
+	nothing consumer = iota
+	proxies          // they balance each port and family by itself
+	dns              // the import has no address: its name has those of the endpoints, whatever the port and family
+)
+
+// consumer returns what follows the preferences in an import with its derived Service, which may be nil. With "internalTrafficPolicy: Local" proxies
+// reach endpoints of their own node alone, and without a Service there are no proxies.
+func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) consumer {
 	local := s != nil && s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
-	return s != nil && !local && len(p.results) > 0
+	switch {
+	case len(p.results) == 0:
+		return nothing
+	case imp != nil && len(imp.Spec.IPs) == 0:
+		return dns
+	case s == nil || local:
+		return nothing
+	}
+	return proxies
 }
 
 // choices remember which rank each port of each service uses. The methods may be called by several goroutines, each for another service.
@@ -53,13 +81,65 @@ type choices struct {
 	of map[types.NamespacedName]choice
 }
 
-// A choice is what one service uses.
+// A choice is what one service uses. It never changes.
 type choice struct {
 	selectors string // that it belongs to
-	ports     map[port]selection.Failover
+	ports     map[port]portChoice
 }
 
-// A port is one of a slice, for its IP family: proxies balance each by itself.
+// A portChoice is what one port of a service uses.
+type portChoice struct {
+	selection.Failover
+	ranks    int       // how many there are
+	clusters []string  // in use
+	since    time.Time // when they came into use; zero if that was before this process
+}
+
+// why says why the clusters are those in use.
+func (c portChoice) why() string {
+	switch used := c.Used(); {
+	case used >= c.ranks:
+		return "no cluster has a ready endpoint: all are in use"
+	case used == c.ranks-1:
+		return "no preferred cluster has a ready endpoint, or not for long enough"
+	case used > 0:
+		return "clusters that are preferred to these have no ready endpoint, or not for long enough"
+	}
+	return "preferred, with a ready endpoint"
+}
+
+// A Selection is which clusters the traffic of one port of a service goes to.
+type Selection struct {
+	Service   types.NamespacedName
+	Port      string // name, protocol and IP family
+	Clusters  []string
+	Why       string
+	Since     time.Time // zero if that was before this process
+	Selectors string
+}
+
+// all returns what is selected, sorted.
+func (cs *choices) all() []Selection {
+	cs.mu.Lock()
+	of := maps.Clone(cs.of)
+	cs.mu.Unlock()
+	var all []Selection
+	for svc, c := range of {
+		for key, p := range c.ports {
+			name := "all"
+			if key != (port{}) {
+				name = strings.TrimSpace(fmt.Sprintf("%s %s %s", key.name, key.protocol, key.family))
+			}
+			all = append(all, Selection{svc, name, p.clusters, p.why(), p.since, c.selectors})
+		}
+	}
+	slices.SortFunc(all, func(a, b Selection) int {
+		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), cmp.Compare(a.Port, b.Port))
+	})
+	return all
+}
+
+// A port is one of a slice, for its IP family: proxies balance each by itself. The zero value stands for all of them.
 type port struct {
 	name     string
 	protocol corev1.Protocol
@@ -87,36 +167,66 @@ func (cs *choices) set(svc types.NamespacedName, c choice) {
 	cs.of[svc] = c
 }
 
-// choose decides which clusters are in use, port by port, and hides the rest of desired, which it changes: a slice of which no port is in use
-// from all proxies, and of others those ports. now is what exists. It returns the time after which to choose again, 0 for none.
-func (cs *choices) choose(svc types.NamespacedName, p preferences, desired []*discoveryv1.EndpointSlice, now merge.Objects) time.Duration {
+// choose decides which clusters are in use, for proxies port by port, and hides the rest of desired, which it changes: a slice of which no port is in
+// use as a whole, and of others those ports. now is what exists. It returns the time after which to choose again, 0 for none.
+func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, desired []*discoveryv1.EndpointSlice, now merge.Objects) time.Duration {
 	was := cs.get(svc)
 	if was.selectors != p.selectors {
 		was = choice{}
 	}
 	resumes := was.ports == nil && writtenPreferences(now.Import).selectors == p.selectors
-	next := choice{p.selectors, make(map[port]selection.Failover)}
+	next := choice{p.selectors, make(map[port]portChoice)}
+	at := time.Now()
 	used := make(map[port][]string)
 	var wait time.Duration
-	for _, key := range portsOf(desired) {
-		has := func(e *discoveryv1.EndpointSlice) bool { return hasPort(e, key) }
+	for _, key := range c.ports(desired) {
+		has := func(e *discoveryv1.EndpointSlice) bool { return key == port{} || hasPort(e, key) }
 		ranks := p.results.Ranks(clustersOf(desired, has))
-		f, known := was.ports[key]
+		last, known := was.ports[key]
 		if !known && resumes {
-			f = selection.Resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool { return has(e) && !isHidden(e) }))
+			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool { return has(e) && !isHidden(e) }))
 		}
-		eligible := clustersOf(desired, func(e *discoveryv1.EndpointSlice) bool { return has(e) && isEligible(e) })
-		f, left := f.Next(ranks, eligible, time.Now(), cs.hold)
+		eligible := clustersOf(desired, func(e *discoveryv1.EndpointSlice) bool { return has(e) && c.takes(e) })
+		f, left := last.Next(ranks, eligible, at, cs.hold)
 		if left > 0 && (wait == 0 || left < wait) {
 			wait = left
 		}
-		next.ports[key], used[key] = f, ranks.Clusters(f.Used())
+		used[key] = ranks.Clusters(f.Used())
+		next.ports[key] = portChoice{f, len(ranks), used[key], last.sinceOf(used[key], at)}
 	}
 	cs.set(svc, next)
 	for _, e := range desired {
-		hide(e, used)
+		if clusters, whole := used[port{}]; whole {
+			hideWhole(e, clusters)
+		} else {
+			hide(e, used)
+		}
 	}
 	return wait
+}
+
+// hideWhole hides a slice unless its cluster is in use.
+func hideWhole(e *discoveryv1.EndpointSlice, used []string) {
+	if !slices.Contains(used, e.Labels[mcsv1beta1.LabelSourceCluster]) {
+		e.Labels[corev1.IsHeadlessService] = ""
+	}
+}
+
+// resume returns what a port uses of which these clusters are shown, when a controller starts.
+func resume(ranks selection.Ranks, shown []string) portChoice {
+	c := portChoice{Failover: selection.Resume(ranks, shown)}
+	if used := c.Used(); used >= 0 {
+		c.clusters = ranks.Clusters(used)
+	}
+	return c
+}
+
+// sinceOf returns since when clusters are in use: for as long as those of c, if they are the same.
+func (c portChoice) sinceOf(used []string, now time.Time) time.Time {
+	if len(c.clusters) > 0 && slices.Equal(c.clusters, used) {
+		return c.since
+	}
+	return now
 }
 
 // hide takes out of a slice the ports for which its cluster is not in use; if that are all, it hides the slice as it is.
@@ -183,12 +293,12 @@ func sameNumber(p, q discoveryv1.EndpointPort) bool {
 	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }
 
-// isEligible reports whether Kubernetes sends traffic to an endpoint of the slice: one that is ready, or terminates and still serves.
-func isEligible(e *discoveryv1.EndpointSlice) bool {
+// takes reports whether traffic goes to an endpoint of the slice: to one that is ready, and by proxies also to one that terminates and still serves.
+func (c consumer) takes(e *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		c := ep.Conditions
-		ready := c.Ready == nil || *c.Ready
-		return ready || c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating
+		is := ep.Conditions
+		ready := is.Ready == nil || *is.Ready
+		return ready || c == proxies && is.Serving != nil && *is.Serving && is.Terminating != nil && *is.Terminating
 	})
 }
 
@@ -207,8 +317,11 @@ func hasPort(e *discoveryv1.EndpointSlice, key port) bool {
 	return slices.ContainsFunc(e.Ports, func(p discoveryv1.EndpointPort) bool { return keyOf(e, p) == key })
 }
 
-// portsOf returns the ports of slices, each once.
-func portsOf(all []*discoveryv1.EndpointSlice) []port {
+// ports returns what the consumer decides by itself: the ports of slices, each once.
+func (c consumer) ports(all []*discoveryv1.EndpointSlice) []port {
+	if c == dns {
+		return []port{{}}
+	}
 	var ports []port
 	for _, e := range all {
 		for _, p := range e.Ports {

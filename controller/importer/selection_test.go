@@ -52,6 +52,8 @@ func checkSelection(b *env, west partner) {
 	i.checkRegion(west)
 	i.checkExporters(record)
 	i.checkProtocol(record, slice)
+	i.checkHints(record, slice, source)
+	i.checkWithoutAddress(source)
 	i.affinity("next-door")
 	i.Expect("an affinity that is none", i.do("", always), importWrite, importedWrite("PATCH", "east", "db-1"))
 	i.checkShown("east", "west")
@@ -157,7 +159,7 @@ func (i importing) checkRegion(west partner) {
 	}
 	i.affinity("region")
 	i.Expect("both in one region", i.do("region of west", func() bool { return len(i.Broker.Member(west.id).Status.Properties) == 1 }), importWrite)
-	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["east","west"]]`; got != want {
+	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["west"]]`; got != want {
 		i.Errorf("results = %s, want %s", got, want)
 	}
 
@@ -184,6 +186,13 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 	i.affinity("none")
 	i.do("", always)
 	i.checkShown("east", "west")
+
+	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
+	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	ignoring := i.with(func(c *Config) { c.IgnoreExported = true })
+	ignoring.do("", always)
+	ignoring.checkShown("east", "west")
+	i.affinity("none")
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
 	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
@@ -218,6 +227,83 @@ func (i importing) checkProtocol(record *v1alpha1.ExportedService, slice *discov
 		}
 		i.Expect("again", i.do("", always))
 		i.checkShown("west")
+	}
+}
+
+// checkHints has traffic prefer its own zone: docs/spec/controller.md 5.6. With one endpoint without a zone there are no hints.
+func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
+	i.Helper()
+	record.Spec.TrafficDistribution, slice.Endpoints[0].Zone = new(corev1.ServiceTrafficDistributionPreferClose), new("a")
+	i.Update(record)
+	i.Update(slice)
+	for _, tt := range []struct{ zone, want string }{{"b", "a b"}, {"", ""}} {
+		if source.Endpoints[0].Zone = nil; tt.zone != "" {
+			source.Endpoints[0].Zone = &tt.zone
+		}
+		i.Update(source)
+		i.do("zone "+tt.zone, func() bool {
+			west, own := i.Broker.Slices(db, "west"), i.Member.SourceSlices(db)[0].Endpoints[0].Zone
+			return len(west) == 1 && west[0].Endpoints[0].Zone != nil && (own == nil) == (tt.zone == "") &&
+				slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return r.Spec.TrafficDistribution != nil })
+		})
+		var zones []string
+		for _, e := range i.read().Slices {
+			for _, ep := range e.Endpoints {
+				if ep.Hints != nil {
+					zones = append(zones, ep.Hints.ForZones[0].Name)
+				}
+			}
+		}
+		slices.Sort(zones)
+		if got := strings.Join(zones, " "); got != tt.want {
+			i.Errorf("own zone %q: hints for %q, want %q", tt.zone, got, tt.want)
+		}
+		i.Expect("again", i.do("", always))
+	}
+}
+
+// checkWithoutAddress selects for DNS while the import has no address: docs/spec/selection.md 4.
+func (i importing) checkWithoutAddress(source *discoveryv1.EndpointSlice) {
+	i.Helper()
+	none := i.with(func(c *Config) { c.Merge.VIP = merge.NoVIP })
+	none.do("", always)
+	if left := none.read(); left.Service != nil || len(left.Import.Spec.IPs) > 0 {
+		i.Errorf("addresses %v, Service %v; want none", left.Import.Spec.IPs, left.Service)
+	}
+	none.checkShown("west")
+	none.affinity("local")
+	none.do("", always)
+	none.checkShown("east")
+	toWest := []string{importedWrite("PATCH", "west", "a"), importedWrite("PATCH", "east", "db-1")}
+	none.Expect("our own Pods go", none.ready(source, false), toWest...)
+	none.checkShown("west")
+	none.Expect("and are back", none.ready(source, true), toWest[1], toWest[0])
+	none.checkShown("east")
+
+	none.checkWeights()
+
+	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
+	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	i.do("", always)
+	i.checkShown("west")
+}
+
+// checkWeights has the Namespace weigh the clusters: docs/spec/selection.md 6.
+func (i importing) checkWeights() {
+	i.Helper()
+	for _, tt := range []struct{ given, want string }{{"west=1, east=3", "east=3,west=1"}, {"west=often", ""}, {"west=2", "west=2"}, {"", ""}} {
+		i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationWeights, tt.given))
+		i.Await("weights", func() bool {
+			value, set := i.Member.Namespace("shop").Annotations[apibroker.AnnotationWeights]
+			return set && value == tt.given
+		})
+		i.Expect("weights "+tt.given, i.do("", always), importWrite)
+		if got := i.read().Import.Annotations[apibroker.AnnotationWeights]; got != tt.want {
+			i.Errorf("weights %q: those of the import are %q, want %q", tt.given, got, tt.want)
+		}
+	}
+	if n := i.Log.Count(`annotation clusterset-dns.io/weights: weight "west=often": want CLUSTER=1 to CLUSTER=1000`); n != 1 {
+		i.Errorf("logged %d times, want once: %v", n, i.Log)
 	}
 }
 
@@ -266,7 +352,7 @@ func (i importing) checkShown(want ...string) {
 // docs/spec/selection.md 3: each port is selected by itself, so that no port is without endpoints because of another one.
 func TestChoosePorts(t *testing.T) {
 	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
-	prefers := preferences{`[local]`, selection.Results{{"east"}}}
+	prefers := preferences{selectors: `[local]`, results: selection.Results{{"east"}}}
 	of := func(cluster string, ready bool, ports ...string) *discoveryv1.EndpointSlice {
 		e := &discoveryv1.EndpointSlice{
 			Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
@@ -294,7 +380,7 @@ func TestChoosePorts(t *testing.T) {
 		{"west alone", []*discoveryv1.EndpointSlice{of("west", true, "a")}, "west[a]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			newChoices(time.Hour).choose(svc, prefers, tt.desired, merge.Objects{})
+			newChoices(time.Hour).choose(svc, prefers, proxies, tt.desired, merge.Objects{})
 			var got string
 			for _, e := range tt.desired {
 				got += " " + e.Labels[mcsv1beta1.LabelSourceCluster]
@@ -390,8 +476,8 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 	w := &writer{writerConfig: writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}, svc: db}
 	w.asked = make(map[string]string)
 	w.now.Service = &corev1.Service{}
-	w.now.Import = &mcsv1beta1.ServiceImport{}
-	preferences{`[local]`, selection.Results{{"east"}}}.annotate(w.now.Import)
+	w.now.Import = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}
+	preferences{selectors: `[local]`, results: selection.Results{{"east"}}}.annotate(w.now.Import)
 	desired := func(ready bool) (all []*discoveryv1.EndpointSlice) {
 		for cluster, ports := range map[string][]string{"east": {"pg", "admin"}, "west": {"pg"}} {
 			e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: cluster}, AddressType: discoveryv1.AddressTypeIPv4}
@@ -405,9 +491,9 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 		return all
 	}
 	prefers := writtenPreferences(w.now.Import)
-	w.choices.choose(db, prefers, desired(false), w.now)
+	w.choices.choose(db, prefers, proxies, desired(false), w.now)
 	existing := desired(true)
-	w.choices.choose(db, prefers, existing, w.now) // east is back, and waits; the port that only it has is in use
+	w.choices.choose(db, prefers, proxies, existing, w.now) // east is back, and waits; the port that only it has is in use
 	w.setSlices(existing)
 	before := w.choices.get(db)
 	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, desired(true)); err != nil {
@@ -418,21 +504,81 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 	}
 }
 
-func TestIsEligible(t *testing.T) {
+// docs/spec/selection.md 3: where the import has no address DNS decides, for all ports and families together, on what it answers with.
+func TestChooseForDNS(t *testing.T) {
+	prefers := preferences{selectors: `[local]`, results: selection.Results{{"east"}}}
+	of := func(cluster string, family discoveryv1.AddressType, ready bool) *discoveryv1.EndpointSlice {
+		e := &discoveryv1.EndpointSlice{AddressType: family}
+		e.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: cluster}
+		c := discoveryv1.EndpointConditions{Ready: &ready, Serving: new(true), Terminating: new(!ready)}
+		e.Endpoints = []discoveryv1.Endpoint{{Conditions: c}}
+		e.Ports = []discoveryv1.EndpointPort{{Name: &cluster}}
+		return e
+	}
+	const v4, v6 = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
+	for _, tt := range []struct {
+		name    string
+		desired []*discoveryv1.EndpointSlice
+		shown   []string
+	}{
+		{"a port and a family that only west has", []*discoveryv1.EndpointSlice{of("east", v4, true), of("west", v4, true), of("west", v6, true)}, []string{"east"}},
+		{"one of two slices is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("east", v6, true), of("west", v4, true)}, []string{"east"}},
+		{"no answer has what terminates", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, true)}, []string{"west"}},
+		{"nothing is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, false)}, []string{"east", "west"}},
+	} {
+		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, merge.Objects{})
+		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool { return !isHidden(e) }); !slices.Equal(got, tt.shown) {
+			t.Errorf("%s: shown %q, want %q", tt.name, got, tt.shown)
+		}
+		for _, e := range tt.desired {
+			if len(e.Ports) != 1 {
+				t.Errorf("%s: ports = %+v, want all", tt.name, e.Ports)
+			}
+		}
+	}
+}
+
+// docs/spec/selection.md 4: who follows the selection.
+func TestConsumer(t *testing.T) {
+	prefers := preferences{selectors: `[local]`, results: selection.Results{{"east"}}}
+	without := &mcsv1beta1.ServiceImport{}
+	with := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	for _, tt := range []struct {
+		name    string
+		prefers preferences
+		imp     *mcsv1beta1.ServiceImport
+		service *corev1.Service
+		want    consumer
+	}{
+		{"derived", prefers, with, &corev1.Service{}, proxies},
+		{"own node alone", prefers, with, &corev1.Service{Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local}}, nothing},
+		{"an address of a CIDR", prefers, with, nil, nothing},
+		{"no address", prefers, without, nil, dns},
+		{"no preference", preferences{}, without, nil, nothing},
+	} {
+		if got := tt.prefers.consumer(tt.imp, tt.service); got != tt.want {
+			t.Errorf("%s: consumer = %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestTakes(t *testing.T) {
 	yes, no := true, false
 	for _, tt := range []struct {
-		name string
-		c    discoveryv1.EndpointConditions
-		want bool
+		name         string
+		c            discoveryv1.EndpointConditions
+		proxies, dns bool
 	}{
-		{"unknown", discoveryv1.EndpointConditions{}, true},
-		{"ready", discoveryv1.EndpointConditions{Ready: &yes}, true},
-		{"not ready", discoveryv1.EndpointConditions{Ready: &no}, false},
-		{"terminating and serving", discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, true},
-		{"terminating", discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}, false},
+		{"unknown", discoveryv1.EndpointConditions{}, true, true},
+		{"ready", discoveryv1.EndpointConditions{Ready: &yes}, true, true},
+		{"not ready", discoveryv1.EndpointConditions{Ready: &no}, false, false},
+		{"terminating and serving", discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, true, false},
+		{"terminating", discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}, false, false},
 	} {
-		if got := isEligible(&discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Conditions: tt.c}}}); got != tt.want {
-			t.Errorf("%s: eligible = %t, want %t", tt.name, got, tt.want)
+		e := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Conditions: tt.c}}}
+		if p, d := proxies.takes(e), dns.takes(e); p != tt.proxies || d != tt.dns {
+			t.Errorf("%s: proxies take it: %t, DNS: %t; want %t, %t", tt.name, p, d, tt.proxies, tt.dns)
 		}
 	}
 }

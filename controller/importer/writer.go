@@ -123,12 +123,12 @@ func (w *writer) write(ctx context.Context, p plan) error {
 }
 
 // choose hides what is not in use of the desired slices.
-func (w *writer) choose(prefers preferences, desired []*discoveryv1.EndpointSlice) {
+func (w *writer) choose(prefers preferences, c consumer, desired []*discoveryv1.EndpointSlice) {
 	w.offered = make(map[string][]discoveryv1.EndpointPort, len(desired))
 	for _, e := range desired {
 		w.offered[e.Name] = slices.Clone(e.Ports)
 	}
-	w.selecting, w.chosen, w.wait = true, desired, w.choices.choose(w.svc, prefers, desired, w.now)
+	w.selecting, w.chosen, w.wait = true, desired, w.choices.choose(w.svc, prefers, c, desired, w.now)
 }
 
 // chooseAgain queues the service for the time when other clusters may be in use.
@@ -144,7 +144,8 @@ func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired [
 	stays := func(e *discoveryv1.EndpointSlice) bool {
 		return !slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
 	}
-	if prefers := writtenPreferences(w.now.Import); prefers.apply(w.now.Service) {
+	prefers := writtenPreferences(w.now.Import)
+	if c := prefers.consumer(w.now.Import, w.now.Service); c != nothing {
 		for _, e := range w.now.Slices {
 			if merge.IsImported(e) && stays(e) {
 				other := e.DeepCopy()
@@ -152,7 +153,7 @@ func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired [
 				desired = append(desired, other)
 			}
 		}
-		w.choose(prefers, desired)
+		w.choose(prefers, c, desired)
 		defer w.chooseAgain()
 	} else {
 		w.setSlices(slices.DeleteFunc(w.now.Slices, stays))
@@ -262,8 +263,8 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 			w.rejections.Report(r)
 		}
 	}
-	if p.prefers.apply(o.Service) {
-		w.choose(p.prefers, o.Slices)
+	if c := p.prefers.consumer(o.Import, o.Service); c != nothing {
+		w.choose(p.prefers, c, o.Slices)
 	} else {
 		w.choices.set(w.svc, choice{})
 	}

@@ -97,6 +97,9 @@ func (r Result) Expired(cluster string) bool {
 	return expired
 }
 
+// Since returns when a cluster expired; zero if it is not expired, or if an earlier process left it so.
+func (r Result) Since(cluster string) time.Time { return r.expired[cluster].when }
+
 // Frozen returns the clusters, sorted, that are silent for a TTL and do not expire, because too many members are silent.
 //
 // More than half of the members, and more than two, that fall silent within one TTL mean that the broker does not pass

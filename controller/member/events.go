@@ -129,7 +129,8 @@ func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 	}
 	happened := at
 	if was != nil && was.Status == is.Status {
-		happened = time.Now() // the status is older than the message
+		happened = time.Now()                     // the status is older than the message,
+		id = append(id, obj.GetResourceVersion()) // and the same value may come back, also after another one
 	}
 	hash := apibroker.Hash(16, id...)
 	return &eventsv1.Event{

@@ -86,6 +86,14 @@ func TestEventName(t *testing.T) {
 	if other := name(c); other == first {
 		t.Errorf("name = %s of two bad values", first)
 	}
+	was := condition("Valid", metav1.ConditionTrue, "AnnotationIgnored", later)
+	again := func(version string) string {
+		exp.ResourceVersion = version
+		return newEvent(exp, &was, &c).Name
+	}
+	if first := again("7"); again("7") != first || again("9") == first {
+		t.Error("names of the same bad value: want one for what two instances see, and another when it is back later")
+	}
 	if e := newEvent(exp, &c, &c); e != nil {
 		t.Errorf("event = %+v of the same value, want none", e)
 	}

@@ -182,6 +182,10 @@ func TestMerge(t *testing.T) {
 			name: "withhold minds different ports with the same name", options: Options{OnConflict: Withhold},
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/81"))}, want: "none", reason: "PortConflict",
 		}, {
+			name: "withhold does not mind cluster selectors, which members of older versions do not have", options: Options{OnConflict: Withhold},
+			records: []Record{record("a", 1), record("b", 2, selects("a"))},
+			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "ClusterSelectorsConflict",
+		}, {
 			name:    "union in the order of the oldest",
 			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53 https/TCP/443] [IPv4] of [a b]",

@@ -63,6 +63,9 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 	for _, s := range o.Slices {
 		s.OwnerReferences = owners(r.Import, c.Owner)
 	}
+	if o.Service != nil {
+		SetHints(r.Import.Spec.TrafficDistribution, o.Slices, nil)
+	}
 	o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
 	if len(o.Slices) > 0 {
 		o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent

@@ -42,7 +42,9 @@ func (m *merger) compareProperties() {
 		}
 		if disagree > 0 {
 			using := strings.ReplaceAll(want, separator, ", ")
-			m.conflict(finding{reason: p.reason, what: p.what, using: using, disagree: disagree, unresolved: true})
+			// Members of older versions cannot say which clusters they prefer: withholding the service would make their upgrade an outage.
+			unresolved := p.reason != ReasonClusterSelectors
+			m.conflict(finding{reason: p.reason, what: p.what, using: using, disagree: disagree, unresolved: unresolved})
 		}
 	}
 }

@@ -35,6 +35,7 @@ const (
 	NotTaken    Reason = "namespace"   // a namespace that takes no exports, or none of that cluster
 	BadProperty Reason = "property"    // a ClusterProperty that a member publishes, out of bounds
 	BadSelector Reason = "selector"    // annotations of a Namespace that say which clusters traffic goes to
+	BadWeights  Reason = "weights"     // the annotation of a Namespace with weights of clusters
 	BeyondLimit Reason = "limit"       // more than an importing cluster takes of one member, or of all
 )
 

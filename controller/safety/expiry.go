@@ -176,6 +176,13 @@ func (e *Expiry) Left(cluster string, all []*discoveryv1.EndpointSlice) (left []
 	return e.OnExpiry.apply(all), true
 }
 
+// Result returns which clusters are expired now, and which are frozen.
+func (e *Expiry) Result() liveness.Result {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.result
+}
+
 // Expired reports whether a cluster is expired.
 func (e *Expiry) Expired(cluster string) bool {
 	e.mu.Lock()

@@ -15,6 +15,7 @@ package safety
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
@@ -47,19 +48,20 @@ const (
 	Beat                         // heartbeats
 )
 
-// reasons has the label "reason" of metric frozen and what is suspended.
+// reasons has the label "reason" of metric frozen and what is suspended, also in the words of docs/spec/controller.md 8.8.
 var reasons = [end]struct {
 	label    string
 	suspends Operation
+	words    string
 }{
-	NotSynced:      {"not_synced", Import},
-	BrokerIdentity: {"broker_identity", Export | Import | Beat},
-	BrokerEmpty:    {"broker_empty", Export | Import | Beat},
-	Credential:     {"credential", Export},
-	LostRecords:    {"lost_records", Losses},
-	LostMembers:    {"lost_members", 0},
-	MassExpiry:     {"mass_expiry", 0},
-	OwnHeartbeat:   {"own_heartbeat", 0},
+	NotSynced:      {"not_synced", Import, "removals, and writes that follow from the broker"},
+	BrokerIdentity: {"broker_identity", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
+	BrokerEmpty:    {"broker_empty", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
+	Credential:     {"credential", Export, "exports"},
+	LostRecords:    {"lost_records", Losses, "changes of the services that lost clusters"},
+	LostMembers:    {"lost_members", 0, "losses of what is imported from these"},
+	MassExpiry:     {"mass_expiry", 0, "expiry"},
+	OwnHeartbeat:   {"own_heartbeat", 0, "expiry"},
 }
 
 // String is the reason as in metrics and logs, "" for none.
@@ -80,24 +82,36 @@ type Freezes struct {
 	metrics *metrics.Metrics
 	changed func() // called without the lock after a reason came into force or cleared
 
-	mu      sync.Mutex
-	details map[Reason]string // of the reasons in force
+	mu    sync.Mutex
+	force map[Reason]Freeze // the reasons in force
+}
+
+// A Freeze is a reason in force.
+type Freeze struct {
+	Reason   Reason
+	Detail   string // one phrase for people
+	Suspends string // in words
+	Since    time.Time
 }
 
 // NewFreezes returns Freezes without a reason in force. changed is called each time that a reason comes into force or clears.
 func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes {
-	return &Freezes{log: log, metrics: m, changed: changed, details: make(map[Reason]string)}
+	return &Freezes{log: log, metrics: m, changed: changed, force: make(map[Reason]Freeze)}
 }
 
 // Set puts r into force with a detail, one phrase for people, or clears it if detail is empty. The detail is logged when r
 // comes into force; later details replace it without a log line.
 func (f *Freezes) Set(r Reason, detail string) {
 	f.mu.Lock()
-	_, was := f.details[r]
+	freeze, was := f.force[r]
 	if detail == "" {
-		delete(f.details, r)
+		delete(f.force, r)
 	} else {
-		f.details[r] = detail
+		if !was {
+			freeze = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
+		}
+		freeze.Detail = detail
+		f.force[r] = freeze
 	}
 	f.mu.Unlock()
 	is := detail != ""
@@ -117,7 +131,19 @@ func (f *Freezes) Set(r Reason, detail string) {
 func (f *Freezes) Any(given ...Reason) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.ContainsFunc(given, func(r Reason) bool { _, ok := f.details[r]; return ok })
+	return slices.ContainsFunc(given, func(r Reason) bool { _, ok := f.force[r]; return ok })
+}
+
+// InForce returns the reasons in force, in their order.
+func (f *Freezes) InForce() (all []Freeze) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r := Reason(1); r < end; r++ {
+		if freeze, ok := f.force[r]; ok {
+			all = append(all, freeze)
+		}
+	}
+	return all
 }
 
 // Suspended returns the detail of a reason in force that suspends an operation, "" if the operation may go on.
@@ -125,8 +151,8 @@ func (f *Freezes) Suspended(op Operation) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := Reason(1); r < end; r++ {
-		if detail, ok := f.details[r]; ok && reasons[r].suspends&op != 0 {
-			return detail
+		if freeze, ok := f.force[r]; ok && reasons[r].suspends&op != 0 {
+			return freeze.Detail
 		}
 	}
 	return ""
@@ -137,8 +163,8 @@ func (f *Freezes) Detail(given ...Reason) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range given {
-		if detail, ok := f.details[r]; ok {
-			return detail
+		if freeze, ok := f.force[r]; ok {
+			return freeze.Detail
 		}
 	}
 	return ""

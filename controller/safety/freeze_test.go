@@ -70,7 +70,12 @@ func TestFreezes(t *testing.T) {
 			t.Errorf("%s: frozen at the start, or %d changes by clearing nothing", r, changes)
 		}
 		f.Set(r, "first")
+		first := f.InForce()
 		f.Set(r, "second")
+		if in := f.InForce(); len(first) != 1 || len(in) != 1 || in[0].Reason != r || in[0].Suspends == "" || in[0].Since.IsZero() || !in[0].Since.Equal(first[0].Since) ||
+			in[0].Detail == first[0].Detail {
+			t.Errorf("%s: in force %+v and then %+v: want another detail, since the first one", r, first, in)
+		}
 		if !f.Any(all...) || !f.Any(r) || f.Detail(r) != "second" || changes != 1 || frozen(t, reg, r) != 1 {
 			t.Errorf("%s: frozen = %t (%s), %d changes, metric %v; want the second detail, 1, 1",
 				r, f.Any(r), f.Detail(r), changes, frozen(t, reg, r))

@@ -124,24 +124,28 @@ func FromRecord(list []v1alpha1.ClusterSelector) Selectors {
 	return s
 }
 
-// Results are the clusters that each selector matches, sorted, in the order of the selectors.
+// Results are the clusters that each selector matches and none before it does, sorted, in the order of the selectors. So they name each cluster
+// once at most, and fit into an annotation.
 type Results [][]string
 
 // Evaluate returns what the selectors match. clusters has the ClusterProperties of each exporting cluster by its id, importer those of the
 // importing one. Whatever its properties say, a cluster has its own id.
 func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[string]string) Results {
 	results := make(Results, len(s))
+	left := slices.Sorted(maps.Keys(clusters))
 	for i, sel := range s {
 		results[i] = []string{}
 		resolved, ok := sel.PropertySelector.resolve(importer)
 		if !ok {
 			continue
 		}
-		for _, id := range slices.Sorted(maps.Keys(clusters)) {
-			if resolved.matches(id, clusters[id]) {
+		left = slices.DeleteFunc(left, func(id string) bool {
+			matches := resolved.matches(id, clusters[id])
+			if matches {
 				results[i] = append(results[i], id)
 			}
-		}
+			return matches
+		})
 	}
 	return results
 }

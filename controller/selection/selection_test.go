@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 func parse(t *testing.T, text string) Selectors {
@@ -102,7 +103,7 @@ func TestEvaluate(t *testing.T) {
 		selectors Selectors
 		want      string
 	}{
-		{"region, and no cluster that says it is another", near, `[["east"],["east","north"]]`},
+		{"region, and no cluster that says it is another", near, `[["east"],["north"]]`},
 		{"remote", remote, `[["north","south","west"]]`},
 		{"a property that the importer lacks", parse(t, express(`"key":"tier","operator":"NotIn","values":["@SameAsImporter@"]`)), `[[]]`},
 		{"Exists", parse(t, express(`"key":"tier","operator":"Exists"`)), `[["east"]]`},
@@ -117,6 +118,19 @@ func TestEvaluate(t *testing.T) {
 				t.Errorf("results = %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// The results of any selectors fit into an annotation beside all else: each cluster is in one of them at most.
+func TestResultsAreBounded(t *testing.T) {
+	clusters := make(map[string]map[string]string)
+	for i := range 1000 {
+		clusters[strings.Repeat("c", 59)+fmt.Sprintf("-%03d", i)] = nil
+	}
+	all := express(`"key":"region.topology.k8s.io","operator":"DoesNotExist"`)
+	selectors := slices.Repeat(parse(t, all), broker.MaxSelectors)
+	if got := len(selectors.Evaluate(clusters, nil).String()); got > 80<<10 {
+		t.Errorf("results of %d clusters have %d octets, want at most %d", len(clusters), got, 80<<10)
 	}
 }
 

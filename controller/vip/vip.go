@@ -175,6 +175,20 @@ func (p *Pool) Restore(all []Freed, now time.Time) {
 	}
 }
 
+// Continue puts the addresses into quarantine that are in that of before, an earlier Pool, or that before had and no record names any more:
+// their records may have gone while there was no Pool. It reports whether there are any. Before is of no use afterwards.
+func (p *Pool) Continue(before *Pool, now time.Time) bool {
+	for service := range before.named {
+		before.Name(service, p.named[service], now)
+	}
+	for service := range before.reserved {
+		before.Release(service, now)
+	}
+	all, _ := before.Quarantined(now, math.MaxInt)
+	p.Restore(all, now)
+	return len(all) > 0
+}
+
 func (p *Pool) take(a netip.Addr) {
 	p.taken[a]++
 	delete(p.freed, a)

@@ -121,6 +121,33 @@ func TestQuarantineOutlivesThePool(t *testing.T) {
 }
 
 // What a record of anybody names is taken: at a start, in another cluster's pool before, and by mistake.
+// An address whose record goes while there is no pool, as its Member is away for a moment, waits as others do.
+func TestContinue(t *testing.T) {
+	before, kept := newPool("243.0.0.0/29"), addr("243.0.0.1")
+	gone := addr("243.0.0.4")
+	before.Name(service(1), []netip.Addr{kept}, start)
+	before.Name(service(2), []netip.Addr{gone}, start)
+	reserved := mustAllocate(t, before, 3, start)
+
+	p := newPool("243.0.0.0/29")
+	p.Name(service(1), []netip.Addr{kept}, start)
+	if !p.Continue(before, start) {
+		t.Error("Continue = false, want true: there are addresses in quarantine")
+	}
+	if used, quarantined, _ := p.Usage(start); used != 1 || quarantined != 2 {
+		t.Errorf("%d used and %d in quarantine, want 1 and 2", used, quarantined)
+	}
+	for range 6 {
+		a, ok := p.Allocate(types.NamespacedName{Namespace: "other", Name: fmt.Sprint(len(p.reserved))}, start)
+		if ok && (a == gone || a == reserved) {
+			t.Errorf("%s is allocated to another service at once", a)
+		}
+	}
+	if a := mustAllocate(t, p, 3, start); a != reserved {
+		t.Errorf("the service that had %s gets %s", reserved, a)
+	}
+}
+
 func TestNamed(t *testing.T) {
 	p := newPool("243.0.0.4/30")
 	p.Name(service(1), []netip.Addr{addr("243.0.0.5"), addr("243.0.0.5"), addr("10.0.0.1"), addr("fd00::1")}, start)

@@ -152,7 +152,7 @@ func (c *ControlPlane) start(ctx context.Context) (err error) {
 		if err := c.connect(); err != nil {
 			return err
 		}
-		if c.api, err = c.startAPIServer(ctx); err == nil {
+		if c.api, err = c.startAPIServer(ctx, c.port); err == nil {
 			break
 		}
 		// Someone who does not reserve ports was faster.
@@ -271,8 +271,36 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
 	if c.api.running() {
 		return nil
 	}
-	c.api, err = c.startAPIServer(ctx)
+	c.api, err = c.startAPIServer(ctx, c.port)
 	return err
+}
+
+// A Replica is a further API server of a control plane, over the same etcd.
+type Replica struct {
+	port *Port
+	api  *process
+}
+
+// StartReplica starts a further API server and returns when it is ready. The caller has to call [Replica.Kill].
+func (c *ControlPlane) StartReplica(ctx context.Context) (*Replica, error) {
+	port, err := ReservePort()
+	if err != nil {
+		return nil, err
+	}
+	api, err := c.startAPIServer(ctx, port)
+	if err != nil {
+		return nil, errors.Join(err, port.Close())
+	}
+	return &Replica{port, api}, nil
+}
+
+// Address returns host and port.
+func (r *Replica) Address() string { return r.port.String() }
+
+// Kill ends the API server at once. It may be called more than once.
+func (r *Replica) Kill() {
+	r.api.kill()
+	_ = r.port.Close() // it may be closed
 }
 
 func (c *ControlPlane) stopAPIServer() error {
@@ -318,12 +346,12 @@ func (c *ControlPlane) startEtcd(ctx context.Context) (*process, error) {
 	})
 }
 
-func (c *ControlPlane) startAPIServer(ctx context.Context) (*process, error) {
+func (c *ControlPlane) startAPIServer(ctx context.Context, port *Port) (*process, error) {
 	file := func(name string) string { return filepath.Join(c.dir, name) }
 	args := append([]string{
 		"--etcd-servers=unix://" + file(etcdClient),
 		"--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", c.port.Number),
+		fmt.Sprintf("--secure-port=%d", port.Number),
 		// A machine without a route to anywhere has no address that the server would advertise by itself.
 		"--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none",
 		"--cert-dir=" + c.dir,
@@ -342,13 +370,11 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return awaitReady(ctx, p, c.readyz)
-}
-
-func (c *ControlPlane) readyz(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return healthy(ctx, c.http, c.url()+"/readyz")
+	return awaitReady(ctx, p, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return healthy(ctx, c.http, "https://"+port.String()+"/readyz")
+	})
 }
 
 // healthy fails unless the answer of url is a good one.

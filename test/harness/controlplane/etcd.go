@@ -59,7 +59,7 @@ func (c *ControlPlane) withoutEtcd(ctx context.Context, f func() error) error {
 	if c.etcd, err = c.startEtcd(ctx); err != nil {
 		return err
 	}
-	c.api, err = c.startAPIServer(ctx)
+	c.api, err = c.startAPIServer(ctx, c.port)
 	return err
 }
 

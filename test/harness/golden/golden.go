@@ -44,6 +44,12 @@ type File struct {
 	head    string // what stands before the first question
 }
 
+// Origin is the zone of a zone file that begins with a line $ORIGIN.
+func Origin(zoneFile string) string {
+	first, _, _ := strings.Cut(zoneFile, "\n")
+	return strings.TrimPrefix(first, "$ORIGIN ")
+}
+
 // A Case is a question and the answers that are permitted.
 type Case struct {
 	Question

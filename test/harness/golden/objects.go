@@ -12,7 +12,7 @@ import (
 
 // Expand makes a YAML manifest of object lines. The fields of a line have two spaces or more between them:
 //
-//	ServiceImport    NAMESPACE/NAME  TYPE  [v1alpha1]  [ips: IP...]  [ports: PORT...]  [labels: KEY=VALUE...]
+//	ServiceImport    NAMESPACE/NAME  TYPE  [v1alpha1]  [ips: IP...]  [ports: PORT...]  [labels: KEY=VALUE...]  [weights: ID=N,...]
 //	EndpointSlice    NAMESPACE/NAME  [cluster: ID]  [type: TYPE]  [ports: PORT...]  [for-zone: Z]  [for-region: R]
 //	                 [service: NAME]  [labels: KEY=VALUE...]  [ENDPOINT...]
 //	ClusterProperty  NAME  VALUE  [v1alpha1]
@@ -49,7 +49,7 @@ type fields struct {
 	bare  []string
 }
 
-var keys = regexp.MustCompile(`^(ips|ports|labels|cluster|type|for-zone|for-region|service|name):(?: |$)`)
+var keys = regexp.MustCompile(`^(ips|ports|labels|weights|cluster|type|for-zone|for-region|service|name):(?: |$)`)
 
 func split(line string) (kind string, f fields) {
 	f.keyed = map[string]string{}
@@ -136,6 +136,9 @@ func (e *expander) serviceImport(o object, f *fields, id string) error {
 	spec := object{"type": f.take(), "ports": ports}
 	if ips := strings.Fields(f.keyed["ips"]); len(ips) > 0 {
 		spec["ips"] = ips
+	}
+	if weights, ok := f.keyed["weights"]; ok {
+		o["metadata"].(object)["annotations"] = object{"clusterset-dns.io/weights": weights}
 	}
 	o["apiVersion"] = "multicluster.x-k8s.io/" + f.version()
 	o["spec"] = spec

@@ -57,6 +57,8 @@ type Options struct {
 	Broker, Member controlplane.Options
 	// Bare leaves out admin.Init, for tests that prepare the broker by the command.
 	Bare bool
+	// Manifests are what each member has before it joins: its namespace and rights. Those that are shipped, if nil.
+	Manifests [][]byte
 }
 
 // Start starts the control planes and prepares the broker. ctx bounds the start only: the caller has to call Stop.
@@ -73,11 +75,14 @@ func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
 	if c.Broker, err = controlplane.Start(ctx, o.Broker); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
+	if o.Manifests == nil {
+		o.Manifests = [][]byte{deploy.Namespace, deploy.ControllerRBAC, deploy.DNSRBAC}
+	}
 	c.Members = make([]*Member, len(o.IDs))
 	var g errgroup.Group
 	for i, id := range o.IDs {
 		g.Go(func() (err error) {
-			c.Members[i], err = c.start(ctx, id, i+1, o.Member)
+			c.Members[i], err = c.start(ctx, id, i+1, o)
 			return err
 		})
 	}
@@ -91,7 +96,8 @@ func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
 }
 
 // start starts one cluster with the service accounts of the controller and of the DNS server.
-func (c *Clusterset) start(ctx context.Context, id string, n int, o controlplane.Options) (*Member, error) {
+func (c *Clusterset) start(ctx context.Context, id string, n int, all Options) (*Member, error) {
+	o := all.Member
 	o.ServiceCIDR = fmt.Sprintf("10.1%d.0.0/16,fd00:1%d::/108", n, n)
 	cp, err := controlplane.Start(ctx, o)
 	if err != nil {
@@ -102,7 +108,7 @@ func (c *Clusterset) start(ctx context.Context, id string, n int, o controlplane
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return m, fmt.Errorf("member %s: %w", id, err)
 	}
-	for _, manifest := range [][]byte{deploy.Namespace, deploy.ControllerRBAC, deploy.DNSRBAC} {
+	for _, manifest := range all.Manifests {
 		if err := cp.ApplyYAML(ctx, manifest); err != nil {
 			return m, fmt.Errorf("member %s: %w", id, err)
 		}

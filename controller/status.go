@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/page"
+)
+
+// A board has what the status page shows of this instance: what it does, and while it leads the parts that know the rest. Its methods may
+// be called by several goroutines.
+type board struct {
+	instance, version string
+
+	mu    sync.Mutex
+	state page.State
+	parts *parts // nil while it does not lead, or waits
+}
+
+// say sets what the instance does; p are its parts, nil if it has none.
+func (b *board) say(p *parts, detail string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state, b.parts = page.State{Leads: p != nil, Detail: detail, Since: time.Now()}, p
+}
+
+// status returns what is known now. It reads memory, and holds no lock of the parts for longer than one read.
+func (b *board) status(q page.Query) page.Status {
+	b.mu.Lock()
+	s, p := page.Status{At: time.Now(), Instance: b.instance, Version: b.version, State: b.state}, b.parts
+	b.mu.Unlock()
+	if p == nil {
+		return s
+	}
+	link := p.broker.State()
+	s.Cluster = p.membership.Status().ClusterID
+	s.Broker = page.Link{Connected: link.Link, Membership: link.Membership.String(), Detail: link.Detail}
+	for _, f := range p.freezes.InForce() {
+		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Detail: f.Detail, Suspends: f.Suspends, Since: f.Since})
+	}
+	p.addServices(&s, q)
+	p.addConflicts(&s)
+	for _, c := range p.importer.Selections() {
+		s.Selections = append(s.Selections, page.Selection{
+			Service: c.Service.String(), Port: c.Port, Clusters: c.Clusters, Why: c.Why, Since: c.Since, Prefers: c.Selectors,
+		})
+	}
+	s.Counts.Selections = len(s.Selections)
+	return s
+}
+
+// addServices adds one page of all services, and with them the members, whose exports they are.
+func (p *parts) addServices(s *page.Status, q page.Query) {
+	exports, all := p.member.Exports(), make(map[string]types.NamespacedName)
+	imported := make(map[string]int)
+	for _, svc := range slices.Concat(exports, p.broker.Services()) {
+		all[svc.String()] = svc
+	}
+	for _, svc := range p.member.Imports() {
+		imp := p.member.Import(svc)
+		if !member.IsOurs(imp) {
+			continue
+		}
+		all[svc.String()] = svc
+		s.Counts.Imports++
+		for _, c := range imp.Status.Clusters {
+			imported[c.Cluster]++
+		}
+	}
+	s.Counts.Services, s.Counts.Exports = len(all), len(exports)
+	s.Services = q.Select(slices.Sorted(maps.Keys(all)))
+	for i, row := range s.Services.Rows {
+		s.Services.Rows[i] = p.service(all[row.Name])
+	}
+	p.addMembers(s, imported)
+}
+
+// addMembers adds all members, of which so many exports are imported.
+func (p *parts) addMembers(s *page.Status, imported map[string]int) {
+	exported, result := p.broker.RecordCounts(), p.expiry.Result()
+	versions := make(map[string]string)
+	for _, m := range p.broker.Members() {
+		versions[m.Name] = m.Status.Version
+	}
+	for _, l := range p.broker.Liveness() {
+		m := page.Member{
+			ID: l.Cluster, State: page.Live, Heartbeat: l.Seen, Version: versions[l.Cluster], Since: result.Since(l.Cluster),
+			Exports: exported[l.Cluster], Imported: imported[l.Cluster],
+		}
+		if p.cfg.TTL > 0 {
+			m.TTL = max(p.cfg.TTL, l.TTL)
+		}
+		switch {
+		case l.Cluster == p.membership.Identity.ClusterID:
+			m.State = page.Self
+		case result.Expired(l.Cluster):
+			m.State = page.Expired
+			s.Counts.Expired++
+		case slices.Contains(result.Frozen(), l.Cluster):
+			m.State = page.Silent
+		case l.Seen.IsZero():
+			m.State = page.NoHeartbeat
+		}
+		s.Members = append(s.Members, m)
+	}
+	s.Counts.Members = len(s.Members)
+}
+
+// addConflicts adds the services whose exports disagree.
+func (p *parts) addConflicts(s *page.Status) {
+	conflicts := p.importer.Conflicts()
+	for svc, found := range conflicts {
+		c := merge.Condition(found, 0)
+		s.Conflicts = append(s.Conflicts, page.Conflict{Service: svc.String(), Reasons: c.Reason, Detail: c.Message})
+	}
+	slices.SortFunc(s.Conflicts, func(a, b page.Conflict) int { return cmp.Compare(a.Service, b.Service) })
+	s.Counts.Conflicts = len(conflicts)
+}
+
+// service returns the row of one service.
+func (p *parts) service(svc types.NamespacedName) page.Service {
+	row := page.Service{Name: svc.String()}
+	for _, r := range p.broker.Records(svc) {
+		row.Exporters = append(row.Exporters, r.Cluster)
+	}
+	var conditions []metav1.Condition
+	imp := p.member.Import(svc)
+	if member.IsOurs(imp) {
+		row.Type, row.Addresses, conditions = string(imp.Spec.Type), imp.Spec.IPs, imp.Status.Conditions
+		for _, e := range p.member.ImportedSlices(svc) {
+			row.Ready += readyEndpoints(e)
+		}
+	}
+	row.State, row.OK = p.stateOf(svc, imp, conditions)
+	return row
+}
+
+// stateOf says in a few words what is wrong with a service in this cluster, or that it is ready.
+func (p *parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport, conditions []metav1.Condition) (state string, ok bool) {
+	if exp := p.member.Export(svc); exp != nil {
+		for _, name := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+			if c := meta.FindStatusCondition(exp.Status.Conditions, string(name)); c != nil && c.Status != metav1.ConditionTrue {
+				return fmt.Sprintf("export: %s: %s", c.Reason, c.Message), false
+			}
+		}
+	}
+	ns := p.member.Namespace(svc.Namespace)
+	policy := p.cfg.policy()
+	switch c := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceImportConditionReady)); {
+	case imp != nil && !member.IsOurs(imp):
+		return "not imported: the ServiceImport is not that of the controller", false
+	case imp == nil && ns == nil:
+		return "not imported: this cluster has no namespace of the name", false
+	case imp == nil && policy.Of(ns) != export.Allowed:
+		return "not imported: the namespace does not take part", false
+	case imp == nil:
+		return "not imported", false
+	case c != nil && c.Status != metav1.ConditionTrue:
+		return fmt.Sprintf("import: %s: %s", c.Reason, c.Message), false
+	}
+	return "ready", true
+}
+
+// readyEndpoints returns how many endpoints of a slice are ready.
+func readyEndpoints(e *discoveryv1.EndpointSlice) (n int) {
+	for _, ep := range e.Endpoints {
+		if ep.Conditions.Ready == nil || *ep.Conditions.Ready {
+			n++
+		}
+	}
+	return n
+}
