@@ -2,9 +2,11 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // A Component is a part of what runs in a member, which [Join] installs (docs/spec/install.md 2).
@@ -21,6 +23,31 @@ const (
 // DefaultComponents returns the components that "clusterset join" installs by default.
 func DefaultComponents() []Component {
 	return []Component{ComponentController, ComponentDNS, ComponentWiring}
+}
+
+// formatComponents is the reverse of [ParseComponents].
+func formatComponents(all []Component) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = string(c)
+	}
+	return strings.Join(names, ",")
+}
+
+// chosenComponents returns those that the last join of the cluster installed, or else the default.
+func (c *cluster) chosenComponents(ctx context.Context, namespace string) ([]Component, error) {
+	secret, err := c.secret(ctx, namespace)
+	if err != nil || secret == nil || secret.Annotations[annotationComponents] == "" {
+		return DefaultComponents(), err
+	}
+	all, err := ParseComponents(strings.Split(secret.Annotations[annotationComponents], ","))
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w; give --components", annotationComponents, secret.Namespace, secret.Name, err)
+	}
+	return all, nil
 }
 
 // ParseComponents reads the names of components; "none", alone, is no component.

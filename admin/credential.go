@@ -120,11 +120,16 @@ func (c *cluster) secret(ctx context.Context, namespace string) (*corev1.Secret,
 	return secret, nil
 }
 
+// annotationComponents holds, on the Secret of the broker credential, the components that were chosen: a join without --components keeps them,
+// until the cluster leaves.
+const annotationComponents = "clusterset-dns.io/components"
+
 // credential is the content of the Secret that Join writes to the member.
 type credential struct {
 	kubeconfig []byte
 	account    *corev1.ServiceAccount // on the broker
 	namespace  string                 // of the Secret
+	components string                 // what the join installs, for the next one: see annotationComponents
 	life       time.Duration          // requested lifetime of a new token
 	now        time.Time
 }
@@ -144,7 +149,7 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 	if t, err := apiserver.ParseToken(token); exists && err == nil {
 		keep = isFresh(t, want.now) && t.Life() <= want.life && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
 	}
-	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) {
+	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) && old.Annotations[annotationComponents] == want.components {
 		c.report(toUnstructured(old), Unchanged, "the token is valid")
 		t, err := apiserver.ParseToken(token)
 		return t.Expires, err
@@ -165,6 +170,7 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 		token = request.Status.Token
 	}
 	secret := newSecret(want.namespace)
+	secret.Annotations = map[string]string{annotationComponents: want.components}
 	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
 	if _, err := c.apply(ctx, toUnstructured(secret), ""); err != nil {
 		return time.Time{}, err

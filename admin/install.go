@@ -165,6 +165,39 @@ func (i *installer) write(ctx context.Context) error {
 	return nil
 }
 
+// awaitRollout waits until the Deployments that were written run Pods of what was written, and no others: what follows must not be an answer
+// of Pods from before.
+func (i *installer) awaitRollout(ctx context.Context) error {
+	o := i.options
+	if !o.Wait || o.DryRun != DryRunNone {
+		return nil
+	}
+	for _, d := range i.objects {
+		if d.GetKind() != "Deployment" {
+			continue
+		}
+		err := o.waitFor(ctx, o.Timeout, describe(d)+" runs new Pods only", func(ctx context.Context) (bool, error) {
+			existing, err := i.member.find(ctx, d)
+			return existing != nil && (!isInstalled(existing) || hasRolledOut(existing)), err
+		})
+		if err != nil {
+			return i.hint(err)
+		}
+	}
+	return nil
+}
+
+// hasRolledOut reports what "kubectl rollout status" waits for: all Pods of a Deployment are of its template, and available.
+func hasRolledOut(deployment *unstructured.Unstructured) bool {
+	number := func(fields ...string) int64 {
+		n, _, _ := unstructured.NestedInt64(deployment.Object, fields...) // absent is 0
+		return n
+	}
+	want := number("spec", "replicas")
+	return number("status", "observedGeneration") >= deployment.GetGeneration() && number("status", "updatedReplicas") >= want &&
+		number("status", "replicas") == number("status", "updatedReplicas") && number("status", "availableReplicas") >= want
+}
+
 // awaitController waits until a controller renews the heartbeat of the member. Clocks of two machines may differ, so it waits for a change.
 func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace string) error {
 	o := i.options

@@ -96,6 +96,12 @@ func (j *joiner) read(ctx context.Context) error {
 // prepareComponents decides what is installed. It comes before the decision about networks, which depends on what the controller exports.
 func (j *joiner) prepareComponents(ctx context.Context) error {
 	o := &j.input.options
+	if o.KeepComponents {
+		var err error
+		if o.Components, err = j.member.chosenComponents(ctx, o.Namespace); err != nil {
+			return err
+		}
+	}
 	defaults := Values{ClusterDomain: "cluster.local", VIP: "derived", Endpoints: "pod_ip"}
 	if id, err := j.input.clusterID(); err == nil && ownsVIPCIDR(j.input.members, id) {
 		defaults.VIP = "cidr" // the controller was started otherwise before
@@ -113,6 +119,9 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 // installComponents comes last: now what is installed finds a credential, and a membership.
 func (j *joiner) installComponents(ctx context.Context) error {
 	if err := j.install.write(ctx); err != nil {
+		return err
+	}
+	if err := j.install.awaitRollout(ctx); err != nil {
 		return err
 	}
 	if err := j.install.awaitController(ctx, j.broker, j.admission.Spec.Namespace); err != nil {
@@ -167,7 +176,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	}
 	j.admission = a
 	j.result = JoinResult{
-		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace,
+		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Networks: in.networkStates(),
 		Warnings: in.warnings(a),
 	}
@@ -366,7 +375,8 @@ func (j *joiner) prepareMember(ctx context.Context) error {
 func (j *joiner) writeCredential(ctx context.Context) (err error) {
 	o := j.input.options
 	j.result.CredentialExpires, err = j.member.writeCredential(ctx, j.broker, credential{
-		kubeconfig: j.kubeconfig, account: &j.account, namespace: o.Namespace, life: o.CredentialLife, now: o.Now(),
+		kubeconfig: j.kubeconfig, account: &j.account, namespace: o.Namespace, components: formatComponents(o.Components),
+		life: o.CredentialLife, now: o.Now(),
 	})
 	return err
 }

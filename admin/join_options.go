@@ -44,11 +44,12 @@ type JoinOptions struct {
 	AllowSameCluster bool // broker and member may be the same cluster
 	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
 
-	Components []Component   // what to install in the member; if empty, nothing
-	Values     Values        // for the manifests of the components
-	DNS        DNSOptions    // how to wire the cluster's DNS server; Join sets the Service
-	Wait       bool          // until the controller renews its heartbeat and the DNS server is ready, at most Timeout each
-	Timeout    time.Duration // of each wait
+	Components     []Component   // what to install in the member; if empty, nothing
+	KeepComponents bool          // install those of the join before instead or, if there was none, DefaultComponents
+	Values         Values        // for the manifests of the components
+	DNS            DNSOptions    // how to wire the cluster's DNS server; Join sets the Service
+	Wait           bool          // until new Pods run, the controller renews its heartbeat and the DNS server is ready, at most Timeout each
+	Timeout        time.Duration // of each wait
 
 	Now func() time.Time // [time.Now] if nil
 }
@@ -69,6 +70,7 @@ type JoinResult struct {
 	PodCIDRs          []string       `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string       `json:"serviceCIDRs,omitempty"`
 	VIPCIDR           string         `json:"vipCIDR,omitempty"`
+	Components        []Component    `json:"components,omitempty"`       // that are installed
 	CredentialExpires time.Time      `json:"credentialExpires,omitzero"` // zero in a dry run
 	Networks          []NetworkState `json:"networks,omitempty"`         // those CIDRs, with where they are known from
 	Warnings          []string       `json:"warnings,omitempty"`

@@ -107,6 +107,9 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readExports(ctx, c); err != nil {
 		return err
 	}
+	if s.state.Cluster.Selection, err = c.selection(ctx); err != nil {
+		return err
+	}
 	if err := s.readLeader(ctx, c); err != nil {
 		return err
 	}

@@ -39,8 +39,21 @@ type ClusterState struct {
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
 
+	// Selection has the services of which some clusters are preferred.
+	Selection []SelectionState `json:"selection,omitempty"`
+
 	// Outside is about addresses outside of the networks that the cluster declared; nil if these are not known.
 	Outside *OutsideState `json:"outside,omitempty"`
+}
+
+// SelectionState is a service of which some clusters are preferred, and where its traffic goes.
+type SelectionState struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Preferred string     `json:"preferred"`        // "east, then east north"
+	InUse     []string   `json:"inUse"`            // clusters, sorted
+	Hidden    []string   `json:"hidden,omitempty"` // the others
+	Since     *time.Time `json:"since,omitempty"`  // nothing has changed since, if not for longer
 }
 
 // OutsideState is what is outside of the networks that a cluster declared.

@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
+	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -41,7 +45,7 @@ func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (
 		return UninstallResult{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		u.checkLeft, u.undoDNS, u.removeID, u.removePolicies, u.removeNamespace, u.removeRights, u.removeExports, u.removeMemberCRDs,
+		u.checkLeft, u.undoDNS, u.removeID, u.removePolicies, u.removeNamespace, u.removeVerify, u.removeRights, u.removeExports, u.removeMemberCRDs,
 	} {
 		if err := step(ctx); err != nil {
 			return u.result, fmt.Errorf("uninstall: %w", err)
@@ -106,7 +110,21 @@ func (u *uninstaller) undoDNS(ctx context.Context) error {
 	o.WriteOptions = u.options.WriteOptions
 	state, err := DNSUndo(ctx, u.config, o)
 	u.result.Left, u.result.Warnings = append(u.result.Left, state.Problems...), state.Warnings
-	return err
+	if err != nil {
+		return err
+	}
+	if o.DryRun == DryRunNone {
+		if state, err = DNSDiff(ctx, u.config, o); err != nil {
+			return err
+		}
+	}
+	for i := range state.Resolvers {
+		r := &state.Resolvers[i]
+		if r.Undo == nil && !r.Edited && (r.State == wiring.Wired || r.State == wiring.Taken) {
+			u.left("%s forwards or serves %s by a configuration that clusterset has not written: %s", r.Name(), state.Zone, cmp.Or(r.Reason, strings.Join(r.Evidence, ", ")))
+		}
+	}
+	return nil
 }
 
 // removeID deletes the cluster id if a join has written it. The policy that keeps it allows that a moment after a leave.
@@ -159,6 +177,27 @@ func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstruc
 		found, err := u.find(ctx, o)
 		return err == nil && found == nil, err
 	})
+}
+
+// removeVerify deletes the namespaces of runs of [Verify] that were killed. No run can go on in a cluster that is not a member.
+func (u *uninstaller) removeVerify(ctx context.Context) error {
+	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+wellknown.ManagerVerify)
+	for _, o := range found {
+		switch {
+		case err != nil:
+		case isOfVerify(o):
+			err = u.removeAndWait(ctx, o)
+		default:
+			u.left("%s has the label of clusterset verify, which did not make it", describe(o))
+		}
+	}
+	return err
+}
+
+// isOfVerify reports whether a namespace was made by [Verify]: a label alone may be a copy.
+func isOfVerify(namespace *unstructured.Unstructured) bool {
+	_, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[annotationUntil])
+	return err == nil && strings.HasPrefix(namespace.GetName(), verifyPrefix)
 }
 
 // removeRights deletes what the manifests have outside of the namespace.

@@ -68,11 +68,14 @@ func (m *verifiedMember) serviceName(kind verify.Kind) string {
 
 func (m *verifiedMember) host() string { return fmt.Sprintf("host-%d", m.index) }
 
+// verifyPrefix is what the names of namespaces of [Verify] begin with.
+const verifyPrefix = "clusterset-verify-"
+
 var kinds = []verify.Kind{verify.ClusterSetIP, verify.Headless}
 
 // newVerifier reads who the members are, and writes nothing.
 func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (*verifier, error) {
-	v := &verifier{options: o, namespace: "clusterset-verify-" + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{}, resolved: map[path]bool{}}
+	v := &verifier{options: o, namespace: verifyPrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{}, resolved: map[path]bool{}}
 	if len(clusters) < 2 {
 		return nil, fmt.Errorf("%d members: want 2 or more, to verify the way from each to each other", len(clusters))
 	}

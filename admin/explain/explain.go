@@ -37,7 +37,7 @@ func (v Verdict) Known() bool {
 // checks are the steps below the name, in the order of a change on its way to an answer.
 var checks = []func(*walk){
 	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
-	checkImport, checkEndpoints, checkQuestion, checkServers,
+	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers,
 }
 
 // Explain walks the chain.

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -173,6 +174,52 @@ func secondExport(in *Input) {
 	r.CreationTimestamp = metav1.NewTime(now.Add(time.Minute))
 	in.Broker.Records.Value = append(in.Broker.Records.Value, *r)
 	in.Here.Import = importOf("Headless", nil, "east", "west")
+}
+
+// docs/spec/explain.md 2: which clusters traffic goes to, who prefers them, and since when.
+func TestSelection(t *testing.T) {
+	in := input()
+	secondExport(in)
+	in.Here.Import = importOf("ClusterSetIP", nil, "east", "west")
+	imp := in.Here.Import.Value.Object
+	imp.Annotations = map[string]string{
+		broker.AnnotationSelectors: `[{"propertySelector":{"matchProperties":{"tier":"gold"}}}]`, broker.AnnotationResults: `[["west"],[]]`,
+	}
+	slice := func(cluster, address string, age time.Duration) *discoveryv1.EndpointSlice {
+		e := in.Here.Slices.Value[0].DeepCopy()
+		e.Labels[mcsv1beta1.LabelSourceCluster], e.Labels[discoveryv1.LabelManagedBy] = cluster, broker.ManagedBy
+		e.Endpoints[0].Addresses = []string{address}
+		written := metav1.NewTime(now.Add(-age))
+		e.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: wellknown.ManagerImporter, Time: &written}}
+		return e
+	}
+	east, west := slice("east", "10.1.0.1", time.Minute), slice("west", "10.2.0.1", time.Hour)
+	west.Labels[corev1.IsHeadlessService] = ""
+	in.Here.Slices = present([]*discoveryv1.EndpointSlice{east, west})
+	evidence := func() string {
+		for _, s := range Explain(*in).Chain {
+			if s.Name == "selection" {
+				return s.Evidence
+			}
+		}
+		return ""
+	}
+	const state = "in use [east], not in use [west], for 1m0s at least; preferred by "
+	if got, want := evidence(), state+"the option affinity, or an export that was not read: west, then no cluster"; got != want {
+		t.Errorf("selection = %q, want %q", got, want)
+	}
+	in.Broker.Records.Value[0].Spec.ClusterSelectors = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "tier", Value: "gold"}}}}
+	if got, want := evidence(), state+"the export of east: west, then no cluster"; got != want {
+		t.Errorf("selection = %q, want %q", got, want)
+	}
+	in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{broker.AnnotationAffinity: "local"}}})
+	if got, want := evidence(), state+"annotations of Namespace shop: west, then no cluster"; got != want {
+		t.Errorf("selection = %q, want %q", got, want)
+	}
+	imp.Annotations = nil
+	if got := evidence(); got != "" {
+		t.Errorf("selection = %q, want no step without a preference", got)
+	}
 }
 
 // docs/spec/explain.md 3: a server that has records while the objects have none is named.

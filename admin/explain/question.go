@@ -42,6 +42,8 @@ func missed(w *walk, s *index.Service) (reason.Code, string) {
 		return missedBelow(w, s)
 	case w.in.Type == dns.TypeSRV:
 		return reason.PortUnnamed, "none of its ports has a name"
+	case w.target.Left == "" && denial.LeftOut(s, w.in.Type):
+		return reason.ClusterNotSelected, "other clusters have a " + dns.TypeToString[w.in.Type] + " record; " + clustersOf(s)
 	case w.in.Type == dns.TypeA:
 		return reason.FamilyMissing, "it has no IPv4 address"
 	case w.in.Type == dns.TypeAAAA:

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -60,6 +63,9 @@ func startNode(t *testing.T, bin string, n int) *node {
 	d.pods.Go(func() { d.dnsServer(ctx) })
 	d.pods.Go(func() { d.controller(ctx) })
 	d.pods.Go(func() { d.endNamespaces(ctx) })
+	for _, name := range []string{"clusterset-controller", "clusterset-dns"} {
+		d.pods.Go(func() { d.rollOut(ctx, name) })
+	}
 	return d
 }
 
@@ -69,6 +75,31 @@ func reserve(t *testing.T) string {
 	must(t, err)
 	t.Cleanup(func() { must(t, port.Close()) })
 	return port.String()
+}
+
+// held is the tag of an image that the cluster cannot pull.
+const held = "held"
+
+// rollOut says in the status of a Deployment that its new Pods run, as kube-controller-manager does, unless their image is one that cannot be
+// pulled. That the programs serve, a join sees by itself.
+func (d *node) rollOut(ctx context.Context, name string) {
+	deployments := d.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace(system)
+	for o := d.get(ctx, "apps", "deployments", system, name); o != nil; o = d.get(ctx, "apps", "deployments", system, name) {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		replicas, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
+		observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+		if image, _ := containers[0].(map[string]any)["image"].(string); observed != o.GetGeneration() && !strings.HasSuffix(image, held) {
+			o.Object["status"] = map[string]any{
+				"observedGeneration": o.GetGeneration(), "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas, "readyReplicas": replicas,
+			}
+			_, _ = deployments.UpdateStatus(ctx, o, metav1.UpdateOptions{}) // The next round tries again.
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // get returns an object when it exists, nil if the test ends first.
@@ -230,6 +261,7 @@ func TestInstall(t *testing.T) {
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east, west := startNode(t, bin, 1), startNode(t, bin, 2)
 	broker := "--broker-kubeconfig=" + hub.Kubeconfig()
+	begin := time.Now()
 	want(t, exitOK, nil, "broker", "init", broker)
 	installers(t, hub, east)
 	join := func(d *node, id string, more ...string) []string {
@@ -254,7 +286,9 @@ func TestInstall(t *testing.T) {
 		}
 		return err
 	})
+	t.Logf("from two empty clusters to a name that resolves: %s, with what else this test does meanwhile", time.Since(begin).Round(time.Second))
 	verifies(t, east, west)
+	remembers(t, east, join(east, "east"))
 	joinsAgain(t, east, join(east, "east", "--ask=127.0.0.1:1")) // a slow answer would be a problem, and none is not
 	east.stop()
 	west.stop()
@@ -322,6 +356,25 @@ func showsNoToken(t *testing.T, d *node, out string) {
 	if err != nil || len(token) == 0 || strings.Contains(out, string(token)) {
 		t.Errorf("token of %s octets (%v) in\n%s\nwant one that is not printed", strconv.Itoa(len(token)), err, out)
 	}
+}
+
+// remembers: a join without --components installs what the one before did, and waits for Pods of its own.
+func remembers(t *testing.T, d *node, join []string) {
+	t.Helper()
+	for _, tt := range []struct{ flag, want string }{
+		{"--components=none", ""}, {"", ""}, {"--components=controller,dns,wiring", "controller dns wiring"}, {"", "controller dns wiring"},
+	} {
+		var done struct{ Result admin.JoinResult }
+		out := want(t, exitOK, nil, append(slices.Clone(join), "--ask=127.0.0.1:1", "--wait=false", "-o=json", cmp.Or(tt.flag, "--wait=false"))...)
+		must(t, json.Unmarshal([]byte(out), &done))
+		if got := strings.Trim(fmt.Sprint(done.Result.Components), "[]"); got != tt.want {
+			t.Errorf("join %s installed %q, want %q", tt.flag, got, tt.want)
+		}
+	}
+	// DNS servers and controllers of before run, and are well: that is not enough.
+	want(t, exitError, []string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; see: kubectl get pods -n clusterset-system"},
+		append(slices.Clone(join), "--image=registry.example.org/clusterset:"+held, "--timeout=1s")...)
+	want(t, exitOK, nil, append(slices.Clone(join), "--image=registry.example.org/clusterset:1")...)
 }
 
 // joinsAgain: without flags a join keeps the values of the one before, and leaves alone what others have installed.

@@ -17,15 +17,15 @@ func newJoin(f *factory) *cobra.Command {
 		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In the cluster, it
 creates the missing CRDs, admission policies, a Secret with the credential for the broker, and ClusterProperty clusterset.k8s.io. Then it
 installs what --components names: the controller, the DNS server, and the wiring of the cluster's own DNS server, as "clusterset dns apply"
-does it. It waits until the controller renews its heartbeat and the DNS server is ready, and for the answer of the cluster's DNS server if
-that can be reached from here. What Helm or kubectl have installed before stays as it is.
+does it. It waits until the Pods of both are those of this join, the controller renews its heartbeat and the DNS server is ready, and for the
+answer of the cluster's DNS server if that can be reached from here. What Helm or kubectl have installed before stays as it is.
 
 Before it writes, join prints the networks of Pods and Services and where it found them: in the objects of Calico, Cilium, OpenShift,
 OVN-Kubernetes and kubeadm, ServiceCIDRs, flags of the control plane, and Nodes. --pod-cidr and --service-cidr replace what it finds. It
 says how many running Pods have other addresses.
 
 If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything. You can run
-it again at any time: after an interruption it does the rest, and on a member it applies changed flags. Repeat --components: join does not remember it.
+it again at any time: after an interruption it does the rest, and on a member it applies changed flags and keeps the other choices.
 
 Exit codes: 0, the cluster is a member; 1, the command failed, maybe after it had made the cluster a member: run it again; 2, it is a member, and something is left to do by hand
 for its DNS server.`,
@@ -105,12 +105,12 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 	f := c.Flags()
 	components := f.StringSlice("components", nil, "`LIST` of what to install: controller, dns, all-in-one (both in one process), wiring (of the cluster's DNS server), or none; "+
-		"default: controller,dns,wiring")
+		"default: those of the join before, or controller,dns,wiring")
 	f.StringVar(&o.Values.Image, "image", "", "`IMAGE` with the programs; default: the one that the cluster has")
 	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
 	f.BoolVar(&o.DNS.Restart, "restart", false, "start the Pods of the cluster's DNS server anew if it does not read its configuration again")
-	f.BoolVar(&o.Wait, "wait", true, "wait until the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")
+	f.BoolVar(&o.Wait, "wait", true, "wait until new Pods run, the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "`DURATION` of each wait at most")
 	f.BoolVar(&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
 	completeWords(c, "components", "controller", "dns", "all-in-one", "wiring", "none")
@@ -119,7 +119,7 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 
 // readComponents reads the flags about what is installed. Without a flag an earlier join may have set the value.
 func readComponents(c *cobra.Command, o *admin.JoinOptions, components []string) (err error) {
-	if o.Components = admin.DefaultComponents(); c.Flags().Changed("components") {
+	if o.KeepComponents = !c.Flags().Changed("components"); !o.KeepComponents {
 		if o.Components, err = admin.ParseComponents(components); err != nil {
 			return fmt.Errorf("--components: %w", err)
 		}
@@ -175,7 +175,7 @@ func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
 	if j.DNS != nil && len(j.DNS.Problems) == 0 {
 		member += afterDNSApply(j.DNS, true) + "\n"
 	}
-	if slices.ContainsFunc(o.Components, func(c admin.Component) bool { return c == admin.ComponentController || c == admin.ComponentAllInOne }) {
+	if slices.ContainsFunc(j.Components, func(c admin.Component) bool { return c == admin.ComponentController || c == admin.ComponentAllInOne }) {
 		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
 	}
 	return member + fmt.Sprintf(`Next:

@@ -199,6 +199,10 @@ func TestPrintState(t *testing.T) {
 			ClusterID: "east", ClusterSet: "fleet", BrokerUID: "11111111-2222-3333-4444-555555555555", Leader: "coredns-1",
 			LeaderRenewed: ago(3 * time.Second), CredentialExpires: ago(-23*time.Hour - 30*time.Minute),
 			Exports: admin.ExportState{Total: 3, Ready: 2, NotReady: 1, Reasons: map[string]int{"NoService": 1}},
+			Selection: []admin.SelectionState{
+				{Namespace: "shop", Name: "db", Preferred: "east, then east west", InUse: []string{"west"}, Hidden: []string{"east"}, Since: ago(2 * time.Minute)},
+				{Namespace: "shop", Name: "web", Preferred: "no cluster", InUse: []string{"east", "west"}},
+			},
 		},
 		Broker: &admin.BrokerState{Server: "https://broker.example:6443", UID: "11111111-2222-3333-4444-555555555555"},
 		Members: []admin.MemberState{

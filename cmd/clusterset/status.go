@@ -30,6 +30,8 @@ declared. For the last one all Pods are read, with --watch once a minute.
 Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member, Nodes with networks that the cluster
 did not declare.
 
+Where a service prefers clusters, a table has those in use, and for how long at least nothing has changed: by the last write of the controller.
+
 With --watch, a terminal shows the state as it is now; elsewhere, and with -o json and yaml, each change is printed after the last one. Times
 that only grow, such as the age of a heartbeat, are no change. Ctrl-C ends it; the exit code is that of the last state.
 

@@ -31,6 +31,13 @@ func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if s.Cluster != nil && len(s.Cluster.Selection) > 0 {
+		fmt.Fprintln(w)
+		printSelection(table, s.Cluster.Selection, now)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
 	if len(s.Conflicts) > 0 {
 		fmt.Fprintln(w)
 		printConflicts(table, s.Conflicts, wide)
@@ -117,6 +124,18 @@ func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
 			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, list(m.PodCIDRs), list(m.ServiceCIDRs), cmp.Or(m.VIPCIDR, "-"))
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+func printSelection(w io.Writer, selection []admin.SelectionState, now time.Time) {
+	fmt.Fprintln(w, "SERVICE\tIN USE\tNOT IN USE\tPREFERRED\tFOR AT LEAST")
+	for _, s := range selection {
+		since := "-"
+		if s.Since != nil {
+			since = roughly(now.Sub(*s.Since))
+		}
+		list := func(clusters []string) string { return cmp.Or(strings.Join(clusters, ","), "-") }
+		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Name, list(s.InUse), list(s.Hidden), s.Preferred, since)
 	}
 }
 

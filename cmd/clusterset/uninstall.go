@@ -14,9 +14,10 @@ func newUninstall(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
 		Long: `Remove everything of clusterset from a cluster that is not a member (any more): what "dns apply" has written, the cluster ID, policies, the
-namespace of the controller with all that is in it, rights, and CRDs.
+namespace of the controller with all that is in it, namespaces that a killed "verify" has left, rights, and CRDs.
 
-What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, and CRDs that have objects. Rights and
+What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, forwarding of the zone that was pasted
+into the configuration of the cluster's DNS server, and CRDs that have objects. Rights and
 policies go by their names, also those that Helm or kubectl have installed: run "helm uninstall" first.
 ServiceExports belong to users: with --delete-exports they are deleted, too, and so are the CRDs then.
 
@@ -29,6 +30,8 @@ The command waits until the API server has deleted the namespace. After an inter
 	c.Flags().BoolVar(&o.DeleteExports, "delete-exports", false, "also delete the ServiceExports of all namespaces")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
 	completeBy(c, "controller-namespace", f.completeNamespaces)
+	c.Flags().StringVar(&o.DNS.Namespace, "dns-namespace", o.DNS.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
+	completeBy(c, "dns-namespace", f.completeNamespaces)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.WriteOptions, err = out.writeOptions(); err != nil {
 			return err

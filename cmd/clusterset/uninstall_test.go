@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,6 +64,41 @@ func mustInventory(t *testing.T, c *controlplane.ControlPlane) (all map[string]b
 	return all
 }
 
+// leftByVerify is a namespace of clusterset verify.
+const leftByVerify = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: clusterset-verify-killed
+  labels: {app.kubernetes.io/managed-by: clusterset-verify}
+  annotations: {clusterset-dns.io/verify-until: "2026-03-01T09:00:00Z"}
+`
+
+// undoesWiring: uninstall finds the DNS server of a cluster in another namespace, undoes what dns apply has written there, and names what was
+// pasted by hand.
+func undoesWiring(t *testing.T, east *controlplane.ControlPlane, member string) {
+	t.Helper()
+	text, err := os.ReadFile("../../admin/wiring/testdata/kubeadm.yaml")
+	must(t, err)
+	server := strings.NewReplacer("kube-system", "shop", "10.96.0.10", "10.97.0.11").Replace(string(text))
+	must(t, east.ApplyYAML(t.Context(), []byte(server)))
+	const flag = "--dns-namespace=shop"
+	want(t, exitOK, []string{"configmap/coredns -n shop updated"}, "dns", "apply", member, flag, "--wait=false", "--ask=127.0.0.1:1")
+	_, out, _ := command(t, "uninstall", member, flag, "--dry-run")
+	if !strings.Contains(out, "configmap/coredns -n shop updated (data.Corefile) (client dry run)") {
+		t.Errorf("uninstall %s printed\n%s\nwant it to undo the wiring", flag, out)
+	}
+	want(t, exitOK, nil, "dns", "undo", member, flag)
+	pasted := strings.Replace(server, `Corefile: "`, `Corefile: "clusterset.local:53 {\n    forward . 10.97.0.53\n}\n`, 1)
+	must(t, east.ApplyYAML(t.Context(), []byte(pasted)))
+	const left = "left: deployment/coredns forwards or serves clusterset.local by a configuration that clusterset has not written: "
+	want(t, exitProblems, []string{left}, "uninstall", member, flag, "--dry-run")
+	if _, _, errOut := command(t, "uninstall", member, "--dry-run"); strings.Contains(errOut, left) {
+		t.Errorf("uninstall said\n%s\nwant nothing of a DNS server in another namespace", errOut)
+	}
+	must(t, east.DeleteYAML(t.Context(), []byte(pasted)))
+}
+
 // uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at first; made begins the
 // names of what the test has made for itself. docs/spec/operations.md 6.
 func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string, before [2]map[string]bool) {
@@ -87,6 +124,10 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 			return nil
 		})
 	}
+	// What a verify that was killed has left.
+	if err := east.ApplyYAML(t.Context(), []byte(leftByVerify)); err != nil {
+		t.Fatal(err)
+	}
 	// What a whole installation has besides.
 	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
 		if err := east.ApplyYAML(t.Context(), manifest); err != nil {
@@ -103,12 +144,15 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() { defer close(gone); empty(ctx, east, "clusterset-system") }()
+	var emptied sync.WaitGroup
+	for _, namespace := range []string{"clusterset-system", "clusterset-verify-killed"} {
+		emptied.Go(func() { empty(ctx, east, namespace) })
+	}
+	undoesWiring(t, east, member)
 	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
 		"uninstall", member)
 	cancel()
-	<-gone
+	emptied.Wait()
 	// While the cluster is a broker, too, the CRD of the imports is that of the broker.
 	if err := east.ApplyYAML(t.Context(), crd.Members); err != nil {
 		t.Fatal(err)

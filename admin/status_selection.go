@@ -1,0 +1,56 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// selection reads which clusters are preferred and in use. Without the right to do so nothing is known.
+func (c *cluster) selection(ctx context.Context) (states []SelectionState, err error) {
+	imports, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), broker.LabelManagedBy+"="+broker.ManagedBy)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	preferred := make(map[types.NamespacedName]string)
+	for i := range imports {
+		if text := explain.Preferred(&imports[i]); text != "" {
+			preferred[types.NamespacedName{Namespace: imports[i].Namespace, Name: imports[i].Name}] = text
+		}
+	}
+	if err != nil || len(preferred) == 0 {
+		return nil, err
+	}
+	all, err := list[discoveryv1.EndpointSlice](ctx, c, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	imported := make(map[types.NamespacedName][]*discoveryv1.EndpointSlice)
+	for i := range all {
+		of := types.NamespacedName{Namespace: all[i].Namespace, Name: all[i].Labels[mcsv1beta1.LabelServiceName]}
+		imported[of] = append(imported[of], &all[i])
+	}
+	for svc, text := range preferred {
+		is := explain.SelectedBy(imported[svc])
+		state := SelectionState{Namespace: svc.Namespace, Name: svc.Name, Preferred: text, InUse: is.InUse, Hidden: is.Hidden}
+		if !is.Since.IsZero() {
+			state.Since = &is.Since
+		}
+		states = append(states, state)
+	}
+	slices.SortFunc(states, func(a, b SelectionState) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return states, nil
+}
