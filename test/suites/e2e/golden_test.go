@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +118,7 @@ func next(t *testing.T, f *golden.File) string {
 	if err := os.WriteFile(path, []byte(f.Next), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return "file " + path + " clusterset.local\n"
+	return "file " + path + " " + golden.Origin(f.Next) + "\n"
 }
 
 // shared matches the directives that the plugin kubernetes has, too.
@@ -126,7 +127,7 @@ var shared = regexp.MustCompile(`(?m)^\s*(ttl|namespaces|namespace_labels|labels
 // theirs returns the body of a server block with CoreDNS's plugin kubernetes.
 func theirs(t *testing.T, f *golden.File, kubeconfig string) string {
 	t.Helper()
-	return fmt.Sprintf("kubernetes {\nstartup_timeout 5m\nkubeconfig %s\nmulticluster %s\n%s\n}\n%s", kubeconfig, strings.Join(f.Zones, " "),
+	return fmt.Sprintf("kubernetes {\nstartup_timeout 5m\nkubeconfig %s\nmulticluster %s\n%s\n}\n%s", kubeconfig, strings.Join(forward(f.Zones), " "),
 		strings.Join(shared.FindAllString(f.Corefile, -1), "\n"), next(t, f))
 }
 
@@ -210,4 +211,9 @@ func remove(t *testing.T, c *controlplane.ControlPlane, objects []runtime.Object
 var plurals = map[string]string{
 	"Service":       "services",
 	"ServiceImport": "serviceimports", "EndpointSlice": "endpointslices", "ClusterProperty": "clusterproperties",
+}
+
+// forward returns zones without the reverse zones.
+func forward(zones []string) []string {
+	return slices.DeleteFunc(slices.Clone(zones), func(z string) bool { return strings.HasSuffix(z, ".arpa") })
 }

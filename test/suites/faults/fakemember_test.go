@@ -2,7 +2,10 @@ package faults
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/page"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
@@ -50,25 +54,12 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 			t.Error(err)
 		}
 	})
-	meta := func(object string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: g.namespace, Name: object, Labels: map[string]string{
-			mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: id, broker.LabelSourceNamespace: namespace,
-		}}
-	}
 	// The record before its slice, which a member does not do: what reads them has two watches, and may see them in this order anyway.
 	g.export = func() {
 		t.Helper()
-		if err := clusters.Broker.Apply(t.Context(), &v1alpha1.ExportedService{
-			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
-			ObjectMeta: meta(broker.RecordName(namespace, name)),
-			Spec: v1alpha1.ExportedServiceSpec{
-				Namespace: namespace, Name: name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-				Ports:         []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
-				ExportCreated: metav1.Now().Rfc3339Copy(),
-			},
-		}, &discoveryv1.EndpointSlice{
+		if err := clusters.Broker.Apply(t.Context(), g.record(namespace, name, 80), &discoveryv1.EndpointSlice{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-			ObjectMeta: meta(broker.SliceName(namespace, name, "source")), AddressType: discoveryv1.AddressTypeIPv4,
+			ObjectMeta: g.meta(broker.SliceName(namespace, name, "source"), namespace, name), AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints: []discoveryv1.Endpoint{{
 				Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 			}},
@@ -79,6 +70,26 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 	}
 	g.export()
 	return g
+}
+
+// meta is that of an object of the member for a service.
+func (g fakeMember) meta(object, namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: g.namespace, Name: object, Labels: map[string]string{
+		mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: g.id, broker.LabelSourceNamespace: namespace,
+	}}
+}
+
+// record is an export record of the member with one port.
+func (g fakeMember) record(namespace, name string, port int32) *v1alpha1.ExportedService {
+	return &v1alpha1.ExportedService{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
+		ObjectMeta: g.meta(broker.RecordName(namespace, name), namespace, name),
+		Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: namespace, Name: name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:         []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
+			ExportCreated: metav1.Now().Rfc3339Copy(),
+		},
+	}
 }
 
 // heartbeat renews a heartbeat once, with any time.
@@ -124,8 +135,10 @@ func rightClock(int) time.Time { return time.Now() }
 func TestAllExpireAtOnce(t *testing.T) {
 	const ns = "mass"
 	export(t, east, ns, "web", "10.21.0.1")
+	export(t, east, ns, "clash", "10.21.0.9")
 	west.Put(t, testclusterset.Namespace(ns))
-	e, w := run(t, east), run(t, west)
+	look := &testclusterset.StatusPage{}
+	e, w := run(t, east, look.Serve), run(t, west)
 	ids := []string{"fake-a", "fake-b", "fake-c"}
 	var stops []func()
 	var fakes []fakeMember
@@ -134,12 +147,16 @@ func TestAllExpireAtOnce(t *testing.T) {
 		fakes = append(fakes, g)
 		stops = append(stops, heartbeats(t, g.namespace, id, rightClock))
 	}
+	if err := clusters.Broker.Apply(t.Context(), fakes[0].record(ns, "clash", 81)); err != nil {
+		t.Fatal(err)
+	}
 	const all = "10.21.0.1 10.30.0.10 10.30.0.11 10.30.0.12"
 	awaitImport(t, west, ns, "web", all)
 	awaitImport(t, east, ns, "web", all)
 	for _, id := range append(ids, "west") {
 		e.awaitHeartbeat(id)
 	}
+	looksLive(t, look, append(ids, "west"))
 	check := undisturbed(t, east, ns)
 	for _, stop := range stops {
 		stop()
@@ -153,6 +170,7 @@ func TestAllExpireAtOnce(t *testing.T) {
 	const changed = "10.21.0.2 10.30.0.10 10.30.0.11 10.30.0.12"
 	awaitImport(t, east, ns, "web", changed)
 	e.awaitMetric("frozen", "mass_expiry", 1)
+	looksFrozen(t, look, ids)
 
 	for _, g := range fakes {
 		heartbeats(t, g.namespace, g.id, rightClock)
@@ -162,13 +180,60 @@ func TestAllExpireAtOnce(t *testing.T) {
 	check()
 }
 
+// looksLive waits until the status page shows these members as live, and the conflict (docs/spec/operations.md 8).
+func looksLive(t *testing.T, look *testclusterset.StatusPage, ids []string) {
+	t.Helper()
+	look.Await(t, "live members and a conflict", func(s page.Status, html string) error {
+		states := testclusterset.MemberStates(s)
+		for _, id := range ids {
+			if states[id] != page.Live {
+				return fmt.Errorf("%s is %q, want live", id, states[id])
+			}
+		}
+		if !s.Broker.Connected || s.Cluster != "east" || states["east"] != page.Self {
+			return errors.New("want east, connected")
+		}
+		return contains(html, "PortConflict", "mass/clash", "fake-b: 1 of 1 services are imported here")
+	})
+}
+
+// looksFrozen waits until the status page shows the freeze, and these members as silent and kept.
+func looksFrozen(t *testing.T, look *testclusterset.StatusPage, ids []string) {
+	t.Helper()
+	look.Await(t, "what is frozen", func(s page.Status, html string) error {
+		states := testclusterset.MemberStates(s)
+		for _, id := range ids {
+			if states[id] != page.Silent {
+				return fmt.Errorf("%s is %q, want silent", id, states[id])
+			}
+		}
+		if !slices.ContainsFunc(s.Frozen, func(f page.Freeze) bool {
+			return f.Reason == "mass_expiry" && !f.Since.IsZero() && !f.Since.After(s.At)
+		}) {
+			return errors.New("want it frozen for mass_expiry, since before now")
+		}
+		return contains(html, "went silent at once", "<td>expiry</td>", "PortConflict", "mass/clash")
+	})
+}
+
+// contains returns an error if a page lacks a part.
+func contains(html string, parts ...string) error {
+	for _, part := range parts {
+		if !strings.Contains(html, part) {
+			return fmt.Errorf("the page lacks %q: %s", part, html)
+		}
+	}
+	return nil
+}
+
 // The clocks of members are an hour off, or jump: a heartbeat counts when it changes, whatever time it contains. A heartbeat that does
 // not change does not count, even if its time is an hour in the future (docs/spec/controller.md 8).
 func TestClockIsWrong(t *testing.T) {
 	const ns = "clock"
 	west.Put(t, testclusterset.Namespace(ns))
 	run(t, east) // so that its heartbeat does not stop, too
-	w := run(t, west)
+	look := &testclusterset.StatusPage{}
+	w := run(t, west, look.Serve)
 	clocks := map[string]func(n int) time.Time{
 		"behind": func(int) time.Time { return time.Now().Add(-time.Hour) },
 		"jumps":  func(n int) time.Time { return time.Now().Add([]time.Duration{time.Hour, -time.Hour}[n%2]) },
@@ -184,6 +249,13 @@ func TestClockIsWrong(t *testing.T) {
 	stop()
 	// The time in which one expires is enough for the others.
 	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21")
+	look.Await(t, "one member is expired", func(s page.Status, _ string) error {
+		states := testclusterset.MemberStates(s)
+		if states["stuck"] != page.Expired || s.Counts.Expired < 1 || states["behind"] != page.Live || states["jumps"] != page.Live {
+			return errors.New("want stuck as expired, behind and jumps as live")
+		}
+		return nil
+	})
 	stops[0]()
 	awaitImport(t, west, ns, "web", "10.30.0.21")
 	w.awaitMetric("frozen", "mass_expiry", 0)

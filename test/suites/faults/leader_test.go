@@ -71,7 +71,7 @@ func TestLeaderIsPaused(t *testing.T) {
 	p := startController(t, j.of("paused"))
 	export(t, east, ns, "web", "10.21.0.1")
 	awaitImport(t, east, ns, "web", "10.21.0.1")
-	send(t, p, syscall.SIGSTOP)
+	stopIdle(t, p, j)
 	other := run(t, east, behind(t, j.of("other")))
 	other.awaitMetric("leader", "", 1) // after the lease
 	from := j.len()
@@ -96,6 +96,22 @@ func TestLeaderIsPaused(t *testing.T) {
 	if order := writers(j.all(from)); !slices.Equal(order, []string{"other", "paused"}) {
 		t.Errorf("writers until the end: %v, want the other, then the one that was paused", order)
 	}
+}
+
+// stopIdle pauses a controller while it writes nothing: a write that has passed the fence goes out when the process is resumed.
+func stopIdle(t *testing.T, p *subprocess.Process, j *journal) {
+	t.Helper()
+	n, wrote := j.len(), time.Time{}
+	until.OK(t, "a controller that has renewed its lease and is idle", func(context.Context) error {
+		if now := j.len(); now > n {
+			n, wrote = now, time.Now()
+		}
+		if wrote.IsZero() || time.Since(wrote) < 200*time.Millisecond {
+			return fmt.Errorf("%d writes, the last %s ago", n, time.Since(wrote))
+		}
+		send(t, p, syscall.SIGSTOP)
+		return nil
+	})
 }
 
 // startController starts a controller of east as a subprocess, which ends with the test.

@@ -77,6 +77,44 @@ func TestBrokerIsAway(t *testing.T) {
 	}
 }
 
+// The broker has two API servers behind one address, over one etcd. One after the other is killed: changes go on, and no member removes anything.
+func TestOneOfTwoAPIServers(t *testing.T) {
+	const ns = "available"
+	second, err := clusters.Broker.StartReplica(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Kill)
+	front := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"), second.Address())
+	behind := func(c *controller.Config) { c.Broker = via(t, c.Broker, front.url(), nil) }
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	e, w := run(t, east, behind), run(t, west, behind)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	e.awaitHeartbeat("west")
+	w.awaitHeartbeat("east")
+	inEast, inWest := undisturbed(t, east, ns), undisturbed(t, west, ns)
+	change := func(address, without string) {
+		t.Helper()
+		begin := time.Now()
+		serve(t, east, ns, "web", address)
+		awaitImport(t, west, ns, "web", address+" 10.22.0.1")
+		outages.Within(t, "F35", begin, "change imported without the "+without+" API server")
+		for _, i := range []*instance{e, w} {
+			i.awaitMetric("broker_connected", "", 1)
+		}
+	}
+	killBroker(t)
+	defer startBroker(t)
+	change("10.21.0.2", "first")
+	startBroker(t)
+	second.Kill()
+	change("10.21.0.3", "second")
+	inEast()
+	inWest()
+}
+
 // The broker can be read and takes no writes: no heartbeat comes, and that is the fault of no member. Nothing is withdrawn, be there
 // two members, and the reason is given (docs/spec/controller.md 8.3).
 func TestBrokerTakesNoWrites(t *testing.T) {

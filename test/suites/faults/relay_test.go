@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// A relay is a TCP proxy of an API server that can be cut.
+// A relay is a TCP proxy of an API server that can be cut. Of several API servers it takes the first that accepts connections.
 type relay struct {
 	listener net.Listener
-	target   string // host and port
+	targets  []string // host and port
 
 	mu    sync.Mutex
 	cut   bool
@@ -19,13 +19,13 @@ type relay struct {
 }
 
 // newRelay starts a relay that ends with the test.
-func newRelay(t testing.TB, target string) *relay {
+func newRelay(t testing.TB, targets ...string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{listener: l, target: target, conns: make(map[net.Conn]struct{})}
+	r := &relay{listener: l, targets: targets, conns: make(map[net.Conn]struct{})}
 	r.wg.Go(r.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -49,7 +49,7 @@ func (r *relay) accept() {
 
 func (r *relay) pass(conn net.Conn) {
 	defer conn.Close()
-	to, err := net.Dial("tcp", r.target)
+	to, err := r.dial()
 	if err != nil {
 		return
 	}
@@ -67,6 +67,15 @@ func (r *relay) pass(conn net.Conn) {
 	_, _ = io.Copy(conn, to)
 	conn.Close()
 	<-over
+}
+
+func (r *relay) dial() (to net.Conn, err error) {
+	for _, target := range r.targets {
+		if to, err = net.Dial("tcp", target); err == nil {
+			return to, nil
+		}
+	}
+	return nil, err
 }
 
 func (r *relay) keep(conns ...net.Conn) bool {

@@ -1,7 +1,10 @@
 package lifecycle
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +105,12 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		"_http._tcp.web.killed.svc.clusterset.local SRV":   {"NOERROR 0 100 80 web.killed.svc.clusterset.local."},
 	})
 	cp := api(t)
-	for i := range 3 {
+	var before usage
+	begin := time.Now()
+	for i := 0; i < 3 || time.Since(begin) < *soak; i++ {
+		if i == 1 { // after what is allocated once
+			before = used()
+		}
 		cp.KillAPIServer()
 		time.Sleep(200 * time.Millisecond) // Some queries without the server; how many does not matter.
 		must(t, cp.StartAPIServer(t.Context()))
@@ -111,8 +119,16 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		apply(t, vip(ns, "web", ip))
 		s.await(web, "NOERROR "+ip)
 		outages.Within(t, "F2", back, "change visible")
+		if i%2 == 0 {
+			apply(t, headless(ns, "more"), slice(ns, "more-east", "more", "east", "10.2.0.90", "10.2.0.91"))
+			s.await("more.killed.svc.clusterset.local A", "NOERROR 10.2.0.90 10.2.0.91")
+		} else {
+			remove(t, headless(ns, "more"), slice(ns, "more-east", "more", "east"))
+			s.await("more.killed.svc.clusterset.local A", "NXDOMAIN")
+		}
 	}
 	l.stop()
+	before.awaitFlat(t, time.Since(begin))
 	outages.Measured(t, "F1", "%d answers, %d wrong, %d datagrams lost", l.answers.Load(), len(l.wrong), l.lost.Load())
 }
 
@@ -163,4 +179,29 @@ func onceIn(log, text string) error {
 		return fmt.Errorf("%d lines with %q, want 1", n, text)
 	}
 	return nil
+}
+
+var soak = flag.Duration("soak", 0, "how long TestAPIKilledUnderLoad goes on")
+
+// usage is what this process uses, its log apart.
+type usage struct{ heap, goroutines, descriptors int }
+
+func used() usage {
+	open, _ := os.ReadDir("/proc/self/fd") // none but on Linux
+	return usage{int(heap()) - len(journal.String()), runtime.NumGoroutine(), len(open)}
+}
+
+// awaitFlat waits until this process uses hardly more than u, and half a megabyte for each hour.
+func (u usage) awaitFlat(t *testing.T, since time.Duration) {
+	t.Helper()
+	most := usage{u.heap + 4<<20 + int(since.Hours()*500_000), u.goroutines + 5, u.descriptors + 5}
+	var now usage
+	eventually(t, "memory, goroutines and descriptors as before", func() error {
+		if now = used(); now.heap > most.heap || now.goroutines > most.goroutines || now.descriptors > most.descriptors {
+			return fmt.Errorf("%+v, want at most %+v", now, most)
+		}
+		return nil
+	})
+	outages.Measured(t, "F26", "heap %+.1f MB, goroutines %+d, descriptors %+d in %s",
+		float64(now.heap-u.heap)/1e6, now.goroutines-u.goroutines, now.descriptors-u.descriptors, since.Round(time.Second))
 }

@@ -39,7 +39,7 @@ func setup(c *caddy.Controller) error {
 	}
 	store, err := cache.New(cache.Config{
 		Manifests: config.Manifests, Name: "manifests", CheckInterval: config.StaleAfter / 2, Log: plugin.Log,
-		Index: index.Options{ClusterNames: config.ClusterNames, MaxName: plugin.MaxName(config.Zones) - len(".svc")},
+		Index: index.Options{ClusterNames: config.ClusterNames, MaxNames: plugin.MaxNames(config.Zones)},
 	})
 	if err != nil {
 		return err
