@@ -155,6 +155,14 @@ test-traffic: ## send real packets between network namespaces; as root
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
 
+# A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite.
+CHECKOUT    ?=
+SUITE_FLAGS ?=
+
+.PHONY: conformance
+conformance: ## run the conformance suite of the MCS API in CHECKOUT=folder, into bin/conformance; as root
+	@test/conformance.sh '$(CHECKOUT)' $(SUITE_FLAGS)
+
 .PHONY: test-page
 test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
 	@$(NEED) $@ chromium

@@ -11,7 +11,8 @@ shift
 # $(package program): the Debian packages that have it
 package() {
 	case $1 in
-	dig) echo bind9-dnsutils ;;
+	dig | nslookup) echo bind9-dnsutils ;;
+	nc) echo netcat-openbsd ;;
 	nft) echo nftables ;;
 	ip) echo iproute2 ;;
 	gcc) echo gcc libc6-dev ;;
@@ -33,6 +34,8 @@ have() {
 	case $1 in
 	# Headers of the C library are in another package than the compiler.
 	gcc) gcc -E -include stdlib.h -x c /dev/null >/dev/null 2>&1 ;;
+	# There are several programs of that name.
+	nc) [[ $(nc -h 2>&1) == *OpenBSD* ]] ;;
 	# Administrators' programs are not on every user's path.
 	*) PATH=$PATH:/usr/sbin command -v "$1" >/dev/null ;;
 	esac

@@ -363,6 +363,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, port *Port) (*process
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + file("serviceaccount.key"),
 		"--service-account-signing-key-file=" + file("serviceaccount.key"),
+		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
 		// No controller makes the default service account that this plugin would wait for.
 		"--disable-admission-plugins=ServiceAccount",
 	}, c.opts.APIServerArgs...)

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -80,6 +81,41 @@ func (a *authority) issueServer() (cert, key []byte, err error) {
 	return a.issue(t)
 }
 
+// kubeletClient is who the API server is to kubelets.
+const kubeletClient = "kube-apiserver-kubelet-client"
+
+// issueClient returns the certificate and key with which a user, in these groups, proves who it is.
+func (a *authority) issueClient(user string, groups ...string) (cert, key []byte, err error) {
+	t := certificate(pkix.Name{CommonName: user, Organization: groups})
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return a.issue(t)
+}
+
+// KubeletTLS returns the configuration of an HTTPS server that stands in for a kubelet: only the API server of this control
+// plane gets an answer.
+func (c *ControlPlane) KubeletTLS() (*tls.Config, error) {
+	cert, key, err := c.authority.issueServer()
+	if err != nil {
+		return nil, fmt.Errorf("certificate of a kubelet: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of a kubelet: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(c.authority.cert)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+		ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if who := s.PeerCertificates[0].Subject.CommonName; who != kubeletClient {
+				return fmt.Errorf("client %q: want %q", who, kubeletClient)
+			}
+			return nil
+		},
+	}, nil
+}
+
 func pemCert(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
@@ -98,6 +134,10 @@ func (c *ControlPlane) writeIdentity() error {
 	if err != nil {
 		return fmt.Errorf("serving certificate: %w", err)
 	}
+	clientCert, clientKey, err := c.authority.issueClient(kubeletClient)
+	if err != nil {
+		return fmt.Errorf("certificate for kubelets: %w", err)
+	}
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("service account key: %w", err)
@@ -108,6 +148,7 @@ func (c *ControlPlane) writeIdentity() error {
 	}
 	for name, content := range map[string][]byte{
 		"ca.crt": c.authority.pem, "apiserver.crt": cert, "apiserver.key": key, "serviceaccount.key": signerPEM,
+		"kubelet-client.crt": clientCert, "kubelet-client.key": clientKey,
 		"tokens.csv": []byte(c.token + ",admin,admin,system:masters\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
@@ -120,9 +161,7 @@ func (c *ControlPlane) writeIdentity() error {
 // UserKubeconfig writes a kubeconfig for the user and returns its path. The user proves who it is by a client certificate
 // and may do what RBAC grants to its name and groups, and nothing else.
 func (c *ControlPlane) UserKubeconfig(user string, groups ...string) (string, error) {
-	t := certificate(pkix.Name{CommonName: user, Organization: groups})
-	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	cert, key, err := c.authority.issue(t)
+	cert, key, err := c.authority.issueClient(user, groups...)
 	if err != nil {
 		return "", fmt.Errorf("certificate of user %q: %w", user, err)
 	}

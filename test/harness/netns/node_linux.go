@@ -93,7 +93,7 @@ func (n *Node) Connect(ctx context.Context, address netip.AddrPort) (Reply, erro
 
 // Serve makes every pod of the node accept TCP connections at the port, with a [Reply].
 func (n *Node) Serve(port int) error {
-	return n.listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
+	return n.Listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
 		local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 		pod := netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 		_ = json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) // The client reports a missing reply.
@@ -103,7 +103,7 @@ func (n *Node) Serve(port int) error {
 // Relay makes what listens at the address on the host, by TCP, reachable at the same address in the node. The address is one
 // of loopback.
 func (n *Node) Relay(address string) error {
-	return n.listen(address, func(conn net.Conn) {
+	return n.Listen(address, func(conn net.Conn) {
 		host, err := net.Dial("tcp", address)
 		if err != nil {
 			return // The client sees that the connection ends.
@@ -133,8 +133,9 @@ func join(a, b net.Conn) {
 	both.Wait()
 }
 
-// listen calls accepted in a goroutine for each connection, which is closed when it returns.
-func (n *Node) listen(address string, accepted func(net.Conn)) error {
+// Listen accepts TCP connections at the address until the network is closed. It calls accepted in a goroutine for each
+// connection, which is closed when accepted returns.
+func (n *Node) Listen(address string, accepted func(net.Conn)) error {
 	var l net.Listener
 	err := n.ns.do(func() (err error) {
 		l, err = net.Listen("tcp", address)
