@@ -38,7 +38,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.prepareComponents, j.decide, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.writeCredential, j.writeMembership,
+		j.read, j.prepareComponents, j.decide, j.readRegion, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.writeRegion, j.writeCredential, j.writeMembership,
 		j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
@@ -189,6 +189,13 @@ func (j *joiner) decide(ctx context.Context) error {
 			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")
 	}
 	return nil
+}
+
+// readRegion decides on the region of the cluster.
+func (j *joiner) readRegion(ctx context.Context) (err error) {
+	regions, unread := j.member.regionsOfNodes(ctx)
+	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.region, regions, unread)
+	return err
 }
 
 // grant returns the bounds of the member's tokens, with the audiences that an earlier join recorded.
@@ -369,6 +376,20 @@ func (j *joiner) prepareMember(ctx context.Context) error {
 		return nil
 	}
 	_, err := j.member.apply(ctx, id, "")
+	return err
+}
+
+// writeRegion writes the region if one is asked for.
+func (j *joiner) writeRegion(ctx context.Context) error {
+	if j.result.Region == "" {
+		return nil
+	}
+	property := j.input.local.property(about.RegionName, j.result.Region)
+	if propertyValue(j.input.local.region) == j.result.Region {
+		j.member.report(property, Unchanged, "") // its field manager stays as it is
+		return nil
+	}
+	_, err := j.member.apply(ctx, property, "")
 	return err
 }
 

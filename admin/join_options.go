@@ -31,6 +31,7 @@ type JoinOptions struct {
 	ClusterSet string // name of the clusterset; "" is that of the cluster, of the other members, or [DefaultClusterSet]
 	Prefix     string // of the broker namespace, at most 40 octets; "" is that of the Member, or [DefaultPrefix]
 	Namespace  string // of the controller in the member
+	Region     string // the ClusterProperty region.topology.k8s.io of the cluster, or [RegionAuto]; "" leaves it as it is
 
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
 	VIPCIDR                string   // a network, [VIPAuto] or [VIPNone]; "" keeps the VIP CIDR of the member
@@ -70,6 +71,8 @@ type JoinResult struct {
 	PodCIDRs          []string       `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string       `json:"serviceCIDRs,omitempty"`
 	VIPCIDR           string         `json:"vipCIDR,omitempty"`
+	Region            string         `json:"region,omitempty"`           // that the cluster got
+	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has none
 	Components        []Component    `json:"components,omitempty"`       // that are installed
 	CredentialExpires time.Time      `json:"credentialExpires,omitzero"` // zero in a dry run
 	Networks          []NetworkState `json:"networks,omitempty"`         // those CIDRs, with where they are known from

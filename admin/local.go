@@ -17,6 +17,7 @@ type localState struct {
 	aboutVersion string                     // version of ClusterProperty to use; v1beta1 if the CRD is missing
 	id           *unstructured.Unstructured // ClusterProperty cluster.clusterset.k8s.io, or nil
 	membership   *unstructured.Unstructured // ClusterProperty clusterset.k8s.io, or nil
+	region       *unstructured.Unstructured // ClusterProperty region.topology.k8s.io, or nil
 	invalidCRDs  []error                    // one for each CRD that exists and cannot be used
 	olderCRDs    []string                   // one sentence for each CRD that lacks fields, and can be used
 }
@@ -94,6 +95,9 @@ func (c *cluster) localState(ctx context.Context) (localState, error) {
 	if l.id, err = c.find(ctx, l.property(about.ClusterIDName, "")); err != nil {
 		return l, err
 	}
-	l.membership, err = c.find(ctx, l.property(about.ClusterSetName, ""))
+	if l.membership, err = c.find(ctx, l.property(about.ClusterSetName, "")); err != nil {
+		return l, err
+	}
+	l.region, err = c.find(ctx, l.property(about.RegionName, ""))
 	return l, err
 }

@@ -45,7 +45,7 @@ func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (
 		return UninstallResult{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		u.checkLeft, u.undoDNS, u.removeID, u.removePolicies, u.removeNamespace, u.removeVerify, u.removeRights, u.removeExports, u.removeMemberCRDs,
+		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify, u.removeRights, u.removeExports, u.removeMemberCRDs,
 	} {
 		if err := step(ctx); err != nil {
 			return u.result, fmt.Errorf("uninstall: %w", err)
@@ -146,6 +146,16 @@ func (u *uninstaller) removeID(ctx context.Context) error {
 	if denied != nil {
 		return denied
 	}
+	return err
+}
+
+// removeRegion deletes the region if a join has written it.
+func (u *uninstaller) removeRegion(ctx context.Context) error {
+	region := u.local.region
+	if region == nil || !isAppliedBy(region, wellknown.ManagerJoin) {
+		return nil // it says something about the cluster, whoever reads it: no need to list it
+	}
+	_, err := u.remove(ctx, region)
 	return err
 }
 

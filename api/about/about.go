@@ -12,4 +12,6 @@ const (
 
 	// ClusterSetName is the property that holds the clusterset. It exists exactly while the cluster is a member.
 	ClusterSetName = "clusterset.k8s.io"
+	// RegionName is the property that holds the region of the cluster, by which KEP-5939 selects clusters.
+	RegionName = "region.topology.k8s.io"
 )

@@ -40,6 +40,7 @@ for its DNS server.`,
 	completeWords(c, "vip", "derived", "cidr", "none")
 	completeWords(c, "endpoints", "pod_ip", "service_ip")
 	completeWords(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
+	completeWords(c, "region", admin.RegionAuto)
 	completeWords(c, "cluster-id", admin.ByKubeSystem)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		diff := o.Diff
@@ -79,6 +80,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster; "+admin.ByKubeSystem+" uses the UID of Namespace kube-system; default: the id in its ClusterProperty")
 	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the same for all members of a broker; default: the name that the other members have, or "+admin.DefaultClusterSet)
 	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, at most 40 octets; default: "+admin.DefaultPrefix)
+	f.StringVar(&o.Region, "region", "", "`REGION` of the cluster, for services that prefer their region; auto takes the one of all Nodes; default: the one that it has, or none")
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
@@ -172,6 +174,9 @@ func finishJoin(out *output, result *admin.JoinResult, o *admin.JoinOptions) err
 
 func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
 	member := fmt.Sprintf("%s is a member of clusterset %s. Its credential is valid until %s.\n", j.ClusterID, j.ClusterSet, j.CredentialExpires.UTC().Format(time.RFC3339))
+	if j.RegionOfNodes != "" {
+		member += fmt.Sprintf("All its Nodes are in the region %s. To let services prefer clusters of their region: clusterset join --region=auto\n", j.RegionOfNodes)
+	}
 	if j.DNS != nil && len(j.DNS.Problems) == 0 {
 		member += afterDNSApply(j.DNS, true) + "\n"
 	}

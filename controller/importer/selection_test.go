@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -137,14 +138,14 @@ func (i importing) checkRegion(west partner) {
 	property := func(name, value string) *aboutv1beta1.ClusterProperty {
 		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
 	}
-	region := []v1alpha1.Property{{Name: selection.Region, Value: "eu"}}
+	region := []v1alpha1.Property{{Name: about.RegionName, Value: "eu"}}
 	published := func(want []v1alpha1.Property, version string) func() bool {
 		return func() bool {
 			status := i.Broker.Member(memberenv.ID).Status
 			return slices.Equal(status.Properties, want) && status.Version == version
 		}
 	}
-	i.Create(property(selection.Region, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
+	i.Create(property(about.RegionName, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
 	i.Await("properties", func() bool { return len(i.Member.Properties()) == 4 })
 	i.beat("v1", published(region, "v1"))
 	if n := i.Log.Count(`ClusterProperties that are not published: property too.long has value "xxx`); n != 1 {

@@ -32,7 +32,7 @@ func (a Affinity) Selectors() (Selectors, error) {
 	case Local:
 		return Selectors{local}, nil
 	case Near:
-		return Selectors{local, same(Region)}, nil
+		return Selectors{local, same(about.RegionName)}, nil
 	case Remote:
 		return Selectors{{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, v1alpha1.NotIn, []string{SameAsImporter}}}}}}, nil
 	}

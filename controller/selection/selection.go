@@ -29,9 +29,6 @@ import (
 // cluster.
 const SameAsImporter = "@SameAsImporter@"
 
-// Region is the ClusterProperty of the region of a cluster.
-const Region = "region.topology.k8s.io"
-
 // MaxText bounds the JSON text of a list of selectors, in octets. So a list that has been read fits into a record.
 const MaxText = broker.MaxSelectorSize
 

@@ -92,9 +92,9 @@ func TestOf(t *testing.T) {
 
 // docs/spec/selection.md 1: what selectors match.
 func TestEvaluate(t *testing.T) {
-	importer := map[string]string{about.ClusterIDName: "east", Region: "eu"}
+	importer := map[string]string{about.ClusterIDName: "east", about.RegionName: "eu"}
 	clusters := map[string]map[string]string{
-		"east": {Region: "eu", "tier": "gold"}, "north": {Region: "eu"}, "south": {}, "west": {Region: "us", about.ClusterIDName: "east"},
+		"east": {about.RegionName: "eu", "tier": "gold"}, "north": {about.RegionName: "eu"}, "south": {}, "west": {about.RegionName: "us", about.ClusterIDName: "east"},
 	}
 	near, _ := Near.Selectors()
 	remote, _ := Remote.Selectors()

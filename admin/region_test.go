@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// putNode makes a Node have a region; "" is no label.
+func putNode(t *testing.T, c *controlplane.ControlPlane, name, region string) {
+	t.Helper()
+	labels := "{}"
+	if region != "" {
+		labels = fmt.Sprintf("{topology.kubernetes.io/region: %s}", region)
+	}
+	node := fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: %s}\n", name, labels)
+	if err := c.ApplyYAML(t.Context(), []byte(node)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withRegion joins with a region.
+func withRegion(region string) JoinOptions {
+	o := options("east")
+	o.Region = region
+	return o
+}
+
+// regionOf returns the region that a cluster says it is in, "" without one.
+func regionOf(t *testing.T, c *controlplane.ControlPlane) string {
+	t.Helper()
+	o, err := openReader(t, c).find(t.Context(), localState{aboutVersion: "v1beta1"}.property(about.RegionName, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return propertyValue(o)
+}
+
+func openReader(t *testing.T, c *controlplane.ControlPlane) *cluster {
+	t.Helper()
+	found, err := open(RoleMember, c.Config(), WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestRegion: join sets the region of a cluster, where the policies of a member are in force, and offers that of its Nodes; uninstall removes it.
+func TestRegion(t *testing.T) {
+	all := startControlPlanes(t, 2)
+	onBroker, east := all[0], all[1]
+	initBroker(t, onBroker)
+	bad := func(region, want string) {
+		t.Helper()
+		badJoin{"region " + region[:min(len(region), 9)], func(o *JoinOptions) { o.Region = region }, want}.test(t, onBroker, east)
+	}
+	joins := func(asked, region, ofNodes string) {
+		t.Helper()
+		joined := mustJoin(t, onBroker, east, withRegion(asked))
+		if got := regionOf(t, east); got != region || joined.RegionOfNodes != ofNodes {
+			t.Errorf("join with region %q: region %q, offered %q, want %q and %q", asked, got, joined.RegionOfNodes, region, ofNodes)
+		}
+	}
+	bad("auto", "--region=auto: the Nodes have 0 regions by their label topology.kubernetes.io/region: want one, or --region=REGION")
+	bad(strings.Repeat("x", 300), "want 1 to ")
+	putNode(t, east, "one", "")
+	bad("auto", "--region=auto: Node one has no label topology.kubernetes.io/region")
+	joins("", "", "")
+	if err := east.AwaitPolicies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	putNode(t, east, "one", "eu")
+	joins("", "", "eu")
+	joins("auto", "eu", "")
+	joins("", "eu", "")
+	putNode(t, east, "two", "us")
+	bad("auto", "--region=auto: the Nodes have 2 regions by their label topology.kubernetes.io/region, such as eu, us: want one, or --region=REGION")
+	joins("us", "us", "")
+
+	mustLeave(t, onBroker, east)
+	emptyNamespaces(t, east)
+	until.OK(t, "everything but what others have written is removed", func(ctx context.Context) error {
+		_, err := Uninstall(ctx, east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: DNSDefaults()})
+		return err
+	})
+	joinsAfterOthers(t, onBroker, east)
+}
+
+// joinsAfterOthers: a region that somebody else has written stays, and uninstall has removed that of join.
+func joinsAfterOthers(t *testing.T, onBroker, east *controlplane.ControlPlane) {
+	t.Helper()
+	mustJoin(t, onBroker, east, withRegion(""))
+	if err := east.AwaitPolicies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := regionOf(t, east); got != "" {
+		t.Errorf("region %q after uninstall, want none", got)
+	}
+	if err := east.Apply(t.Context(), localState{aboutVersion: "v1beta1"}.property(about.RegionName, "asia")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Join(t.Context(), onBroker.Config(), east.Config(), withRegion("eu"))
+	if want := `--region=eu: ClusterProperty region.topology.k8s.io is "asia", and was not written by clusterset`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if _, err := Join(t.Context(), onBroker.Config(), east.Config(), withRegion("asia")); err != nil {
+		t.Error(err)
+	}
+	if err := east.Apply(t.Context(), localState{aboutVersion: "v1beta1"}.property("region.k8s.io", "eu")); !isInvalid(err) {
+		t.Errorf("property region.k8s.io: %v, want a denial", err)
+	}
+}
+
+func isInvalid(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && apierrors.IsInvalid(err)
+}
