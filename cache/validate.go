@@ -18,8 +18,8 @@ import (
 const (
 	labelService = "multicluster.kubernetes.io/service-name"
 	labelCluster = "multicluster.kubernetes.io/source-cluster"
-	labelZone    = "endpointslice.kubernetes.io/for-zone"
-	labelRegion  = "endpointslice.kubernetes.io/for-region"
+	labelZone    = broker.LabelForZone
+	labelRegion  = broker.LabelForRegion
 )
 
 // An item is what DNS needs of one API object. With none of imp, slice and value set, the object counts for nothing, but

@@ -346,6 +346,9 @@ func TestBrokerWrites(t *testing.T) {
 		{"withdraw export record", write{verb: "delete", object: record(nil)}, ""},
 		{"withdraw all", write{verb: "deletecollection", object: record(nil)}, ""},
 		{"slice", write{object: slice(named("db.shop.0123456789abcdef"))}, ""},
+		{"slice for a zone and a region", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name, s.Labels[broker.LabelForZone], s.Labels[broker.LabelForRegion] = "db.shop.0123456789abcde0", strings.Repeat("z", 63), "r"
+		})}, ""},
 		{"slice, again", write{verb: "update", object: current(slice(nil), slicesGVR)}, ""},
 		{"withdraw slice", write{verb: "delete", object: slice(nil)}, ""},
 		{"heartbeat", write{verb: "update", object: current(lease("east", broker.HeartbeatName), leasesGVR)}, ""},
@@ -396,6 +399,7 @@ func TestBrokerWrites(t *testing.T) {
 		{"record: no source-cluster", write{object: fresh(func(r *v1alpha1.ExportedService) { delete(r.Labels, mcsv1beta1.LabelSourceCluster) })}, ownCluster},
 		{"record: no labels", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels = nil })}, ownCluster},
 		{"record: label", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels["tier"] = "gold" })}, onlyLabels},
+		{"record: for a zone", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[broker.LabelForZone] = "a" })}, onlyLabels},
 		{"record: label of slices", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[discoveryv1.LabelManagedBy] = "x" })}, onlyLabels},
 		{"record: annotation", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Annotations = map[string]string{"a": "b"} })}, onlyNote},
 		{"record: annotation of slices", write{object: fresh(func(r *v1alpha1.ExportedService) {
@@ -416,6 +420,8 @@ func TestBrokerWrites(t *testing.T) {
 		// What does not fit, in a slice.
 		{"slice: source-cluster of another", write{object: slice(label(mcsv1beta1.LabelSourceCluster, "west"))}, ownCluster},
 		{"slice: label", write{object: slice(label("tier", "gold"))}, onlyLabels},
+		{"slice: for no valid zone", write{object: slice(label(broker.LabelForZone, "zone a"))}, "a valid label must be"},
+		{"slice: for too long a zone", write{object: slice(label(broker.LabelForZone, strings.Repeat("z", 64)))}, "must be no more than 63"},
 		{"slice: label that makes it a Service's", write{object: slice(label(discoveryv1.LabelServiceName, "kubernetes"))}, onlyLabels},
 		{"slice: mark of another", write{object: slice(label(discoveryv1.LabelManagedBy, "endpointslice-controller.k8s.io"))}, ourMark},
 		{"slice: annotation", write{object: slice(func(s *discoveryv1.EndpointSlice) { s.Name, s.Annotations["a"] = "db.shop.0123456789abcdef", "b" })}, onlyNote},

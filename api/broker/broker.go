@@ -26,6 +26,26 @@ const (
 	LabelSourceNamespace = GroupName + "/source-namespace"
 )
 
+// The labels of a slice that say for which zone or region it is (KEP-2030). They travel from the source slice to the imported one.
+const (
+	LabelForZone   = "endpointslice.kubernetes.io/for-zone"
+	LabelForRegion = "endpointslice.kubernetes.io/for-region"
+)
+
+// TopologyOf returns those of the labels of a slice that say for which zone or region it is, as far as they are valid. An empty value says nothing.
+func TopologyOf(labels map[string]string) map[string]string {
+	var topology map[string]string
+	for _, key := range []string{LabelForZone, LabelForRegion} {
+		if value := labels[key]; value != "" && IsLabelValue(value) {
+			if topology == nil {
+				topology = make(map[string]string, 2)
+			}
+			topology[key] = value
+		}
+	}
+	return topology
+}
+
 // ManagedBy marks objects as ours: it is the value of app.kubernetes.io/managed-by or, on an EndpointSlice, of
 // endpointslice.kubernetes.io/managed-by.
 const ManagedBy = "controller.clusterset-dns.io"

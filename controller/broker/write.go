@@ -65,6 +65,16 @@ func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) e
 	return nil
 }
 
+// TrySlice returns what [Broker.ApplySlice] would fail with. Nothing is written.
+func (b *Broker) TrySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
+	s = s.DeepCopy()
+	s.Namespace = b.cfg.Namespace
+	if err := b.client.Kept(ctx, s); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	return nil
+}
+
 // DeleteSlice removes the slice with the name of s from the namespace of this member, if it has the UID of s.
 func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
 	s = s.DeepCopy()

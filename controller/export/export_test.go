@@ -257,6 +257,22 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 3.4: for which zone and region a slice is stays (KEP-2030), for the broker and the own import.
+func TestTopologyLabels(t *testing.T) {
+	for _, tt := range []struct{ zone, region string }{{"a", ""}, {"", "r"}, {"a", "r"}, {"", ""}} {
+		source := newSlice("x", discoveryv1.AddressTypeIPv4, "10.1.0.1")
+		source.Labels[broker.LabelForZone], source.Labels[broker.LabelForRegion] = tt.zone, tt.region
+		r := From(newExport(), newService(), []*discoveryv1.EndpointSlice{source}, options())
+		for _, s := range []*discoveryv1.EndpointSlice{r.Slices[0], r.Local[0]} {
+			zone, hasZone := s.Labels[broker.LabelForZone]
+			region, hasRegion := s.Labels[broker.LabelForRegion]
+			if zone != tt.zone || region != tt.region || hasZone != (zone != "") || hasRegion != (region != "") {
+				t.Errorf("for zone %q and region %q: labels %v", tt.zone, tt.region, s.Labels)
+			}
+		}
+	}
+}
+
 // docs/spec/controller.md 3.4: one address outside of the declared networks costs no other endpoint anything.
 func TestUndeclared(t *testing.T) {
 	networks := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/64")}

@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -68,10 +69,11 @@ func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *disc
 	return s
 }
 
-// copyOf returns one source slice as it is exported. Of its metadata only the time of the change travels; targetRef and
-// hints mean nothing in another cluster.
+// copyOf returns one source slice as it is exported. Of its metadata only the time of the change travels, and for which zone or region it
+// is; targetRef and hints mean nothing in another cluster.
 func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s := x.newSlice(source.Name, source.AddressType)
+	maps.Copy(s.Labels, broker.TopologyOf(source.Labels))
 	if trigger, ok := source.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok && len(trigger) <= broker.MaxTrigger {
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger}
 	}

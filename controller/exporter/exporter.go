@@ -195,7 +195,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	}
 	o.noVIP = e.vips.allocate(svc, r.Record)
 	o.err = e.publisher.publish(ctx, svc, r)
-	switch learned, err := e.own.fields.learn(ctx, o.err, r.Record); {
+	switch learned, err := e.own.fields.learn(ctx, o.err, r); {
 	case err != nil:
 		o.err = errors.Join(o.err, err)
 	case learned:

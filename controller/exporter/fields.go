@@ -10,22 +10,26 @@ import (
 	"sync"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
 // fieldsPeriod is how long a field counts as unknown to the broker before it is tried again: an administrator may update the CRD.
 const fieldsPeriod = 10 * time.Minute
 
-// fields remembers which fields of an export record the broker does not know, since its CRD is older than this controller: they are
-// left out, and the rest is exported (docs/spec/controller.md 3.6). The methods may be called by several goroutines.
+// fields remembers which fields of an export record the broker does not know, since its CRD is older than this controller, and whether its
+// policies deny labels of slices: they are left out, and the rest is exported (docs/spec/controller.md 3.6). The methods may be called by several goroutines.
 type fields struct {
 	broker *broker.Broker
 
 	mu      sync.Mutex
-	unknown map[string]time.Time // paths such as "ports.appProtocol", by when they are tried again
+	unknown map[string]time.Time // paths such as "ports.appProtocol" or topologyLabels, by when they are tried again
 }
 
 // without returns r without the fields that are unknown to the broker. It says so in r.Dropped.
@@ -36,7 +40,9 @@ func (f *fields) without(r export.Result) export.Result {
 	}
 	spec := jsonOf(r.Record.Spec)
 	for _, path := range paths {
-		if removeField(spec, strings.Split(path, ".")) {
+		if path == topologyLabels {
+			r = withoutTopology(r)
+		} else if removeField(spec, strings.Split(path, ".")) {
 			r.Dropped = append(r.Dropped,
 				fmt.Sprintf("Field %q is not exported: the broker does not know it; update it with clusterset broker init.", path))
 		}
@@ -56,23 +62,64 @@ func (f *fields) paths(now time.Time) []string {
 	return slices.Sorted(maps.Keys(f.unknown))
 }
 
-// learn asks the broker which fields of a record it does not know, if that is what a write failed for. It reports whether there are
-// such fields, so that another attempt can succeed.
-func (f *fields) learn(ctx context.Context, failure error, record *v1alpha1.ExportedService) (bool, error) {
-	if record == nil || !apiserver.IsUnknownField(failure) {
+// topologyLabels stands for [apibroker.LabelForZone] and [apibroker.LabelForRegion] among the fields that a broker does not know: the
+// policies of 0.1.0 deny slices that have them.
+const topologyLabels = "topology labels of slices"
+
+// withoutTopology returns r with the labels in its slices for the broker left out.
+func withoutTopology(r export.Result) export.Result {
+	var labelled bool
+	all := make([]*discoveryv1.EndpointSlice, len(r.Slices))
+	for i, s := range r.Slices {
+		if all[i] = s; hasTopology(s) {
+			all[i], labelled = unlabelled(s), true
+		}
+	}
+	if labelled {
+		r.Slices = all
+		r.Dropped = append(r.Dropped, fmt.Sprintf("Labels %s and %s of slices are not exported: the broker does not allow them; "+
+			"update it with clusterset broker init.", apibroker.LabelForZone, apibroker.LabelForRegion))
+	}
+	return r
+}
+
+func hasTopology(s *discoveryv1.EndpointSlice) bool { return len(apibroker.TopologyOf(s.Labels)) > 0 }
+
+func unlabelled(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s = s.DeepCopy()
+	delete(s.Labels, apibroker.LabelForZone)
+	delete(s.Labels, apibroker.LabelForRegion)
+	return s
+}
+
+// learn finds out what of an export the broker does not know, if that is what a write failed for: fields of the record, or labels of slices.
+// It reports whether there is something, so that another attempt can succeed.
+func (f *fields) learn(ctx context.Context, failure error, r export.Result) (bool, error) {
+	if r.Record == nil || failure == nil {
 		return false, nil
 	}
-	kept, err := f.broker.KeptRecord(ctx, record)
-	if err != nil {
-		return false, err
+	var missing []string
+	if apiserver.IsUnknownField(failure) {
+		kept, err := f.broker.KeptRecord(ctx, r.Record)
+		if err != nil {
+			return false, err
+		}
+		missing = missingFields(jsonOf(r.Record.Spec), jsonOf(kept.Spec))
 	}
-	missing := missingFields(jsonOf(record.Spec), jsonOf(kept.Spec))
+	if at := slices.IndexFunc(r.Slices, hasTopology); at >= 0 && member.Rejection(failure) != "" && f.deniesTopology(ctx, r.Slices[at]) {
+		missing = append(missing, topologyLabels)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, path := range missing {
 		f.unknown[path] = time.Now().Add(fieldsPeriod)
 	}
 	return len(missing) > 0, nil
+}
+
+// deniesTopology reports whether the broker takes a slice only without its labels. Nothing is written.
+func (f *fields) deniesTopology(ctx context.Context, s *discoveryv1.EndpointSlice) bool {
+	return member.Rejection(f.broker.TrySlice(ctx, s)) != "" && f.broker.TrySlice(ctx, unlabelled(s)) == nil
 }
 
 // jsonOf returns a spec as its JSON says it.

@@ -3,6 +3,7 @@ package exporter
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -165,7 +167,8 @@ func sameRecord(want, got *v1alpha1.ExportedService) bool {
 // sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone: a pod
 // that moved to another node changes nothing for other clusters.
 func sameSlice(want, got *discoveryv1.EndpointSlice) bool {
-	return hasLabels(want.Labels, got.Labels) && equality.Semantic.DeepEqual(want.Endpoints, got.Endpoints) &&
+	return hasLabels(want.Labels, got.Labels) && maps.Equal(apibroker.TopologyOf(want.Labels), apibroker.TopologyOf(got.Labels)) &&
+		equality.Semantic.DeepEqual(want.Endpoints, got.Endpoints) &&
 		equality.Semantic.DeepEqual(want.Ports, got.Ports)
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/vip"
 )
@@ -138,6 +139,7 @@ func TestSameSlice(t *testing.T) {
 		{name: "nothing", change: func(*discoveryv1.EndpointSlice) {}, same: true},
 		{name: "a label of others", change: func(s *discoveryv1.EndpointSlice) { s.Labels["theirs"] = "2" }, same: true},
 		{name: "the time alone", change: func(s *discoveryv1.EndpointSlice) { s.Annotations = nil }, same: true},
+		{name: "for another zone", change: func(s *discoveryv1.EndpointSlice) { s.Labels[apibroker.LabelForZone] = "a" }},
 		{name: "a label of ours", change: func(s *discoveryv1.EndpointSlice) { s.Labels["ours"] = "2" }},
 		{name: "an address", change: func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.1.0.2" }},
 		{name: "readiness", change: func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }},

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// denying makes the broker reject slices with the address 10.1.66.1, the deletion of those with 10.1.77.1, and records of the service "rejected" or with a port "denied".
+// denying makes the broker reject slices with the address 10.1.66.1, those for a zone as the policies of 0.1.0 do, the deletion of those with 10.1.77.1, and records of the service "rejected" or with a port "denied".
 const denying = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -31,6 +31,8 @@ spec:
   validations:
     - expression: >-
         request.resource.resource != "endpointslices" || object.endpoints.all(e, !("10.1.66.1" in e.addresses))
+    - expression: >-
+        request.resource.resource != "endpointslices" || object.metadata.labels.all(k, k != "endpointslice.kubernetes.io/for-zone")
     - expression: >-
         request.resource.resource != "exportedservices" || object.spec.name != "rejected" && object.spec.ports.all(p, p.name != "denied")
 ---
@@ -95,6 +97,7 @@ func TestExportRejected(t *testing.T) {
 
 	b.endpointsGoOn(a, service)
 	b.olderBroker(a)
+	b.olderPolicies(a)
 	b.failingDelete(a)
 
 	// The record: its slices go again, and are not written at the next attempt.
@@ -171,6 +174,35 @@ func (b *env) olderBroker(a *exporting) {
 		b.Errorf("on an older broker: Ready = %+v, want True, %s", ready, want)
 	}
 	a.Expect("on an older broker, again", a.do(older, "", func() bool { return true }))
+}
+
+// olderPolicies deny the labels of a slice for a zone: it is exported without them, and says so (docs/spec/controller.md 3.6).
+func (b *env) olderPolicies(a *exporting) {
+	b.Helper()
+	zoned := memberenv.Service("zoned")
+	source := memberenv.NewSourceSlice(zoned, "zoned-1", "10.1.0.6")
+	source.Labels[apibroker.LabelForZone], source.Labels[apibroker.LabelForRegion] = "a", "r"
+	b.Create(memberenv.NewExport(zoned), memberenv.NewService(zoned), source)
+	got := a.do(zoned, "export seen", func() bool {
+		return a.Member.Export(zoned) != nil && a.Member.Service(zoned) != nil && len(a.Member.SourceSlices(zoned)) == 1
+	})
+	slice := "PATCH broker/endpointslices/" + apibroker.SliceName("shop", "zoned", "zoned-1")
+	a.Expect("older policies", got, slice, "PATCH broker/exportedservices/zoned.shop", // the slice is rejected
+		slice, "POST broker/endpointslices", slice, "POST broker/endpointslices", // tried with the labels and without
+		slice, "PATCH shop/serviceexports/zoned/status")
+	if _, all := a.Broker.Own(zoned); len(all) != 1 || len(apibroker.TopologyOf(all[0].Labels)) > 0 {
+		b.Errorf("older policies: slices = %v, want one that is for no zone", all)
+	}
+	if local := a.exported(zoned).Local; len(local) != 1 || local[0].Labels[apibroker.LabelForZone] != "a" {
+		b.Errorf("older policies: own import has %v, want a slice for zone a", local)
+	}
+	want := "Labels endpointslice.kubernetes.io/for-zone and endpointslice.kubernetes.io/for-region of slices are not exported: " +
+		"the broker does not allow them; update it with clusterset broker init."
+	ready := meta.FindStatusCondition(a.Member.Export(zoned).Status.Conditions, "Ready")
+	if ready == nil || ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, want) {
+		b.Errorf("older policies: Ready = %+v, want True, %s", ready, want)
+	}
+	a.Expect("older policies, again", a.do(zoned, "", func() bool { return true }))
 }
 
 // failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others nothing.

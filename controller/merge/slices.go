@@ -2,6 +2,7 @@ package merge
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -131,7 +132,7 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: im.Import.Namespace,
 			Name:      importedPrefix + broker.Hash(32, im.src.Cluster, im.Import.Namespace, s.Name),
-			Labels:    im.labels(),
+			Labels:    im.labels(s),
 		},
 		AddressType: s.AddressType,
 		Endpoints:   im.endpoints(s),
@@ -150,7 +151,7 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 
 // labels are those of docs/spec/controller.md 5.5. Every slice has kubernetes.io/service-name, also where there is no derived Service:
 // CoreDNS's plugin kubernetes makes names of it for reverse lookups. kube-proxy ignores a name that no Service has.
-func (im *importer) labels() map[string]string {
+func (im *importer) labels(s *discoveryv1.EndpointSlice) map[string]string {
 	l := map[string]string{
 		mcsv1beta1.LabelServiceName:   im.Import.Name,
 		mcsv1beta1.LabelSourceCluster: im.src.Cluster,
@@ -160,6 +161,7 @@ func (im *importer) labels() map[string]string {
 	if im.Import.Spec.Type == mcsv1beta1.Headless {
 		l[corev1.IsHeadlessService] = ""
 	}
+	maps.Copy(l, broker.TopologyOf(s.Labels))
 	return l
 }
 

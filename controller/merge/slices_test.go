@@ -2,6 +2,7 @@ package merge
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -88,6 +89,44 @@ func TestSliceLabels(t *testing.T) {
 		}
 		if got := strings.Join(more, ","); got != tt.want || len(s[0].Labels) != 4+len(more) {
 			t.Errorf("%s: labels = %v, want %q beside the usual", tt.name, s[0].Labels, tt.want)
+		}
+	}
+}
+
+// docs/spec/controller.md 5.5: for which zone and region a slice is stays, unless no label can say it; it is compared, and removed.
+func TestTopologyLabels(t *testing.T) {
+	r := Merge(shop, []Record{record("b", 1)}, Options{})
+	imported := func(labels map[string]string) *discoveryv1.EndpointSlice {
+		s := source([]string{"http"}, "10.1.0.1")
+		maps.Copy(s.Labels, labels)
+		all, rejected := r.Slices(sourceOf(s))
+		if len(all) != 1 || len(rejected) > 0 {
+			t.Fatalf("%v: %d slices, rejected %v, want one", labels, len(all), rejected)
+		}
+		return all[0]
+	}
+	for _, tt := range []struct{ zone, region, want string }{
+		{"a", "", "a/"}, {"", "r", "/r"}, {"a", "r", "a/r"}, {strings.Repeat("z", 63), "", strings.Repeat("z", 63) + "/"},
+		{strings.Repeat("z", 64), "r", "/r"}, {"a b", "", "/"}, {"", "-", "/"},
+	} {
+		got := imported(map[string]string{broker.LabelForZone: tt.zone, broker.LabelForRegion: tt.region})
+		zone, hasZone := got.Labels[broker.LabelForZone]
+		region, hasRegion := got.Labels[broker.LabelForRegion]
+		if zone+"/"+region != tt.want || hasZone != (zone != "") || hasRegion != (region != "") {
+			t.Errorf("for zone %q and region %q: labels %v, want %s", tt.zone, tt.region, got.Labels, tt.want)
+		}
+	}
+	everywhere, here := imported(nil), imported(map[string]string{broker.LabelForZone: "a"})
+	for _, tt := range []struct {
+		desired, existing *discoveryv1.EndpointSlice
+		want              string
+	}{{here, everywhere, `"labels":{"` + broker.LabelForZone + `":"a"}`}, {everywhere, here, `"labels":{"` + broker.LabelForZone + `":null}`}} {
+		c := Diff(Objects{Slices: []*discoveryv1.EndpointSlice{tt.desired}}, Objects{Slices: []*discoveryv1.EndpointSlice{tt.existing}})
+		if len(c.Update.Slices) != 1 {
+			t.Fatalf("%d updates of the label, want one", len(c.Update.Slices))
+		}
+		if patch := string(Patch(c.Update.Slices[0], tt.existing)); !strings.Contains(patch, tt.want) {
+			t.Errorf("patch = %s, want %s", patch, tt.want)
 		}
 	}
 }

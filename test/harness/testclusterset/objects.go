@@ -63,8 +63,8 @@ func Export(namespace, name string) *mcsv1beta1.ServiceExport {
 
 // An Endpoint is an endpoint of a slice, ready unless NotReady is set.
 type Endpoint struct {
-	Address, Hostname, Node string
-	NotReady                bool
+	Address, Hostname, Node, Zone string
+	NotReady                      bool
 }
 
 // Slice returns an EndpointSlice of service, as the endpointslice controller would write it.
@@ -100,6 +100,9 @@ func Slice(service *corev1.Service, name string, endpoints ...Endpoint) *discove
 		}
 		if e.Node != "" {
 			endpoint.NodeName = ptr.To(e.Node)
+		}
+		if e.Zone != "" {
+			endpoint.Zone = ptr.To(e.Zone)
 		}
 		s.Endpoints = append(s.Endpoints, endpoint)
 	}

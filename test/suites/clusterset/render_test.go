@@ -218,6 +218,11 @@ func sliceText(imports []mcsv1beta1.ServiceImport, derived []corev1.Service, s *
 	if _, ok := s.Labels[corev1.IsHeadlessService]; ok {
 		b.WriteString(", headless")
 	}
+	for _, key := range []string{broker.LabelForZone, broker.LabelForRegion} {
+		if value, ok := s.Labels[key]; ok {
+			b.WriteString(", " + strings.TrimPrefix(key, "endpointslice.kubernetes.io/") + " " + value)
+		}
+	}
 	b.WriteString(":")
 	for _, p := range s.Ports {
 		fmt.Fprintf(&b, " %s=%s/%d", text(p.Name), text(p.Protocol), *p.Port)
@@ -238,6 +243,9 @@ func endpointText(e discoveryv1.Endpoint) string {
 		b.WriteString(*e.Hostname + "=")
 	}
 	b.WriteString(strings.Join(e.Addresses, ","))
+	if e.Zone != nil {
+		b.WriteString("@" + *e.Zone)
+	}
 	if e.TargetRef != nil || e.Hints != nil {
 		b.WriteString("(targetRef or hints)")
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -263,7 +264,8 @@ func (s *script) object(t *testing.T, m *testclusterset.Member, line string) run
 	return nil
 }
 
-// slice reads "web-1 10.21.0.1 db-0=10.21.0.2 !10.21.0.3": the slice 1 of service web, with a host name, and one not ready.
+// slice reads "web-1 10.21.0.1 db-0=10.21.0.2 !10.21.0.3 10.21.0.4@a": the slice 1 of service web, with a host name, one not ready, and one
+// in zone a. "for-zone:a" and "for-region:r" are labels of the slice (KEP-2030).
 func (s *script) slice(t *testing.T, m *testclusterset.Member, name string, fields []string) runtime.Object {
 	t.Helper()
 	of, _, _ := strings.Cut(name, "/")
@@ -272,15 +274,23 @@ func (s *script) slice(t *testing.T, m *testclusterset.Member, name string, fiel
 		t.Fatalf("endpoints %s: want the Service before", name)
 	}
 	var endpoints []testclusterset.Endpoint
+	topology := make(map[string]string)
 	for _, field := range fields {
+		if label, value, ok := strings.Cut(field, ":"); ok && strings.HasPrefix(label, "for-") {
+			topology["endpointslice.kubernetes.io/"+label] = value
+			continue
+		}
 		address, notReady := strings.CutPrefix(field, "!")
 		e := testclusterset.Endpoint{Address: address, NotReady: notReady}
 		if host, address, ok := strings.Cut(e.Address, "="); ok {
 			e.Hostname, e.Address = host, address
 		}
+		e.Address, e.Zone, _ = strings.Cut(e.Address, "@")
 		endpoints = append(endpoints, e)
 	}
-	return testclusterset.Slice(svc, strings.ReplaceAll(name, "/", "-"), endpoints...)
+	slice := testclusterset.Slice(svc, strings.ReplaceAll(name, "/", "-"), endpoints...)
+	maps.Copy(slice.Labels, topology)
+	return slice
 }
 
 // answers sends the question at the begin of each line.
