@@ -125,6 +125,24 @@ export decides, with the same result in every cluster, and each ServiceExport re
 		also: (*demo).disagreed,
 	},
 	{
+		title: "The nearest Pods die",
+		says: `The service front runs in south, too, where its namespace has the annotation clusterset-dns.io/affinity: local. So clients in
+south use the Pods of south while there are any. There is no kube-proxy here: the demo reads the imported slices as kube-proxy does.
+Then all Pods in south die.`,
+		happens: (*demo).localPodsDie,
+		then: []ask.Question{
+			{
+				Shows: "The part of south has no names any more.",
+				Name:  "south.front.news", Qtype: "A", Status: "NXDOMAIN",
+			},
+			{
+				Shows: "The service keeps its virtual IP, so clients need not ask again.",
+				Name:  "front.news", Qtype: "A", Want: []string{"A VIP"},
+			},
+		},
+		also: (*demo).nextDoor,
+	},
+	{
 		title: "A member dies",
 		says: fmt.Sprintf(`The demo kills the controller and the API server of west, which cannot deregister: its heartbeat on the broker stops.
 After %s the other members withdraw its endpoints. Its exports stay on the broker, for the time when it comes back.`, leaseTTL),
