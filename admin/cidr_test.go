@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 func prefixes(t *testing.T, text string) []netip.Prefix {
@@ -118,5 +121,45 @@ func TestQuota(t *testing.T) {
 		if got := tt.given.or(tt.existing); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// docs/spec/controller.md 5.7: a VIP CIDR of each IP family of the cluster's Services; what a member has it keeps.
+func TestVIPCIDRs(t *testing.T) {
+	members := func(first, second string) []v1alpha1.Member {
+		return []v1alpha1.Member{
+			{ObjectMeta: metav1.ObjectMeta{Name: "older"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd17:87d8:f436::/112"}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "this"}, Spec: v1alpha1.MemberSpec{VIPCIDR: first, SecondVIPCIDR: second}},
+		}
+	}
+	const dual, four, six = "10.96.0.0/16 fd00::/108", "10.96.0.0/16", "fd00::/108"
+	for _, tt := range []struct {
+		name, services, first, second, requested, pool, want string
+	}{
+		{name: "auto", services: dual, requested: VIPAuto, want: "243.1.0.0/16 fd17:87d8:f436::1:0/112"},
+		{name: "auto, of IPv4 alone", services: four, requested: VIPAuto, want: "243.1.0.0/16"},
+		{name: "auto, of IPv6 alone", services: six, requested: VIPAuto, want: "fd17:87d8:f436::1:0/112"},
+		{name: "auto, of Services that are not known", requested: VIPAuto, want: "243.1.0.0/16"},
+		{name: "auto adds the other family", services: dual, first: "243.7.0.0/16", requested: VIPAuto, want: "243.7.0.0/16 fd17:87d8:f436::1:0/112"},
+		{name: "auto in a pool", services: dual, requested: VIPAuto, pool: "fd00:200::/96", want: "243.1.0.0/16 fd00:200::/112"},
+		{name: "kept as it is", services: dual, first: "243.7.0.0/16", want: "243.7.0.0/16"},
+		{name: "both kept", services: four, first: "fd17:87d8:f436::7:0/112", second: "243.7.0.0/16", want: "fd17:87d8:f436::7:0/112 243.7.0.0/16"},
+		{name: "one was taken by an older member", services: dual, first: "243.0.0.0/16", second: "fd17:87d8:f436::7:0/112", want: "fd17:87d8:f436::7:0/112 243.1.0.0/16"},
+		{name: "none before", services: dual, want: ""},
+		{name: "given up", services: dual, first: "243.7.0.0/16", requested: VIPNone, want: ""},
+		{name: "given", services: dual, requested: "fd17:87d8:f436::9:0/112,243.9.0.0/16", want: "fd17:87d8:f436::9:0/112 243.9.0.0/16"},
+		{name: "two of a family", services: dual, requested: "243.8.0.0/16,243.9.0.0/16", want: "want at most one of each IP family"},
+		{name: "second taken", services: dual, requested: "243.8.0.0/16,fd17:87d8:f436::/112", want: `overlaps with fd17:87d8:f436::/112 of member "older"`},
+		{name: "second outside of the pool", services: dual, requested: "243.8.0.0/16,fd00::/112", want: "is not in fd17:87d8:f436::/48"},
+		{name: "two pools of a family", services: dual, requested: VIPAuto, pool: "243.0.0.0/9,243.128.0.0/9", want: "want one network of each IP family"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := joinInput{members: members(tt.first, tt.second), services: prefixes(t, tt.services)}
+			in.options.VIPCIDR, in.options.VIPPool = tt.requested, tt.pool
+			first, second, err := in.vipCIDRs("this")
+			if got := strings.TrimSpace(first + " " + second); (err != nil || got != tt.want) && (err == nil || tt.want == "" || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("VIP CIDRs = %s, %v, want %s", got, err, tt.want)
+			}
+		})
 	}
 }

@@ -103,7 +103,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 		}
 	}
 	defaults := Values{ClusterDomain: "cluster.local", VIP: "derived", Endpoints: "pod_ip"}
-	if id, err := j.input.clusterID(); err == nil && ownsVIPCIDR(j.input.members, id) {
+	if id, err := j.input.clusterID(); err == nil && len(ownVIPCIDRs(j.input.members, id)) > 0 {
 		defaults.VIP = "cidr" // the controller was started otherwise before
 	}
 	j.install = newInstaller(j.member, j.memberConfig, *o)
@@ -162,7 +162,7 @@ func (j *joiner) decide(ctx context.Context) error {
 		return err
 	}
 	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)
-	if a.Spec.VIPCIDR, err = in.vipCIDR(id); err != nil {
+	if a.Spec.VIPCIDR, a.Spec.SecondVIPCIDR, err = in.vipCIDRs(id); err != nil {
 		return err
 	}
 	if j.kubeconfig, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace); err != nil {
@@ -177,8 +177,8 @@ func (j *joiner) decide(ctx context.Context) error {
 	j.admission = a
 	j.result = JoinResult{
 		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
-		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR, Networks: in.networkStates(),
-		Warnings: in.warnings(a),
+		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR,
+		SecondVIPCIDR: a.Spec.SecondVIPCIDR, Networks: in.networkStates(), Warnings: in.warnings(a),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
 	if j.outdated != "" {
@@ -249,7 +249,7 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 	return nil
 }
 
-// readNetworks completes the input with the networks of the cluster, those that addresses are outside of, and, where a VIP CIDR has to
+// readNetworks completes the input with the networks of the cluster, those that addresses are outside of, and, where VIP CIDRs may have to
 // be chosen, with all records.
 func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	in := &j.input
@@ -291,7 +291,7 @@ func (j *joiner) sayNetworks() {
 	}
 }
 
-// reserve writes the Member, which reserves the cluster id and the VIP CIDR. Another cluster can join at the same moment, so the
+// reserve writes the Member, which reserves the cluster id and the VIP CIDRs. Another cluster can join at the same moment, so the
 // members are read and checked once more.
 func (j *joiner) reserve(ctx context.Context) error {
 	_, err := j.broker.apply(ctx, toUnstructured(j.admission.member()), "")
@@ -310,10 +310,16 @@ func (j *joiner) reserve(ctx context.Context) error {
 	if taken := j.input.checkID(j.admission.ClusterID); taken != nil {
 		return taken
 	}
-	if err == nil && j.admission.Spec.VIPCIDR != "" && !ownsVIPCIDR(members, j.admission.ClusterID) {
-		return fmt.Errorf("vip CIDR %s: another cluster has just taken it; run this again", j.admission.Spec.VIPCIDR)
+	if err != nil {
+		return err
 	}
-	return err
+	owned := prefixStrings(ownVIPCIDRs(members, j.admission.ClusterID))
+	for _, cidr := range j.admission.Spec.VIPCIDRs() {
+		if !slices.Contains(owned, cidr) {
+			return fmt.Errorf("vip CIDR %s: another cluster has just taken it; run this again", cidr)
+		}
+	}
+	return nil
 }
 
 // forgetRemoval deletes the namespace that a removal has left, with its account: that may be of another cluster, and it may have tokens

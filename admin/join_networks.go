@@ -64,53 +64,100 @@ func claimsOf(cidrs []string, member string) []claim {
 	return all
 }
 
-// requestedVIP returns the VIP CIDR that is asked for: a network, [VIPAuto], or "" for none. Without the option, a member keeps its
-// VIP CIDR.
-func (in *joinInput) requestedVIP(id string) string {
-	own := in.member(id)
-	switch {
-	case in.options.VIPCIDR == VIPNone:
-		return ""
-	case in.options.VIPCIDR == "" && own != nil && own.Spec.VIPCIDR != "":
-		return VIPAuto
-	}
-	return in.options.VIPCIDR
-}
-
-// needsRecords reports whether vipCIDR needs the records of all members, of which there may be tens of thousands.
+// needsRecords reports whether vipCIDRs needs the records of all members, of which there may be tens of thousands.
 func (in *joinInput) needsRecords(id string) bool {
-	requested := in.requestedVIP(id)
-	return requested != "" && (requested != VIPAuto || !ownsVIPCIDR(in.members, id))
+	switch own := in.member(id); in.options.VIPCIDR {
+	case VIPNone:
+		return false
+	case "":
+		return own != nil && len(ownVIPCIDRs(in.members, id)) < len(own.Spec.VIPCIDRs())
+	case VIPAuto:
+		return len(in.lackedVIPFamilies(id)) > 0
+	}
+	return true
 }
 
-// vipCIDR returns the network from which the cluster will allocate clusterset IPs, "" for none.
-func (in *joinInput) vipCIDR(id string) (string, error) {
-	claims, requested := in.vipClaims(id), in.requestedVIP(id)
-	switch {
-	case requested == "":
-		return "", nil
-	case requested == VIPAuto && ownsVIPCIDR(in.members, id):
-		return in.member(id).Spec.VIPCIDR, nil
-	}
-	pool, err := broker.ParsePrefix(in.options.VIPPool)
+// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs, "" for none: the first, and the one of the other IP family.
+func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
+	pools, err := merge.ParseVIPNetworks(strings.Split(cmp.Or(in.options.VIPPool, merge.DefaultVIPNetworks.String()), ","))
 	if err != nil {
-		return "", fmt.Errorf("vip CIDR pool: %w", err)
+		return "", "", fmt.Errorf("vip CIDR pool: %w", err)
 	}
-	if requested == VIPAuto {
+	var all []netip.Prefix
+	switch requested := in.options.VIPCIDR; requested {
+	case VIPNone:
+	case "", VIPAuto:
+		all, err = in.keptOrFree(id, pools)
+	default:
+		all, err = in.givenVIPCIDRs(id, strings.Split(requested, ","), pools)
+	}
+	texts := append(prefixStrings(all), "", "")
+	return texts[0], texts[1], err
+}
+
+// keptOrFree returns the VIP CIDRs that the cluster has, and the first free one of each IP family that it lacks.
+func (in *joinInput) keptOrFree(id string, pools merge.VIPNetworks) ([]netip.Prefix, error) {
+	all, claims := ownVIPCIDRs(in.members, id), in.vipClaims(id)
+	for _, v4 := range in.lackedVIPFamilies(id) {
+		pool := pools.IPv6
+		if v4 {
+			pool = pools.IPv4
+		}
 		p, err := firstFree(pool, claims)
-		return p.String(), err
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
 	}
-	p, err := broker.ParsePrefix(requested)
+	return all, nil
+}
+
+// lackedVIPFamilies returns of which IP families, true for IPv4, the cluster needs a VIP CIDR and has none: with [VIPAuto] those of its
+// Services, else those that its Member names and another member took.
+func (in *joinInput) lackedVIPFamilies(id string) []bool {
+	var wanted []bool
+	if in.options.VIPCIDR == VIPAuto {
+		wanted = familiesOf(in.services)
+		if len(wanted) == 0 {
+			wanted = []bool{true}
+		}
+	} else if m := in.member(id); m != nil {
+		named, _ := parseCIDRs(m.Spec.VIPCIDRs()) // of another text nothing is kept
+		wanted = familiesOf(named)
+	}
+	has := familiesOf(ownVIPCIDRs(in.members, id))
+	return slices.DeleteFunc(wanted, func(v4 bool) bool { return slices.Contains(has, v4) })
+}
+
+// familiesOf returns the IP families of networks, true for IPv4, which comes first.
+func familiesOf(all []netip.Prefix) []bool {
+	var families []bool
+	for _, v4 := range []bool{true, false} {
+		if slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Addr().Is4() == v4 }) {
+			families = append(families, v4)
+		}
+	}
+	return families
+}
+
+// givenVIPCIDRs returns the VIP CIDRs that the administrator chose, if they are free and parts of the pools.
+func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNetworks) ([]netip.Prefix, error) {
+	all, err := parseCIDRs(texts)
 	if err != nil {
-		return "", fmt.Errorf("vip CIDR: %w", err)
+		return nil, fmt.Errorf("vip CIDR: %w", err)
 	}
-	if !within(p, pool) {
-		return "", fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
+	if len(all) > len(familiesOf(all)) {
+		return nil, fmt.Errorf("vip CIDRs %s: want at most one of each IP family", strings.Join(texts, ","))
 	}
-	if other, ok := overlap(p, claims); ok {
-		return "", fmt.Errorf("vip CIDR %s overlaps with %s of %s: want a free network; --vip-cidr=%s chooses one", p, other.network, other.by, VIPAuto)
+	for _, p := range all {
+		if pool := pools.Of(p.Addr()); !within(p, pool) {
+			return nil, fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
+		}
+		if other, ok := overlap(p, in.vipClaims(id)); ok {
+			return nil, fmt.Errorf("vip CIDR %s overlaps with %s of %s: want a free network; --vip-cidr=%s chooses one", p, other.network, other.by, VIPAuto)
+		}
 	}
-	return p.String(), nil
+	return all, nil
 }
 
 // vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of all members, and addresses that a
@@ -122,29 +169,33 @@ func (in *joinInput) vipClaims(id string) []claim {
 		m := &in.members[i]
 		current[m.Name] = true
 		if m.Name != id {
-			all = append(all, claimsOf(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, []string{m.Spec.VIPCIDR}), m.Name)...)
+			all = append(all, claimsOf(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()), m.Name)...)
 		}
 	}
 	for i := range in.records {
 		vip := in.records[i].Spec.VIP
-		if vip == nil || vip.AllocatedBy == "" || current[vip.AllocatedBy] {
+		if vip == nil || vip.Validate() != nil {
 			continue
 		}
-		for _, ip := range vip.IPs {
-			if addr, err := broker.ParseAddress(ip); err == nil {
-				by := fmt.Sprintf("former member %q, whose address is still in use", vip.AllocatedBy)
-				all = append(all, claim{netip.PrefixFrom(addr, addr.BitLen()), by})
+		for _, a := range merge.AllocationsOf(vip) {
+			if !current[a.By] {
+				by := fmt.Sprintf("former member %q, whose address is still in use", a.By)
+				all = append(all, claim{netip.PrefixFrom(a.IP, a.IP.BitLen()), by})
 			}
 		}
 	}
 	return all
 }
 
-// ownsVIPCIDR reports whether a member has a VIP CIDR that no older Member claims.
-func ownsVIPCIDR(members []v1alpha1.Member, id string) bool {
-	return slices.ContainsFunc(merge.Pools(members, netip.Prefix{}), func(p merge.Pool) bool {
-		return p.Cluster == id && p.Prefix.IsValid()
-	})
+// ownVIPCIDRs returns the VIP CIDRs of a member that no older Member claims, the first one first.
+func ownVIPCIDRs(members []v1alpha1.Member, id string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range merge.Pools(members, merge.VIPNetworks{}) {
+		if p.Cluster == id && p.Prefix.IsValid() {
+			all = append(all, p.Prefix)
+		}
+	}
+	return all
 }
 
 // warnings lists what an administrator should know although the cluster can join with this admission.
@@ -164,6 +215,10 @@ func (in *joinInput) warnings(a Admission) []string {
 	if others, member := in.otherClusterSet(a.ClusterID); others != "" && others != a.ClusterSet {
 		warn("this cluster is in clusterset %q, but member %q of this broker is in %q: run \"clusterset leave\" and join again to have one name",
 			a.ClusterSet, member, others)
+	}
+	if families := familiesOf(in.services); len(families) == 2 && len(a.Spec.VIPCIDRs()) == 1 {
+		warn("the VIP CIDR %s is of one IP family, and this cluster has Services of both: with vip cidr they get clusterset IPs of that family alone; "+
+			"join with --vip-cidr auto to have one of each", a.Spec.VIPCIDR)
 	}
 	if o := in.overlapping(a.ClusterID); o != "" {
 		warn("%s: no endpoint in both is imported by a cluster that has that network", o)

@@ -5,13 +5,13 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // Defaults of the options.
 const (
-	DefaultPrefix     = "clusterset"  // of broker namespaces
-	DefaultClusterSet = "clusterset"  // name of the clusterset
-	DefaultVIPPool    = "243.0.0.0/8" // second Lighthouse document, "VIP CIDR and allocation"
+	DefaultPrefix     = "clusterset" // of broker namespaces
+	DefaultClusterSet = "clusterset" // name of the clusterset
 )
 
 // ByKubeSystem as a cluster id stands for the UID of the Namespace kube-system, the value that KEP-2149 recommends.
@@ -19,8 +19,8 @@ const ByKubeSystem = "kube-system-uid"
 
 // Special values of [JoinOptions].VIPCIDR.
 const (
-	VIPAuto = "auto" // keep the VIP CIDR of the member, or take the first free one
-	VIPNone = "none" // give up the VIP CIDR
+	VIPAuto = "auto" // keep the VIP CIDRs of the member, and take the first free one of each IP family of its Services that lacks one
+	VIPNone = "none" // give up the VIP CIDRs
 )
 
 // JoinOptions are the options of [Join]. Start from [JoinDefaults].
@@ -34,8 +34,8 @@ type JoinOptions struct {
 	Region     string // the ClusterProperty region.topology.k8s.io of the cluster, or [RegionAuto]; "" leaves it as it is
 
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
-	VIPCIDR                string   // a network, [VIPAuto] or [VIPNone]; "" keeps the VIP CIDR of the member
-	VIPPool                string   // the network that contains the VIP CIDRs of all members
+	VIPCIDR                string   // one network of each IP family, separated by a comma, [VIPAuto] or [VIPNone]; "" keeps those of the member
+	VIPPool                string   // networks that contain the VIP CIDRs of all members, in the same form
 	Endpoints              string   // "pod_ip" or "service_ip": which of the networks the cluster exports addresses of
 	AllowOverlap           bool     // the networks may overlap with those of other members
 
@@ -58,7 +58,7 @@ type JoinOptions struct {
 // JoinDefaults returns the default options.
 func JoinDefaults() JoinOptions {
 	return JoinOptions{
-		Namespace: wellknown.ControllerNamespace, VIPPool: DefaultVIPPool, Now: time.Now,
+		Namespace: wellknown.ControllerNamespace, VIPPool: merge.DefaultVIPNetworks.String(), Now: time.Now,
 		CredentialLife: broker.DefaultCredentialLife, DNS: DNSDefaults(), Wait: true, Timeout: 5 * time.Minute,
 	}
 }
@@ -71,6 +71,7 @@ type JoinResult struct {
 	PodCIDRs          []string       `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string       `json:"serviceCIDRs,omitempty"`
 	VIPCIDR           string         `json:"vipCIDR,omitempty"`
+	SecondVIPCIDR     string         `json:"secondVIPCIDR,omitempty"`    // of the other IP family
 	Region            string         `json:"region,omitempty"`           // that the cluster got
 	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has none
 	Components        []Component    `json:"components,omitempty"`       // that are installed

@@ -297,7 +297,7 @@ func (s *collector) problem(format string, args ...any) {
 func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version, MergeOptions: m.Status.MergeOptions,
-		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, KubeSystemUID: m.Spec.KubeSystemUID,
+		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.uid != "" && m.Spec.KubeSystemUID == string(s.uid), Expired: true,
 	}
 	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)

@@ -109,9 +109,13 @@ type MemberState struct {
 	PodCIDRs      []string   `json:"podCIDRs,omitempty"`
 	ServiceCIDRs  []string   `json:"serviceCIDRs,omitempty"`
 	VIPCIDR       string     `json:"vipCIDR,omitempty"`
+	SecondVIPCIDR string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
 	KubeSystemUID string     `json:"kubeSystemUID"`
 	This          bool       `json:"this,omitempty"` // the cluster that was read
 }
+
+// VIPCIDRs returns the VIP CIDRs of the member, separated by a comma.
+func (m *MemberState) VIPCIDRs() string { return strings.Trim(m.VIPCIDR+","+m.SecondVIPCIDR, ",") }
 
 // ConflictState is a service whose exports conflict.
 type ConflictState struct {

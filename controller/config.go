@@ -41,9 +41,9 @@ type Config struct {
 	Namespace string
 
 	VIP merge.VIPMode
-	// VIPPool is the network that contains the VIP CIDRs of all members, with "vip cidr".
-	VIPPool   netip.Prefix
-	Endpoints export.Endpoints
+	// VIPNetworks contain the VIP CIDRs of all members, with "vip cidr".
+	VIPNetworks merge.VIPNetworks
+	Endpoints   export.Endpoints
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
 
@@ -82,11 +82,11 @@ type Config struct {
 // Defaults returns the options where none is given (docs/spec/controller.md 1.3).
 func Defaults() Config {
 	return Config{
-		Namespace: ownNamespace(),
-		VIP:       merge.Derived,
-		VIPPool:   netip.MustParsePrefix("243.0.0.0/8"),
-		Endpoints: export.PodIP,
-		Renew:     10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
+		Namespace:   ownNamespace(),
+		VIP:         merge.Derived,
+		VIPNetworks: merge.DefaultVIPNetworks,
+		Endpoints:   export.PodIP,
+		Renew:       10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
 		Affinity: selection.None, Hold: 10 * time.Second, ExportedAffinity: true,
 		QPS: 500, Burst: 1000,
@@ -119,7 +119,7 @@ func (c *Config) Difference(other *Config) string {
 		{"broker", c.Broker == other.Broker && c.Context == other.Context},
 		{"cluster_id", c.ClusterID == other.ClusterID},
 		{"controller_namespace", c.Namespace == other.Namespace},
-		{"vip", c.VIP == other.VIP && c.VIPPool == other.VIPPool},
+		{"vip", c.VIP == other.VIP && c.VIPNetworks == other.VIPNetworks},
 		{"endpoints", c.Endpoints == other.Endpoints},
 		{"service_cidr", slices.Equal(c.ServiceCIDRs, other.ServiceCIDRs)},
 		{"lease", c.Renew == other.Renew && c.TTL == other.TTL},
@@ -177,6 +177,6 @@ func (c *Config) selectors() selection.Selectors {
 func (c *Config) mergeOptions() merge.Options {
 	return merge.Options{
 		OnConflict: c.OnConflict, PortMerge: c.PortMerge, TypeConflict: c.TypeConflict, Precedence: c.Precedence, VIP: c.VIP,
-		VIPPool: c.VIPPool,
+		VIPNetworks: c.VIPNetworks,
 	}
 }

@@ -43,7 +43,7 @@ func Options() []Option {
 		{"broker", "KUBECONFIG [CONTEXT]", "", "kubeconfig of this member on the broker", 1, 2, (*Config).setBroker},
 		{"cluster_id", "ID", "", "cluster ID to set where the ClusterProperty " + "cluster.clusterset.k8s.io is missing", 1, 1, (*Config).setClusterID},
 		{"controller_namespace", "NS", wellknown.ControllerNamespace, "namespace of the controller's Lease and its broker credential", 1, 1, (*Config).setNamespace},
-		{"vip", "derived|cidr [CIDR]|none", "derived", "source of the addresses of ClusterSetIP imports", 1, 2, (*Config).setVIP},
+		{"vip", "derived|cidr [CIDR...]|none", "derived", "source of the addresses of ClusterSetIP imports", 1, 3, (*Config).setVIP},
 		{"endpoints", "pod_ip|service_ip", "pod_ip", "addresses in exported slices", 1, 1, choice(func(c *Config) *export.Endpoints { return &c.Endpoints },
 			export.PodIP, export.ServiceIP)},
 		{"service_cidr", "CIDR...", "", "service networks of this cluster, if it has no ServiceCIDR objects", 1, -1, (*Config).setServiceCIDRs},
@@ -137,13 +137,12 @@ func (c *Config) setVIP(args []string) error {
 		return fmt.Errorf("%q: want one of derived, cidr, none", args[0])
 	case len(args) > 1 && mode != merge.CIDR:
 		return fmt.Errorf("%q after %s: want a network only after cidr", args[1], mode)
-	case len(args) > 1:
-		pool, err := broker.ParsePrefix(args[1])
-		if err != nil {
-			return err
-		}
-		c.VIPPool = pool
 	}
+	networks, err := merge.ParseVIPNetworks(args[1:])
+	if err != nil {
+		return err
+	}
+	c.VIPNetworks = networks
 	c.VIP = mode
 	return nil
 }

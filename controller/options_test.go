@@ -45,8 +45,12 @@ func TestOptions(t *testing.T) {
 		{"vip derived", func(*Config) {}},
 		{"vip none", func(c *Config) { c.VIP = merge.NoVIP }},
 		{"vip cidr", func(c *Config) { c.VIP = merge.CIDR }},
-		{"vip cidr 10.200.0.0/14", func(c *Config) { c.VIP, c.VIPPool = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") }},
-		{"vip cidr fd00:200::/96", func(c *Config) { c.VIP, c.VIPPool = merge.CIDR, netip.MustParsePrefix("fd00:200::/96") }},
+		{"vip cidr 10.200.0.0/14", func(c *Config) { c.VIP, c.VIPNetworks.IPv4 = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") }},
+		{"vip cidr fd00:200::/96", func(c *Config) { c.VIP, c.VIPNetworks.IPv6 = merge.CIDR, netip.MustParsePrefix("fd00:200::/96") }},
+		{"vip cidr fd00:200::/96 10.200.0.0/14", func(c *Config) {
+			c.VIP = merge.CIDR
+			c.VIPNetworks = merge.VIPNetworks{IPv4: netip.MustParsePrefix("10.200.0.0/14"), IPv6: netip.MustParsePrefix("fd00:200::/96")}
+		}},
 		{"endpoints service_ip", func(c *Config) { c.Endpoints = export.ServiceIP }},
 		{"service_cidr 10.96.0.0/12 fd00::/108", func(c *Config) {
 			c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00::/108")}
@@ -106,6 +110,8 @@ func TestOptionsReject(t *testing.T) {
 		{"vip none 10.0.0.0/8", "10.0.0.0/8"},
 		{"vip cidr 10.0.0.1/8", "10.0.0.1/8"},
 		{"vip cidr ten", "ten"},
+		{"vip cidr 10.0.0.0/8 11.0.0.0/8", "11.0.0.0/8"},
+		{"vip cidr 10.0.0.0/8 x", "x"},
 		{"endpoints both", "both"},
 		{"service_cidr 10.96.0.0/12 10.96.0.1", "10.96.0.1"},
 		{"lease 1", "1"},
@@ -145,7 +151,7 @@ func TestOptionsReject(t *testing.T) {
 			t.Errorf("%s: rejected, yet the Config changed", tt.line)
 		}
 	}
-	for _, line := range []string{"broker", "broker a b c", "cluster_id", "vip", "vip cidr 1.0.0.0/8 x", "lease", "lease 1s 3s 5s", "import_namespaces", "service_cidr"} {
+	for _, line := range []string{"broker", "broker a b c", "cluster_id", "vip", "vip cidr 1.0.0.0/8 ::/8 x", "lease", "lease 1s 3s 5s", "import_namespaces", "service_cidr"} {
 		c := Defaults()
 		if ok, _ := setOption(t, &c, line); ok {
 			t.Errorf("%s: taken, want another number of words", line)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -483,7 +485,7 @@ const (
 	special     = "addresses must not be loopback"
 	tooMany     = "at most 1000 endpoints and 100 ports"
 	tooLong     = "at most 1000 addresses"
-	badVIP      = "has to be in the VIP CIDR of its Member"
+	badVIP      = "has to be in a VIP CIDR of its Member"
 )
 
 // TestBrokerAddresses has a Member with networks of both families, one with as many as there can be, one without any, and a
@@ -493,7 +495,7 @@ func TestBrokerAddresses(t *testing.T) {
 	applyYAML(t, c, deploy.Broker)
 	join(t, c, "east", v1alpha1.MemberSpec{
 		PodCIDRs: []string{"10.1.0.0/16", "fd00:1::/64", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "fe80::/10"}, ServiceCIDRs: []string{"10.96.0.0/16"},
-		VIPCIDR: "243.0.0.0/16",
+		VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
 	})
 	join(t, c, "none", v1alpha1.MemberSpec{})
 	wide := v1alpha1.MemberSpec{}
@@ -564,10 +566,15 @@ func TestBrokerAddresses(t *testing.T) {
 		{"a copy", "east", "west", "243.1.7.1", ""},
 		{"not in its CIDR", "east", "east", "243.1.7.1", badVIP},
 		{"without a CIDR", "none", "none", "243.0.7.1", badVIP},
+		{"its own second", "east", "east", "fd00:243::7", ""},
+		{"a copied second", "east", "west", "fd00:244::7", ""},
+		{"a second not in its CIDR", "east", "east", "fd00:244::7", badVIP},
+		{"a second without a CIDR", "none", "none", "fd00:243::7", badVIP},
 	} {
-		r, _ := exported(tt.id, export.Options{VIP: &export.VIP{Allocation: &v1alpha1.VIP{
-			IPs: []string{tt.ip}, AllocatedBy: tt.by, At: ptr(metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))),
-		}}})
+		addr := netip.MustParseAddr(tt.ip)
+		at := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+		vip := merge.VIPOf([]merge.Allocation{{IP: addr, By: tt.by, At: at, Second: addr.Is6()}})
+		r, _ := exported(tt.id, export.Options{VIP: &export.VIP{Allocation: &vip}})
 		if err := refused(write{object: r}.do(t.Context(), c.Dynamic()), tt.refused); err != nil {
 			t.Errorf("clusterset IP %s: %v", tt.name, err)
 		}

@@ -123,7 +123,8 @@ func fullExport() *v1alpha1.ExportedService {
 			IPFamilies:               []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
 			PublishNotReadyAddresses: true,
 			ExportCreated:            at(1), ExportGeneration: 7,
-			VIP:        &v1alpha1.VIP{Wanted: true, IPs: []string{"243.0.0.1"}, AllocatedBy: "east.registry1", At: ptr(at(2))},
+			VIP: &v1alpha1.VIP{Wanted: true, IPs: []string{"243.0.0.1"}, AllocatedBy: "east.registry1", At: ptr(at(2)),
+				Second: &v1alpha1.SecondVIP{IP: "fd00:243::1", AllocatedBy: "west", At: at(3)}},
 			ClusterIPs: []string{"fd00:10:96::1", "10.96.0.1"},
 		},
 	}
@@ -295,6 +296,12 @@ var badExports = []struct {
 	{name: "VIP of three labels", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.AllocatedBy = "a.b.c" }},
 	{name: "three VIPs", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs = []string{"243.0.0.1", "fd00::1", "243.0.0.2"} }},
 	{name: "two VIPs of a family", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs = []string{"243.0.0.1", "243.0.0.2"} }},
+	{name: "second VIP of the same family", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.Second.IP = "243.0.0.2" }},
+	{name: "second VIP beside two", field: "spec.vip", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs = []string{"243.0.0.1", "fd00::1"} }},
+	{name: "second VIP: text", field: "spec.vip.second", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.Second.IP = "localhost" }},
+	{name: "second VIP: another spelling", field: "spec.vip.second", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.Second.IP = "fd00:0::1" }},
+	{name: "second VIP without allocator", field: "spec.vip.second", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.Second.AllocatedBy = "" }},
+	{name: "second VIP without time", field: "spec.vip.second", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.Second.At = metav1.Time{} }},
 	{name: "VIP: text", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "localhost" }},
 	{name: "VIP: loopback", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "127.0.0.1" }},
 	{name: "VIP: link-local", field: "spec.vip.ips", spoil: func(e *v1alpha1.ExportedService) { e.Spec.VIP.IPs[0] = "169.254.169.254" }},
@@ -315,7 +322,7 @@ func newMember(id string) *v1alpha1.Member {
 		ObjectMeta: named(id),
 		Spec: v1alpha1.MemberSpec{
 			KubeSystemUID: kubeSystem, Namespace: broker.NamespaceName(strings.Repeat("p", 50), id),
-			PodCIDRs: []string{"10.1.0.0/16", "fd00:10:1::/48"}, ServiceCIDRs: []string{"10.96.0.0/16"}, VIPCIDR: "243.0.0.0/16",
+			PodCIDRs: []string{"10.1.0.0/16", "fd00:10:1::/48"}, ServiceCIDRs: []string{"10.96.0.0/16"}, VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
 		},
 	}
 }
@@ -376,6 +383,9 @@ var badMembers = []struct {
 	}},
 	{"service CIDR", "spec.serviceCIDRs", func(m *v1alpha1.Member) { m.Spec.ServiceCIDRs[0] = "10.96.0.0/33" }},
 	{"VIP CIDR", "spec.vipCIDR", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.1/16" }},
+	{"second VIP CIDR", "spec.secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.SecondVIPCIDR = "fd00:243::1/112" }},
+	{"second VIP CIDR of the same family", "secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.SecondVIPCIDR = "243.1.0.0/16" }},
+	{"second VIP CIDR alone", "secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "" }},
 }
 
 // A member has rights to the status alone; a write there must not change the spec, nor the other way round.

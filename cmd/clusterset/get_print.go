@@ -193,7 +193,7 @@ func memberTable(states []admin.MemberState) table {
 			}
 			return []any{
 				s.ClusterID, status, heartbeat, fmt.Sprint(s.Services), orNone(s.Version), age(o),
-				some(s.PodCIDRs), some(s.ServiceCIDRs), orNone(s.VIPCIDR), s.Namespace,
+				some(s.PodCIDRs), some(s.ServiceCIDRs), orNone(s.VIPCIDRs()), s.Namespace,
 			}
 		},
 	}

@@ -121,7 +121,7 @@ func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"), options)
 		if wide {
 			list := func(s []string) string { return cmp.Or(strings.Join(s, ","), "-") }
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, list(m.PodCIDRs), list(m.ServiceCIDRs), cmp.Or(m.VIPCIDR, "-"))
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, list(m.PodCIDRs), list(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
 		}
 		fmt.Fprintln(w)
 	}

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"encoding/json"
-	"net/netip"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -37,7 +36,7 @@ func FuzzMember(f *testing.F) {
 			}
 			members = append(members, m)
 		}
-		pools := merge.Pools(members, netip.Prefix{})
+		pools := merge.Pools(members, merge.VIPNetworks{})
 		for i, p := range pools {
 			for _, q := range pools[:i] {
 				if p.Prefix.IsValid() && p.Prefix.Overlaps(q.Prefix) {

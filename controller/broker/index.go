@@ -96,5 +96,5 @@ func recordAddresses(obj any) ([]string, error) {
 	if vip == nil || vip.Validate() != nil {
 		return nil, nil
 	}
-	return vip.IPs, nil
+	return vip.Addresses(), nil
 }

@@ -53,7 +53,7 @@ func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) 
 // MergeOptions returns o with what the records say about clusterset IPs, with "vip cidr": the options to merge a service by.
 func (b *Broker) MergeOptions(svc types.NamespacedName, o merge.Options) merge.Options {
 	if o.VIP == merge.CIDR {
-		o.Pools, o.Claims = merge.Pools(b.Members(), o.VIPPool), b.Claims(svc)
+		o.Pools, o.Claims = merge.Pools(b.Members(), o.VIPNetworks), b.Claims(svc)
 	}
 	return o
 }
@@ -206,7 +206,7 @@ func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {
 	claims := b.claims(indexed[*v1alpha1.ExportedService](b.records, byService, recordOf(svc)))
 	seen := make(map[string]bool)
 	for _, own := range slices.Clone(claims) {
-		for _, ip := range own.VIP.IPs {
+		for _, ip := range own.VIP.Addresses() {
 			if seen[ip] {
 				continue
 			}
@@ -240,7 +240,7 @@ func (b *Broker) VIPs() map[netip.Addr][]merge.Claim {
 func (b *Broker) claims(records []*v1alpha1.ExportedService) []merge.Claim {
 	var claims []merge.Claim
 	for _, r := range records {
-		if r.Spec.VIP == nil || len(r.Spec.VIP.IPs) == 0 {
+		if len(r.Spec.VIP.Addresses()) == 0 {
 			continue
 		}
 		record, ok := b.acceptRecord(r)

@@ -247,8 +247,10 @@ func (x *exporter) vip() *v1alpha1.VIP {
 			x.ignore("Ignored: annotation %s: %.80q: want true or false.", broker.AnnotationUseVIP, text)
 		}
 	}
-	if a := x.o.VIP.Allocation; a != nil && len(a.IPs) > 0 {
-		v.IPs, v.AllocatedBy, v.At = slices.Clone(a.IPs), a.AllocatedBy, a.At.DeepCopy()
+	if x.o.VIP.Allocation == nil {
+		return v
 	}
-	return v
+	allocated := x.o.VIP.Allocation.DeepCopy()
+	allocated.Wanted = v.Wanted
+	return allocated
 }

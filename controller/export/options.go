@@ -46,7 +46,6 @@ const (
 type VIP struct {
 	// Wanted is the default for a ServiceExport without the annotation.
 	Wanted bool
-	// Allocation is the allocation for the record: this cluster's own, or a copy of another cluster's. Only its ips,
-	// allocatedBy and at count.
+	// Allocation has the addresses for the record: this cluster's own, or copies of other clusters'. All of it counts but wanted.
 	Allocation *v1alpha1.VIP
 }

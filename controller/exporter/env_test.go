@@ -1,7 +1,6 @@
 package exporter
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -41,7 +40,7 @@ func (e *env) start(set func(*Config)) *exporting {
 		Log: i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
 		Merge: merge.Options{
 			OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-			VIP: merge.Derived, VIPPool: netip.MustParsePrefix("243.0.0.0/8"),
+			VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks,
 		},
 		Requeue: func(types.NamespacedName) {},
 		Retry:   func(types.NamespacedName, time.Duration) {},

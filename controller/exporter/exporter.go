@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -79,7 +78,7 @@ type Exporter struct {
 func New(cfg Config) *Exporter {
 	v := &vips{
 		broker: cfg.Broker, quarantine: quarantine{cfg.Member, cfg.Namespace}, clusterID: cfg.Membership.Identity.ClusterID,
-		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, reserved: make(map[types.NamespacedName]v1alpha1.VIP),
+		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, reserved: make(map[types.NamespacedName][]merge.Allocation),
 	}
 	own := &Own{
 		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,

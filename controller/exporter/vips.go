@@ -26,7 +26,7 @@ import (
 // quarantine could not be read.
 const retryPool, retryLease = time.Minute, 10 * time.Second
 
-// vips allocates clusterset IPs from the VIP CIDR of this member (docs/spec/controller.md 5, "VIP cidr").
+// vips allocates clusterset IPs from the VIP CIDRs of this member, of each IP family by itself (docs/spec/controller.md 5, "VIP cidr").
 //
 // The records on the broker are the truth: an address that a record names is taken, whichever member wrote the record, and
 // it is free again, after a quarantine, when the last record that names it is gone. An address that was allocated here and is
@@ -43,65 +43,78 @@ type vips struct {
 	broker     *broker.Broker
 	quarantine quarantine
 	clusterID  string
-	options    merge.Options // mode and network of all VIP CIDRs
+	options    merge.Options // mode and networks of all VIP CIDRs
 	metrics    *metrics.Metrics
 	retry      func(types.NamespacedName, time.Duration)
 
-	mu   sync.Mutex
-	pool *vip.Pool // nil while this member has no VIP CIDR, or not all records or the quarantine before it are known
-	// dropped is the pool before, nil if there was none: a VIP CIDR may be away for a moment, as its Member is.
-	dropped *vip.Pool
+	mu    sync.Mutex
+	pools vip.Pools // nil while this member has no VIP CIDR, or not all records or the quarantine before it are known
+	// dropped are the pools before, of each family the last one: a VIP CIDR may be away for a moment, as its Member is.
+	dropped vip.Pools
 	unread  error // why the quarantine cannot be read
 	// unsaved says that what is saved of the quarantine is not up to date, saved when it was known to be.
 	unsaved bool
 	saved   time.Time
 	// reserved has the allocations as they go into the record: a second attempt to write one states the time of the first.
-	reserved map[types.NamespacedName]v1alpha1.VIP
+	reserved map[types.NamespacedName][]merge.Allocation
 	blame    string    // what takenByOthers said last,
 	blamed   time.Time // and when: it reads all records
 }
 
-// of returns the clusterset IP of an export: nil if its record is to say nothing about one. It only reads.
+// of returns the clusterset IPs of an export: nil if its record is to say nothing about one. It only reads.
 //
 // With another "vip" than cidr an export may still ask for one by annotation, for the members that have "vip cidr", if this
 // member got a VIP CIDR at the join.
 func (v *vips) of(svc types.NamespacedName) *export.VIP {
-	pools := v.pools()
-	if !v.prefix(pools).IsValid() && v.options.VIP != merge.CIDR {
+	pools := merge.Pools(v.broker.Members(), v.options.VIPNetworks)
+	if len(v.prefixes(pools)) == 0 && v.options.VIP != merge.CIDR {
 		return nil
 	}
-	x := &export.VIP{Wanted: v.options.VIP == merge.CIDR}
 	o := v.options
 	o.Pools = pools
-	if a := merge.Allocated(svc, v.claims(svc), o); a != nil {
-		x.Allocation = &v1alpha1.VIP{IPs: a.IPs, AllocatedBy: a.By, At: &a.At}
-		return x
-	}
+	all := merge.Allocated(svc, v.claims(svc), o)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if reserved, ok := v.reserved[svc]; ok && !v.superseded(svc, reserved) {
-		x.Allocation = &reserved
+	for _, a := range v.reserved[svc] {
+		if !hasFamily(all, familyOf(a.IP)) && !v.superseded(svc, a) {
+			all = append(all, a)
+		}
+	}
+	x := &export.VIP{Wanted: v.options.VIP == merge.CIDR}
+	if len(all) > 0 {
+		allocation := merge.VIPOf(all)
+		x.Allocation = &allocation
 	}
 	return x
 }
 
-func (v *vips) pools() []merge.Pool { return merge.Pools(v.broker.Members(), v.options.VIPPool) }
-
-// prefix returns the VIP CIDR of this member, the zero value if it has none.
-func (v *vips) prefix(pools []merge.Pool) netip.Prefix {
-	for _, p := range pools {
-		if p.Cluster == v.clusterID {
-			return p.Prefix
-		}
-	}
-	return netip.Prefix{}
+// own returns the VIP CIDRs of this member, the first one first.
+func (v *vips) own(pools []merge.Pool) []merge.Pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(p merge.Pool) bool { return p.Cluster != v.clusterID || !p.Prefix.IsValid() })
 }
 
-// superseded reports that our record on the broker has these IPs, although they are not the allocation: merge assigned them to
-// another service.
-func (v *vips) superseded(svc types.NamespacedName, reserved v1alpha1.VIP) bool {
+// prefixes returns the networks of the VIP CIDRs of this member.
+func (v *vips) prefixes(pools []merge.Pool) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range v.own(pools) {
+		all = append(all, p.Prefix)
+	}
+	return all
+}
+
+// current returns them as the Members are now.
+func (v *vips) current() []netip.Prefix {
+	return v.prefixes(merge.Pools(v.broker.Members(), v.options.VIPNetworks))
+}
+
+// superseded reports that our record on the broker has this IP, although it is not the allocation: merge assigned it to another service.
+func (v *vips) superseded(svc types.NamespacedName, reserved merge.Allocation) bool {
 	record, _ := v.broker.Own(svc)
-	return record != nil && record.Spec.VIP != nil && slices.Equal(record.Spec.VIP.IPs, reserved.IPs)
+	return record != nil && slices.Contains(record.Spec.VIP.Addresses(), reserved.IP.String())
+}
+
+func hasFamily(all []merge.Allocation, family corev1.IPFamily) bool {
+	return slices.ContainsFunc(all, func(a merge.Allocation) bool { return familyOf(a.IP) == family })
 }
 
 // sync updates the pool with the addresses of a service's records. The first time, and when the VIP CIDR changed, it makes the
@@ -123,25 +136,22 @@ func (v *vips) update(svc types.NamespacedName) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	// Read while the pool cannot change: a CIDR that was read before would replace that of a later call.
-	switch prefix := v.prefix(v.pools()); {
-	case !prefix.IsValid():
+	switch prefixes := v.current(); {
+	case len(prefixes) == 0:
 		v.drop()
-		v.metrics.SetPool(0, 0, 0)
+		v.count()
 		return true
-	case v.pool == nil || v.pool.Prefix() != prefix:
+	case !slices.Equal(v.pools.Prefixes(), prefixes):
 		return false
 	}
-	v.pool.Name(svc, v.named(svc), time.Now())
+	v.pools.Name(svc, v.named(svc), time.Now())
 	v.count()
 	return true
 }
 
-// drop takes the pool out of use. The caller holds v.mu.
+// drop takes the pools out of use. The caller holds v.mu.
 func (v *vips) drop() {
-	if v.pool != nil {
-		v.dropped = v.pool
-	}
-	v.pool = nil
+	v.pools, v.dropped = nil, v.pools.Or(v.dropped)
 	clear(v.reserved)
 }
 
@@ -149,12 +159,12 @@ func (v *vips) drop() {
 // deleted.
 func (v *vips) save(ctx context.Context) error {
 	v.mu.Lock()
-	if v.pool == nil {
+	if v.pools == nil {
 		v.mu.Unlock()
 		return nil
 	}
 	now := time.Now()
-	all, changed := v.pool.Quarantined(now, maxQuarantine)
+	all, changed := v.pools.Quarantined(now, maxQuarantine)
 	v.unsaved = v.unsaved || changed || len(all) > 0 && now.Sub(v.saved) >= retryPool
 	unsaved := v.unsaved
 	v.mu.Unlock()
@@ -170,26 +180,26 @@ func (v *vips) save(ctx context.Context) error {
 	return nil
 }
 
-// observe updates the pool, if there is one, when the records of a service changed: those of other members may appear after
+// observe updates the pools, if there are any, when the records of a service changed: those of other members may appear after
 // ours is gone, and outlive it.
 func (v *vips) observe(svc types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.pool != nil {
-		v.pool.Name(svc, v.named(svc), time.Now())
+	if v.pools != nil {
+		v.pools.Name(svc, v.named(svc), time.Now())
 		v.count()
 	}
 }
 
-// rebuild makes the pool of the VIP CIDR, if there is one and it has none: from all records, the quarantine of the instance before, and that of
-// the pool before, of which the latest may not be saved. The caller holds v.mu.
+// rebuild makes the pools of the VIP CIDRs, if there are some and they have none: from all records, the quarantine of the instance before, and
+// that of the pools before, of which the latest may not be saved. The caller holds v.mu.
 func (v *vips) rebuild(before []vip.Freed) {
-	prefix := v.prefix(v.pools())
-	if !prefix.IsValid() || v.pool != nil && v.pool.Prefix() == prefix {
+	prefixes := v.current()
+	if len(prefixes) == 0 || slices.Equal(v.pools.Prefixes(), prefixes) {
 		return
 	}
 	v.drop()
-	v.pool = vip.New(prefix, vip.Quarantine)
+	v.pools = vip.NewPools(prefixes, vip.Quarantine)
 	named := make(map[types.NamespacedName][]netip.Addr)
 	for addr, claims := range v.broker.VIPs() {
 		for _, c := range claims {
@@ -198,12 +208,10 @@ func (v *vips) rebuild(before []vip.Freed) {
 	}
 	now := time.Now()
 	for svc, addrs := range named {
-		v.pool.Name(svc, addrs, now)
+		v.pools.Name(svc, addrs, now)
 	}
-	v.pool.Restore(before, now)
-	if v.dropped != nil {
-		v.unsaved = v.pool.Continue(v.dropped, now) || v.unsaved
-	}
+	v.pools.Restore(before, now)
+	v.unsaved = v.pools.Continue(v.dropped, now) || v.unsaved
 	v.count()
 }
 
@@ -229,12 +237,12 @@ func (v *vips) claims(svc types.NamespacedName) []merge.Claim {
 func (v *vips) named(svc types.NamespacedName) []netip.Addr {
 	var ips []string
 	for _, r := range v.broker.Records(svc) {
-		if r.Cluster != v.clusterID && r.Spec.VIP != nil {
-			ips = append(ips, r.Spec.VIP.IPs...)
+		if r.Cluster != v.clusterID {
+			ips = append(ips, r.Spec.VIP.Addresses()...)
 		}
 	}
-	if own, _ := v.broker.Own(svc); own != nil && own.Spec.VIP != nil {
-		ips = append(ips, own.Spec.VIP.IPs...)
+	if own, _ := v.broker.Own(svc); own != nil {
+		ips = append(ips, own.Spec.VIP.Addresses()...)
 	}
 	var addrs []netip.Addr
 	for _, ip := range ips {
@@ -245,45 +253,90 @@ func (v *vips) named(svc types.NamespacedName) []netip.Addr {
 	return addrs
 }
 
-// allocate gives a record that is about to be written a clusterset IP, if this cluster has to choose one: it has the oldest
-// export, and wants one. It returns, in one sentence, why there is none although there should be.
+// allocate gives a record that is about to be written a clusterset IP of each family that the service has and lacks an address of, if this
+// cluster has to choose: it has the oldest export, and wants one. It returns, in one sentence, why there is none although there should be.
 func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService) string {
-	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted || len(record.Spec.VIP.IPs) > 0 {
+	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
 		return ""
 	}
-	if merge.Merge(svc, v.broker.RecordsWith(svc, record), v.broker.MergeOptions(svc, v.options)).Oldest != v.clusterID {
+	lacking := missing(record)
+	if len(lacking) == 0 || merge.Merge(svc, v.broker.RecordsWith(svc, record), v.broker.MergeOptions(svc, v.options)).Oldest != v.clusterID {
 		return ""
 	}
+	some := len(record.Spec.VIP.Addresses()) > 0
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.pool == nil && v.unread != nil {
-		v.retry(svc, retryLease)
-		return fmt.Sprintf("There is no clusterset IP yet, as it is not known which ones are in quarantine: %v.", v.unread)
-	}
-	if v.pool == nil {
-		const none = "There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr."
-		return fmt.Sprintf(none, v.options.VIPPool)
-	}
-	prefix := v.pool.Prefix()
-	if family := familyOf(prefix.Addr()); !slices.Contains(record.Spec.IPFamilies, family) {
-		return fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is %s and the Service is not.", prefix, family)
+	if why := v.unavailable(svc, lacking, some); why != "" {
+		return why
 	}
 	now := time.Now()
-	if _, superseded := v.reserved[svc]; superseded {
-		v.release(svc, now)
+	all := merge.AllocationsOf(record.Spec.VIP)
+	var exhausted string
+	for _, family := range lacking {
+		pool := v.pools.Of(family == corev1.IPv4Protocol)
+		if pool == nil {
+			continue // the other family has an address: a member without a second VIP CIDR gives one of its family alone
+		}
+		if a, ok := v.choose(svc, pool, now); ok {
+			all = append(all, a)
+		} else {
+			v.retry(svc, retryPool)
+			exhausted = fmt.Sprintf("There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
+				family, pool.Prefix(), v.takenByOthers(now))
+		}
 	}
-	addr, ok := v.pool.Allocate(svc, now)
-	if !ok {
-		v.retry(svc, retryPool)
-		return fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
-			prefix, v.takenByOthers(now))
+	if len(all) > 0 {
+		allocated := merge.VIPOf(all)
+		allocated.Wanted, record.Spec.VIP = true, &allocated
 	}
-	at := metav1.NewTime(now).Rfc3339Copy()
-	reserved := v1alpha1.VIP{IPs: []string{addr.String()}, AllocatedBy: v.clusterID, At: &at}
-	v.reserved[svc] = reserved
-	reserved.Wanted, record.Spec.VIP = true, &reserved
 	v.count()
+	return exhausted
+}
+
+// missing returns the families of a record that it has no clusterset IP of.
+func missing(record *v1alpha1.ExportedService) []corev1.IPFamily {
+	has := merge.AllocationsOf(record.Spec.VIP)
+	return slices.DeleteFunc(slices.Clone(record.Spec.IPFamilies), func(f corev1.IPFamily) bool { return hasFamily(has, f) })
+}
+
+// unavailable says, in one sentence, why there is nothing to allocate from, "" if there is. It is no fault that a service which has some
+// address gets none of another family, as this cluster has no VIP CIDR of it. The caller holds v.mu.
+func (v *vips) unavailable(svc types.NamespacedName, families []corev1.IPFamily, some bool) string {
+	unread := v.pools == nil && v.unread != nil
+	if unread {
+		v.retry(svc, retryLease)
+	}
+	switch {
+	case some:
+		return ""
+	case unread:
+		return fmt.Sprintf("There is no clusterset IP yet, as it is not known which ones are in quarantine: %v.", v.unread)
+	case v.pools == nil:
+		return fmt.Sprintf("There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr.", v.options.VIPNetworks)
+	case !slices.ContainsFunc(families, func(f corev1.IPFamily) bool { return v.pools.Of(f == corev1.IPv4Protocol) != nil }):
+		prefix := v.pools.Prefixes()[0]
+		return fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is %s and the Service is not.", prefix, familyOf(prefix.Addr()))
+	}
 	return ""
+}
+
+// choose reserves an address of the pool for a service. One that is reserved already was superseded. The caller holds v.mu.
+func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (merge.Allocation, bool) {
+	family := familyOf(pool.Prefix().Addr())
+	if hasFamily(v.reserved[svc], family) {
+		v.reserved[svc] = slices.DeleteFunc(v.reserved[svc], func(a merge.Allocation) bool { return familyOf(a.IP) == family })
+		pool.Release(svc, now)
+	}
+	addr, ok := pool.Allocate(svc, now)
+	if !ok {
+		return merge.Allocation{}, false
+	}
+	second := slices.ContainsFunc(v.own(merge.Pools(v.broker.Members(), v.options.VIPNetworks)), func(p merge.Pool) bool {
+		return p.Second && p.Prefix == pool.Prefix()
+	})
+	a := merge.Allocation{IP: addr, By: v.clusterID, At: metav1.NewTime(now).Rfc3339Copy(), Second: second}
+	v.reserved[svc] = append(v.reserved[svc], a)
+	return a, true
 }
 
 // takenByOthers returns one sentence, after a blank: how many addresses of the pool only other clusters name, and which cluster names most of
@@ -297,7 +350,7 @@ func (v *vips) takenByOthers(now time.Time) string {
 	of := make(map[string]int)
 	for addr, claims := range v.broker.VIPs() {
 		own := slices.ContainsFunc(claims, func(c merge.Claim) bool { return c.Cluster == v.clusterID })
-		if own || !v.pool.Prefix().Contains(addr) {
+		if own || !v.pools.Contains(addr) {
 			continue
 		}
 		all++
@@ -317,21 +370,31 @@ func (v *vips) takenByOthers(now time.Time) string {
 func (v *vips) settle(svc types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.pool == nil {
+	if v.pools == nil {
 		return
 	}
 	now := time.Now()
-	v.pool.Name(svc, v.named(svc), now)
+	v.pools.Name(svc, v.named(svc), now)
 	v.release(svc, now)
 	v.count()
 }
 
 func (v *vips) release(svc types.NamespacedName, now time.Time) {
 	delete(v.reserved, svc)
-	v.pool.Release(svc, now)
+	v.pools.Release(svc, now)
 }
 
-func (v *vips) count() { v.metrics.SetPool(v.pool.Usage(time.Now())) }
+// count records the use of the pools. A family without a pool has no addresses.
+func (v *vips) count() {
+	now := time.Now()
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		var used, quarantined, free int
+		if pool := v.pools.Of(family == corev1.IPv4Protocol); pool != nil {
+			used, quarantined, free = pool.Usage(now)
+		}
+		v.metrics.SetPool(family, used, quarantined, free)
+	}
+}
 
 func familyOf(addr netip.Addr) corev1.IPFamily {
 	if addr.Is4() {

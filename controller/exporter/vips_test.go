@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -267,7 +268,7 @@ func TestVIPsFollowCopies(t *testing.T) {
 		a.Await(what, func() bool {
 			a.vips.mu.Lock()
 			defer a.vips.mu.Unlock()
-			u, q, _ := a.vips.pool.Usage(time.Now())
+			u, q, _ := a.vips.pools.Of(true).Usage(time.Now())
 			return u == used && q == quarantined
 		})
 	}
@@ -309,7 +310,9 @@ func TestVIPsFollowCopies(t *testing.T) {
 // docs/spec/controller.md 1, "vip cidr CIDR": a VIP CIDR that is no part of it does not count.
 func TestVIPsOutsideOfThePool(t *testing.T) {
 	b := newEnv(t)
-	a := b.start(func(c *Config) { c.Merge.VIP, c.Merge.VIPPool = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") })
+	a := b.start(func(c *Config) {
+		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.With(netip.MustParsePrefix("10.200.0.0/14"))
+	})
 	one := memberenv.Service("one")
 	a.create(one, "")
 	if v := a.vipOf(one); len(v.IPs) > 0 || !v.Wanted {
@@ -341,5 +344,56 @@ func TestVIPByAnnotation(t *testing.T) {
 	}
 	if got := a.readyOf(memberenv.Service("declines")); got != "True/Exported" {
 		t.Errorf("ready = %s, want True/Exported", got)
+	}
+}
+
+// docs/spec/controller.md 5.7: an address of each family that the service has and the member has a VIP CIDR of; one that is allocated stays when
+// the member gets a CIDR of the other family, and both are copied.
+func TestVIPsOfBothFamilies(t *testing.T) {
+	b := newEnv(t)
+	alphas := b.AddMember(alpha, "243.7.0.0/16")
+	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	both, copied := memberenv.Service("both"), memberenv.Service("copied")
+	service := memberenv.NewService(both)
+	service.Spec.IPFamilyPolicy, service.Spec.IPFamilies = ptr.To(corev1.IPFamilyPolicyRequireDualStack), []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	b.Create(service, memberenv.NewExport(both))
+	a.do(both, "export seen", func() bool { return a.Member.Export(both) != nil && a.Member.Service(both) != nil })
+	first := a.vipOf(both)
+	if len(first.IPs) != 1 || first.Second != nil || a.readyOf(both) != "True/Exported" {
+		t.Errorf("vip = %+v and Ready = %s with an IPv4 CIDR, want one address, and exported", first, a.readyOf(both))
+	}
+
+	patch := func(id, second string) {
+		if err := a.Admin.Patch(a.Context(), &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}}, fmt.Appendf(nil, `{"spec":{"secondVIPCIDR":%q}}`, second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(memberenv.ID, "fd17:87d8:f436::4/126")
+	a.do(both, "second VIP CIDR seen", func() bool { return len(a.vips.current()) == 2 })
+	v := a.vipOf(both)
+	if !slices.Equal(v.IPs, first.IPs) || !v.At.Equal(first.At) || v.Second == nil || v.Second.AllocatedBy != memberenv.ID {
+		t.Fatalf("vip = %+v with a CIDR of each family, want %q as before and a second by %s", v, first.IPs, memberenv.ID)
+	}
+	a.Expect("at once again", a.do(both, "", now))
+	r := a.exported(both)
+	imp := merge.Merge(both, a.Broker.RecordsWith(both, r.Record), a.Broker.MergeOptions(both, a.cfg.Merge)).Import
+	if want := []string{v.Second.IP, v.IPs[0]}; !slices.Equal(imp.Spec.IPs, want) {
+		t.Errorf("ips of the import = %q, want %q, in the order of the families of the Service", imp.Spec.IPs, want)
+	}
+
+	patch(alpha, "fd17:87d8:f436::7:0/112")
+	given := &v1alpha1.VIP{
+		IPs: []string{"243.7.0.9"}, AllocatedBy: alpha, At: &earlier, Wanted: true,
+		Second: &v1alpha1.SecondVIP{IP: "fd17:87d8:f436::7:9", AllocatedBy: alpha, At: earlier},
+	}
+	record := alphaRecord(copied, given)
+	record.Namespace = alphas
+	b.Create(record)
+	b.Await("alpha seen", func() bool {
+		return len(a.Broker.Records(copied)) == 1 && len(merge.Pools(a.Broker.Members(), merge.VIPNetworks{})) == 4
+	})
+	a.create(copied, "")
+	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.Second == nil || v.Second.IP != given.Second.IP || v.Second.AllocatedBy != alpha {
+		t.Errorf("vip = %+v, want copies of both of alpha's", v)
 	}
 }

@@ -50,7 +50,7 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	i := e.Start(serviceCIDRs...)
 	o := merge.Options{
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-		VIP: merge.Derived, VIPPool: netip.MustParsePrefix("243.0.0.0/8"),
+		VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks,
 	}
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,

@@ -69,6 +69,10 @@ func (g generator) vip() *v1alpha1.VIP {
 		by := g.IntN(len(clusters))
 		v.IPs, v.AllocatedBy, v.At = []string{fmt.Sprintf("243.%d.0.%d", by, 1+g.IntN(2))}, clusters[by], ptr(hour(g.IntN(5)))
 	}
+	if g.IntN(3) == 0 {
+		by := g.IntN(len(clusters))
+		v.Second = &v1alpha1.SecondVIP{IP: fmt.Sprintf("fd17:87d8:f436:%d::%d", by, 1+g.IntN(2)), AllocatedBy: clusters[by], At: hour(g.IntN(5))}
+	}
 	return v
 }
 
@@ -89,10 +93,13 @@ func (g generator) options() Options {
 		TypeConflict: pick(g, Keep, Exclude), Precedence: pick(g, Claimed, ByBroker), VIP: pick(g, Derived, CIDR, NoVIP),
 	}
 	left := g.IntN(len(clusters) + 1) // none, if out of range
-	o.VIPPool = pick(g, netip.Prefix{}, netip.MustParsePrefix("243.0.0.0/8"))
+	o.VIPNetworks = pick(g, VIPNetworks{}, DefaultVIPNetworks)
 	for i, cluster := range clusters {
 		if i != left {
 			o.Pools = append(o.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("243.%d.0.0/16", i))})
+			if i%2 == 0 {
+				o.Pools = append(o.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("fd17:87d8:f436:%d::/64", i)), Second: true})
+			}
 		}
 		o.Claims = append(o.Claims, Claim{
 			Service: types.NamespacedName{Namespace: "other", Name: pick(g, "x", "y")}, Cluster: cluster,

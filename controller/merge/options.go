@@ -2,7 +2,6 @@ package merge
 
 import (
 	"cmp"
-	"net/netip"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -16,12 +15,12 @@ type Options struct {
 	Precedence   Precedence
 	VIP          VIPMode
 
-	// With [CIDR] the network that the VIP CIDRs of all members, those that left too, are part of; of every member its own;
+	// With [CIDR] the networks that the VIP CIDRs of all members, those that left too, are part of; of every member its own;
 	// and what the records of other services say about the addresses that the merged ones claim; more claims do not hurt.
-	// Without a VIPPool, those of members that left count no more.
-	VIPPool netip.Prefix
-	Pools   []Pool
-	Claims  []Claim
+	// Without VIPNetworks, those of members that left count no more.
+	VIPNetworks VIPNetworks
+	Pools       []Pool
+	Claims      []Claim
 }
 
 // OnConflict says what becomes of a service whose exports disagree.
@@ -74,7 +73,7 @@ const (
 func (o Options) Hash() string {
 	vip := "none"
 	if o.VIP == CIDR {
-		vip = string(CIDR) + " " + o.VIPPool.String() // derived addresses are each member's own affair
+		vip = string(CIDR) + " " + o.VIPNetworks.hashed() // derived addresses are each member's own affair
 	}
 	return broker.Hash(16,
 		string(cmp.Or(o.OnConflict, OldestWins)), string(cmp.Or(o.PortMerge, Union)),

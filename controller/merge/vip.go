@@ -14,100 +14,78 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// Pools returns of every member its VIP CIDR, sorted by cluster id. Of two members whose networks overlap only the one that
-// was created first has its own, by cluster id among equals (docs/spec/controller.md 2.1); it takes the network even while it is being deleted
-// itself. A network that is not part of within does not count; the zero within has all.
-func Pools(members []v1alpha1.Member, within netip.Prefix) []Pool {
-	sorted := slices.Clone(members)
-	slices.SortFunc(sorted, func(a, b v1alpha1.Member) int {
-		return cmp.Or(cmp.Compare(a.CreationTimestamp.Unix(), b.CreationTimestamp.Unix()), cmp.Compare(a.Name, b.Name))
-	})
-	var pools []Pool
-	for i := range sorted {
-		prefix, err := broker.ParsePrefix(sorted[i].Spec.VIPCIDR)
-		overlaps := func(p Pool) bool { return p.Prefix.Overlaps(prefix) }
-		outside := within.IsValid() && (within.Bits() > prefix.Bits() || !within.Contains(prefix.Addr()))
-		if err != nil || !broker.IsClusterID(sorted[i].Name) || outside || slices.ContainsFunc(pools, overlaps) {
-			prefix = netip.Prefix{}
-		}
-		pools = append(pools, Pool{Cluster: sorted[i].Name, Prefix: prefix})
-	}
-	slices.SortFunc(pools, func(a, b Pool) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	return pools
-}
-
-// Allocated returns the clusterset IP of a service: the oldest valid allocation that any record of the service names
-// (docs/spec/controller.md 5). claims are those of the service, and those of others for the same addresses.
+// Allocated returns the clusterset IPs of a service, at most one of each family, IPv4 first: the oldest valid allocation of that family that
+// any record of the service names (docs/spec/controller.md 5). claims are those of the service, and those of others for the same addresses.
 //
-// Valid is an allocation whose addresses lie in the pool of the member that it names, and so is the copy of one that names a
-// cluster which is no member, if its addresses lie in no member's pool: it outlives its allocator. Of several claims to one
+// Valid is an allocation whose address lies in a pool of the member that it names, and so is the copy of one that names a
+// cluster which is no member, if its address lies in no member's pool: it outlives its allocator. Of several claims to one
 // address that of the allocator's own record counts, whatever time a copy states, and so a copy for another service never
 // does. If the allocator left, that of the record which the broker has had longest does.
-func Allocated(service types.NamespacedName, claims []Claim, o Options) *Allocation {
-	valid := validClaims(claims, o)
+func Allocated(service types.NamespacedName, claims []Claim, o Options) []Allocation {
+	valid, _ := judge(claims, o)
+	var v4, v6 []Allocation
 	for _, c := range valid {
-		if c.Service == service && !c.beaten(valid) {
-			return &Allocation{IPs: slices.Clone(c.VIP.IPs), By: c.VIP.AllocatedBy, At: *c.VIP.At.DeepCopy()}
+		of := &v6
+		if c.IP.Is4() {
+			of = &v4
+		}
+		if len(*of) == 0 && c.Service == service && !c.beaten(valid) {
+			*of = []Allocation{c.Allocation}
 		}
 	}
-	return nil
+	return append(v4, v6...)
 }
 
-// A claim is a valid [Claim].
+// A claim is one address of a [Claim].
 type claim struct {
-	Claim
-	when moment
-	own  bool   // of the allocator itself
-	had  moment // since when the broker has it, whatever it says
+	Allocation
+	Service types.NamespacedName
+	Cluster string // whose record it is
+	when    moment
+	own     bool   // of the allocator itself
+	had     moment // since when the broker has it, whatever it says
 }
 
-// validClaims returns the valid claims, the oldest first. Where the allocator's own record has an address, its copies of
+// judge returns the valid claims, the oldest first, and those that are not. Where the allocator's own record has an address, its copies of
 // the same service are left out: they cannot make it older.
-func validClaims(claims []Claim, o Options) []claim {
-	var valid []claim
+func judge(claims []Claim, o Options) (valid, invalid []claim) {
 	for i := range claims {
-		c := claim{Claim: claims[i]}
-		c.own = c.Cluster == c.VIP.AllocatedBy
-		if c.valid(o) {
-			c.when = o.Precedence.moment(*c.VIP.At, c.Admitted, c.Created)
-			c.had = ByBroker.moment(*c.VIP.At, c.Admitted, c.Created)
+		from := &claims[i]
+		if from.VIP.Validate() != nil {
+			continue
+		}
+		for _, a := range AllocationsOf(&from.VIP) {
+			c := claim{Allocation: a, Service: from.Service, Cluster: from.Cluster, own: from.Cluster == a.By}
+			if !c.valid(o) {
+				invalid = append(invalid, c)
+				continue
+			}
+			c.when = o.Precedence.moment(a.At, from.Admitted, from.Created)
+			c.had = ByBroker.moment(a.At, from.Admitted, from.Created)
 			valid = append(valid, c)
 		}
 	}
 	all := slices.Clone(valid)
 	valid = slices.DeleteFunc(valid, func(c claim) bool {
-		return !c.own && slices.ContainsFunc(all, func(d claim) bool { return d.own && d.Service == c.Service && d.shares(c) })
+		return !c.own && slices.ContainsFunc(all, func(d claim) bool { return d.own && d.Service == c.Service && d.IP == c.IP })
 	})
 	slices.SortFunc(valid, claim.compare)
-	return valid
+	return valid, invalid
 }
 
-// valid reports whether the addresses of the claim are such that its allocator may give out, or might before it left.
+// valid reports whether the address of the claim is one that its allocator may give out, or might before it left.
 func (c claim) valid(o Options) bool {
-	if len(c.VIP.IPs) == 0 || c.VIP.Validate() != nil {
+	left := !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == c.By })
+	if left && !o.VIPNetworks.Of(c.IP).Contains(c.IP) {
 		return false
 	}
-	left := !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == c.VIP.AllocatedBy })
-	for _, ip := range c.VIP.IPs {
-		addr, err := netip.ParseAddr(ip)
-		if err != nil || left && !o.VIPPool.Contains(addr) {
-			return false
-		}
-		at := slices.IndexFunc(o.Pools, func(p Pool) bool { return p.Prefix.Contains(addr) })
-		if left != (at < 0) || !left && o.Pools[at].Cluster != c.VIP.AllocatedBy {
-			return false
-		}
-	}
-	return true
+	at := slices.IndexFunc(o.Pools, func(p Pool) bool { return p.Prefix.Contains(c.IP) })
+	return left == (at < 0) && (left || o.Pools[at].Cluster == c.By)
 }
 
-func (c claim) shares(d claim) bool {
-	return slices.ContainsFunc(c.VIP.IPs, func(ip string) bool { return slices.Contains(d.VIP.IPs, ip) })
-}
-
-// beats reports whether c has an address that d wants too, and the better right to it.
+// beats reports whether c has the address that d wants too, and the better right to it.
 func (c claim) beats(d claim) bool {
-	if !c.shares(d) {
+	if c.IP != d.IP {
 		return false
 	}
 	if c.own != d.own {
@@ -122,21 +100,21 @@ func (c claim) beats(d claim) bool {
 	return c.compare(d) < 0
 }
 
-// beaten reports whether another service has a better right to an address of c.
+// beaten reports whether another service has a better right to the address of c.
 func (c claim) beaten(valid []claim) bool {
 	return slices.ContainsFunc(valid, func(d claim) bool { return d.Service != c.Service && d.beats(c) })
 }
 
 // compare sorts the oldest first. What follows the time only makes the order one of the claims, not of the input.
 func (c claim) compare(d claim) int {
-	return cmp.Or(c.when.compare(d.when), cmp.Compare(c.VIP.AllocatedBy, d.VIP.AllocatedBy),
-		cmp.Compare(c.Service.String(), d.Service.String()), cmp.Compare(c.Cluster, d.Cluster),
-		cmp.Compare(strings.Join(c.VIP.IPs, ","), strings.Join(d.VIP.IPs, ",")), cmp.Compare(c.VIP.At.Unix(), d.VIP.At.Unix()))
+	return cmp.Or(c.when.compare(d.when), cmp.Compare(c.By, d.By),
+		cmp.Compare(c.Service.String(), d.Service.String()), cmp.Compare(rank(c.Second), rank(d.Second)), cmp.Compare(c.Cluster, d.Cluster),
+		c.IP.Compare(d.IP), cmp.Compare(c.At.Unix(), d.At.Unix()))
 }
 
-// mergeVIP returns the clusterset IP under "vip cidr", and compares who wants one with what is (second Lighthouse
-// document, "Conflict Resolution"). What was allocated stays, whoever changes their mind.
-func (m *merger) mergeVIP(service types.NamespacedName) *Allocation {
+// mergeVIP returns the clusterset IPs under "vip cidr", in the order of the families of the import, and compares who wants one with what is
+// (second Lighthouse document, "Conflict Resolution"). What was allocated stays, whoever changes their mind.
+func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 	if m.o.VIP != CIDR || m.oldest.Spec.Type != v1alpha1.ClusterSetIP {
 		return nil
 	}
@@ -149,9 +127,9 @@ func (m *merger) mergeVIP(service types.NamespacedName) *Allocation {
 			})
 		}
 	}
-	vip := Allocated(service, claims, m.o)
+	vips := m.ofFamilies(Allocated(service, claims, m.o))
 	m.rejectVIPs(service, claims)
-	using := vip != nil || wantsVIP(m.oldest)
+	using := len(vips) > 0 || wantsVIP(m.oldest)
 	var disagree int
 	for _, e := range in {
 		if wantsVIP(e) != using {
@@ -161,39 +139,71 @@ func (m *merger) mergeVIP(service types.NamespacedName) *Allocation {
 	if disagree > 0 {
 		text := "none"
 		switch {
-		case vip != nil:
-			text = strings.Join(vip.IPs, ", ")
+		case len(vips) > 0:
+			text = strings.Join(addresses(vips), ", ")
 		case using:
 			text = "wanted"
 		}
 		m.conflict(finding{reason: ReasonClusterSetIP, what: "clusterset IP", using: text, disagree: disagree})
 	}
-	return vip
+	return vips
+}
+
+// ofFamilies returns the allocations of the families of the import, in their order. An import that has addresses of the other family alone
+// keeps them.
+func (m *merger) ofFamilies(vips []Allocation) []Allocation {
+	var all []Allocation
+	for _, f := range m.families {
+		for _, a := range vips {
+			if familyOf(a.IP) == f {
+				all = append(all, a)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return vips
+	}
+	return all
+}
+
+func addresses(vips []Allocation) []string {
+	ips := make([]string, len(vips))
+	for i, a := range vips {
+		ips[i] = a.IP.String()
+	}
+	return ips
 }
 
 // rejectVIPs rejects the claims of a service to IPs that are not its own. A claim that is only younger than another is not
 // rejected.
 func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
-	reject := func(c Claim, want string) {
+	reject := func(c claim, want string) {
 		m.rejected = append(m.rejected, Rejection{
 			Cluster: c.Cluster, Object: broker.RecordName(service.Namespace, service.Name), Reason: AlienVIP,
-			Detail: "clusterset IP " + quote(strings.Join(c.VIP.IPs, ", ")) + ": want " + want,
+			Detail: "clusterset IP " + quote(c.IP.String()) + ": want " + want,
 		})
 	}
-	for _, c := range claims {
-		if c.Service == service && len(c.VIP.IPs) > 0 && !(claim{Claim: c}).valid(m.o) {
-			reject(c, "one in the VIP CIDR of its allocator, "+quote(c.VIP.AllocatedBy))
+	valid, invalid := judge(claims, m.o)
+	for _, c := range invalid {
+		if c.Service == service {
+			reject(c, "one in a VIP CIDR of its allocator, "+quote(c.By))
 		}
 	}
-	valid := validClaims(claims, m.o)
 	for _, c := range valid {
 		if c.Service == service && c.beaten(valid) {
-			reject(c.Claim, "one that no other service has")
+			reject(c, "one that no other service has")
 		}
 	}
 }
 
 func wantsVIP(e *entry) bool { return e.Spec.VIP != nil && e.Spec.VIP.Wanted }
+
+func familyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
 
 // setIPs gives the import its addresses, and its families in their order (KEP-1645).
 func setIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
@@ -203,10 +213,7 @@ func setIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
 	imp.Spec.IPs = slices.Clone(ips)
 	imp.Spec.IPFamilies = nil
 	for _, ip := range ips {
-		family := corev1.IPv4Protocol
-		if addr, err := netip.ParseAddr(ip); err == nil && !addr.Is4() {
-			family = corev1.IPv6Protocol
-		}
-		imp.Spec.IPFamilies = append(imp.Spec.IPFamilies, family)
+		addr, _ := netip.ParseAddr(ip) // of a Service, or an allocation
+		imp.Spec.IPFamilies = append(imp.Spec.IPFamilies, familyOf(addr))
 	}
 }

@@ -22,7 +22,7 @@ func pools() []Pool {
 }
 
 // vipPool is the network that the pools are part of. Of its addresses 243.2.0.1 is one of a cluster that left.
-var vipPool = netip.MustParsePrefix("243.0.0.0/8")
+var vipPool = DefaultVIPNetworks
 
 // vip returns what a record says: ip allocated by a cluster at an hour, or only whether one is wanted.
 func vip(wanted bool, ip, by string, h int) func(*v1alpha1.ExportedServiceSpec) {
@@ -90,9 +90,9 @@ func TestVIP(t *testing.T) {
 		{name: "two services with copies of one address: a later record cannot backdate",
 			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
 			claims:  []Claim{claimOf("x", "a", 5, vip(true, "243.2.0.1", "left", 1))}, want: "243.2.0.1 left"},
-		{name: "an address that no service may have", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1), func(s *v1alpha1.ExportedServiceSpec) {
+		{name: "an address that no service may have, beside another", records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1), func(s *v1alpha1.ExportedServiceSpec) {
 			s.VIP.IPs = append(s.VIP.IPs, "fd00::1") // not in the CIDR
-		})}, rejected: "a"},
+		})}, want: "243.0.0.1 a", rejected: "a"},
 		{name: "nobody wants one", records: []Record{record("a", 1, vip(false, "", "", 0)), record("b", 2)}},
 		{name: "a difference: the oldest wins",
 			records: []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1)), record("b", 2, vip(false, "243.0.0.1", "a", 1))},
@@ -104,7 +104,7 @@ func TestVIP(t *testing.T) {
 		{name: "none for Headless", records: []Record{record("a", 1, headless, vip(true, "243.0.0.1", "a", 1))}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := Merge(shop, tt.records, Options{VIP: CIDR, VIPPool: vipPool, Pools: pools(), Claims: tt.claims})
+			r := Merge(shop, tt.records, Options{VIP: CIDR, VIPNetworks: vipPool, Pools: pools(), Claims: tt.claims})
 			got := strings.TrimSpace(fmt.Sprint(strings.Join(r.Import.Spec.IPs, ","), " ", r.Import.Annotations[broker.AnnotationAllocatedBy]))
 			if got != tt.want {
 				t.Errorf("VIP = %q, want %q", got, tt.want)
@@ -131,14 +131,89 @@ func TestVIP(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.4: the families of the import are those of its addresses, in their order.
-func TestFamiliesFollowAddresses(t *testing.T) {
-	both := []Pool{{Cluster: "a", Prefix: netip.MustParsePrefix("243.0.0.0/16")}, {Cluster: "a", Prefix: netip.MustParsePrefix("fd00:243::/64")}}
-	r := record("a", 1, families(v4, v6), vip(true, "fd00:243::1", "a", 1))
-	r.Spec.VIP.IPs = append(r.Spec.VIP.IPs, "243.0.0.1")
-	got := Merge(shop, []Record{r}, Options{VIP: CIDR, Pools: both}).Import.Spec
-	if fmt.Sprint(got.IPs, got.IPFamilies) != "[fd00:243::1 243.0.0.1] [IPv6 IPv4]" {
-		t.Errorf("ips = %v of %v, want families in the order of the addresses", got.IPs, got.IPFamilies)
+// second adds what a record says as its second: ip allocated by a cluster at an hour.
+func second(ip, by string, h int) func(*v1alpha1.ExportedServiceSpec) {
+	return func(s *v1alpha1.ExportedServiceSpec) {
+		s.VIP.Second = &v1alpha1.SecondVIP{IP: ip, AllocatedBy: by, At: hour(h)}
+	}
+}
+
+// docs/spec/controller.md 5.7: each family has an allocation of its own, and the import has them in the order of the families of the oldest export.
+func TestVIPsOfBothFamilies(t *testing.T) {
+	both := append(pools(), Pool{Cluster: "a", Prefix: netip.MustParsePrefix("fd00:a::/64"), Second: true},
+		Pool{Cluster: "six", Prefix: netip.MustParsePrefix("fd00:6::/64")})
+	for _, tt := range []struct {
+		name    string
+		records []Record
+		want    string // IPs, families and allocator of the import
+		names   string // what a record names that copies all
+	}{
+		{"of one allocator", []Record{record("a", 1, families(v6, v4), vip(true, "243.0.0.1", "a", 1), second("fd00:a::1", "a", 1))},
+			"[fd00:a::1 243.0.0.1] [IPv6 IPv4] a", "243.0.0.1 by a, second fd00:a::1 by a"},
+		{"a copy of the first alone, by a member of version 0.1", []Record{
+			record("a", 2, families(v4, v6), vip(true, "243.0.0.1", "a", 2), second("fd00:a::1", "a", 2)),
+			record("b", 3, families(v4, v6), vip(true, "243.0.0.1", "a", 2)),
+		}, "[243.0.0.1 fd00:a::1] [IPv4 IPv6] a", "243.0.0.1 by a, second fd00:a::1 by a"},
+		{"of two allocators", []Record{
+			record("six", 2, families(v4, v6), vip(true, "fd00:6::1", "six", 2)), record("b", 3, families(v4, v6), vip(true, "243.1.0.1", "b", 3)),
+		}, "[243.1.0.1 fd00:6::1] [IPv4 IPv6] b", "fd00:6::1 by six, second 243.1.0.1 by b"},
+		{"a second that came later", []Record{
+			record("b", 2, families(v4, v6), vip(true, "243.1.0.1", "b", 2)),
+			record("a", 1, families(v4, v6), vip(true, "243.1.0.1", "b", 2), second("fd00:a::1", "a", 3)),
+		}, "[243.1.0.1 fd00:a::1] [IPv4 IPv6] b", "243.1.0.1 by b, second fd00:a::1 by a"},
+		{"a second alone", []Record{record("a", 1, families(v6), vip(true, "", "", 0), second("fd00:a::1", "a", 1))},
+			"[fd00:a::1] [IPv6] a", "second fd00:a::1 by a"},
+		{"a family that the oldest export lacks", []Record{record("a", 1, families(v6), vip(true, "243.0.0.1", "a", 1), second("fd00:a::1", "a", 1))},
+			"[fd00:a::1] [IPv6] a", "243.0.0.1 by a, second fd00:a::1 by a"},
+		{"no address of a family of the oldest export", []Record{record("a", 1, families(v6), vip(true, "243.0.0.1", "a", 1))},
+			"[243.0.0.1] [IPv4] a", "243.0.0.1 by a"},
+		{"a second outside of the pools", []Record{record("a", 1, families(v4, v6), vip(true, "243.0.0.1", "a", 1), second("fd00:b::1", "a", 1))},
+			"[243.0.0.1] [IPv4] a", "243.0.0.1 by a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Options{VIP: CIDR, VIPNetworks: VIPNetworks{IPv4: vipPool.IPv4, IPv6: netip.MustParsePrefix("fd00::/16")}, Pools: both}
+			imp := Merge(shop, tt.records, o).Import
+			if got := fmt.Sprint(imp.Spec.IPs, imp.Spec.IPFamilies, " ", imp.Annotations[broker.AnnotationAllocatedBy]); got != strings.Replace(tt.want, "] [", "][", 1) && got != tt.want {
+				t.Errorf("import = %s, want %s", got, tt.want)
+			}
+			var claims []Claim
+			for _, r := range tt.records {
+				claims = append(claims, Claim{Service: shop, Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, VIP: *r.Spec.VIP})
+			}
+			v := VIPOf(Allocated(shop, claims, o))
+			var named []string
+			if len(v.IPs) > 0 {
+				named = append(named, v.IPs[0]+" by "+v.AllocatedBy)
+			}
+			if v.Second != nil {
+				named = append(named, "second "+v.Second.IP+" by "+v.Second.AllocatedBy)
+			}
+			if got := strings.Join(named, ", "); got != tt.names {
+				t.Errorf("a copy names %s, want %s", got, tt.names)
+			}
+			if err := v.Validate(); err != nil {
+				t.Errorf("a copy is not valid: %v", err)
+			}
+		})
+	}
+}
+
+// What members of version 0.1 say of their options stays the same with the default of the other family.
+func TestHashOfNetworks(t *testing.T) {
+	of := func(n VIPNetworks) string { return Options{VIP: CIDR, VIPNetworks: n}.Hash() }
+	d, four, six := DefaultVIPNetworks, netip.MustParsePrefix("10.200.0.0/14"), netip.MustParsePrefix("fd00:200::/96")
+	seen := map[string]VIPNetworks{}
+	for _, n := range []VIPNetworks{d, d.With(four), d.With(six), d.With(four).With(six)} {
+		if other, again := seen[of(n)]; again {
+			t.Errorf("%s and %s have one hash", n, other)
+		}
+		seen[of(n)] = n
+	}
+	if got, want := d.hashed(), "243.0.0.0/8"; got != want {
+		t.Errorf("hashed = %s, want %s", got, want)
+	}
+	if got, want := d.With(six).hashed(), "fd00:200::/96"; got != want {
+		t.Errorf("hashed = %s, want %s", got, want)
 	}
 }
 
@@ -154,16 +229,18 @@ func TestNoAddressTwice(t *testing.T) {
 				Service: pick(g, names...), Cluster: pick(g, clusters...), Admitted: hour(g.IntN(2)), Created: hour(g.IntN(4)), VIP: *g.vip(),
 			})
 		}
-		owner := map[string]types.NamespacedName{}
+		owner := map[netip.Addr]types.NamespacedName{}
 		for _, name := range names {
-			a := Allocated(name, claims, o)
-			if a == nil {
-				continue
+			all := Allocated(name, claims, o)
+			for _, a := range all {
+				if other, taken := owner[a.IP]; taken {
+					t.Fatalf("seed %d: %s is that of %s and %s", seed, a.IP, other, name)
+				}
+				owner[a.IP] = name
 			}
-			if other, taken := owner[a.IPs[0]]; taken {
-				t.Fatalf("seed %d: %s is that of %s and %s", seed, a.IPs[0], other, name)
+			if len(all) > 2 || len(all) == 2 && (!all[0].IP.Is4() || all[1].IP.Is4()) {
+				t.Fatalf("seed %d: %v, want at most one of each family, IPv4 first", seed, all)
 			}
-			owner[a.IPs[0]] = name
 		}
 	}
 }
@@ -181,14 +258,14 @@ func TestPools(t *testing.T) {
 	}
 	const none = "invalid Prefix"
 	for within, want := range map[string]string{
-		"":             "[{a 243.1.128.0/17} {a.b.c none} {b none} {bad none} {c 243.2.0.0/16} {d none} {none none}]",
-		"243.0.0.0/8":  "[{a 243.1.128.0/17} {a.b.c none} {b none} {bad none} {c 243.2.0.0/16} {d none} {none none}]",
-		"243.1.0.0/16": "[{a 243.1.128.0/17} {a.b.c none} {b none} {bad none} {c none} {d none} {none none}]",
-		"10.0.0.0/8":   "[{a none} {a.b.c none} {b none} {bad none} {c none} {d none} {none none}]",
+		"":             "[{a 243.1.128.0/17 false} {a.b.c none false} {b none false} {bad none false} {c 243.2.0.0/16 false} {d none false} {none none false}]",
+		"243.0.0.0/8":  "[{a 243.1.128.0/17 false} {a.b.c none false} {b none false} {bad none false} {c 243.2.0.0/16 false} {d none false} {none none false}]",
+		"243.1.0.0/16": "[{a 243.1.128.0/17 false} {a.b.c none false} {b none false} {bad none false} {c none false} {d none false} {none none false}]",
+		"10.0.0.0/8":   "[{a none false} {a.b.c none false} {b none false} {bad none false} {c none false} {d none false} {none none false}]",
 	} {
-		var in netip.Prefix
+		var in VIPNetworks
 		if within != "" {
-			in = netip.MustParsePrefix(within)
+			in = in.With(netip.MustParsePrefix(within))
 		}
 		if got := strings.ReplaceAll(fmt.Sprint(Pools(members, in)), none, "none"); got != want {
 			t.Errorf("pools in %q = %s, want %s", within, got, want)

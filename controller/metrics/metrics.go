@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -71,8 +72,8 @@ func New(reg prometheus.Registerer, l Labels) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return f.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
 	}
-	gauges := func(name, help, label string) *prometheus.GaugeVec {
-		return f.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, []string{label})
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, labels)
 	}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
@@ -98,7 +99,7 @@ func New(reg prometheus.Registerer, l Labels) *Metrics {
 			Help: "Histogram of the time from the change of an endpoint in its cluster to the write of its imported slice.",
 			// From 10 ms to 1.5 hours: usually a second, and as long as the broker was unreachable.
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20)}),
-		pool:       gauges("vip_pool_addresses", "Number of addresses in the VIP CIDR of this member, by state.", "state"),
+		pool:       gauges("vip_pool_addresses", "Number of addresses in the VIP CIDRs of this member, by IP family and state.", "family", "state"),
 		credential: gauge("credential_expiry_timestamp_seconds", "Time at which the broker credential expires, 0 if it does not or is not known."),
 		dropped:    counter("dropped_events_total", "Counter of Events that were not written because too many were waiting, or the write failed."),
 		undeclared: gauge("undeclared_addresses", "Number of addresses that are not exported because this cluster did not declare their network."),
@@ -159,11 +160,11 @@ func (m *Metrics) Rejected(reason string) { m.rejected.WithLabelValues(reason).I
 // ObserveLag counts the time from the change of an endpoint to the write of its slice here.
 func (m *Metrics) ObserveLag(d time.Duration) { m.lag.Observe(d.Seconds()) }
 
-// SetPool records how many addresses of this member's VIP CIDR are in each state.
-func (m *Metrics) SetPool(used, quarantined, free int) {
-	m.pool.WithLabelValues("used").Set(float64(used))
-	m.pool.WithLabelValues("quarantined").Set(float64(quarantined))
-	m.pool.WithLabelValues("free").Set(float64(free))
+// SetPool records how many addresses of this member's VIP CIDR of an IP family are in each state.
+func (m *Metrics) SetPool(family corev1.IPFamily, used, quarantined, free int) {
+	m.pool.WithLabelValues(string(family), "used").Set(float64(used))
+	m.pool.WithLabelValues(string(family), "quarantined").Set(float64(quarantined))
+	m.pool.WithLabelValues(string(family), "free").Set(float64(free))
 }
 
 // SetCredentialExpiry records when the broker credential expires; the zero time means never or unknown.

@@ -19,7 +19,7 @@ func TestMetricsLint(t *testing.T) {
 	m := New(reg, Labels{Reasons: []string{"credential"}, Queues: []string{"exports"}})
 	m.Wrote("local", "Service", "apply")
 	m.Rejected("bad_name")
-	m.SetPool(1, 2, 3)
+	m.SetPool("IPv4", 1, 2, 3)
 	m.SetService(service("db"), []string{"PortConflict"}, 2)
 	m.ObserveLag(time.Second)
 	m.SetMember("east")

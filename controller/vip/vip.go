@@ -1,6 +1,6 @@
 // Package vip allocates the clusterset IPs of one member (docs/spec/controller.md 5.7).
 //
-// Each address of the member's VIP CIDR is in one of these states:
+// Each address of the member's VIP CIDRs is in one of these states:
 //
 //	        Allocate
 //	free ─────────────▶ reserved: given out, and kept for its service until Release
@@ -36,7 +36,7 @@ import (
 // to it what is meant for the one that had it.
 const Quarantine = 10 * time.Minute
 
-// A Pool is the VIP CIDR of a member, with the state of each address. It is for one goroutine at a time.
+// A Pool is a VIP CIDR of a member, with the state of each address. It is for one goroutine at a time.
 type Pool struct {
 	prefix     netip.Prefix
 	quarantine time.Duration
@@ -60,6 +60,9 @@ type Freed struct {
 	Service types.NamespacedName // the last that had it
 	Until   time.Time
 }
+
+// compare sorts those first that are in quarantine for longest still.
+func (f Freed) compare(g Freed) int { return cmp.Or(g.Until.Compare(f.Until), f.Addr.Compare(g.Addr)) }
 
 // New returns a pool of free addresses. The caller passes the addresses of all records to [Pool.Name] before the first
 // [Pool.Allocate].
@@ -155,7 +158,7 @@ func (p *Pool) Quarantined(now time.Time, limit int) (all []Freed, changed bool)
 			all = append(all, Freed{Addr: a, Service: f.service, Until: f.until})
 		}
 	}
-	slices.SortFunc(all, func(a, b Freed) int { return cmp.Or(b.Until.Compare(a.Until), a.Addr.Compare(b.Addr)) })
+	slices.SortFunc(all, Freed.compare)
 	changed, p.changed = p.changed, false
 	return all[:min(limit, len(all))], changed
 }

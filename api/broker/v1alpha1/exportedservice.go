@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -222,6 +224,7 @@ type Annotation struct {
 
 // VIP is what a member says about the clusterset IP of a service (second Lighthouse document, "VIP CIDR and allocation").
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.second) || !has(self.ips) || self.ips.size() < 2 && self.ips.all(i, !isIP(i) || !isIP(self.second.ip) || ip(i).family() != ip(self.second.ip).family())",message="second has to be of the other IP family than ips"
 // +kubebuilder:validation:XValidation:rule="has(self.ips) && self.ips.size() > 0 ? has(self.allocatedBy) && has(self.at) : !has(self.allocatedBy) && !has(self.at)",message="ips, allocatedBy and at go together"
 type VIP struct {
 	// Wanted is whether this export asks for a clusterset IP. Changing it later changes only whether exports are in
@@ -255,6 +258,46 @@ type VIP struct {
 	// +kubebuilder:validation:Format=date-time
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
 	At *metav1.Time `json:"at,omitempty"`
+
+	// Second is an address of the other IP family than ips, allocated by itself: maybe by another cluster, and at another time.
+	// Members of version 0.1 do not know it, and go on with ips alone.
+	//
+	// +optional
+	Second *SecondVIP `json:"second,omitempty"`
+}
+
+// SecondVIP is one address, with its allocation.
+type SecondVIP struct {
+	// IP is an address in a VIP CIDR of the member that allocated it.
+	//
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",message="want an IP address in canonical form that is neither loopback, link-local nor multicast"
+	IP string `json:"ip"`
+
+	// AllocatedBy is as in VIP.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	AllocatedBy string `json:"allocatedBy"`
+
+	// At is when, by the clock of that cluster.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=date-time
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
+	At metav1.Time `json:"at"`
+}
+
+// Addresses returns the addresses of a VIP, at most one of each IP family; v may be nil.
+func (v *VIP) Addresses() []string {
+	if v == nil {
+		return nil
+	}
+	if v.Second == nil {
+		return v.IPs
+	}
+	return append(slices.Clip(v.IPs), v.Second.IP)
 }
 
 // ExportedServiceList is a list of ExportedService objects.

@@ -27,6 +27,8 @@ type Member struct {
 }
 
 // MemberSpec is what a member was admitted with.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.secondVIPCIDR) || has(self.vipCIDR) && (!isCIDR(self.vipCIDR) || !isCIDR(self.secondVIPCIDR) || cidr(self.vipCIDR).ip().family() != cidr(self.secondVIPCIDR).ip().family())",message="secondVIPCIDR needs a vipCIDR of the other IP family"
 type MemberSpec struct {
 	// KubeSystemUID is the UID of the namespace kube-system: it distinguishes this cluster from another that wants the same id.
 	//
@@ -69,6 +71,25 @@ type MemberSpec struct {
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as 243.0.0.0/16, without bits of a host"
 	VIPCIDR string `json:"vipCIDR,omitempty"`
+
+	// SecondVIPCIDR is the same for the other IP family. It is a field of its own because controllers of version 0.1 know one network.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as fd00:243::/112, without bits of a host"
+	SecondVIPCIDR string `json:"secondVIPCIDR,omitempty"`
+}
+
+// VIPCIDRs are the networks that the member allocates clusterset IPs from, at most one of each IP family, as text.
+func (s *MemberSpec) VIPCIDRs() []string {
+	var all []string
+	for _, c := range []string{s.VIPCIDR, s.SecondVIPCIDR} {
+		if c != "" {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // MemberStatus is what a member says about itself.

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -161,13 +162,28 @@ func (v *VIP) Validate() error {
 	if allocated := len(v.IPs) > 0; allocated != (v.AllocatedBy != "") || allocated != (v.At != nil) {
 		return errors.New("vip: want ips, allocatedBy and at together")
 	}
-	if v.AllocatedBy != "" && !broker.IsClusterID(v.AllocatedBy) {
-		return fmt.Errorf("vip allocated by %s: want a cluster id", quote(v.AllocatedBy))
+	if len(v.IPs) > 0 {
+		if err := checkAllocation(v.AllocatedBy, *v.At); err != nil {
+			return err
+		}
 	}
-	if v.At != nil && (v.At.IsZero() || v.At.Year() < 0 || v.At.Year() > 9999) {
+	if v.Second != nil {
+		if err := checkAllocation(v.Second.AllocatedBy, v.Second.At); err != nil {
+			return err
+		}
+	}
+	return checkIPs(v.Addresses())
+}
+
+// checkAllocation rejects who allocated an address, and when.
+func checkAllocation(by string, at metav1.Time) error {
+	if !broker.IsClusterID(by) {
+		return fmt.Errorf("vip allocated by %s: want a cluster id", quote(by))
+	}
+	if at.IsZero() || at.Year() < 0 || at.Year() > 9999 {
 		return errors.New("vip: want a time that RFC 3339 can say")
 	}
-	return checkIPs(v.IPs)
+	return nil
 }
 
 // checkIPs rejects anything but at most one usable address of each family, in canonical form.
@@ -208,14 +224,23 @@ func (m *Member) Validate() error {
 	if !ok || !broker.IsLabel(m.Spec.Namespace) || broker.NamespaceName(prefix, m.Name) != m.Spec.Namespace {
 		return fmt.Errorf("namespace %s: want a prefix of 1 to 40 octets and %s", quote(m.Spec.Namespace), hash)
 	}
-	cidrs := slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs)
-	if m.Spec.VIPCIDR != "" {
-		cidrs = append(cidrs, m.Spec.VIPCIDR)
-	}
-	for _, c := range cidrs {
+	for _, c := range slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()) {
 		if _, err := broker.ParsePrefix(c); err != nil {
 			return err
 		}
+	}
+	return checkSecondVIPCIDR(m.Spec.VIPCIDR, m.Spec.SecondVIPCIDR)
+}
+
+// checkSecondVIPCIDR rejects a second VIP CIDR that is not of the other IP family than the first.
+func checkSecondVIPCIDR(first, second string) error {
+	if second == "" {
+		return nil
+	}
+	a, errA := broker.ParsePrefix(first)
+	b, errB := broker.ParsePrefix(second)
+	if errA != nil || errB != nil || a.Addr().Is4() == b.Addr().Is4() {
+		return fmt.Errorf("second VIP CIDR %s: want one of the other IP family than the VIP CIDR %s", quote(second), quote(first))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package clusterset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -46,14 +47,18 @@ func listOn[T any](ctx context.Context, c *controlplane.ControlPlane, version, p
 }
 
 var (
-	vipOfPool = regexp.MustCompile(`\b243\.(\d+)\.\d+\.\d+`)
-	serviceIP = regexp.MustCompile(`\b10\.1([123])\.\d+\.\d+`)
+	vipOfPool  = regexp.MustCompile(`\b243\.(\d+)\.\d+\.\d+`)
+	vip6OfPool = regexp.MustCompile(`\bfd17:87d8:f436::(?:(\d+):)?[0-9a-f]+\b`)
+	serviceIP  = regexp.MustCompile(`\b10\.1([123])\.\d+\.\d+`)
 )
 
 // normal writes addresses and the long id as scripts have them, as m sees them.
 func normal(m *testclusterset.Member, text string) string {
 	text = strings.ReplaceAll(text, longID, "west")
 	text = vipOfPool.ReplaceAllString(text, "243.$1.x.x")
+	text = vip6OfPool.ReplaceAllStringFunc(text, func(ip string) string {
+		return "fd17::" + cmp.Or(vip6OfPool.FindStringSubmatch(ip)[1], "0") + ":x"
+	})
 	text = regexp.MustCompile(fmt.Sprintf(`\bfd00:1%d:[0-9a-f:]*`, m.Index)).ReplaceAllString(text, "vip6")
 	return serviceIP.ReplaceAllStringFunc(text, func(ip string) string {
 		if strings.HasPrefix(ip, fmt.Sprintf("10.1%d.", m.Index)) {

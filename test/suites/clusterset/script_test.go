@@ -39,7 +39,8 @@ import (
 //
 // Objects are in a namespace with the name of the file, which exists in every member unless a script deletes it. Within sections that
 // are compared, west is the cluster ID of 63 octets, vip4 and vip6 are addresses from the member's API server, 10.1n.x.x in a slice is
-// an address from the API server of the n-th member, and 243.n.x.x is in the VIP CIDR of the member that joined after n others.
+// an address from the API server of the n-th member, and 243.n.x.x and fd17::n:x are in the VIP CIDRs of the member that joined
+// after n others.
 type script struct {
 	namespace string
 	archive   *txtar.Archive
