@@ -112,6 +112,10 @@ const (
 // to Services, such as that of Cilium, find the Service of an import by it.
 const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
 
+// AnnotationSliceStrategy on a ServiceExport says how its endpoints are divided into slices: Original, PreferZone or RequireZone (KEP-2030;
+// docs/spec/controller.md 3.7).
+const AnnotationSliceStrategy = "clusterset-dns.io/slice-strategy"
+
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
 	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.

@@ -96,6 +96,9 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	r.Local = x.slices(ours(service, sources))
 	for _, s := range r.Local {
 		r.Slices = append(r.Slices, x.declared(trim(s)))
+		if x.divided {
+			s.Annotations = nil // it is the time of the last change of any slice: with each change, all of them would be written
+		}
 	}
 	r.Undeclared, r.Ignored = x.dropUndeclared(), x.ignored
 	slices.Sort(x.dropped)

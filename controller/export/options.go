@@ -19,6 +19,8 @@ type Options struct {
 	Networks []netip.Prefix
 	// Endpoints says what the slices hold.
 	Endpoints Endpoints
+	// ByZone says that the endpoints of the export are divided by zone on the broker now. It counts for the strategy PreferZone alone.
+	ByZone bool
 	// VIP is there with "vip cidr".
 	VIP *VIP
 }

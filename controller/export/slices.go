@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -16,7 +15,8 @@ import (
 // slices returns the exported slices with nodeName, sorted by name.
 func (x *exporter) slices(sources []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	var exported []*discoveryv1.EndpointSlice
-	if x.o.Endpoints == ServiceIP && !x.headless() {
+	if x.exportsServiceIP() {
+		x.strategy() // has no effect, which it reports
 		for _, addr := range x.clusterIPs() {
 			exported = append(exported, x.serviceIP(addr, sources))
 		}
@@ -26,6 +26,7 @@ func (x *exporter) slices(sources []*discoveryv1.EndpointSlice) []*discoveryv1.E
 				exported = append(exported, x.copyOf(s))
 			}
 		}
+		exported = x.byStrategy(exported)
 	}
 	slices.SortFunc(exported, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return exported
@@ -53,20 +54,6 @@ func addresses(s *discoveryv1.EndpointSlice) (n int) {
 		n += len(s.Endpoints[i].Addresses)
 	}
 	return n
-}
-
-func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
-		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: x.o.BrokerNamespace,
-			Name:      broker.SliceName(x.service.Namespace, x.service.Name, source),
-			Labels:    x.labels(),
-		},
-		AddressType: family,
-	}
-	s.Labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
-	return s
 }
 
 // copyOf returns one source slice as it is exported. Of its metadata only the time of the change travels, and for which zone or region it
@@ -123,8 +110,6 @@ func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSli
 	}
 	return s
 }
-
-func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
 // trim returns a copy for the broker: other clusters have no use for node names, and a pod that moves to another node need not
 // change the slice.

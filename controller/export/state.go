@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -18,6 +20,7 @@ type exporter struct {
 	o       Options
 	dropped []string
 	ignored []string
+	divided bool // the slices are not copies of the source slices
 	// undeclared are addresses outside of the networks of the cluster.
 	undeclared []string
 }
@@ -75,3 +78,22 @@ func clone[T any](p *T) *T {
 	v := *p
 	return &v
 }
+
+// exportsServiceIP reports whether the slices hold the cluster IPs of the Service.
+func (x *exporter) exportsServiceIP() bool { return x.o.Endpoints == ServiceIP && !x.headless() }
+
+func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.o.BrokerNamespace,
+			Name:      broker.SliceName(x.service.Namespace, x.service.Name, source),
+			Labels:    x.labels(),
+		},
+		AddressType: family,
+	}
+	s.Labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
+	return s
+}
+
+func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }

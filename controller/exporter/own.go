@@ -1,9 +1,13 @@
 package exporter
 
 import (
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/identity"
@@ -33,6 +37,17 @@ func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Res
 	return r, exp, exp != nil || !o.member.Unreadable(svc)
 }
 
+// byZone reports whether the endpoints of the export are divided by zone now: on the broker or, while that is not known, in the own import.
+func (o *Own) byZone(svc types.NamespacedName, clusterID string) bool {
+	_, existing := o.broker.Own(svc)
+	if !o.broker.Synced() {
+		existing = o.member.ImportedSlices(svc)
+	}
+	return slices.ContainsFunc(existing, func(s *discoveryv1.EndpointSlice) bool {
+		return s.Labels[mcsv1beta1.LabelSourceCluster] == clusterID && s.Labels[apibroker.LabelForZone] != ""
+	})
+}
+
 // of returns what an export comes to.
 func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Result {
 	svc := member.KeyOf(exp)
@@ -42,6 +57,7 @@ func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Resul
 		if m := o.broker.Member(is.ClusterID); m != nil {
 			options.Networks = m.Networks()
 		}
+		options.ByZone = o.byZone(svc, is.ClusterID)
 	}
 	return o.fields.without(export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options))
 }

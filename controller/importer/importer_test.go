@@ -125,6 +125,20 @@ func TestImportLife(t *testing.T) {
 	}
 	i.Expect("a port", i.do("port", ports(2)), importWrite, derivedWrite("PATCH"))
 
+	other := west.slice("b", "10.2.0.2")
+	other.Labels[apibroker.LabelForZone] = "a"
+	b.Create(other)
+	b.Delete(slice)
+	got = i.do("another slice", func() bool {
+		all := i.Broker.Slices(db, "west")
+		return len(all) == 1 && all[0].Labels[apibroker.LabelForZone] == "a"
+	})
+	i.Expect("other slices with the same endpoints come first", got, newSliceWrite, importedWrite("DELETE", "west", "a"))
+	b.Delete(other)
+	slice = west.slice("a", "10.2.0.2")
+	b.Create(slice)
+	i.do("as before", func() bool { all := i.Broker.Slices(db, "west"); return len(all) == 1 && all[0].Name == slice.Name })
+
 	i.End()
 	i = b.start(func(*Config) {})
 	i.Expect("a restart", i.do("record", func() bool { return i.addressOf("west") != "" }))

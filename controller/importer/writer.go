@@ -331,7 +331,8 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 			other = append(other, o)
 		}
 	}
-	errs = append(errs, w.deleteAll(ctx, c.Delete))
+	first, last := deletionsOf(c)
+	errs = append(errs, w.deleteAll(ctx, first))
 	if o := c.Create.Import; o != nil {
 		return errors.Join(append(errs, w.create(ctx, o))...)
 	}
@@ -347,7 +348,7 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	for _, o := range c.Create.Slices {
 		errs = append(errs, w.create(ctx, o))
 	}
-	errs = append(errs, w.patchAll(ctx, other))
+	errs = append(errs, w.patchAll(ctx, other), w.deleteAll(ctx, last))
 	if !slices.ContainsFunc(w.chosen, w.isMissing) {
 		return errors.Join(append(errs, w.patchAll(ctx, hidden))...)
 	}
@@ -357,6 +358,21 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// deletionsOf returns what is deleted before anything is created, and which slices are deleted after that: where an exporter divides its endpoints
+// into other slices, none of them may be missing for a moment. With the import or its Service all slices go first, and so does one that is made anew.
+func deletionsOf(c merge.Changes) (first, last merge.Objects) {
+	first = c.Delete
+	if first.Import != nil || first.Service != nil {
+		return first, last
+	}
+	anew := func(e *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(c.Create.Slices, func(o *discoveryv1.EndpointSlice) bool { return o.Name == e.Name })
+	}
+	first.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), func(e *discoveryv1.EndpointSlice) bool { return !anew(e) })
+	last.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), anew)
+	return first, last
 }
 
 func (w *writer) patchAll(ctx context.Context, all []*discoveryv1.EndpointSlice) error {

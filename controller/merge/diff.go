@@ -19,7 +19,8 @@ import (
 )
 
 // Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order. Then
-// import, Service and slices are created and updated, in that order.
+// import, Service and slices are created and updated, in that order. A slice that is deleted alone, and not made anew, goes last: others may have
+// its endpoints.
 type Changes struct {
 	Create, Update, Delete Objects
 	// Status is the import with the status to apply, or nil; conditions of others are not in it. A condition without a

@@ -37,7 +37,15 @@ Export db`)
 		"slice of db from east, headless: pg=TCP/13432 at 10.21.0.1\n"+ofNorth, clusters.Members...)
 	near.Answers(t, name, dns.TypeA, "NOERROR 10.21.0.1 10.22.0.1")
 
-	s.change(t, east, "Endpoints db/a !10.21.0.1")
+	// A strategy divides the endpoints by their zones (docs/spec/controller.md 3.7).
+	s.change(t, east, `Endpoints db/a 10.21.0.1@a 10.21.0.2@b
+-Endpoints db/b
+Export db {annotations: {clusterset-dns.io/slice-strategy: RequireZone}}`)
+	s.awaitImports(t, imported+"slice of db from east, headless, for-zone a: pg=TCP/13432 at 10.21.0.1@a\n"+
+		"slice of db from east, headless, for-zone b: pg=TCP/13432 at 10.21.0.2@b\n"+ofNorth, clusters.Members...)
+	near.Answers(t, name, dns.TypeA, "NOERROR 10.21.0.1 10.22.0.1")
+
+	s.change(t, east, "Endpoints db/a !10.21.0.1@a 10.21.0.2@b")
 	s.change(t, north, "Endpoints db/1 !10.22.0.1")
 	near.Answers(t, name, dns.TypeA, "NOERROR 10.21.0.2 10.22.0.2") // nothing near is ready: all that is
 }
