@@ -41,6 +41,7 @@ serviceexports/status.multicluster.x-k8s.io: patch
 serviceimports.multicluster.x-k8s.io: get list watch create patch delete
 serviceimports/status.multicluster.x-k8s.io: patch
 services: get list watch create patch delete
+services/status: patch
 `
 	// Beside those, in its own namespace.
 	controllerOwnRights = `
@@ -134,9 +135,23 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}, IPFamilies: []corev1.IPFamily{"IPv4"}},
 		}
 	}
+	balancer := func(namespace, name string) *corev1.Service {
+		return service(namespace, name, ours, func(s *corev1.ServiceSpec) {
+			s.Type, s.LoadBalancerClass, s.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr(broker.VIPClass), ptr(false)
+		})
+	}
+	withIngress := func(s *corev1.Service, ips ...string) *corev1.Service {
+		for _, ip := range ips {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: ptr(corev1.LoadBalancerIPModeVIP)})
+		}
+		return s
+	}
+	cloud := func(name string, labels map[string]string) *corev1.Service {
+		return service("shop", name, labels, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	}
 	theirs := []runtime.Object{
 		service("shop", "bank", nil, nil), slice("bank-x", "endpointslice-controller.k8s.io", "bank"), imp("bank", nil),
-		service("kube-system", "derived-old", ours, nil),
+		service("kube-system", "derived-old", ours, nil), balancer("shop", "derived-vip"), cloud("cloud", nil), cloud("derived-cloud", ours),
 	}
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}})
@@ -146,6 +161,7 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		forms    = "writes only Services derived-* of type ClusterIP"
 		systems  = "writes nothing in the namespaces kube-*"
 		ofOthers = "writes only slices of Services derived-*"
+		public   = "writes only addresses of private or reserved networks"
 	)
 	ready := write{object: service("shop", "derived-0", nil, nil)}
 	eventually(t, "policy for "+account, func(ctx context.Context) error { return refused(ready.do(ctx, client), mark) })
@@ -168,6 +184,14 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		{"selector", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"a": "b"} })}, forms},
 		{"external IP", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"10.1.1.1"} })}, forms},
 		{"load balancer", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })}, forms},
+		{"load balancer of our class with node ports", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) {
+			s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr(broker.VIPClass)
+		})}, forms},
+		{"load balancer of our class", write{object: balancer("shop", "derived-0")}, ""},
+		{"clusterset IPs", write{verb: "patch", object: withIngress(balancer("shop", "derived-vip"), "243.0.0.1", "fd17:87d8:f436::1"), subresource: "status"}, ""},
+		{"an address of the internet", write{verb: "patch", object: withIngress(balancer("shop", "derived-vip"), "8.8.8.8"), subresource: "status"}, public},
+		{"clusterset IP of a Service of others", write{verb: "patch", object: withIngress(balancer("shop", "cloud"), "243.0.0.1"), subresource: "status"}, mark},
+		{"clusterset IP of another class", write{verb: "patch", object: withIngress(balancer("shop", "derived-cloud"), "243.0.0.1"), subresource: "status"}, forms},
 		{"slice of a Service of others", write{object: slice("imported-0", broker.ManagedBy, "bank")}, ofOthers},
 		{"kube-system", write{object: service("kube-system", "derived-0", ours, nil)}, systems},
 		{"openshift-dns", write{object: service("openshift-dns", "derived-0", ours, nil)}, systems},

@@ -116,6 +116,10 @@ const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
 // docs/spec/controller.md 3.7).
 const AnnotationSliceStrategy = "clusterset-dns.io/slice-strategy"
 
+// VIPClass is the class of the load balancers that carry clusterset IPs ("vip cidr"): kube-proxy, or its replacement. No other controller
+// takes a Service of this class.
+const VIPClass = "clusterset-dns.io/vip"
+
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
 	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.

@@ -85,8 +85,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
 	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
-	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR[,CIDR]` from which the cluster allocates clusterset IPs, one of each IP family; auto chooses free ones of the families that the cluster has, "+
-		"none gives them up; default: those that the member has")
+	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR[,CIDR]` from which the cluster allocates clusterset IPs, one of each IP family; auto chooses free ones, none gives them up; default: those that the member has")
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR[,CIDR]` that contain the --vip-cidr of all members, one of each IP family")
 	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto; "+
 		"default: the one given before, cidr if the cluster has a VIP CIDR, or derived")

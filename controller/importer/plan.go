@@ -198,7 +198,8 @@ func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Recor
 func (p planner) admit(svc types.NamespacedName, r merge.Record) bool {
 	derived := p.member.Derived(svc)
 	has := derived != nil && merge.IsDerived(derived)
-	why := p.limits.admit(svc, r.Cluster, has, !has && p.options.VIP == merge.Derived && r.Spec.Type == v1alpha1.ClusterSetIP)
+	makes := p.options.VIP == merge.Derived || p.options.VIP == merge.CIDR && len(r.Spec.VIP.Addresses()) > 0
+	why := p.limits.admit(svc, r.Cluster, has, !has && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
 	if why != "" {
 		p.reject(svc, r.Cluster, merge.BeyondLimit, why)
 		p.retry(svc, limitRetry)

@@ -34,9 +34,8 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 		return c
 	case len(taken) > 0:
 		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(taken, ", "))
-	case failure != nil:
-		return pending("Waiting for the derived Service: %s.",
-			cmp.Or(member.Rejection(failure), "the last attempt to write it failed and is repeated"))
+	case failure != nil && !p.result.Routed():
+		return pending("Waiting for the derived Service: %s.", whyFailed(failure))
 	case len(spec.Ports) == 0 && spec.Type == mcsv1beta1.ClusterSetIP:
 		return pending("Waiting for a port: the exports have none in common.")
 	case len(spec.IPs) == 0 && o.Service != nil:
@@ -44,10 +43,19 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	case len(spec.IPs) == 0 && p.wanted && spec.Type == mcsv1beta1.ClusterSetIP:
 		return pending("Waiting for an exporter to allocate a clusterset IP.")
 	}
+	message := "The service can be used in this cluster."
+	if failure != nil {
+		// Other members have the addresses, too, and something else than the Service may route them here.
+		message = fmt.Sprintf("The service has its addresses, but no derived Service routes them: %s.", whyFailed(failure))
+	}
 	return metav1.Condition{
 		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionTrue,
-		Reason: string(mcsv1beta1.ServiceImportReasonReady), Message: "The service can be used in this cluster.",
+		Reason: string(mcsv1beta1.ServiceImportReasonReady), Message: message,
 	}
+}
+
+func whyFailed(err error) string {
+	return cmp.Or(member.Rejection(err), "the last attempt to write it failed and is repeated")
 }
 
 func familyText(families []corev1.IPFamily) string {

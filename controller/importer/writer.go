@@ -101,8 +101,8 @@ func (w *writer) write(ctx context.Context, p plan) error {
 	}
 	for range maxRounds {
 		c := w.compare(p)
-		status := c.Status
-		c.Status = nil
+		status, serviceStatus := c.Status, c.ServiceStatus
+		c.Status, c.ServiceStatus = nil, nil
 		switch {
 		case !c.Empty():
 			if err := w.apply(ctx, c); errors.Is(err, errNamespace) {
@@ -110,6 +110,8 @@ func (w *writer) write(ctx context.Context, p plan) error {
 			} else if err != nil {
 				return err
 			}
+		case serviceStatus != nil && !w.keptServiceStatus(serviceStatus):
+			w.failure = w.writeServiceStatus(ctx, serviceStatus)
 		case status != nil && !w.keptStatus(status):
 			if err := w.writeStatus(ctx, status); err != nil {
 				return err
@@ -249,7 +251,9 @@ func differs(update, existing *discoveryv1.EndpointSlice) bool {
 // there are no other objects.
 func (w *writer) desired(p plan, taken []string) merge.Objects {
 	c := p.cluster
-	c.ClusterIPs = w.clusterIPs()
+	if c.ClusterIPs = w.clusterIPs(); w.now.Service == nil && p.result.Routed() {
+		c.ClusterIPs = nil // those of the import are not the Service's
+	}
 	if member.IsOurs(w.now.Import) {
 		c.Owner = w.now.Import.UID
 	}
@@ -409,7 +413,7 @@ func (w *writer) deleteAll(ctx context.Context, o merge.Objects) error {
 // Service was deleted, unless another Service has got them meanwhile.
 func (w *writer) createService(ctx context.Context, o *corev1.Service) error {
 	ips := w.now.Import.Spec.IPs
-	if len(ips) > 0 && slices.Equal(w.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
+	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP && slices.Equal(w.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
 		same := o.DeepCopy()
 		same.Spec.ClusterIP, same.Spec.ClusterIPs = ips[0], ips
 		if err := w.create(ctx, same); !apierrors.IsInvalid(err) {
@@ -523,6 +527,22 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	return nil
 }
 
+// writeServiceStatus writes the clusterset IPs that the derived Service carries.
+func (w *writer) writeServiceStatus(ctx context.Context, o *corev1.Service) error {
+	applied := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
+	}
+	switch err := w.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		delete(w.asked, serviceStatusName)
+		return w.refresh(ctx, o)
+	case err != nil:
+		return err
+	}
+	w.set(applied)
+	return nil
+}
+
 // set records that o exists, as the API server answered.
 func (w *writer) set(o apiserver.Object) {
 	w.member.Wrote(o)
@@ -607,7 +627,7 @@ func (w *writer) withoutKept(c merge.Changes) merge.Changes {
 		c.Update.Import = nil
 	}
 	if w.failure != nil {
-		c.Create.Service, c.Update.Service, c.Delete.Service = nil, nil, nil
+		c.Create.Service, c.Update.Service, c.Delete.Service, c.ServiceStatus = nil, nil, nil, nil
 	}
 	if o := c.Update.Service; o != nil && w.kept(o) {
 		c.Update.Service = nil
@@ -625,6 +645,14 @@ func (w *writer) kept(o apiserver.Object) bool {
 func (w *writer) keptStatus(o *mcsv1beta1.ServiceImport) bool {
 	found := func() string { return statusFingerprint(w.now.Import.Status) }
 	return w.keptDifferent("status of "+nameOf(o), statusFingerprint(o.Status), found)
+}
+
+// serviceStatusName names the status of the derived Service among the responses.
+const serviceStatusName = "status of derived Service"
+
+func (w *writer) keptServiceStatus(o *corev1.Service) bool {
+	found := func() string { return digest(w.now.Service.Status.LoadBalancer) }
+	return w.keptDifferent(serviceStatusName, digest(o.Status.LoadBalancer), found)
 }
 
 // keptDifferent reports whether the API server keeps an object different from what is asked for, so that writing it again is in

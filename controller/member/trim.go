@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -26,7 +27,9 @@ func trim(object any) (any, error) {
 	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	switch o := o.(type) {
 	case *corev1.Service:
-		o.Status = corev1.ServiceStatus{}
+		if o.Labels[broker.LabelManagedBy] != broker.ManagedBy {
+			o.Status = corev1.ServiceStatus{} // that of a derived one has the clusterset IPs of "vip cidr"
+		}
 	case *corev1.Namespace:
 		o.Spec = corev1.NamespaceSpec{}
 		o.Status.Conditions = nil

@@ -26,6 +26,8 @@ type Changes struct {
 	// Status is the import with the status to apply, or nil; conditions of others are not in it. A condition without a
 	// LastTransitionTime changes now.
 	Status *mcsv1beta1.ServiceImport
+	// ServiceStatus is the derived Service, which exists, with the status to apply, or nil.
+	ServiceStatus *corev1.Service
 	// Foreign names, sorted, what has the name of a desired object but is not ours. It is left alone.
 	Foreign []string
 }
@@ -33,7 +35,7 @@ type Changes struct {
 // Empty reports whether there is nothing to write.
 func (c Changes) Empty() bool {
 	none := func(o Objects) bool { return o.Import == nil && o.Service == nil && len(o.Slices) == 0 }
-	return none(c.Create) && none(c.Update) && none(c.Delete) && c.Status == nil
+	return none(c.Create) && none(c.Update) && none(c.Delete) && c.Status == nil && c.ServiceStatus == nil
 }
 
 // Diff compares the fields that are ours and returns what has to be written, sharing no memory with existing.
@@ -125,7 +127,18 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 			follow(next, existing)
 			c.Update.Service = next
 		}
+		if !sameIngress(next.Status.LoadBalancer.Ingress, existing.Status.LoadBalancer.Ingress) {
+			c.ServiceStatus = next.DeepCopy()
+			follow(c.ServiceStatus, existing)
+		}
 	}
+}
+
+// sameIngress compares addresses of a load balancer. Without a mode the mode is VIP, as in Kubernetes before 1.30.
+func sameIngress(desired, existing []corev1.LoadBalancerIngress) bool {
+	return slices.EqualFunc(desired, existing, func(a, b corev1.LoadBalancerIngress) bool {
+		return a.IP == b.IP && b.Hostname == "" && (b.IPMode == nil || *b.IPMode == corev1.LoadBalancerIPModeVIP)
+	})
 }
 
 // IsDerived reports whether an importer has derived the Service from an import: it has our mark, and an import of the name
@@ -184,7 +197,9 @@ func sameService(desired, existing *corev1.ServiceSpec) bool {
 			return *c.ClientIP.TimeoutSeconds
 		}
 	}
-	return slices.EqualFunc(desired.Ports, existing.Ports, port) &&
+	balancer := desired.Type != corev1.ServiceTypeLoadBalancer || desired.ExternalTrafficPolicy == existing.ExternalTrafficPolicy &&
+		reflect.DeepEqual(desired.AllocateLoadBalancerNodePorts, existing.AllocateLoadBalancerNodePorts) && len(existing.LoadBalancerSourceRanges) == 0
+	return balancer && slices.EqualFunc(desired.Ports, existing.Ports, port) &&
 		slices.Equal(desired.IPFamilies, existing.IPFamilies) &&
 		reflect.DeepEqual(desired.IPFamilyPolicy, existing.IPFamilyPolicy) &&
 		len(existing.Selector) == 0 && len(existing.ExternalIPs) == 0 &&

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +67,9 @@ func written(c Changes) string {
 	status := ""
 	if c.Status != nil {
 		status = " status"
+	}
+	if c.ServiceStatus != nil {
+		status += " service status"
 	}
 	return fmt.Sprintf("+%s ~%s -%s%s", text(c.Create), text(c.Update), text(c.Delete), status)
 }
@@ -247,6 +251,57 @@ func TestDerivedService(t *testing.T) {
 		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil || o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 			t.Errorf("%s: Service = %+v, import has %v, want none", name, o.Service, o.Import.Annotations)
 		}
+	}
+}
+
+// docs/spec/controller.md 5.7: a Service carries the clusterset IPs of the families that this cluster has, as addresses of a load balancer that
+// no cloud makes.
+func TestRoutedService(t *testing.T) {
+	o := Options{VIP: CIDR, VIPNetworks: DefaultVIPNetworks, Pools: append(pools(), Pool{Cluster: "a", Prefix: netip.MustParsePrefix("fd17:87d8:f436::/112"), Second: true})}
+	of := func(ip string) Result {
+		return Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true, ip, "a", 1), second("fd17:87d8:f436::1", "a", 1))}, o)
+	}
+	both := Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
+	made, _ := Desired(of("243.0.0.1"), both)
+	want := `{"ports":[{"name":"tcp-80","protocol":"TCP","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
+		`"type":"LoadBalancer","sessionAffinity":"None","externalTrafficPolicy":"Cluster","ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack",` +
+		`"allocateLoadBalancerNodePorts":false,"loadBalancerClass":"clusterset-dns.io/vip"}`
+	if got := mustJSON(t, made.Service.Spec); got != want {
+		t.Errorf("Service = %s\nwant %s", got, want)
+	}
+	ingress := func(s *corev1.Service) string { return mustJSON(t, s.Status.LoadBalancer.Ingress) }
+	if got, want := ingress(made.Service), `[{"ip":"fd17:87d8:f436::1","ipMode":"VIP"},{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
+		t.Errorf("ingress = %s, want %s", got, want)
+	}
+	if fmt.Sprint(made.Import.Spec.IPs) != "[fd17:87d8:f436::1 243.0.0.1]" || made.Import.Annotations[broker.AnnotationDerivedService] != made.Service.Name {
+		t.Errorf("import has %v and %v, want the clusterset IPs and the name of the Service", made.Import.Spec.IPs, made.Import.Annotations)
+	}
+	single, _ := Desired(of("243.0.0.1"), Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4}})
+	if got, want := ingress(single.Service), `[{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
+		t.Errorf("ingress = %s in a cluster without IPv6, want %s", got, want)
+	}
+
+	var existing Objects
+	existing.apply(Diff(made, Objects{}))
+	existing.Service.Status = corev1.ServiceStatus{} // the API server takes none with the Service
+	if got := written(Diff(made, existing)); got != "+ ~ - service status" {
+		t.Errorf("after the Service was created: %s, want its status", got)
+	}
+	existing.apply(Diff(made, existing))
+	existing.Service.Status.LoadBalancer.Ingress[0].IPMode = nil // as before Kubernetes 1.30
+	if got := Diff(made, existing); !got.Empty() {
+		t.Errorf("again: %s, want nothing", written(got))
+	}
+	other, _ := Desired(of("243.0.0.2"), both)
+	if got := written(Diff(other, existing)); got != "+ ~i - service status" {
+		t.Errorf("another address: %s, want the import and the status of the Service", got)
+	}
+	existing.Service.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
+	if got := written(Diff(made, existing)); got != "+ ~s -" {
+		t.Errorf("drift: %s, want the Service", got)
+	}
+	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, o), both); o.Service != nil {
+		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
 	}
 }
 

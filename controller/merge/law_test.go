@@ -363,6 +363,9 @@ func (o *Objects) apply(c Changes) {
 	if c.Status != nil {
 		o.Import.Status = *c.Status.Status.DeepCopy()
 	}
+	if c.ServiceStatus != nil {
+		o.Service.Status = *c.ServiceStatus.Status.DeepCopy()
+	}
 }
 
 // own notes that all labels and annotations were set by us.

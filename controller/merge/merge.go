@@ -50,7 +50,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	m.mergeFamilies()
 	m.mergePorts()
 	m.compareProperties()
-	vips := m.mergeVIP(service)
+	m.vips = m.mergeVIP(service)
 	m.orderConflicts()
 
 	r.Oldest, r.Conflicts, r.Selectors = m.oldest.Cluster, m.conflicts, m.oldest.Spec.ClusterSelectors
@@ -59,7 +59,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	if o.OnConflict == Withhold && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
 		m.withhold()
 	} else {
-		r.Import = m.newImport(service, vips)
+		r.Import = m.newImport(service)
 		r.portNames = m.portNames()
 	}
 	r.Members = m.members(r.portNames)
@@ -153,7 +153,7 @@ func (m *merger) withhold() {
 	}
 }
 
-func (m *merger) newImport(service types.NamespacedName, vips []Allocation) *mcsv1beta1.ServiceImport {
+func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImport {
 	spec := &m.oldest.Spec
 	imp := &mcsv1beta1.ServiceImport{
 		TypeMeta: metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName},
@@ -183,9 +183,9 @@ func (m *merger) newImport(service types.NamespacedName, vips []Allocation) *mcs
 			metav1.SetMetaDataAnnotation(&imp.ObjectMeta, a.Key, a.Value)
 		}
 	}
-	if len(vips) > 0 {
-		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationAllocatedBy, vips[0].By)
-		setIPs(imp, addresses(vips))
+	if len(m.vips) > 0 {
+		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationAllocatedBy, m.vips[0].By)
+		setIPs(imp, addresses(m.vips))
 	}
 	for _, e := range m.in() {
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.Cluster})

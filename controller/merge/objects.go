@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +53,9 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 	}
 	o := Objects{Import: r.Import.DeepCopy(), Service: r.service(c)}
 	if o.Service != nil && len(c.ClusterIPs) > 0 { // else its name may be taken by a Service that is not ours
-		setIPs(o.Import, c.ClusterIPs)
+		if !r.Routed() {
+			setIPs(o.Import, c.ClusterIPs)
+		}
 		metav1.SetMetaDataAnnotation(&o.Import.ObjectMeta, broker.AnnotationDerivedService, o.Service.Name)
 	}
 	var rejected []Rejection
@@ -106,7 +109,23 @@ func (r Result) service(c Cluster) *corev1.Service {
 			Name: r.portNames[i], Protocol: p.Protocol, AppProtocol: clone(p.AppProtocol), Port: p.Port,
 		})
 	}
+	if r.Routed() {
+		route(s, spec.IPs)
+	}
 	return s
+}
+
+// route makes a Service carry clusterset IPs as addresses of a load balancer, which proxies answer for on every node. No controller of a
+// cloud takes it, as it is of our class, and it needs no ports of nodes.
+func route(s *corev1.Service, ips []string) {
+	no, class, mode := false, broker.VIPClass, corev1.LoadBalancerIPModeVIP
+	s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, &class, &no
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+	for _, ip := range ips {
+		if addr, err := netip.ParseAddr(ip); err == nil && slices.Contains(s.Spec.IPFamilies, familyOf(addr)) {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+		}
+	}
 }
 
 func policyOf(families []corev1.IPFamily) *corev1.IPFamilyPolicy {

@@ -17,7 +17,8 @@ var (
 	}
 	serviceFields = []string{
 		"type", "ports", "selector", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "sessionAffinityConfig",
-		"internalTrafficPolicy", "trafficDistribution", "externalIPs",
+		"internalTrafficPolicy", "trafficDistribution", "externalIPs", "loadBalancerClass", "allocateLoadBalancerNodePorts",
+		"externalTrafficPolicy", "loadBalancerSourceRanges",
 	}
 )
 

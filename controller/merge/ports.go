@@ -133,7 +133,7 @@ func (m *merger) portNames() []string {
 	for i, u := range m.ports {
 		names[i] = u.Name
 	}
-	derived := (m.o.VIP == "" || m.o.VIP == Derived) && m.oldest.Spec.Type == v1alpha1.ClusterSetIP
+	derived := (m.o.VIP == "" || m.o.VIP == Derived) && m.oldest.Spec.Type == v1alpha1.ClusterSetIP || len(m.vips) > 0
 	if unnamed := slices.Index(names, ""); unnamed >= 0 && derived && len(names) > 1 {
 		u := m.ports[unnamed]
 		base := fmt.Sprintf("%s-%d", strings.ToLower(string(u.Protocol)), u.Port)

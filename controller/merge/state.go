@@ -19,6 +19,7 @@ type merger struct {
 	oldest    *entry
 	families  []corev1.IPFamily
 	ports     []unionPort
+	vips      []Allocation
 	conflicts []Conflict
 	rejected  []Rejection // of what a record says, while the record counts
 }

@@ -261,6 +261,10 @@ rules:
   - apiGroups: [""]
     resources: [services]
     verbs: [get, list, watch, create, patch, delete]
+  # With vip cidr the status of a derived Service has the clusterset IPs.
+  - apiGroups: [""]
+    resources: [services/status]
+    verbs: [patch]
   - apiGroups: [discovery.k8s.io]
     resources: [endpointslices]
     verbs: [get, list, watch, create, patch, delete]
@@ -360,7 +364,7 @@ spec:
     resourceRules:
       - apiGroups: [""]
         apiVersions: ["*"]
-        resources: [services]
+        resources: [services, services/status]
         operations: [CREATE, UPDATE, DELETE]
       - apiGroups: [discovery.k8s.io]
         apiVersions: ["*"]
@@ -381,6 +385,11 @@ spec:
         variables.kind == 'endpointslices' ? 'endpointslice.kubernetes.io/managed-by' : 'app.kubernetes.io/managed-by'
     - name: labels
       expression: "object != null && has(object.metadata.labels) ? object.metadata.labels : {}"
+    - name: carriesVIPs
+      expression: >-
+        object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == 'clusterset-dns.io/vip' &&
+        has(object.spec.allocateLoadBalancerNodePorts) && !object.spec.allocateLoadBalancerNodePorts &&
+        object.spec.ports.all(p, !has(p.nodePort) || p.nodePort == 0)
   validations:
     - expression: >-
         [object, oldObject].all(o, o == null || has(o.metadata.labels) && variables.mark in o.metadata.labels &&
@@ -393,11 +402,20 @@ spec:
     # External IPs that others have set stay as they are.
     - expression: >-
         variables.kind != 'services' || object == null ||
-        object.metadata.name.startsWith('derived-') && object.spec.type == 'ClusterIP' &&
+        object.metadata.name.startsWith('derived-') && (object.spec.type == 'ClusterIP' || variables.carriesVIPs) &&
         (!has(object.spec.selector) || object.spec.selector.size() == 0) &&
         (!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0 ||
         oldObject != null && has(oldObject.spec.externalIPs) && object.spec.externalIPs == oldObject.spec.externalIPs)
-      message: "the controller writes only Services derived-* of type ClusterIP, without selector and external IPs"
+      message: >-
+        the controller writes only Services derived-* of type ClusterIP, or of the load balancer class clusterset-dns.io/vip without node ports, without
+        selector and external IPs
+    # The addresses that a status names take traffic from all over the cluster, so none of them is one that the internet uses.
+    - expression: >-
+        variables.kind != 'services' || object == null || !has(object.status.loadBalancer) || !has(object.status.loadBalancer.ingress) ||
+        oldObject != null && object.status == oldObject.status ||
+        variables.carriesVIPs && object.status.loadBalancer.ingress.all(i, has(i.ip) && !has(i.hostname) &&
+        ['10.0.0.0/8', '100.64.0.0/10', '172.16.0.0/12', '192.168.0.0/16', '198.18.0.0/15', '240.0.0.0/4', 'fc00::/7'].exists(c, cidr(c).containsIP(i.ip)))
+      message: "the controller writes only addresses of private or reserved networks into the status of a Service, as clusterset IPs"
     # kube-proxy sends the traffic of a Service to every slice with its name, whoever manages it.
     - expression: >-
         variables.kind != 'endpointslices' || !('kubernetes.io/service-name' in variables.labels) ||

@@ -38,6 +38,17 @@ func (n *Node) StartProxy(ctx context.Context, bin, kubeconfig, name string) err
 	return nil
 }
 
+// RestartProxy ends kube-proxy, which leaves the rules that it made, and starts it as [Node.StartProxy] does.
+func (n *Node) RestartProxy(ctx context.Context, bin, kubeconfig, name string) error {
+	if err := n.stopProxy(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.proxy = nil
+	n.mu.Unlock()
+	return n.StartProxy(ctx, bin, kubeconfig, name)
+}
+
 func (n *Node) proxyFlags(kubeconfig, name string) []string {
 	var pods []string
 	for _, p := range n.Pods {

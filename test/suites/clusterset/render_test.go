@@ -183,7 +183,11 @@ func writePolicies(
 }
 
 func writeDerived(b *strings.Builder, imports []mcsv1beta1.ServiceImport, svc *corev1.Service) {
-	fmt.Fprintf(b, "derived of %s %v\n", ownerText(imports, svc.OwnerReferences), svc.Spec.ClusterIPs)
+	fmt.Fprintf(b, "derived of %s %v", ownerText(imports, svc.OwnerReferences), svc.Spec.ClusterIPs)
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		fmt.Fprintf(b, " carries %v", ingressText(svc))
+	}
+	b.WriteString("\n")
 	for _, p := range svc.Spec.Ports {
 		fmt.Fprintf(b, "  port %q %s/%d %s\n", p.Name, p.Protocol, p.Port, text(p.AppProtocol))
 	}
@@ -191,6 +195,26 @@ func writeDerived(b *strings.Builder, imports []mcsv1beta1.ServiceImport, svc *c
 	if len(svc.Spec.Selector) > 0 {
 		fmt.Fprintf(b, "  selector %v\n", svc.Spec.Selector)
 	}
+}
+
+// ingressText returns the addresses of a load balancer of our class without node ports.
+func ingressText(svc *corev1.Service) []string {
+	var all []string
+	for _, i := range svc.Status.LoadBalancer.Ingress {
+		all = append(all, i.IP)
+		if text(i.IPMode) != "VIP" {
+			all = append(all, "mode "+text(i.IPMode))
+		}
+	}
+	if class := text(svc.Spec.LoadBalancerClass); class != broker.VIPClass {
+		all = append(all, "class "+class)
+	}
+	for _, p := range svc.Spec.Ports {
+		if p.NodePort != 0 {
+			all = append(all, fmt.Sprintf("node port %d", p.NodePort))
+		}
+	}
+	return all
 }
 
 // ownerText returns the name of the import that owns an object, by its UID.

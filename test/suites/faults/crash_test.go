@@ -197,11 +197,11 @@ func picture(ctx context.Context, namespace string) (string, error) {
 func features(o unstructured.Unstructured) map[string]any {
 	for _, path := range [][]string{
 		{"spec", "exportCreated"}, {"spec", "exportGeneration"}, {"spec", "vip", "at"}, {"spec", "sourceClusterIPs"},
-		{"spec", "clusterIP"}, {"spec", "clusterIPs"}, {"status", "loadBalancer"},
+		{"spec", "clusterIP"}, {"spec", "clusterIPs"},
 	} {
 		unstructured.RemoveNestedField(o.Object, path...)
 	}
-	for _, path := range [][]string{{"spec", "ips"}, {"spec", "vip", "ips"}} {
+	for _, path := range [][]string{{"spec", "ips"}, {"spec", "vip", "ips"}, {"status", "loadBalancer", "ingress"}} {
 		if ips, ok, _ := unstructured.NestedSlice(o.Object, path...); ok {
 			_ = unstructured.SetNestedField(o.Object, int64(len(ips)), path...)
 		}

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -85,6 +86,8 @@ type member struct {
 	pods     int           // how many there were
 	served   map[int]bool  // ports at which they listen
 	kill     func()        // ends the controller
+	options  []func(*controller.Config)
+	proxy    string // the program
 }
 
 const (
@@ -97,10 +100,20 @@ const (
 // start starts a clusterset with nothing in it but the namespace. It ends with the test.
 func start(t *testing.T) *clusterset {
 	t.Helper()
+	return startWith(t)
+}
+
+// startWith is start with options of each controller. The members have VIP CIDRs.
+func startWith(t *testing.T, options ...func(*controller.Config)) *clusterset {
+	t.Helper()
 	bin := build(t)
 	network := netns.NewT(t)
 	f := testclusterset.StartT(t, "east", "west")
-	return &clusterset{east: startMember(t, network, bin, f.Members[0]), west: startMember(t, network, bin, f.Members[1])}
+	for _, m := range f.Members {
+		_, err := m.Join(t.Context(), func(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto })
+		must(t, err)
+	}
+	return &clusterset{east: startMember(t, network, bin, f.Members[0], options), west: startMember(t, network, bin, f.Members[1], options)}
 }
 
 // programs are the files of what runs in a node.
@@ -119,7 +132,9 @@ func build(t *testing.T) programs {
 }
 
 // startMember gives the member of the fleet a node, and starts what runs in it.
-func startMember(t *testing.T, network *netns.Network, bin programs, of *testclusterset.Member) *member {
+func startMember(
+	t *testing.T, network *netns.Network, bin programs, of *testclusterset.Member, options []func(*controller.Config),
+) *member {
 	t.Helper()
 	ctx := t.Context()
 	must(t, of.StartControllers(ctx, "endpointslice-controller"))
@@ -130,7 +145,9 @@ func startMember(t *testing.T, network *netns.Network, bin programs, of *testclu
 	node, err := network.Join(ctx, of.ID, pods...)
 	must(t, err)
 	must(t, node.Relay(strings.TrimPrefix(of.Config().Host, "https://")))
-	m := &member{Member: of, node: node, resolver: node.Resolver(dnsServer), served: map[int]bool{}}
+	m := &member{
+		Member: of, node: node, resolver: node.Resolver(dnsServer), served: map[int]bool{}, options: options, proxy: bin.proxy,
+	}
 	m.Put(t, testclusterset.Namespace(namespace))
 	m.createNode(t)
 	must(t, node.StartProxy(ctx, bin.proxy, m.Kubeconfig(), nodeName))
@@ -143,7 +160,9 @@ func startMember(t *testing.T, network *netns.Network, bin programs, of *testclu
 // startController starts a controller, which ends with the test unless it is killed before.
 func (m *member) startController(t *testing.T) {
 	t.Helper()
-	m.kill = m.Run(t, func(c *controller.Config) { c.Renew, c.TTL, c.Hold = renew, leaseTTL, hold })
+	m.kill = m.Run(t, append([]func(*controller.Config){
+		func(c *controller.Config) { c.Renew, c.TTL, c.Hold = renew, leaseTTL, hold },
+	}, m.options...)...)
 }
 
 // createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply takes

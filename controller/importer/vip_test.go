@@ -1,0 +1,137 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// ingressOf returns the addresses that a Service carries, with their mode.
+func ingressOf(s *corev1.Service) (all []string) {
+	if s == nil {
+		return nil
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		mode := "-"
+		if i.IPMode != nil {
+			mode = string(*i.IPMode)
+		}
+		all = append(all, fmt.Sprint(i.IP, " ", mode))
+	}
+	return all
+}
+
+// docs/spec/controller.md 5.7: with "vip cidr" the derived Service carries the clusterset IPs of the import; it is made once, and again where someone
+// changes or deletes it, and goes with the addresses.
+func TestVIPsAreRouted(t *testing.T) {
+	b := newEnv(t)
+	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
+	record, slice := west.record(), west.slice("a", "10.2.0.1")
+	at := metav1.Now().Rfc3339Copy()
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
+	b.Create(record, slice)
+	i := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	const want = "243.7.0.9 VIP"
+	is := func(what string) {
+		t.Helper()
+		o := i.read()
+		if o.Service == nil || !slices.Equal(ingressOf(o.Service), []string{want}) || o.Service.Spec.Ports[0].NodePort != 0 || o.Service.Spec.ClusterIP == "243.7.0.9" {
+			t.Errorf("%s: derived Service = %+v, want it to carry %s, without a node port", what, o.Service, want)
+		}
+		if !slices.Equal(o.Import.Spec.IPs, []string{"243.7.0.9"}) {
+			t.Errorf("%s: ips of the import = %v", what, o.Import.Spec.IPs)
+		}
+	}
+	serviceStatus := derivedWrite("PATCH") + "/status"
+	i.Expect("a new service", i.do("record", func() bool { return i.addressOf("west") != "" }),
+		newImportWrite, newServiceWrite, newSliceWrite, importWrite, serviceStatus, importStatus)
+	is("new")
+	i.Expect("again", i.do("", always))
+
+	// Another controller takes the addresses away, someone deletes the Service.
+	name := merge.DerivedName("shop", "db")
+	_, err := i.Server.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace("shop").Patch(i.Context(), name,
+		types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.do("addresses of someone", func() bool { return !slices.Equal(ingressOf(i.Member.Derived(db)), []string{want}) })
+	is("drift of the status")
+	i.Delete(i.read().Service)
+	i.do("Service deleted", func() bool { return i.Member.Derived(db) == nil })
+	is("made again")
+	i.Expect("again", i.do("", always))
+
+	// Without an address there is no Service.
+	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null,"wanted":false}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	i.do("no address", func() bool { return len(i.Broker.Claims(db)) == 0 })
+	if o := i.read(); o.Service != nil || len(o.Import.Spec.IPs) > 0 {
+		t.Errorf("derived Service = %+v and ips %v without an address, want neither", o.Service, o.Import.Spec.IPs)
+	}
+}
+
+// noBalancers is what the policy of version 0.1 says of Services.
+const noBalancers = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-balancers}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], resources: [services], operations: [CREATE, UPDATE]}
+  validations:
+    - {expression: "object.spec.type == 'ClusterIP'", message: "want ClusterIP"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-balancers}
+spec: {policyName: no-balancers, validationActions: [Deny]}
+`
+
+// Where the controller may not write the Service, as under policies of version 0.1, the import keeps its addresses, and Ready says so.
+func TestVIPsThatAreNotRouted(t *testing.T) {
+	b := newEnv(t)
+	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
+	record := west.record()
+	at := metav1.Now().Rfc3339Copy()
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
+	b.Create(record, west.slice("a", "10.2.0.1"))
+	i := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	if err := i.Server.ApplyYAML(t.Context(), []byte(noBalancers)); err != nil {
+		t.Fatal(err)
+	}
+	i.Await("the policy", func() bool {
+		probe := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "probe"},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		err := i.Admin.Create(i.Context(), probe)
+		if err == nil {
+			i.Delete(probe)
+		}
+		return err != nil
+	})
+	i.Await("record", func() bool { return i.addressOf("west") != "" })
+	if err := i.Reconcile(i.Context(), db); err == nil || !strings.Contains(err.Error(), "want ClusterIP") {
+		t.Errorf("Reconcile = %v, want what rejects the Service: it is tried again", err)
+	}
+	o := i.read()
+	if o.Service != nil || o.Import == nil || !slices.Equal(o.Import.Spec.IPs, []string{"243.7.0.9"}) || len(o.Slices) != 1 {
+		t.Fatalf("%+v, want import and slice without a Service", o)
+	}
+	c := meta.FindStatusCondition(o.Import.Status.Conditions, "Ready")
+	if c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "no derived Service routes them") {
+		t.Errorf("Ready = %+v, want True, and why nothing routes the addresses", c)
+	}
+}
