@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -20,7 +21,24 @@ type Overlay[T Object] struct {
 
 	mu     sync.Mutex
 	writes map[string]write[T] // by key
+	ended  deletions
 }
+
+// deletions are the UIDs of objects whose deletion the informer has delivered, for overlayAge or up to twice that if more follow: an answer to a write from before the
+// deletion may come after it, and must not bring the object back.
+type deletions struct {
+	recent, older map[types.UID]bool
+	since         time.Time // of recent
+}
+
+func (d *deletions) add(uid types.UID, now time.Time) {
+	if d.recent == nil || now.Sub(d.since) > overlayAge {
+		d.recent, d.older, d.since = make(map[types.UID]bool), d.recent, now
+	}
+	d.recent[uid] = true
+}
+
+func (d *deletions) has(uid types.UID) bool { return d.recent[uid] || d.older[uid] }
 
 // A write is one that the informer has not seen yet.
 type write[T Object] struct {
@@ -46,6 +64,9 @@ func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 func (o *Overlay[T]) Wrote(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.ended.has(obj.GetUID()) {
+		return
+	}
 	if w, written := o.writes[keyOf(obj)]; !written || !w.outdates(obj) {
 		o.writes[keyOf(obj)] = write[T]{obj: obj, at: time.Now()}
 	}
@@ -74,6 +95,7 @@ func (o *Overlay[T]) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.writes)
+	o.ended = deletions{} // what was deleted may be there again
 }
 
 // Get returns the object with a key, "<namespace>/<name>" or "<name>".
@@ -158,6 +180,9 @@ func (o *Overlay[T]) deleted(item any) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if uid := obj.GetUID(); uid != "" {
+		o.ended.add(uid, time.Now())
+	}
 	key := keyOf(obj)
 	w, written := o.writes[key]
 	if written && (w.gone || partial || number(obj.GetResourceVersion()) > number(w.obj.GetResourceVersion())) {
