@@ -14,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
-// A Node is the only node of a cluster. Its methods may be called from several goroutines.
+// A Node is a node of a cluster, and mostly its only one. Its methods may be called from several goroutines.
 type Node struct {
 	Cluster   string
 	Addresses []netip.Addr   // an IPv4 and an IPv6 address
