@@ -235,6 +235,17 @@ func (c *corefile) writeKey(t *testing.T, name string) {
 // start starts the server that is shipped and returns when it serves clusterset.local. It is stopped when the test ends.
 func (c *corefile) start(t *testing.T) *server.Server {
 	t.Helper()
+	s := c.launch(t)
+	err := s.Await(t.Context(), func(ctx context.Context) error { return server.Serves(ctx, c.dns, "clusterset.local") })
+	if err != nil {
+		t.Fatalf("%v\n%s", err, c.text)
+	}
+	return s
+}
+
+// launch is start without waiting.
+func (c *corefile) launch(t *testing.T) *server.Server {
+	t.Helper()
 	need(t)
 	file := filepath.Join(c.dir, "Corefile")
 	if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
@@ -249,10 +260,6 @@ func (c *corefile) start(t *testing.T) *server.Server {
 			t.Error(err)
 		}
 	})
-	err = s.Await(t.Context(), func(ctx context.Context) error { return server.Serves(ctx, c.dns, "clusterset.local") })
-	if err != nil {
-		t.Fatalf("%v\n%s", err, c.text)
-	}
 	return s
 }
 
