@@ -122,7 +122,8 @@ const VIPClass = "clusterset-dns.io/vip"
 
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
-	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster.
+	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster. On an import it says what came of
+	// that: the service has clusterset IPs, or will have them.
 	AnnotationUseVIP = "lighthouse.submariner.io/use-clusterset-ip"
 
 	// AnnotationAllocatedBy on a ServiceImport is the id of the cluster that allocated its clusterset IP.

@@ -25,6 +25,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,6 +183,9 @@ func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImpo
 			size += more
 			metav1.SetMetaDataAnnotation(&imp.ObjectMeta, a.Key, a.Value)
 		}
+	}
+	if m.o.VIP == CIDR && spec.Type == v1alpha1.ClusterSetIP {
+		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationUseVIP, strconv.FormatBool(m.usesVIPs))
 	}
 	if len(m.vips) > 0 {
 		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationAllocatedBy, m.vips[0].By)

@@ -20,6 +20,7 @@ type merger struct {
 	families  []corev1.IPFamily
 	ports     []unionPort
 	vips      []Allocation
+	usesVIPs  bool // the service has clusterset IPs, or waits for them
 	conflicts []Conflict
 	rejected  []Rejection // of what a record says, while the record counts
 }

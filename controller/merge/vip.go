@@ -129,10 +129,10 @@ func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 	}
 	vips := m.ofFamilies(Allocated(service, claims, m.o))
 	m.rejectVIPs(service, claims)
-	using := len(vips) > 0 || wantsVIP(m.oldest)
+	m.usesVIPs = len(vips) > 0 || wantsVIP(m.oldest)
 	var disagree int
 	for _, e := range in {
-		if wantsVIP(e) != using {
+		if wantsVIP(e) != m.usesVIPs {
 			disagree++
 		}
 	}
@@ -141,7 +141,7 @@ func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 		switch {
 		case len(vips) > 0:
 			text = strings.Join(addresses(vips), ", ")
-		case using:
+		case m.usesVIPs:
 			text = "wanted"
 		}
 		m.conflict(finding{reason: ReasonClusterSetIP, what: "clusterset IP", using: text, disagree: disagree})

@@ -109,6 +109,10 @@ func TestVIP(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("VIP = %q, want %q", got, tt.want)
 			}
+			uses := r.Import.Annotations[broker.AnnotationUseVIP]
+			if wants := tt.records[0].Spec.VIP != nil && tt.records[0].Spec.VIP.Wanted; tt.want != "" && uses != "true" || uses == "true" && tt.want == "" && !wants {
+				t.Errorf("the import says %q of clusterset IPs, with VIP %q", uses, got)
+			}
 			if want := orElse(tt.reason, "NoConflicts"); reasonsOf(r) != want {
 				t.Errorf("reason = %s, want %s", reasonsOf(r), want)
 			}
