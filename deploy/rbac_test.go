@@ -36,7 +36,7 @@ endpointslices.discovery.k8s.io: get list watch create patch delete
 events.events.k8s.io: create
 namespaces: get list watch
 servicecidrs.networking.k8s.io: get list watch
-serviceexports.multicluster.x-k8s.io: get list watch
+serviceexports.multicluster.x-k8s.io: get list watch patch
 serviceexports/status.multicluster.x-k8s.io: patch
 serviceimports.multicluster.x-k8s.io: get list watch create patch delete
 serviceimports/status.multicluster.x-k8s.io: patch
@@ -97,6 +97,7 @@ func TestRights(t *testing.T) {
 	testNamed(t, dns, controller, both)
 	for _, name := range []string{"clusterset-controller", "clusterset"} {
 		testWrites(t, c, name)
+		testExportWrites(t, c, name)
 	}
 }
 
@@ -200,6 +201,53 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %s: %v", account, tt.name, err)
 		}
+	}
+}
+
+// testExportWrites lets the account of a controller change a ServiceExport, which belongs to a user: docs/spec/controller.md 7.6.
+func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
+	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), system, account)
+	client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := mcsv1beta1.ServiceExport{
+		TypeMeta: kind(mcsv1beta1.GroupVersion, "ServiceExport"),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "bank", Labels: map[string]string{"team": "a"}, Annotations: map[string]string{broker.AnnotationToClusters: "east"},
+		},
+		Spec: mcsv1beta1.ServiceExportSpec{ExportedLabels: map[string]string{"tier": "gold"}},
+	}
+	apply(t, c, users.DeepCopy())
+	patch := func(change func(*mcsv1beta1.ServiceExport)) write {
+		exp := users.DeepCopy()
+		change(exp)
+		return write{verb: "patch", object: exp}
+	}
+	const others = "writes only the annotation clusterset-dns.io/exported-to"
+	for _, tt := range []struct {
+		name    string
+		change  func(*mcsv1beta1.ServiceExport)
+		refused string
+	}{
+		{"its annotation", func(e *mcsv1beta1.ServiceExport) { e.Annotations[broker.AnnotationExportedTo] = "east" }, ""},
+		{"another annotation", func(e *mcsv1beta1.ServiceExport) { e.Annotations["team"] = "a" }, others},
+		{"an annotation of the user", func(e *mcsv1beta1.ServiceExport) { e.Annotations[broker.AnnotationToClusters] = "west" }, others},
+		{"a label", func(e *mcsv1beta1.ServiceExport) { e.Labels["team"] = "b" }, others},
+		{"the spec", func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels["tier"] = "silver" }, others},
+		{"a finalizer", func(e *mcsv1beta1.ServiceExport) { e.Finalizers = []string{"example.org/a"} }, others},
+		{"an owner", func(e *mcsv1beta1.ServiceExport) {
+			e.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "bank", UID: "a"}}
+		}, others},
+	} {
+		eventually(t, account+": "+tt.name, func(ctx context.Context) error { // the policy counts a moment after it was written
+			return refused(patch(tt.change).do(ctx, client), tt.refused)
+		})
+	}
+	status := patch(func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = []metav1.Condition{} })
+	status.subresource = "status"
+	if err := refused(status.do(t.Context(), client), ""); err != nil {
+		t.Errorf("%s: the status: %v", account, err)
 	}
 }
 

@@ -92,6 +92,14 @@ const (
 // with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
+// The annotations of a ServiceExport that say which clusters it reaches (docs/spec/controller.md 3.8).
+const (
+	// AnnotationToClusters holds ids of clusters with commas between them, or a list of selectors, the JSON of spec.clusterSelectors of KEP-5939.
+	AnnotationToClusters = "clusterset-dns.io/to-clusters"
+	// AnnotationExportedTo has the ids of the members that such an export reaches. The controller writes it.
+	AnnotationExportedTo = "clusterset-dns.io/exported-to"
+)
+
 // The annotations that say which clusters traffic goes to (docs/spec/selection.md). On a Namespace they are those of the importing cluster, on a
 // ServiceExport those of an exporting one.
 const (
@@ -150,6 +158,8 @@ const (
 	MaxRequirements   = 16      // of one selector
 	MaxSelectorValues = 32      // of one requirement
 	MaxSelectorSize   = 8 << 10 // characters of the names and values in the selectors of one record
+
+	MaxExportedTo = 4 << 10 // octets of the ids in [AnnotationExportedTo]
 
 	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together. Those beyond are left
 	// out, the rest counts. Every controller holds the records of all members in memory.

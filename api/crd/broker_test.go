@@ -155,6 +155,7 @@ func fullExport() *v1alpha1.ExportedService {
 	for left := broker.MaxSelectorSize - size; left > 0; left -= broker.MaxPropertyValue {
 		last.Values = append(last.Values, strings.Repeat("v", min(left, broker.MaxPropertyValue)))
 	}
+	e.Spec.ToClusters = (&v1alpha1.ExportedServiceSpec{ClusterSelectors: e.Spec.ClusterSelectors}).DeepCopy().ClusterSelectors
 	room := broker.MaxAnnotations
 	for i := range broker.MaxMetadata {
 		key := fmt.Sprintf("%s.example.org/key-%02d", strings.Repeat("a", 63), i)
@@ -277,6 +278,15 @@ var badExports = []struct {
 	}},
 	{name: "an empty value", field: "values", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.ClusterSelectors[2].MatchExpressions[0].Values[0] = ""
+	}},
+	{name: "17 selectors of clusters to reach", field: "spec.toClusters", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ToClusters = append(e.Spec.ToClusters, e.Spec.ToClusters[0])
+	}},
+	{name: "clusters to reach that are long together", field: "together", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ToClusters[0].MatchProperties[0].Value = "golden"
+	}},
+	{name: "an empty selector of clusters to reach", field: "toClusters[1]", spoil: func(e *v1alpha1.ExportedService) {
+		e.Spec.ToClusters[1] = v1alpha1.ClusterSelector{}
 	}},
 	{name: "reserved: kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "kubernetes.io/service-name" }},
 	{name: "reserved: below kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a.b.kubernetes.io/c" }},

@@ -8,6 +8,8 @@ const ReasonUndeclaredAddresses = "UndeclaredAddresses"
 const (
 	// ReasonInvalidClusterSelector is the reason of Valid=False (KEP-5939).
 	ReasonInvalidClusterSelector = "InvalidClusterSelector"
+	// ReasonInvalidToClusters is a reason of Valid=False: which clusters the export is to reach cannot be known (docs/spec/controller.md 3.8).
+	ReasonInvalidToClusters = "InvalidToClusters"
 	// ReasonAnnotationIgnored is a reason of Valid=True: the default counts in place of the value.
 	ReasonAnnotationIgnored = "AnnotationIgnored"
 )

@@ -139,6 +139,19 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 	return item.(*v1alpha1.Member)
 }
 
+// Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of records reach; nil if all of
+// them reach all.
+func (b *Broker) Selectable(records []merge.Record) map[string]map[string]string {
+	if !merge.Restricted(records) {
+		return nil
+	}
+	properties := make(map[string]map[string]string)
+	for _, m := range b.Members() {
+		properties[m.Name], _ = m.Status.ValidProperties() // the watch reports the others
+	}
+	return properties
+}
+
 // RecordCounts returns how many export records each member has, accepted or not, by id.
 func (b *Broker) RecordCounts() map[string]int {
 	counts := make(map[string]int)

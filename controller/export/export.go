@@ -50,7 +50,8 @@ type Result struct {
 	// Reason and Message are those of the condition Valid, which is true if the reason is Valid.
 	Reason  mcsv1beta1.ServiceExportConditionReason
 	Message string
-	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
+	// Failed is why a valid export has no record, or one that must not be written to the broker: the message of the condition Ready, which is
+	// then False/Failed.
 	Failed string
 	// Ignored says which values of annotations a valid export has that do not count, and what is wanted.
 	Ignored []string
@@ -129,10 +130,14 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 	return validSelectors(exp, service)
 }
 
-// validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors (KEP-5939).
+// validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors (KEP-5939) and the clusters
+// that it is to reach.
 func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason, string) {
 	selectors, _, err := selection.Of(exp.Annotations)
+	_, errTo := selection.ToClusters(exp.Annotations)
 	switch {
+	case errTo != nil:
+		return wellknown.ReasonInvalidToClusters, fmt.Sprintf("It cannot be read which clusters the export is to reach: %s.", errTo)
 	case err != nil && !errors.Is(err, selection.ErrAffinity):
 		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
 	case len(selectors) > 0 && isHeadless(service) && exp.Annotations[broker.AnnotationSelectors] != "":
@@ -153,6 +158,15 @@ func (x *exporter) selectors() []v1alpha1.ClusterSelector {
 		return nil
 	}
 	return selectors.Record()
+}
+
+// toClusters returns the selectors of the clusters that the export is to reach, nil for all. The export is valid.
+func (x *exporter) toClusters() []v1alpha1.ClusterSelector {
+	to, err := selection.ToClusters(x.exp.Annotations)
+	if err != nil {
+		panic("export: a valid export does not say which clusters it is to reach: " + err.Error())
+	}
+	return to.Record()
 }
 
 // ours returns the slices that are the service's and not made from an import, sorted by name.
@@ -191,6 +205,7 @@ func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 		InternalTrafficPolicy:    clone(from.InternalTrafficPolicy),
 		TrafficDistribution:      clone(from.TrafficDistribution),
 		ClusterSelectors:         x.selectors(),
+		ToClusters:               x.toClusters(),
 		Labels:                   x.exportedLabels(),
 		Annotations:              x.exportedAnnotations(),
 		IPFamilies:               x.families(),

@@ -437,6 +437,33 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 3.8: without a list that can be read nothing is exported, as the default would be all clusters.
+func TestToClusters(t *testing.T) {
+	for value, want := range map[string]string{
+		"west,east": `[{"matchExpressions":[{"key":"cluster.clusterset.k8s.io","operator":"In","values":["east","west"]}]}]`,
+		`[{"propertySelector":{"matchProperties":{"tier":"gold"}}}]`: `[{"matchProperties":[{"name":"tier","value":"gold"}]}]`,
+		"":    "",
+		"[]":  "",
+		"*":   "",
+		"A,b": "",
+	} {
+		exp, service := newExport(), newService()
+		exp.Annotations[broker.AnnotationToClusters] = value
+		service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone} // of any type
+		r := From(exp, service, nil, options())
+		if want == "" {
+			if c := r.Valid(1); r.Record != nil || c.Status != metav1.ConditionFalse || c.Reason != "InvalidToClusters" || !strings.Contains(c.Message, "want ") {
+				t.Errorf("%q: record %v, %+v, want none, and a condition that says what is wanted", value, r.Record, c)
+			}
+		} else if r.Record == nil || mustJSON(t, r.Record.Spec.ToClusters) != want {
+			t.Errorf("%q: record = %+v, want it for %s", value, r.Record, want)
+		}
+	}
+	if r := From(newExport(), newService(), nil, options()); r.Record == nil || r.Record.Spec.ToClusters != nil {
+		t.Errorf("without the annotation: record %+v, want one for all", r.Record)
+	}
+}
+
 // What no record can hold is a failure that says so, not a record that every importer rejects.
 func TestTooManyPorts(t *testing.T) {
 	service := newService()

@@ -60,7 +60,7 @@ func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool)
 	if err := x.Reconcile(x.Context(), svc); err != nil {
 		x.Fatalf("%s: %v", what, err)
 	}
-	if r := x.exported(svc); !x.publisher.upToDate(svc, r) && x.Membership.Status().ClusterID != "" {
+	if r := x.exported(svc); !x.publisher.upToDate(svc, published(r)) && x.Membership.Status().ClusterID != "" {
 		x.Errorf("%s: something is still to be written", what)
 	}
 	return x.Writes.Take()

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -187,28 +188,37 @@ func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error 
 // export writes r to the broker. It returns what is exported of it: the broker may not know all fields of a record.
 func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (_ export.Result, o outcome) {
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
-		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, r) {
+		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, published(r)) {
 			e.waiting.add(svc) // no event follows when the link is back
 		}
 		return r, o
 	}
-	o.noVIP = e.vips.allocate(svc, r.Record)
-	o.err = e.publisher.publish(ctx, svc, r)
+	o.noVIP = e.vips.allocate(svc, published(r).Record)
+	o.err = e.publisher.publish(ctx, svc, published(r))
 	switch learned, err := e.own.fields.learn(ctx, o.err, r); {
 	case err != nil:
 		o.err = errors.Join(o.err, err)
 	case learned:
 		r = e.own.fields.without(r)
-		o.err = e.publisher.publish(ctx, svc, r)
+		o.err = e.publisher.publish(ctx, svc, published(r))
 	}
 	if r.Record != nil && len(e.own.fields.paths(time.Now())) > 0 {
 		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
 	}
 	if o.err == nil {
 		e.vips.settle(svc) // no address is released after an error
-		o.aggregateErr = e.aggregate.publish(ctx, svc, r.Record)
+		o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record)
 	}
 	return r, o
+}
+
+// published returns what of r is for the broker: nothing of a record that must not be written. The import of this cluster has it nevertheless,
+// as it has one that the broker rejects.
+func published(r export.Result) export.Result {
+	if r.Failed != "" {
+		r.Record, r.Slices = nil, nil
+	}
+	return r
 }
 
 // waitsFor says, in one sentence, what must happen before anything is written to the broker; "" if nothing must.
@@ -229,13 +239,13 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	if exp == nil || exp.DeletionTimestamp != nil {
 		return nil
 	}
-	var published bool
+	var has bool
 	if r.Record != nil {
 		record, _ := e.cfg.Broker.Own(member.KeyOf(exp))
-		published = sameRecord(r.Record, record)
+		has = sameRecord(r.Record, record)
 	}
 	valid := r.Valid(exp.Generation)
-	ready := readiness(r, o, published)
+	ready := readiness(r, o, has)
 	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
 	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !e.cfg.Broker.Synced() && outlivesRestart(was, &ready) {
 		ready = *was
@@ -244,7 +254,7 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	if wait > 0 {
 		e.cfg.Retry(member.KeyOf(exp), wait)
 	}
-	return err
+	return errors.Join(err, e.reportReached(ctx, exp, published(r).Record, has))
 }
 
 // conditions returns what is written of Valid and Ready. Where this cluster or the namespace does not take part, the export may be
@@ -260,4 +270,22 @@ func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1
 		return member.WithLegacy(valid, ready)
 	}
 	return []metav1.Condition{valid, ready}
+}
+
+// reportReached writes to an export that is not for all clusters which members it reaches (docs/spec/controller.md 3.8). record is what is exported,
+// nil if nothing, and has is whether the broker has it: what it had before stays until then, as do the ids.
+func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService, has bool) error {
+	var ids []string
+	if record != nil && len(record.Spec.ToClusters) > 0 {
+		if !has || !e.cfg.Broker.Synced() {
+			return nil
+		}
+		of := merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}
+		ids = merge.ReachedBy(of, e.cfg.Broker.Selectable([]merge.Record{of}))
+	}
+	wait, err := e.cfg.Conditions.SetExportedTo(ctx, exp, idText(ids))
+	if wait > 0 {
+		e.cfg.Retry(member.KeyOf(exp), wait)
+	}
+	return err
 }

@@ -32,7 +32,11 @@ type fields struct {
 	unknown map[string]time.Time // paths such as "ports.appProtocol" or topologyLabels, by when they are tried again
 }
 
-// without returns r without the fields that are unknown to the broker. It says so in r.Dropped.
+// essential is the field that no record is written without: the export would reach clusters that it is not meant for.
+const essential = "toClusters"
+
+// without returns r without the fields that are unknown to the broker. It says so in r.Dropped, or in r.Failed if the record must not be
+// written without one of them.
 func (f *fields) without(r export.Result) export.Result {
 	paths := f.paths(time.Now())
 	if r.Record == nil || len(paths) == 0 {
@@ -40,9 +44,14 @@ func (f *fields) without(r export.Result) export.Result {
 	}
 	spec := jsonOf(r.Record.Spec)
 	for _, path := range paths {
-		if path == topologyLabels {
+		parts := strings.Split(path, ".")
+		switch {
+		case path == topologyLabels:
 			r = withoutTopology(r)
-		} else if removeField(spec, strings.Split(path, ".")) {
+		case parts[0] == essential && len(r.Record.Spec.ToClusters) > 0:
+			r.Failed = fmt.Sprintf("Nothing is exported: the broker does not know field %q, without which the export would reach all clusters; "+
+				"update it with clusterset broker init.", path)
+		case removeField(spec, parts):
 			r.Dropped = append(r.Dropped,
 				fmt.Sprintf("Field %q is not exported: the broker does not know it; update it with clusterset broker init.", path))
 		}

@@ -259,8 +259,8 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
 		return ""
 	}
-	lacking := missing(record)
-	if len(lacking) == 0 || merge.Merge(svc, v.broker.RecordsWith(svc, record), v.broker.MergeOptions(svc, v.options)).Oldest != v.clusterID {
+	lacking, records := missing(record), v.broker.RecordsWith(svc, record)
+	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), v.broker.MergeOptions(svc, v.options)) {
 		return ""
 	}
 	some := len(record.Spec.VIP.Addresses()) > 0

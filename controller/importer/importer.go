@@ -261,7 +261,9 @@ func (i *Importer) reportConflicts(ctx context.Context, own ownExport, conflicts
 func reasonsOf(conflicts []merge.Conflict) []string {
 	var reasons []string
 	for _, c := range conflicts {
-		reasons = append(reasons, string(c.Reason))
+		if reason := string(c.Reason); !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
 	}
 	return reasons
 }

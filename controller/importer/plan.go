@@ -16,6 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
@@ -27,10 +28,11 @@ import (
 type plan struct {
 	result  merge.Result
 	cluster merge.Cluster // without what depends on the objects that exist
-	// conflicts are those between all records, whether this namespace accepts them or not: they are the same in every member.
+	// conflicts are those between all records that reach this cluster, whether this namespace accepts them or not, and those of its own export
+	// in the clusters that it reaches.
 	conflicts []merge.Conflict
-	accepted  int            // number of records that are valid
-	records   []merge.Record // those that the namespace accepts
+	accepted  int            // number of records that are valid and reach this cluster
+	records   []merge.Record // those that the namespace accepts, and those of exports that do not reach this cluster
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 	prefers   preferences
 }
@@ -67,12 +69,20 @@ type planner struct {
 // plan merges the records of a service; own is what this cluster exports, has what the broker has.
 func (p planner) plan(svc types.NamespacedName, own export.Result, has broker.View) plan {
 	records, o := p.broker.Replace(has.Records, own.Record), p.broker.MergeOptions(svc, p.options)
-	all := merge.Merge(svc, records, o)
+	properties := p.broker.Selectable(records)
+	if properties != nil {
+		properties[p.clusterID] = p.publishedProperties()
+	}
+	seen := merge.Seen(records, p.clusterID, properties[p.clusterID])
+	all := merge.Merge(svc, seen, o)
 	for _, r := range all.Rejected {
 		p.rejections.Report(r)
 	}
 	made := plan{result: all, conflicts: all.Conflicts, accepted: len(all.Members)}
-	accepted := p.acceptedRecords(svc, records)
+	if properties != nil && own.Record != nil {
+		made.conflicts = merge.ConflictsOf(svc, p.clusterID, records, properties, o)
+	}
+	accepted := p.acceptedRecords(svc, seen)
 	made.records = accepted
 	switch {
 	case len(accepted) == 0:
@@ -160,6 +170,17 @@ func (p planner) ownProperties() map[string]string {
 	return own
 }
 
+// publishedProperties returns those of them that other members see, as they see them: which exports reach this cluster follows from these. They
+// come from the own API server: a broker that was restored may not have them for a moment.
+func (p planner) publishedProperties() map[string]string {
+	published, _ := identity.Published(p.member) // the heartbeat reports the others
+	own := make(map[string]string, len(published))
+	for _, property := range published {
+		own[property.Name] = property.Value
+	}
+	return own
+}
+
 // families returns the IP families in which Services get addresses here. While they are unknown the API server decides.
 func (p planner) families() []corev1.IPFamily {
 	if families := p.member.Families(); len(families) > 0 {
@@ -176,6 +197,8 @@ func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Recor
 	var accepted []merge.Record
 	for _, r := range records {
 		switch {
+		case r.Elsewhere:
+			accepted = append(accepted, r)
 		case policy == export.Allowed && member.SourceAllowed(ns, r.Cluster):
 			if r.Cluster == p.clusterID || p.admit(svc, r) {
 				accepted = append(accepted, r)
@@ -189,7 +212,7 @@ func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Recor
 	}
 	imp := p.member.Import(svc)
 	p.limits.release(svc, func(cluster string) bool {
-		return !hasCluster(imp, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster })
+		return !hasCluster(imp, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster && !r.Elsewhere })
 	})
 	return accepted
 }

@@ -30,12 +30,13 @@ type Conditions struct {
 	Cluster     *Cluster
 	Events      *Events
 	overwritten *overwritten
+	forbidden   *logging.OnChange[bool] // whether the right is missing to write the annotation of [Conditions.SetExportedTo]
 	log         logging.Logger
 }
 
 // NewConditions returns Conditions for the cluster.
 func NewConditions(c *Cluster, e *Events, log logging.Logger) Conditions {
-	return Conditions{Cluster: c, Events: e, log: log, overwritten: &overwritten{last: make(map[string]written)}}
+	return Conditions{Cluster: c, Events: e, log: log, overwritten: &overwritten{last: make(map[string]written)}, forbidden: &logging.OnChange[bool]{}}
 }
 
 // Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6). exp is as it was read; neither exp

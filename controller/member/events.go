@@ -149,7 +149,8 @@ func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 
 // namesValue reports whether a condition names a bad value of an annotation, which someone has to correct.
 func namesValue(c *metav1.Condition) bool {
-	return c.Reason == wellknown.ReasonInvalidClusterSelector || c.Reason == wellknown.ReasonAnnotationIgnored
+	return c.Reason == wellknown.ReasonInvalidClusterSelector || c.Reason == wellknown.ReasonInvalidToClusters ||
+		c.Reason == wellknown.ReasonAnnotationIgnored
 }
 
 // eventType is Warning where a person has to act. Reason Pending resolves itself.

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,10 @@ func Condition(conflicts []Conflict, generation int64) metav1.Condition {
 	}
 	var why, text []string
 	for _, conflict := range conflicts {
-		why, text = append(why, string(conflict.Reason)), append(text, conflict.Message)
+		if reason := string(conflict.Reason); !slices.Contains(why, reason) {
+			why = append(why, reason)
+		}
+		text = append(text, conflict.Message)
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, strings.Join(why, ","), strings.Join(text, " ")
 	return c

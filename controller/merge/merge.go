@@ -39,14 +39,23 @@ import (
 // Merge folds the export records of one service into its import, and lists what they disagree on.
 //
 // Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from the
-// oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import.
+// oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import. [Seen]
+// says which records do not reach the importing cluster.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	entries, rejected := admit(service, records, o)
 	r := Result{Rejected: rejected, vip: o.VIP}
-	if len(entries) == 0 {
+	m := &merger{o: o}
+	for _, e := range entries {
+		if e.Elsewhere {
+			m.elsewhere = append(m.elsewhere, e)
+		} else {
+			m.all = append(m.all, e)
+		}
+	}
+	if len(m.all) == 0 {
 		return r
 	}
-	m := &merger{o: o, all: entries, oldest: entries[0]}
+	m.oldest = m.all[0]
 	m.mergeTypes()
 	m.mergeFamilies()
 	m.mergePorts()

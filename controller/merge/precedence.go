@@ -35,7 +35,7 @@ func admit(service types.NamespacedName, records []Record, o Options) ([]*entry,
 		}
 		when := o.Precedence.moment(r.Spec.ExportCreated, r.Admitted, r.Created)
 		entries = append(entries, &entry{Record: Record{
-			Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy(),
+			Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy(), Elsewhere: r.Elsewhere,
 		}, when: when})
 	}
 	slices.SortFunc(entries, byPrecedence)

@@ -16,6 +16,7 @@ import (
 type merger struct {
 	o         Options
 	all       []*entry // oldest first
+	elsewhere []*entry // of exports that do not reach the importing cluster
 	oldest    *entry
 	families  []corev1.IPFamily
 	ports     []unionPort

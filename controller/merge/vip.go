@@ -120,7 +120,7 @@ func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 	}
 	claims := slices.DeleteFunc(slices.Clone(m.o.Claims), func(c Claim) bool { return c.Service == service })
 	in := m.in()
-	for _, e := range in {
+	for _, e := range slices.Concat(in, m.elsewhere) {
 		if e.Spec.VIP != nil {
 			claims = append(claims, Claim{
 				Service: service, Cluster: e.Cluster, Admitted: e.Admitted, Created: e.Created, VIP: *e.Spec.VIP,

@@ -103,6 +103,16 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.map(s, (has(s.matchProperties) ? s.matchProperties.map(p, p.name.size() + p.value.size()).sum() : 0) + (has(s.matchExpressions) ? s.matchExpressions.map(e, e.key.size() + (has(e.values) ? e.values.map(v, v.size()).sum() : 0)).sum() : 0)).sum() <= 8192",message="selectors have to be at most 8192 characters together"
 	ClusterSelectors []ClusterSelector `json:"clusterSelectors,omitempty"`
 
+	// ToClusters selects the clusters that the export reaches beside that of the member: those that match one of these selectors
+	// (docs/spec/controller.md 3.8). Without the field it reaches all. Nothing stands for the importing cluster here.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.map(s, (has(s.matchProperties) ? s.matchProperties.map(p, p.name.size() + p.value.size()).sum() : 0) + (has(s.matchExpressions) ? s.matchExpressions.map(e, e.key.size() + (has(e.values) ? e.values.map(v, v.size()).sum() : 0)).sum() : 0)).sum() <= 8192",message="selectors have to be at most 8192 characters together"
+	ToClusters []ClusterSelector `json:"toClusters,omitempty"`
+
 	// Labels are spec.exportedLabels of the ServiceExport, sorted by key: at most 64, none with a reserved prefix.
 	//
 	// +optional

@@ -141,6 +141,13 @@ func (in *ExportedServiceSpec) DeepCopyInto(out *ExportedServiceSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.ToClusters != nil {
+		in, out := &in.ToClusters, &out.ToClusters
+		*out = make([]ClusterSelector, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.Labels != nil {
 		in, out := &in.Labels, &out.Labels
 		*out = make([]Label, len(*in))

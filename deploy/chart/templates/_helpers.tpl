@@ -275,10 +275,10 @@ rules:
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceimports]
     verbs: [get, list, watch, create, patch, delete]
-  # Users write ServiceExports; the controller writes their status.
+  # Users write ServiceExports; the controller writes their status, and one annotation, which the policy below holds it to.
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceexports]
-    verbs: [get, list, watch]
+    verbs: [get, list, watch, patch]
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceimports/status, serviceexports/status]
     verbs: [patch]
@@ -372,7 +372,7 @@ spec:
         operations: [CREATE, UPDATE, DELETE]
       - apiGroups: [multicluster.x-k8s.io]
         apiVersions: ["*"]
-        resources: [serviceimports, serviceimports/status]
+        resources: [serviceimports, serviceimports/status, serviceexports]
         operations: [CREATE, UPDATE, DELETE]
   matchConditions:
     - name: controller
@@ -390,15 +390,32 @@ spec:
         object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == 'clusterset-dns.io/vip' &&
         has(object.spec.allocateLoadBalancerNodePorts) && !object.spec.allocateLoadBalancerNodePorts &&
         object.spec.ports.all(p, !has(p.nodePort) || p.nodePort == 0)
+    - name: annotations
+      expression: "object != null && has(object.metadata.annotations) ? object.metadata.annotations : {}"
+    - name: oldAnnotations
+      expression: "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}"
   validations:
     - expression: >-
-        [object, oldObject].all(o, o == null || has(o.metadata.labels) && variables.mark in o.metadata.labels &&
+        variables.kind == 'serviceexports' || [object, oldObject].all(o, o == null || has(o.metadata.labels) && variables.mark in o.metadata.labels &&
         o.metadata.labels[variables.mark] == 'controller.clusterset-dns.io')
       messageExpression: "'the controller writes only objects with the label ' + variables.mark + '=controller.clusterset-dns.io'"
       message: "the controller writes only objects with its own label"
     # What is there from before may still be deleted.
     - expression: "request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-')"
       message: "the controller writes nothing in the namespaces kube-* and openshift-*"
+    # ServiceExports are those of users.
+    - expression: >-
+        variables.kind != 'serviceexports' || request.operation == 'UPDATE' &&
+        has(object.spec) == has(oldObject.spec) && (!has(object.spec) || object.spec == oldObject.spec) &&
+        variables.labels == (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}) &&
+        has(object.metadata.finalizers) == has(oldObject.metadata.finalizers) &&
+        (!has(object.metadata.finalizers) || object.metadata.finalizers == oldObject.metadata.finalizers) &&
+        has(object.metadata.ownerReferences) == has(oldObject.metadata.ownerReferences) &&
+        (!has(object.metadata.ownerReferences) || object.metadata.ownerReferences == oldObject.metadata.ownerReferences) &&
+        variables.annotations.all(k, k == 'clusterset-dns.io/exported-to' ||
+        k in variables.oldAnnotations && variables.annotations[k] == variables.oldAnnotations[k]) &&
+        variables.oldAnnotations.all(k, k == 'clusterset-dns.io/exported-to' || k in variables.annotations)
+      message: "the controller writes only the annotation clusterset-dns.io/exported-to of ServiceExports"
     # External IPs that others have set stay as they are.
     - expression: >-
         variables.kind != 'services' || object == null ||

@@ -291,6 +291,9 @@ func (s *script) exports(ctx context.Context, in []*testclusterset.Member) (stri
 		}
 		for i := range exports {
 			fmt.Fprintf(&b, "%s %s\n", scriptName(m), exports[i].Name)
+			if to, ok := exports[i].Annotations[broker.AnnotationExportedTo]; ok {
+				fmt.Fprintf(&b, "  exported to %s\n", to)
+			}
 			conditions := exports[i].Status.Conditions
 			slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 			for _, c := range conditions {

@@ -1,0 +1,150 @@
+package exporter
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+// docs/spec/controller.md 3.8: the record says which clusters the export is for, and the ServiceExport which of them are members.
+func TestToClusters(t *testing.T) {
+	b := newEnv(t)
+	b.AddMember("west", "")
+	north := b.AddMember("north", "")
+	a := b.start(func(*Config) {})
+	const exportWrite = "PATCH shop/serviceexports/db"
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
+	a.Expect("to all", a.do(db, "export seen", func() bool {
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 && len(a.Broker.Members()) == 3
+	}), sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
+
+	for _, tt := range []struct {
+		name, value string // no annotation without a value
+		writes      []string
+		conditions  string
+		reaches     string
+	}{
+		{"to one", "west, later", []string{recordWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", "east,west"},
+		{"in another order", "later,west,west", nil, "Ready=True/Exported Valid=True/Valid", "east,west"},
+		{"to a tier", `[{"propertySelector":{"matchProperties":{"tier":"gold"}}}]`, []string{recordWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", "east"},
+		{"malformed", "west;north",
+			[]string{"DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"), statusWrite, exportWrite},
+			"Ready=False/Pending Valid=False/InvalidToClusters", ""},
+		{"corrected", "west", []string{sliceWrite("PATCH", "db-1"), recordWrite, statusWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", "east,west"},
+		{"to all again", "", []string{recordWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", ""},
+	} {
+		b.toClusters(a, tt.value)
+		a.Expect(tt.name, a.do(db, tt.name, func() bool { return true }), tt.writes...)
+		a.Expect(tt.name+", again", a.do(db, tt.name, func() bool { return true }))
+		if got := a.ConditionsOf(db); got != tt.conditions {
+			t.Errorf("%s: conditions = %s, want %s", tt.name, got, tt.conditions)
+		}
+		b.exportedTo(a, tt.name, tt.reaches)
+	}
+	b.changedProperty(a, north)
+	b.brokerWithoutField(a)
+}
+
+// toClusters annotates the export, and waits until the caches show it.
+func (b *env) toClusters(a *exporting, value string) {
+	b.Helper()
+	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+	to := &value
+	if value == "" {
+		to = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{apibroker.AnnotationToClusters: to}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	a.Await("annotation seen", func() bool { return a.Member.Export(db).Annotations[apibroker.AnnotationToClusters] == value })
+}
+
+// exportedTo compares what the ServiceExport says about the clusters that it reaches.
+func (b *env) exportedTo(a *exporting, what, want string) {
+	b.Helper()
+	if got := a.Member.Export(db).Annotations[apibroker.AnnotationExportedTo]; got != want {
+		b.Errorf("%s: exported to %q, want %q", what, got, want)
+	}
+}
+
+// changedProperty has a member publish the property that the export selects: the record stays.
+func (b *env) changedProperty(a *exporting, namespace string) {
+	b.Helper()
+	b.toClusters(a, `[{"propertySelector":{"matchProperties":{"tier":"gold"}}}]`)
+	a.do(db, "to a tier", func() bool { return true })
+	m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "north"}, Status: v1alpha1.MemberStatus{
+		Properties: []v1alpha1.Property{{Name: "tier", Value: "gold"}},
+	}}
+	if err := a.Admin.Apply(b.Context(), m, "north", "status"); err != nil {
+		b.Fatal(err)
+	}
+	got := a.do(db, "property of "+namespace, func() bool { return len(a.Broker.Member("north").Status.Properties) == 1 })
+	a.Expect("another cluster of the tier", got, "PATCH shop/serviceexports/db")
+	b.exportedTo(a, "another cluster of the tier", "east,north")
+	b.toClusters(a, "")
+	a.do(db, "to all", func() bool { return true })
+}
+
+// brokerWithoutField has a CRD without the field: an export that is not for all clusters is withdrawn, and comes back with the field.
+func (b *env) brokerWithoutField(a *exporting) {
+	b.Helper()
+	b.DropFields(crd.ExportedServices, ".spec.toClusters")
+	b.toClusters(a, "west")
+	r := a.exported(db)
+	a.Await("the older CRD", func() bool {
+		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
+		return err == nil && kept.Spec.ToClusters == nil
+	})
+	got := a.do(db, "", func() bool { return true })
+	a.Expect("on a broker without the field", got, recordWrite, recordWrite, "DELETE broker/exportedservices/db.shop",
+		sliceWrite("DELETE", "db-1"), statusWrite)
+	if record, slices := a.Broker.Own(db); record != nil || len(slices) > 0 {
+		b.Errorf("on a broker without the field: record %v and %d slices, want nothing", record, len(slices))
+	}
+	const want = `Nothing is exported: the broker does not know field "toClusters", without which the export would reach all clusters; update it with clusterset broker init.`
+	ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
+	if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "Failed" || ready.Message != want {
+		b.Errorf("on a broker without the field: Ready = %+v, want False/Failed, %s", ready, want)
+	}
+	if a.exported(db).Record == nil {
+		b.Error("on a broker without the field: the import of this cluster lost its own export")
+	}
+	a.Expect("on a broker without the field, again", a.do(db, "", func() bool { return true }))
+	b.exportedTo(a, "on a broker without the field", "")
+	b.toClusters(a, "")
+	a.do(db, "to all", func() bool { return true })
+	if record, _ := a.Broker.Own(db); record == nil {
+		b.Error("an export to all clusters on a broker without the field: no record")
+	}
+}
+
+// The ids are bounded, whole, and the rest is counted.
+func TestIDText(t *testing.T) {
+	var ids []string
+	for i := range 500 {
+		ids = append(ids, fmt.Sprintf("cluster-%03d", i))
+	}
+	got := idText(ids)
+	shown, more, _ := strings.Cut(got, ",+")
+	if n := strings.Count(shown, ",") + 1; len(shown) > apibroker.MaxExportedTo || more != fmt.Sprint(500-n) || !strings.HasSuffix(shown, fmt.Sprintf("cluster-%03d", n-1)) {
+		t.Errorf("%d ids shown in %d octets, then %q", n, len(shown), more)
+	}
+	if got, want := idText(ids[:2]), "cluster-000,cluster-001"; got != want {
+		t.Errorf("ids = %q, want %q", got, want)
+	}
+}

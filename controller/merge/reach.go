@@ -1,0 +1,133 @@
+package merge
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/selection"
+)
+
+// The functions in this file follow which clusters the exports of a service reach (docs/spec/controller.md 3.8).
+
+// Restricted reports whether an export reaches some clusters alone. Where none does, no ClusterProperties are needed.
+func Restricted(records []Record) bool {
+	return slices.ContainsFunc(records, func(r Record) bool { return len(r.Spec.ToClusters) > 0 })
+}
+
+// Seen returns the records as an importing cluster with these ClusterProperties sees them. The result shares memory with records.
+func Seen(records []Record, cluster string, properties map[string]string) []Record {
+	seen := slices.Clone(records)
+	for i := range seen {
+		r := &seen[i]
+		r.Elsewhere = !selection.Reaches(r.Cluster, r.Spec.ToClusters, cluster, properties)
+	}
+	return seen
+}
+
+// A view is what clusters see that the same exports reach.
+type view struct {
+	clusters []string // sorted; unless an export is restricted they do not matter, and are left out
+	records  []Record
+}
+
+// has reports whether an export reaches the clusters of the view.
+func (v view) has(cluster string) bool {
+	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster && !r.Elsewhere })
+}
+
+// views returns what members and exporting clusters see. properties are the ClusterProperties of all members by their ids.
+func views(records []Record, properties map[string]map[string]string) []view {
+	if !Restricted(records) {
+		return []view{{records: records}}
+	}
+	importers := slices.Collect(maps.Keys(properties))
+	for _, r := range records {
+		importers = append(importers, r.Cluster)
+	}
+	slices.Sort(importers)
+	var all []view
+	at := make(map[string]int)
+	for _, id := range slices.Compact(importers) {
+		seen := Seen(records, id, properties[id])
+		var key strings.Builder
+		for _, r := range seen {
+			fmt.Fprintf(&key, "%t ", r.Elsewhere)
+		}
+		i, known := at[key.String()]
+		if !known {
+			i = len(all)
+			at[key.String()] = i
+			all = append(all, view{records: seen})
+		}
+		all[i].clusters = append(all[i].clusters, id)
+	}
+	return all
+}
+
+// ConflictsOf returns on what the export of a cluster disagrees with others, wherever it reaches: exports that do not reach a common cluster
+// are not compared. A conflict that is not the same in all clusters that the export reaches names those that see it. properties are the
+// ClusterProperties of all members by their ids; without restricted exports they do not matter.
+func ConflictsOf(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string, o Options) []Conflict {
+	var all []Conflict
+	var seenBy [][]string // the clusters of each conflict
+	reached := 0
+	for _, v := range views(records, properties) {
+		if !v.has(cluster) {
+			continue
+		}
+		reached += len(v.clusters)
+		for _, c := range Merge(service, v.records, o).Conflicts {
+			i := slices.Index(all, c)
+			if i < 0 {
+				i = len(all)
+				all, seenBy = append(all, c), append(seenBy, nil)
+			}
+			seenBy[i] = append(seenBy[i], v.clusters...)
+		}
+	}
+	for i := range all {
+		if slices.Sort(seenBy[i]); len(seenBy[i]) < reached {
+			all[i].Message = fmt.Sprintf("In %s: %s", list(seenBy[i]), all[i].Message)
+		}
+	}
+	slices.SortFunc(all, func(a, b Conflict) int {
+		return cmp.Or(cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason)), cmp.Compare(a.Message, b.Message))
+	})
+	return all
+}
+
+// ReachedBy returns the ids of the members that the export of a cluster reaches, sorted. properties are as for [ConflictsOf].
+func ReachedBy(r Record, properties map[string]map[string]string) []string {
+	var ids []string
+	for id, of := range properties {
+		if selection.Reaches(r.Cluster, r.Spec.ToClusters, id, of) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Allocates reports whether a cluster has to choose the clusterset IP of a service that has none: its export is the oldest of those that want
+// one and are, in a cluster that they reach, the oldest export. properties are as for [ConflictsOf].
+func Allocates(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string, o Options) bool {
+	var oldest []Record
+	for _, v := range views(records, properties) {
+		of := Merge(service, v.records, o).Oldest
+		at := slices.IndexFunc(records, func(r Record) bool { return r.Cluster == of })
+		if at < 0 || slices.ContainsFunc(oldest, func(r Record) bool { return r.Cluster == of }) {
+			continue
+		}
+		r := records[at]
+		if spec := &r.Spec; spec.Type == v1alpha1.ClusterSetIP && spec.VIP != nil && spec.VIP.Wanted {
+			oldest = append(oldest, r)
+		}
+	}
+	return Merge(service, oldest, o).Oldest == cluster
+}
