@@ -152,6 +152,15 @@ func TestVerdict(t *testing.T) {
 			change: func(in *Input) {
 				in.Here.Import = present(Import{JSON: []byte(`{"spec":1}`), Undecodable: "spec is 1"})
 			}},
+		{name: "an export to other clusters", want: reason.NotExportedHere, change: func(in *Input) { away(in); elsewhere(in) }},
+		{name: "beside an export to other clusters", want: reason.Resolves, resolves: true, change: func(in *Input) {
+			secondExport(in)
+			elsewhere(in)
+			in.Here.Import = importOf("Headless", nil, "west")
+			own := in.Here.Slices.Value[0].DeepCopy()
+			own.Labels[mcsv1beta1.LabelSourceCluster] = "west"
+			in.Here.Slices = present([]*discoveryv1.EndpointSlice{own})
+		}},
 		{name: "exports of two families", want: reason.ConflictFamilies, resolves: true, change: secondExport},
 		{name: "nothing may be read", change: func(in *Input) { in.Here.Import = Read[Import]{State: Forbidden, Why: "no right"} }, want: reason.NotReadable},
 		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.Resolves, resolves: true},
@@ -163,6 +172,13 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%s: verdict = %+v, want %s, resolves %t; chain %+v", tt.name, r.Verdict, tt.want, tt.resolves, r.Chain)
 		}
 	}
+}
+
+// elsewhere has the export select another cluster.
+func elsewhere(in *Input) { in.Broker.Records.Value[0].Spec.ToClusters = to("south") }
+
+func to(cluster string) []v1alpha1.ClusterSelector {
+	return []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: cluster}}}}
 }
 
 // secondExport lets west export the service, too, with IPv6 alone.

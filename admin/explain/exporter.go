@@ -14,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/cache"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
 // An exporter is a cluster that exports the service, or whose endpoints this cluster has imported.
@@ -25,6 +26,7 @@ type exporter struct {
 	record    *v1alpha1.ExportedService
 	invalid   string // why the record is not accepted
 	admitted  bool   // the namespace here accepts the cluster
+	elsewhere bool   // the export is for other clusters
 
 	heartbeat      time.Duration // age
 	beats, expired bool
@@ -44,7 +46,9 @@ type endpoints struct {
 }
 
 // exports reports whether the record counts.
-func (e *exporter) exports() bool { return e.record != nil && e.invalid == "" && e.admitted }
+func (e *exporter) exports() bool {
+	return e.record != nil && e.invalid == "" && e.admitted && !e.elsewhere
+}
 
 // behind reports whether this cluster should have imported something of it and has not.
 func (e *exporter) behind() bool {
@@ -128,6 +132,7 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 		e := get(m.Name)
 		e.record, e.member, e.namespace = r, m, r.Namespace
 		e.invalid = invalidRecord(r, t, m.Name)
+		e.elsewhere = e.invalid == "" && !selection.Reaches(m.Name, r.Spec.ToClusters, in.Here.ClusterID.Value.Value, ownProperties(in))
 		if lease := in.Broker.Heartbeats.Value[r.Namespace]; lease != nil && lease.RenewTime != nil {
 			e.beats, e.heartbeat = true, max(in.Now.Sub(lease.RenewTime.Time), 0)
 			e.expired = e.heartbeat >= broker.HeartbeatTTL(lease, in.TTL)
@@ -176,6 +181,17 @@ func ownNetworks(in *Input) []netip.Prefix {
 	for i := range in.Broker.Members.Value {
 		if m := &in.Broker.Members.Value[i]; isThis(m, in.Here.UID) {
 			return m.Networks()
+		}
+	}
+	return nil
+}
+
+// ownProperties returns the ClusterProperties that this cluster publishes.
+func ownProperties(in *Input) map[string]string {
+	for i := range in.Broker.Members.Value {
+		if m := &in.Broker.Members.Value[i]; isThis(m, in.Here.UID) {
+			properties, _ := m.Status.ValidProperties() // the controller reports the others
+			return properties
 		}
 	}
 	return nil

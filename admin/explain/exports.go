@@ -96,6 +96,10 @@ func checkRecords(w *walk) {
 		case e.record == nil:
 		case e.invalid != "":
 			w.fault(some != "", at("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace, e.record.Name, e.invalid)
+		case e.elsewhere && some != "" && w.clusterAsked() != e.id:
+			w.skip("export of "+e.id, "it is for other clusters")
+		case e.elsewhere:
+			w.wrong("export of "+e.id, reason.NotExportedHere, "ExportedService %s/%s selects other clusters, by toClusters", e.namespace, e.record.Name)
 		case !e.admitted:
 			w.fault(some != "", at("export of "+e.id, reason.SourceNotAllowed), "namespace %s does not name it in its annotation", w.target.Namespace)
 		}
@@ -124,7 +128,7 @@ func checkConflicts(w *walk) {
 	const name = "agreement"
 	var records []merge.Record
 	for _, e := range w.exporters {
-		if e.record == nil || e.invalid != "" {
+		if e.record == nil || e.invalid != "" || e.elsewhere {
 			continue
 		}
 		r := merge.Record{Cluster: e.id, Created: e.record.CreationTimestamp, Spec: e.record.Spec}

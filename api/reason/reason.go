@@ -64,6 +64,7 @@ const (
 	RecordMissing       Code = "record-missing"
 	RecordInvalid       Code = "record-invalid"
 	SourceNotAllowed    Code = "source-not-allowed"
+	NotExportedHere     Code = "not-exported-here"
 	ConflictType        Code = "conflict-type"
 	ConflictPorts       Code = "conflict-ports"
 	ConflictFamilies    Code = "conflict-families"
@@ -223,6 +224,7 @@ var table = []Entry{
 	{RecordMissing, "the broker does not have the export, though its conditions say so", "the broker was restored, or the record was deleted by hand", "Look at the log of the controller, which writes it again when it is not frozen."},
 	{RecordInvalid, "a record on the broker is not accepted", "it was written by hand or by another version", "Update the controller of that cluster, or delete the record."},
 	{SourceNotAllowed, "the namespace does not accept the exporting cluster", "its annotation clusterset-dns.io/allowed-source-clusters", "Add the cluster ID to the annotation."},
+	{NotExportedHere, "the service is exported to other clusters, and not to this one", "the annotation clusterset-dns.io/to-clusters of the ServiceExport", "In the exporting cluster, have the annotation name or select this cluster; clusterset-dns.io/exported-to there has the clusters that it reaches."},
 	{ConflictType, "exports of the service have different types", "headless in one cluster and not in another: the oldest decides", "Make the Services alike."},
 	{ConflictPorts, "exports of the service have different ports", "the oldest decides; a cluster without the port does not serve it", "Make the ports of the Services alike."},
 	{ConflictFamilies, "exports of the service have different IP families", "the oldest decides", "Make the families of the Services alike."},
