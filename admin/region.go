@@ -77,7 +77,7 @@ func (c *cluster) regionsOfNodes(ctx context.Context) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case without != "":
-		return nil, fmt.Errorf("Node %s has no label %s", without, corev1.LabelTopologyRegion)
+		return nil, fmt.Errorf("the Node %s has no label %s", without, corev1.LabelTopologyRegion)
 	}
 	slices.Sort(regions)
 	return slices.Compact(regions), nil

@@ -73,7 +73,7 @@ func TestRegion(t *testing.T) {
 	bad("auto", "--region=auto: the Nodes have 0 regions by their label topology.kubernetes.io/region: want one, or --region=REGION")
 	bad(strings.Repeat("x", 300), "want 1 to ")
 	putNode(t, east, "one", "")
-	bad("auto", "--region=auto: Node one has no label topology.kubernetes.io/region")
+	bad("auto", "--region=auto: the Node one has no label topology.kubernetes.io/region")
 	joins("", "", "")
 	if err := east.AwaitPolicies(t.Context()); err != nil {
 		t.Fatal(err)

@@ -37,11 +37,6 @@ for its DNS server.`,
 	out := f.outputFlags(c)
 	joinFlags(c, &o)
 	components := componentFlags(c, &o)
-	completeWords(c, "vip", "derived", "cidr", "none")
-	completeWords(c, "endpoints", "pod_ip", "service_ip")
-	completeWords(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
-	completeWords(c, "region", admin.RegionAuto)
-	completeWords(c, "cluster-id", admin.ByKubeSystem)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		diff := o.Diff
 		if diff && out.dry == "none" {
@@ -101,6 +96,11 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.Int64Var(&o.Quota.Leases, "quota-leases", 0, fmt.Sprintf("maximum `NUMBER` of Leases that the cluster may have on the broker; default: that of the member, or %d", usual.Leases))
 	f.BoolVar(&o.AllowSameCluster, "allow-same-cluster", false, "allow that the broker and the cluster are the same; members can then read all EndpointSlices of it")
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false, "join although the cluster joined another broker before, which this broker replaces")
+	completeWords(c, "vip", "derived", "cidr", "none")
+	completeWords(c, "endpoints", "pod_ip", "service_ip")
+	completeWords(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
+	completeWords(c, "region", admin.RegionAuto)
+	completeWords(c, "cluster-id", admin.ByKubeSystem)
 }
 
 // componentFlags adds the flags about what is installed in the cluster.
