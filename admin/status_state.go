@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -174,7 +175,7 @@ func compareNotReady(a, b NotReadyExport) int {
 
 // String is one phrase: "export shop/db is not ready, NoService: There is no Service db".
 func (e NotReadyExport) String() string {
-	return fmt.Sprintf("export %s/%s is not ready, %s: %s", e.Namespace, e.Name, e.Reason, strings.TrimSuffix(e.Message, "."))
+	return fmt.Sprintf("export %s/%s is not ready, %s: %s", e.Namespace, e.Name, e.Reason, apireason.Phrase(e.Message))
 }
 
 // markDifferent marks the members whose merge options differ from those of most members. Of options that are equally frequent, those

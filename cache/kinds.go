@@ -1,6 +1,10 @@
 package cache
 
-import "time"
+import (
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/reason"
+)
 
 // A Kind is one of the API kinds that input comes from.
 type Kind uint8
@@ -52,6 +56,17 @@ func (r Reason) String() string {
 		"object", "name", "type", "address", "address_type", "hostname", "cluster_id", "service_name", "port",
 		"port_name", "property", "weights", "panic",
 	}[r]
+}
+
+// CodeOf returns the code of "clusterset explain" for a rejection of an object of a kind, "" if it has none.
+func CodeOf(k Kind, r Reason) reason.Code {
+	switch k {
+	case ServiceImport:
+		return reason.Of(reason.RejectedImport, r.String())
+	case EndpointSlice:
+		return reason.Of(reason.RejectedSlice, r.String())
+	}
+	return ""
 }
 
 // A Rejection is one reason why an object, or a part of it, does not count.

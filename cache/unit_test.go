@@ -21,6 +21,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
 func TestAdvance(t *testing.T) {
@@ -817,5 +818,28 @@ func TestPanics(t *testing.T) {
 	}
 	if log.count("service db.shop: panic") != 1 || counted(ServiceImport) != 2 {
 		t.Errorf("%d log lines, counted %d", log.count("service db.shop: panic"), counted(ServiceImport))
+	}
+}
+
+// docs/spec/explain.md 4: the log line of a rejection ends with the code of its cause, if it has one.
+func TestRejectionsNameCodes(t *testing.T) {
+	log := &logtest.Recorder{}
+	s := &Store{cfg: Config{Log: log}, read: read}
+	labels := map[string]string{labelService: "db", labelCluster: "east"}
+	fqdn := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Labels: labels}, AddressType: discoveryv1.AddressTypeFQDN}
+	loopback := &customObject{customMeta: customMeta{Namespace: "shop", Name: "b"}, Spec: []byte(`{"type":"ClusterSetIP","ips":["127.0.0.1"]}`)}
+	port := &customObject{customMeta: customMeta{Namespace: "shop", Name: "c"}, Spec: []byte(`{"type":"Headless","ports":[{"port":0}]}`)}
+	(&watchStore{kind: EndpointSlice, store: s}).accept(fqdn)
+	(&watchStore{kind: ServiceImport, store: s}).accept(loopback)
+	(&watchStore{kind: ServiceImport, store: s}).accept(port)
+	for _, want := range []string{
+		`EndpointSlice shop/a: address type "FQDN": want IPv4 or IPv6 [slice-address-type]`, " [import-addresses]", `ServiceImport shop/c: port "0": want 1 to 65535`,
+	} {
+		if log.Count(want) != 1 {
+			t.Errorf("not logged: %s", want)
+		}
+	}
+	if log.Count("[") != 2 {
+		t.Error("want codes for the slice and the address alone")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
@@ -126,7 +127,7 @@ func (w *watchStore) changed(h apiserver.Health) {
 func (w *watchStore) accept(obj any) item {
 	it, rejected := w.read(obj)
 	for _, r := range w.store.rejections.note(w.kind, it.key, rejected) {
-		w.store.cfg.Log.Warningf("%s %s: %s", w.kind, it.key, r.Detail)
+		w.store.cfg.Log.Warningf("%s %s: %s", w.kind, it.key, reason.With(r.Detail, CodeOf(w.kind, r.Reason)))
 	}
 	return it
 }

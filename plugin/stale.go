@@ -2,11 +2,13 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // stale reports whether the answer may be out of date: from a snapshot, frozen, or too long without contact of a watch that it
@@ -41,9 +43,10 @@ func (h *Handler) LogStaleness(ctx context.Context) {
 		case !stale:
 			Log.Infof("%s: no answer is stale any longer", h.zones[0].origin)
 		case silent:
-			Log.Warningf("%s: answers are stale: %s was silent for more than %s", h.zones[0].origin, h.store.Silent(), h.config.StaleAfter)
+			Log.Warningf("%s: answers are stale: %s", h.zones[0].origin,
+				reason.With(fmt.Sprintf("%s was silent for more than %s", h.store.Silent(), h.config.StaleAfter), reason.DNSStale))
 		default:
-			Log.Warningf("%s: answers are stale: the state is from a snapshot, or frozen", h.zones[0].origin)
+			Log.Warningf("%s: answers are stale: %s", h.zones[0].origin, reason.With("the state is from a snapshot, or frozen", reason.DNSStale))
 		}
 	}, time.Second)
 }

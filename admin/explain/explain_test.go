@@ -141,6 +141,16 @@ func TestVerdict(t *testing.T) {
 				in.Broker.Records = present([]v1alpha1.ExportedService(nil))
 				in.Here.Export = exported(invalid("NotMember"))
 			}},
+		{name: "an own export with malformed selectors", want: reason.ExportSelectors, resolves: true,
+			change: func(in *Input) { in.Here.Export = exported(invalid("InvalidClusterSelector")) }},
+		{name: "an own export with an annotation that does not count", want: reason.ExportAnnotation, resolves: true,
+			change: func(in *Input) {
+				in.Broker.Records = Read[[]v1alpha1.ExportedService]{State: Forbidden, Why: "no right"}
+				in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionTrue, Reason: "AnnotationIgnored"},
+					metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Exported"})
+			}},
+		{name: "an own export that is invalid for a reason of another implementation", want: reason.ExportPending, resolves: true,
+			change: func(in *Input) { in.Here.Export = exported(invalid("Other")) }},
 		{name: "an own export without Service beside that of another cluster", want: reason.ExportNoService, resolves: true,
 			change: func(in *Input) { in.Here.Export = exported(invalid("NoService")) }},
 		{name: "an import of another type", change: func(in *Input) { in.Here.Import = importOf("Other", nil, "east") }, want: reason.ImportInvalid},
@@ -179,6 +189,17 @@ func elsewhere(in *Input) { in.Broker.Records.Value[0].Spec.ToClusters = to("sou
 
 func to(cluster string) []v1alpha1.ClusterSelector {
 	return []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: cluster}}}}
+}
+
+// The evidence has the message of a condition without its codes: the step has one.
+func TestEvidenceOfACondition(t *testing.T) {
+	in := input()
+	in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService", Message: "Nothing. [export-no-service]"})
+	for _, s := range Explain(*in).Chain {
+		if want := "Valid=False/NoService: Nothing."; s.Code == reason.ExportNoService && s.Evidence != want {
+			t.Errorf("evidence = %q, want %q", s.Evidence, want)
+		}
+	}
 }
 
 // secondExport lets west export the service, too, with IPv6 alone.

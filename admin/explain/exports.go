@@ -1,8 +1,8 @@
 package explain
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,7 +10,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/reason"
-	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -38,11 +37,6 @@ func checkOwnExport(w *walk) {
 	}
 }
 
-// invalid are the codes of reasons of the condition Valid.
-var invalid = map[string]reason.Code{
-	"NoService": reason.ExportNoService, "InvalidServiceType": reason.ExportInvalidType, "NamespaceNotAllowed": reason.ExportNamespace, "NotMember": reason.ExportNotMember,
-}
-
 // ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service nevertheless.
 func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
 	partial = slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.exports() }) || w.found()
@@ -51,24 +45,22 @@ func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, ev
 	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
 		return Step{Code: reason.ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
 	case valid.Status != metav1.ConditionTrue:
-		return Step{Code: first2(invalid[valid.Reason], reason.ExportPending)}, partial, describe(valid)
-	case is.Status != metav1.ConditionTrue && is.Reason == string(mcsv1beta1.ServiceExportReasonFailed):
-		return Step{Code: reason.ExportRejected}, partial, describe(is)
+		return Step{Code: codeOf(reason.Valid, valid, reason.ExportPending)}, partial, describe(valid)
 	case is.Status != metav1.ConditionTrue:
-		return Step{Code: reason.ExportPending}, partial, describe(is)
+		return Step{Code: codeOf(reason.ExportReady, is, reason.ExportPending)}, partial, describe(is)
 	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters, func(e *exporter) bool { return e.own && e.record != nil }):
 		return Step{Code: reason.RecordMissing}, partial, describe(is)
-	case is.Reason == wellknown.ReasonUndeclaredAddresses:
-		return Step{Code: reason.ExportUndeclared}, true, describe(is)
+	case codeOf(reason.ExportReady, is, "") != "":
+		return Step{Code: codeOf(reason.ExportReady, is, "")}, true, describe(is)
+	case codeOf(reason.Valid, valid, "") != "":
+		return Step{Code: codeOf(reason.Valid, valid, "")}, true, describe(valid)
 	}
 	return Step{}, false, ""
 }
 
-func first2(a, b reason.Code) reason.Code {
-	if a != "" {
-		return a
-	}
-	return b
+// codeOf returns the code of a condition that we wrote, otherwise if another implementation of the MCS API has a reason of its own.
+func codeOf(from reason.Source, c *metav1.Condition, otherwise reason.Code) reason.Code {
+	return cmp.Or(reason.Of(from, c.Reason), otherwise)
 }
 
 // current returns a condition of the current generation, else nil.
@@ -115,14 +107,6 @@ func checkRecords(w *walk) {
 	}
 }
 
-// conflicts are the codes of reasons of the condition Conflict.
-var conflicts = []struct {
-	reason string
-	code   reason.Code
-}{
-	{"TypeConflict", reason.ConflictType}, {"PortConflict", reason.ConflictPorts}, {"IPFamilyConflict", reason.ConflictFamilies}, {"", reason.ConflictProperties},
-}
-
 // checkConflicts merges the records with the default options, as importers do.
 func checkConflicts(w *walk) {
 	const name = "agreement"
@@ -148,12 +132,7 @@ func checkConflicts(w *walk) {
 		w.ok(name, "the %d exports agree", len(records))
 		return
 	}
-	for _, known := range conflicts {
-		if strings.Contains(c.Reason, known.reason) {
-			w.fault(true, at(name, known.code), "%s: %s", c.Reason, oneLine(c.Message))
-			return
-		}
-	}
+	w.fault(true, at(name, reason.All(reason.Conflict, c.Reason)[0]), "%s: %s", c.Reason, text(&c))
 }
 
 func checkHeartbeats(w *walk) {

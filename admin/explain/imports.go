@@ -60,21 +60,15 @@ func importFault(w *walk) (reason.Code, string) {
 		return reason.ImportForeign, "it lacks the label " + broker.LabelManagedBy + "=" + broker.ManagedBy + though(w)
 	}
 	for _, r := range w.evaluated.Rejections {
-		switch r.Reason {
-		case cache.BadAddress:
-			return reason.ImportAddresses, r.Detail
-		case cache.BadType, cache.BadName, cache.BadObject:
-			return reason.ImportInvalid, r.Detail
+		if code := cache.CodeOf(cache.ServiceImport, r.Reason); code != "" {
+			return code, r.Detail
 		}
 	}
 	c := meta.FindStatusCondition(imp.Object.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
-	switch {
-	case c == nil || c.Status != metav1.ConditionFalse:
+	if c == nil || c.Status != metav1.ConditionFalse {
 		return "", ""
-	case c.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
-		return reason.ImportFamilies, describe(c)
 	}
-	return reason.ImportPending, describe(c)
+	return codeOf(reason.ImportReady, c, reason.ImportPending), describe(c)
 }
 
 func checkEndpoints(w *walk) {
@@ -118,13 +112,8 @@ func label(id string) string {
 // endpointFault returns why a cluster has no endpoint here, or why some are missing.
 func endpointFault(w *walk, e *exporter) (reason.Code, string) {
 	for _, r := range e.rejected {
-		switch r.Reason {
-		case cache.BadAddressType:
-			return reason.SliceAddressType, r.Detail
-		case cache.BadAddress:
-			return reason.EndpointsRejected, r.Detail
-		case cache.BadClusterID:
-			return reason.SliceClusterID, r.Detail
+		if code := cache.CodeOf(cache.EndpointSlice, r.Reason); code != "" {
+			return code, r.Detail
 		}
 	}
 	if e.id == "" && e.here.slices > 0 {

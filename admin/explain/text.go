@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 func first(texts ...string) string {
@@ -22,7 +23,13 @@ func first(texts ...string) string {
 func ago(age time.Duration) string { return max(age, 0).Round(time.Second).String() + " ago" }
 
 func describe(c *metav1.Condition) string {
-	return fmt.Sprintf("%s=%s/%s: %s", c.Type, c.Status, c.Reason, oneLine(c.Message))
+	return fmt.Sprintf("%s=%s/%s: %s", c.Type, c.Status, c.Reason, text(c))
+}
+
+// text is the message of a condition without the codes at its end: the step has one.
+func text(c *metav1.Condition) string {
+	message, _ := reason.Split(oneLine(c.Message))
+	return message
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

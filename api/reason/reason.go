@@ -51,16 +51,20 @@ const (
 	ClusterIDTaken      Code = "cluster-id-taken"
 	MemberMissing       Code = "member-missing"
 	OwnHeartbeatExpired Code = "own-heartbeat-expired"
+	ClusterCloned       Code = "cluster-cloned"
+	ControllerFrozen    Code = "controller-frozen"
 
 	NotExported         Code = "not-exported"
 	ExportNoService     Code = "export-no-service"
 	ExportInvalidType   Code = "export-invalid-type"
+	ExportSelectors     Code = "export-selectors"
 	ExportNamespace     Code = "export-namespace"
 	ExportNotMember     Code = "export-not-member"
 	ExportNotReconciled Code = "export-not-reconciled"
 	ExportPending       Code = "export-pending"
 	ExportRejected      Code = "export-rejected"
 	ExportUndeclared    Code = "export-undeclared"
+	ExportAnnotation    Code = "export-annotation"
 	RecordMissing       Code = "record-missing"
 	RecordInvalid       Code = "record-invalid"
 	SourceNotAllowed    Code = "source-not-allowed"
@@ -211,16 +215,20 @@ var table = []Entry{
 	{ClusterIDTaken, "the cluster ID belongs to another cluster on the broker", "a cluster was copied, or two were given one ID", "Leave with one of the two and join with another ID."},
 	{MemberMissing, "the broker does not have this cluster as a member", "an administrator removed it, or the broker was restored", "Run clusterset join again."},
 	{OwnHeartbeatExpired, "the controller runs and does not renew its heartbeat on the broker", "it cannot reach the broker, or may not write there", "Look at the log of the controller, and at its metric coredns_clusterset_controller_frozen."},
+	{ClusterCloned, "another cluster has the identity of this one", "one was cloned from the other, with its etcd", "Stop the clone, and make it anew before it joins."},
+	{ControllerFrozen, "the controller of this cluster has suspended operations", "it does not trust what it sees of the broker; the reason says why", "Look up the reason under Exports and imports in docs/troubleshooting.md."},
 
 	{NotExported, "no cluster exports the service", "there is no ServiceExport, or its controller has not written it to the broker", "Run clusterset export in the cluster that has the service; check name and namespace."},
 	{ExportNoService, "a ServiceExport has no Service", "the Service does not exist, or has another name", "Create the Service, or correct the name of the ServiceExport."},
 	{ExportInvalidType, "the Service cannot be exported", "it is of type ExternalName, or made by clusterset", "Export a Service with endpoints of its own."},
+	{ExportSelectors, "the cluster selectors of a ServiceExport, or the clusters that it is to reach, are malformed", "the annotation clusterset-dns.io/cluster-selectors or clusterset-dns.io/to-clusters", "Correct the annotation: the condition Valid says what is wanted."},
 	{ExportNamespace, "the namespace of the ServiceExport takes no part", "import_namespaces leaves it out", "Export from another namespace, or change import_namespaces."},
 	{ExportNotMember, "the exporting cluster is not a member", "it has not joined, or has left", "Run clusterset join there."},
 	{ExportNotReconciled, "no controller has looked at the ServiceExport", "it does not run, or does not see the namespace", "Look at the log of the controller."},
 	{ExportPending, "the ServiceExport waits", "its condition Ready says for what", "Do what the condition Ready says."},
-	{ExportRejected, "the broker rejects the export", "a policy, a quota or a bound of the broker; the condition Ready says which", "Do what the condition Ready says."},
+	{ExportRejected, "the export, or its clusterset IP, cannot be had as it is", "a policy, a quota or a bound of the broker, or no free address; the condition Ready says which", "Do what the condition Ready says."},
 	{ExportUndeclared, "addresses of the service are not exported", "they are outside of the networks that the cluster declared", "Run clusterset join again with all networks in --pod-cidr."},
+	{ExportAnnotation, "a value of an annotation of the ServiceExport is ignored", "an unknown affinity, or a value that is neither true nor false", "Correct the annotation: the condition Valid names it."},
 	{RecordMissing, "the broker does not have the export, though its conditions say so", "the broker was restored, or the record was deleted by hand", "Look at the log of the controller, which writes it again when it is not frozen."},
 	{RecordInvalid, "a record on the broker is not accepted", "it was written by hand or by another version", "Update the controller of that cluster, or delete the record."},
 	{SourceNotAllowed, "the namespace does not accept the exporting cluster", "its annotation clusterset-dns.io/allowed-source-clusters", "Add the cluster ID to the annotation."},

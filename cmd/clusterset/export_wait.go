@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // property returns a ClusterProperty in the newest version that the cluster serves, or nil.
@@ -92,7 +92,7 @@ func notExported(e *mcsv1beta1.ServiceExport) string {
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}
-		text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, strings.TrimSuffix(c.Message, "."))
+		text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, reason.Phrase(c.Message))
 		if of == mcsv1beta1.ServiceExportConditionReady {
 			text += "; run \"clusterset status\"" // the message of Valid itself says what to do
 		}

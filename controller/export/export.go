@@ -29,6 +29,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
@@ -67,13 +68,13 @@ func (r Result) Valid(generation int64) metav1.Condition {
 		Type: string(mcsv1beta1.ServiceExportConditionValid), Status: metav1.ConditionFalse, ObservedGeneration: generation,
 		Reason: string(r.Reason), Message: r.Message,
 	}
-	if r.Reason != mcsv1beta1.ServiceExportReasonValid {
-		return c
+	if r.Reason == mcsv1beta1.ServiceExportReasonValid {
+		c.Status = metav1.ConditionTrue
+		if len(r.Ignored) > 0 {
+			c.Reason, c.Message = wellknown.ReasonAnnotationIgnored, strings.Join(append([]string{r.Message}, r.Ignored...), " ")
+		}
 	}
-	c.Status = metav1.ConditionTrue
-	if len(r.Ignored) > 0 {
-		c.Reason, c.Message = wellknown.ReasonAnnotationIgnored, strings.Join(append([]string{r.Message}, r.Ignored...), " ")
-	}
+	c.Message = reason.Say(reason.Valid, c.Reason, c.Message)
 	return c
 }
 

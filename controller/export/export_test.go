@@ -407,15 +407,15 @@ func TestSelectors(t *testing.T) {
 		{name: "a list", key: list, value: `[{"propertySelector":{"matchProperties":{"b":"2","a":"1"}}}]`,
 			want: `[{"matchProperties":[{"name":"a","value":"1"},{"name":"b","value":"2"}]}]`, reason: "Valid", message: "The Service can be exported."},
 		{name: "an empty selector", key: list, value: `[{"propertySelector":{}}]`, reason: "InvalidClusterSelector",
-			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: selector 1: it is empty: want matchProperties or matchExpressions.`},
+			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: selector 1: it is empty: want matchProperties or matchExpressions. [export-selectors]`},
 		{name: "no JSON", key: list, value: "local", reason: "InvalidClusterSelector",
-			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: "local": want a JSON list of selectors: invalid character 'l' looking for beginning of value.`},
+			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: "local": want a JSON list of selectors: invalid character 'l' looking for beginning of value. [export-selectors]`},
 		{name: "an affinity of a headless Service", key: cilium, value: "local", headless: true, want: "null", reason: "AnnotationIgnored",
-			message: "The Service can be exported. Ignored: an affinity of a headless Service: want one that has a cluster IP."},
+			message: "The Service can be exported. Ignored: an affinity of a headless Service: want one that has a cluster IP. [export-annotation]"},
 		{name: "of a headless Service", key: list, value: `[{"propertySelector":{"matchProperties":{"a":"1"}}}]`, headless: true, reason: "InvalidServiceType",
-			message: "Clusters cannot be selected for a headless Service: remove the annotation that selects them, or give the Service a cluster IP."},
+			message: "Clusters cannot be selected for a headless Service: remove the annotation that selects them, or give the Service a cluster IP. [export-invalid-type]"},
 		{name: "an unknown affinity", key: cilium, value: "near", want: "null", reason: "AnnotationIgnored",
-			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none.`},
+			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none. [export-annotation]`},
 	} {
 		exp, service := newExport(), newService()
 		exp.Annotations[tt.key] = tt.value

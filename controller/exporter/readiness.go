@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -30,6 +31,12 @@ func outlivesRestart(was, is *metav1.Condition) bool {
 
 // readiness returns status, reason and message of Ready. published says whether the broker has the record of r.
 func readiness(r export.Result, o outcome, published bool) metav1.Condition {
+	c := readinessOf(r, o, published)
+	c.Message = reason.Say(reason.ExportReady, c.Reason, c.Message)
+	return c
+}
+
+func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 	const pending, failed = string(mcsv1beta1.ServiceExportReasonPending), string(mcsv1beta1.ServiceExportReasonFailed)
 	const retrying = "Waiting for the broker: the last attempt failed and is repeated."
 	rejection := member.Rejection(o.err)
@@ -44,11 +51,11 @@ func readiness(r export.Result, o outcome, published bool) metav1.Condition {
 	case o.noVIP != "" && published:
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
 	case published:
-		reason := string(mcsv1beta1.ServiceExportReasonExported)
+		exported := string(mcsv1beta1.ServiceExportReasonExported)
 		if r.Undeclared > 0 {
-			reason = wellknown.ReasonUndeclaredAddresses
+			exported = wellknown.ReasonUndeclaredAddresses
 		}
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: reason, Message: exportedMessage(r.Dropped)}
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: exported, Message: exportedMessage(r.Dropped)}
 	}
 	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: cmp.Or(o.waitsFor, retrying)}
 }

@@ -9,6 +9,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
@@ -49,6 +50,7 @@ type state struct {
 	clusterID string // "" if this cluster is not a member
 	settled   bool
 	freeze    safety.Reason // 0 for none
+	code      reason.Code   // of the freeze
 	detail    string        // why the cluster is not a member or frozen, and what to do; one phrase
 }
 
@@ -82,10 +84,10 @@ func evaluate(in inputs) state {
 	case in.leaving:
 		return state{settled: true, detail: "this cluster is leaving the clusterset"}
 	case in.taken:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken,
 			detail: fmt.Sprintf("cluster id %q belongs to another cluster: leave, and join with another id", in.clusterID)}
 	case in.rival != "" && in.broker.Membership == broker.Admitted:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned,
 			detail: in.rival + ": stop the clone, which has to be made anew to join"}
 	}
 	switch in.broker.Membership {
@@ -93,15 +95,15 @@ func evaluate(in inputs) state {
 		return state{clusterID: in.clusterID, settled: true}
 	case broker.Expelled:
 		if in.brokerUID == "" {
-			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.MemberMissing,
 				detail: "the broker does not know this cluster, and which broker was joined is not recorded: join again"}
 		}
 		return state{settled: true, detail: "this cluster was removed from the clusterset: leave to clean up, or join again"}
 	case broker.Empty, broker.NoCRDs:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerEmpty,
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerEmpty, code: reason.BrokerUnprepared,
 			detail: "the broker has lost its members: restore it, or init it and join again"}
 	case broker.Replaced:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity,
+		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.BrokerReplaced,
 			detail: "another API server answers in place of the broker: restore it, or join again"}
 	}
 	return state{clusterID: in.clusterID, detail: "the broker has not answered yet"}
@@ -115,7 +117,7 @@ func evaluateUnjoined(in inputs) state {
 	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
 		switch {
 		case in.known, id != "" && in.broker.Membership == broker.Admitted && !in.taken:
-			return state{clusterID: id, settled: id != "", freeze: safety.BrokerIdentity,
+			return state{clusterID: id, settled: id != "", freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 				detail: "ClusterProperty clusterset.k8s.io is missing, but the broker has this cluster as a member: join to restore it, or leave"}
 		case in.broker.Membership == broker.Unknown && !in.broker.Credential:
 			return state{clusterID: id,
@@ -172,7 +174,7 @@ func (m *Membership) Review() (changed bool) {
 		if now.freeze == r {
 			detail = now.detail
 		}
-		m.Freezes.Set(r, detail)
+		m.Freezes.SetFor(r, now.code, detail)
 	}
 	m.Freezes.Set(safety.Credential, m.Credential.Rejected())
 	m.Freezes.Set(safety.NotSynced, m.notSynced())

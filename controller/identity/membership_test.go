@@ -3,6 +3,7 @@ package identity
 import (
 	"testing"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
@@ -27,6 +28,7 @@ func TestEvaluate(t *testing.T) {
 		id      string
 		settled bool
 		freeze  safety.Reason
+		code    reason.Code
 	}{
 		{name: "member", given: member, id: "east", settled: true},
 		{name: "nothing at all", given: inputs{}, settled: true},
@@ -38,7 +40,7 @@ func TestEvaluate(t *testing.T) {
 			}), id: "east",
 		},
 		{name: "not joined, no kubeconfig", given: with(func(e *inputs) { e.joined, e.linked = false, false }), settled: true},
-		{name: "not joined, broker disagrees", given: unjoined(broker.State{Link: true, Membership: broker.Admitted}), id: "east", settled: true, freeze: safety.BrokerIdentity},
+		{name: "not joined, broker disagrees", given: unjoined(broker.State{Link: true, Membership: broker.Admitted}), id: "east", settled: true, freeze: safety.BrokerIdentity, code: reason.MembershipDeleted},
 		{name: "not joined, broker not asked yet", given: unjoined(broker.State{}), id: "east"},
 		{name: "not joined, credential revoked", given: unjoined(broker.State{Credential: true}), settled: true},
 		{name: "not joined, not on the broker", given: unjoined(broker.State{Link: true, Membership: broker.Expelled}), settled: true},
@@ -46,7 +48,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "not joined, id of another cluster", given: with(func(e *inputs) { e.joined, e.taken = false, true }), settled: true},
 		{
 			name:  "both properties gone, as with their CRD, broker disagrees",
-			given: with(func(e *inputs) { e.properties, e.built, e.known = properties{}, "east", true }), id: "east", settled: true, freeze: safety.BrokerIdentity,
+			given: with(func(e *inputs) { e.properties, e.built, e.known = properties{}, "east", true }), id: "east", settled: true, freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 		},
 		{
 			name:  "both properties gone, broker not asked yet",
@@ -54,7 +56,7 @@ func TestEvaluate(t *testing.T) {
 		},
 		{
 			name:  "both properties gone before a restart, broker disagrees",
-			given: with(func(e *inputs) { e.properties, e.broker.Membership, e.known = properties{}, broker.Unknown, true }), freeze: safety.BrokerIdentity,
+			given: with(func(e *inputs) { e.properties, e.broker.Membership, e.known = properties{}, broker.Unknown, true }), freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 		},
 		{name: "both properties gone before a restart, broker not asked yet", given: inputs{linked: true}},
 		{
@@ -65,22 +67,22 @@ func TestEvaluate(t *testing.T) {
 		{name: "joined, id not valid", given: with(func(e *inputs) { e.clusterID = "East_1" })},
 		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), settled: true},
 		{name: "leaving while the broker is away", given: with(func(e *inputs) { e.leaving, e.broker = true, broker.State{} }), settled: true},
-		{name: "id of another cluster", given: with(func(e *inputs) { e.taken = true }), id: "east", settled: true, freeze: safety.BrokerIdentity},
-		{name: "cloned", given: with(func(e *inputs) { e.rival = "another cluster" }), id: "east", settled: true, freeze: safety.BrokerIdentity},
+		{name: "id of another cluster", given: with(func(e *inputs) { e.taken = true }), id: "east", settled: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken},
+		{name: "cloned", given: with(func(e *inputs) { e.rival = "another cluster" }), id: "east", settled: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned},
 		{name: "broker has not answered yet", given: with(func(e *inputs) { e.broker = broker.State{} }), id: "east"},
 		{name: "link lost", given: with(func(e *inputs) { e.broker.Link = false }), id: "east", settled: true},
 		{name: "removed", given: on(broker.Expelled), settled: true},
 		{
 			name:  "removed by a broker that may be another one",
-			given: with(func(e *inputs) { e.broker.Membership, e.brokerUID = broker.Expelled, "" }), id: "east", settled: true, freeze: safety.BrokerIdentity,
+			given: with(func(e *inputs) { e.broker.Membership, e.brokerUID = broker.Expelled, "" }), id: "east", settled: true, freeze: safety.BrokerIdentity, code: reason.MemberMissing,
 		},
-		{name: "no member namespace", given: on(broker.Empty), id: "east", settled: true, freeze: safety.BrokerEmpty},
-		{name: "no CRDs", given: on(broker.NoCRDs), id: "east", settled: true, freeze: safety.BrokerEmpty},
-		{name: "another broker", given: on(broker.Replaced), id: "east", settled: true, freeze: safety.BrokerIdentity},
+		{name: "no member namespace", given: on(broker.Empty), id: "east", settled: true, freeze: safety.BrokerEmpty, code: reason.BrokerUnprepared},
+		{name: "no CRDs", given: on(broker.NoCRDs), id: "east", settled: true, freeze: safety.BrokerEmpty, code: reason.BrokerUnprepared},
+		{name: "another broker", given: on(broker.Replaced), id: "east", settled: true, freeze: safety.BrokerIdentity, code: reason.BrokerReplaced},
 	} {
 		got := evaluate(tt.given)
-		if got.clusterID != tt.id || got.settled != tt.settled || got.freeze != tt.freeze {
-			t.Errorf("%s: %+v, want id %q, settled %t, freeze reason %s", tt.name, got, tt.id, tt.settled, tt.freeze)
+		if got.clusterID != tt.id || got.settled != tt.settled || got.freeze != tt.freeze || got.code != tt.code {
+			t.Errorf("%s: %+v, want id %q, settled %t, freeze reason %s, code %q", tt.name, got, tt.id, tt.settled, tt.freeze, tt.code)
 		}
 		if plain := got.clusterID != "" && got.settled && got.freeze == 0; (got.detail == "") != plain {
 			t.Errorf("%s: detail = %q; want one unless all is well", tt.name, got.detail)

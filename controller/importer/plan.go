@@ -14,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/identity"
@@ -207,7 +208,9 @@ func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Recor
 			p.reject(svc, r.Cluster, merge.NotTaken, fmt.Sprintf("namespace %s: want a cluster that its annotation %s names",
 				svc.Namespace, apibroker.AnnotationAllowedSources))
 		case policy == export.NotAllowed && !p.policy.LeftOut(svc.Namespace):
-			p.reject(svc, r.Cluster, merge.NotTaken, fmt.Sprintf("namespace %s: want one that takes part", svc.Namespace))
+			p.report(svc, merge.Rejection{
+				Cluster: r.Cluster, Reason: merge.NotTaken, Code: reason.NamespaceExcluded, Detail: fmt.Sprintf("namespace %s: want one that takes part", svc.Namespace),
+			})
 		}
 	}
 	imp := p.member.Import(svc)
@@ -231,10 +234,14 @@ func (p planner) admit(svc types.NamespacedName, r merge.Record) bool {
 }
 
 // reject reports that the record of another cluster does not count.
-func (p planner) reject(svc types.NamespacedName, cluster string, reason merge.Reason, detail string) {
-	if cluster != p.clusterID {
-		name := apibroker.RecordName(svc.Namespace, svc.Name)
-		p.rejections.Report(merge.Rejection{Cluster: cluster, Object: name, Reason: reason, Detail: detail})
+func (p planner) reject(svc types.NamespacedName, cluster string, why merge.Reason, detail string) {
+	p.report(svc, merge.Rejection{Cluster: cluster, Reason: why, Detail: detail})
+}
+
+func (p planner) report(svc types.NamespacedName, r merge.Rejection) {
+	if r.Cluster != p.clusterID {
+		r.Object = apibroker.RecordName(svc.Namespace, svc.Name)
+		p.rejections.Report(r)
 	}
 }
 

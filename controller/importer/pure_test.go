@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
@@ -114,16 +115,16 @@ func TestReadiness(t *testing.T) {
 		{name: "headless without ports", spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless}, wanted: true,
 			want: "True Ready The service can be used in this cluster."},
 		{name: "other families", local: []corev1.IPFamily{v6}, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
-			want: "False IPFamilyNotSupported The service has IPv4, and this cluster has IPv6."},
+			want: "False IPFamilyNotSupported The service has IPv4, and this cluster has IPv6. [import-families]"},
 		{name: "name taken", taken: []string{"Service shop/a", "Service shop/b"}, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
-			want: "False Pending Waiting for a name that is taken by an object which is not ours: Service shop/a, Service shop/b."},
+			want: "False Pending Waiting for a name that is taken by an object which is not ours: Service shop/a, Service shop/b. [import-pending]"},
 		{name: "no address yet", derived: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
-			want: "False Pending Waiting for the addresses of the derived Service."},
+			want: "False Pending Waiting for the addresses of the derived Service. [import-pending]"},
 		{name: "a Service that fails", derived: true, failure: errors.New("no"), spec: mcsv1beta1.ServiceImportSpec{Ports: port},
-			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated."},
+			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated. [import-pending]"},
 		{name: "nothing allocated", wanted: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
-			want: "False Pending Waiting for an exporter to allocate a clusterset IP."},
-		{name: "no port in common", want: "False Pending Waiting for a port: the exports have none in common."},
+			want: "False Pending Waiting for an exporter to allocate a clusterset IP. [import-pending]"},
+		{name: "no port in common", want: "False Pending Waiting for a port: the exports have none in common. [import-pending]"},
 	} {
 		if tt.spec.Type == "" {
 			tt.spec.Type = mcsv1beta1.ClusterSetIP
@@ -272,5 +273,28 @@ func TestRejections(t *testing.T) {
 	}
 	if first, _ := rs.first(merge.Rejection{Cluster: "north", Object: "0", Reason: merge.BadSlice}); !first {
 		t.Error("the rejections of one cluster hide those of another")
+	}
+}
+
+// docs/spec/explain.md 4: the log line of a rejection ends with the code of its cause.
+func TestRejectionsNameCodes(t *testing.T) {
+	log := &logtest.Recorder{}
+	rs := NewRejections(log, metrics.New(nil, metrics.Labels{}))
+	for want, r := range map[string]merge.Rejection{
+		`rejected of cluster "west": a (cidr): d [endpoints-undeclared]`:    {Cluster: "west", Object: "a", Reason: merge.AlienCIDR, Detail: "d"},
+		`rejected of cluster "west": b (undecodable): d [record-invalid]`:   {Cluster: "west", Object: "b", Reason: merge.Undecodable, Detail: "d"},
+		`rejected of cluster "west": c (namespace): d [source-not-allowed]`: {Cluster: "west", Object: "c", Reason: merge.NotTaken, Detail: "d"},
+		`rejected of cluster "west": e (namespace): d [namespace-excluded]`: {
+			Cluster: "west", Object: "e", Reason: merge.NotTaken, Detail: "d", Code: reason.NamespaceExcluded,
+		},
+	} {
+		if rs.Report(r); log.Count(want) != 1 {
+			t.Errorf("%+v: not logged as %s", r, want)
+		}
+	}
+	const local = "(undecodable): of this cluster"
+	rs.Report(merge.Rejection{Cluster: merge.Local, Object: "a", Reason: merge.Undecodable, Detail: "of this cluster"})
+	if log.Count(local) != 1 || log.Count(local+" [") != 0 {
+		t.Error("the rejection of an object of this cluster has a code of those of other clusters, or is not logged")
 	}
 }

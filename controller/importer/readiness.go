@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -21,17 +22,12 @@ import (
 func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Condition {
 	spec := &o.Import.Spec
 	pending := func(format string, args ...any) metav1.Condition {
-		return metav1.Condition{
-			Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse,
-			Reason: string(mcsv1beta1.ServiceImportReasonPending), Message: fmt.Sprintf(format, args...),
-		}
+		return notReady(mcsv1beta1.ServiceImportReasonPending, fmt.Sprintf(format, args...))
 	}
 	switch families := p.result.Families(p.cluster.Families); {
 	case len(families) == 0:
-		c := pending("The service has %s, and this cluster has %s.",
-			familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families))
-		c.Reason = string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
-		return c
+		return notReady(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, fmt.Sprintf("The service has %s, and this cluster has %s.",
+			familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families)))
 	case len(taken) > 0:
 		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(taken, ", "))
 	case failure != nil && !p.result.Routed():
@@ -56,6 +52,13 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 
 func whyFailed(err error) string {
 	return cmp.Or(member.Rejection(err), "the last attempt to write it failed and is repeated")
+}
+
+func notReady(why mcsv1beta1.ServiceImportConditionReason, message string) metav1.Condition {
+	return metav1.Condition{
+		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse,
+		Reason: string(why), Message: reason.Say(reason.ImportReady, string(why), message),
+	}
 }
 
 func familyText(families []corev1.IPFamily) string {

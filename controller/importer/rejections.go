@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
@@ -39,10 +40,21 @@ func (rs *Rejections) Report(r merge.Rejection) {
 	if !first {
 		return
 	}
-	rs.log.Warningf("rejected of cluster %q: %s (%s): %s", r.Cluster, r.Object, r.Reason, r.Detail)
+	rs.log.Warningf("rejected of cluster %q: %s (%s): %s", r.Cluster, r.Object, r.Reason, reason.With(r.Detail, codeOf(r)))
 	if last {
 		rs.log.Warningf("rejected of cluster %q: %d logged; from now on they are only counted", r.Cluster, maxNamed)
 	}
+}
+
+// codeOf returns the code of the cause. Codes of rejections are about what other clusters wrote to the broker.
+func codeOf(r merge.Rejection) reason.Code {
+	switch {
+	case r.Cluster == merge.Local:
+		return ""
+	case r.Code != "":
+		return r.Code
+	}
+	return reason.Of(reason.RejectedOthers, string(r.Reason))
 }
 
 // first reports whether this is the first rejection of its kind and there is room to remember it; last reports that there is

@@ -91,7 +91,7 @@ func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1
 	next := slices.Clone(want)
 	for i := range next {
 		c := &next[i]
-		c.Message = CutText(c.Message, maxMessage)
+		c.Message = cutMessage(c.Message, maxMessage)
 		c.LastTransitionTime = now
 		if was := meta.FindStatusCondition(existing, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = was.LastTransitionTime

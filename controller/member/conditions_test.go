@@ -63,6 +63,11 @@ func TestNextConditions(t *testing.T) {
 	if n := len(long[0].Message); n > maxMessage || n < maxMessage-4 || !strings.HasSuffix(long[0].Message, "ü...") {
 		t.Errorf("message of %d octets, want at most %d, cut behind a character", n, maxMessage)
 	}
+	const code = " [export-rejected]"
+	long = nextConditions(nil, []metav1.Condition{{Type: "Ready", Message: strings.Repeat("ü", maxMessage) + code}}, later)
+	if n := len(long[0].Message); n > maxMessage || !strings.HasSuffix(long[0].Message, "ü..."+code) {
+		t.Errorf("message of %d octets, want at most %d, and the code", n, maxMessage)
+	}
 }
 
 func TestOwnedConditions(t *testing.T) {

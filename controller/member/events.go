@@ -138,7 +138,7 @@ func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 			Namespace: obj.GetNamespace(), Name: obj.GetName()[:min(len(obj.GetName()), maxEventName-17)] + "." + hash,
 		},
 		EventTime: metav1.NewMicroTime(happened),
-		Type:      eventType(is), Reason: cutReasons(is.Reason), Action: action, Note: CutText(is.Message, MaxNote),
+		Type:      eventType(is), Reason: cutReasons(is.Reason), Action: action, Note: cutMessage(is.Message, MaxNote),
 		ReportingController: apibroker.ManagedBy,
 		Regarding: corev1.ObjectReference{
 			APIVersion: mcsv1beta1.GroupVersion.String(), Kind: kind,

@@ -108,6 +108,11 @@ func TestEventIsCut(t *testing.T) {
 	if len(e.Note) > MaxNote || !strings.HasSuffix(e.Note, "ü...") {
 		t.Errorf("note of %d octets, want at most %d, cut behind a character", len(e.Note), MaxNote)
 	}
+	const codes = " [conflict-type,conflict-ports]"
+	c.Message += codes
+	if e := newEvent(exp, nil, &c); len(e.Note) > MaxNote || !strings.HasSuffix(e.Note, "ü..."+codes) {
+		t.Errorf("note of %d octets that ends with %q, want at most %d, and the codes", len(e.Note), e.Note[len(e.Note)-40:], MaxNote)
+	}
 	if want := strings.TrimSuffix(strings.Repeat("PortConflict,", 9), ","); e.Reason != want {
 		t.Errorf("reason = %q, want %q", e.Reason, want)
 	}

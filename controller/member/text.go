@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // MaxNote is the limit of the API server for the note of an Event, in octets.
@@ -18,6 +20,12 @@ func CutText(text string, limit int) string {
 	}
 	const end = "..."
 	return strings.ToValidUTF8(text[:limit-len(end)], "") + end
+}
+
+// cutMessage returns at most limit octets of the message of a condition, and always the codes at its end.
+func cutMessage(message string, limit int) string {
+	text, codes := reason.Split(message)
+	return CutText(text, limit-len(codes)) + codes
 }
 
 // Rejection returns why an API server will never accept a write as it is, "" if err is nil or may pass without a change. The

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // ReasonClusterSetIP is the reason of a difference in whether a clusterset IP is wanted. The MCS API has none for it.
@@ -54,6 +56,7 @@ func Condition(conflicts []Conflict, generation int64) metav1.Condition {
 		}
 		text = append(text, conflict.Message)
 	}
-	c.Status, c.Reason, c.Message = metav1.ConditionTrue, strings.Join(why, ","), strings.Join(text, " ")
+	c.Status, c.Reason = metav1.ConditionTrue, strings.Join(why, ",")
+	c.Message = reason.Say(reason.Conflict, c.Reason, strings.Join(text, " "))
 	return c
 }

@@ -350,7 +350,7 @@ func TestSentences(t *testing.T) {
 	}
 	headless(&five[2].Spec)
 	headless(&five[4].Spec)
-	want := `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1". 2/5 clusters disagree.`
+	want := `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1". 2/5 clusters disagree. [conflict-type]`
 	if got := Condition(Merge(shop, five, Options{}).Conflicts, 3); got.Message != want || got.Status != metav1.ConditionTrue ||
 		got.Type != "Conflict" || got.ObservedGeneration != 3 {
 		t.Errorf("condition = %+v, want true with the message %s", got, want)
@@ -363,29 +363,29 @@ func TestSentences(t *testing.T) {
 		want  string
 	}{
 		{name: "ports", with: opts(ports("web/TCP/80", "dns/UDP/53")),
-			want: `Conflicting ports. Using the union "http/TCP/80, dns/UDP/53", by precedence from oldest service export in "a". 2/2 clusters disagree.`},
+			want: `Conflicting ports. Using the union "http/TCP/80, dns/UDP/53", by precedence from oldest service export in "a". 2/2 clusters disagree. [conflict-ports]`},
 		{name: "ports of a member that serves none", with: opts(ports("http/TCP/81")),
-			want: `Conflicting ports. Using the union "http/TCP/80", by precedence from oldest service export in "a". 1/2 clusters disagree. Left out: "b".`},
+			want: `Conflicting ports. Using the union "http/TCP/80", by precedence from oldest service export in "a". 1/2 clusters disagree. Left out: "b". [conflict-ports]`},
 		{name: "families", older: opts(families(v4, v6)), with: opts(headless, families(v6)), opts: Options{TypeConflict: Exclude},
-			want: `Conflicting type. Using "ClusterSetIP" from oldest service export in "a". 1/2 clusters disagree. Left out: "b".`},
+			want: `Conflicting type. Using "ClusterSetIP" from oldest service export in "a". 1/2 clusters disagree. Left out: "b". [conflict-type]`},
 		{name: "a family that one lacks", older: opts(families(v4, v6)), with: opts(families(v6)),
-			want: `Conflicting IP families. Using "IPv4, IPv6" from oldest service export in "a". 1/2 clusters disagree. Not reached by IPv4: "b".`},
+			want: `Conflicting IP families. Using "IPv4, IPv6" from oldest service export in "a". 1/2 clusters disagree. Not reached by IPv4: "b". [conflict-families]`},
 		{name: "affinity", with: opts(clientIP(7)),
 			want: `Conflicting session affinity. Using "None" from oldest service export in "a". 1/2 clusters disagree. ` +
-				`Conflicting session affinity config. Using "none" from oldest service export in "a". 1/2 clusters disagree.`},
+				`Conflicting session affinity config. Using "none" from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 		{name: "affinity config", older: opts(clientIP(8)), with: opts(clientIP(7)),
-			want: `Conflicting session affinity config. Using "8s" from oldest service export in "a". 1/2 clusters disagree.`},
+			want: `Conflicting session affinity config. Using "8s" from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 		{name: "labels", older: opts(label("b", "2"), label("a", "1")), with: opts(label("a", "1")),
-			want: `Conflicting labels. Using "a=1, b=2" from oldest service export in "a". 1/2 clusters disagree.`},
+			want: `Conflicting labels. Using "a=1, b=2" from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 		{name: "long annotations are cut", older: opts(annotation("a", strings.Repeat("ü", 100))),
-			want: `Conflicting annotations. Using "a=` + strings.Repeat("ü", 39) + `..." from oldest service export in "a". 1/2 clusters disagree.`},
+			want: `Conflicting annotations. Using "a=` + strings.Repeat("ü", 39) + `..." from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 		{name: "cluster selectors of the newer", with: opts(selects("b")),
-			want: `Conflicting cluster selectors. Using "none" from oldest service export in "a". 1/2 clusters disagree.`},
+			want: `Conflicting cluster selectors. Using "none" from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 		{name: "cluster selectors in another order", older: opts(selects("a", "b")), with: opts(selects("b", "a")),
 			want: `Conflicting cluster selectors. Using "[{\"propertySelector\":{\"matchProperties\":{\"cluster.clusterset.k8s.io\":\"a\",\"tier\":..." ` +
-				`from oldest service export in "a". 1/2 clusters disagree.`},
+				`from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 		{name: "withheld", opts: Options{OnConflict: Withhold}, with: opts(distribution("PreferClose")),
-			want: `Conflicting traffic distribution. Service withheld, not using "none" from oldest service export in "a". 1/2 clusters disagree.`},
+			want: `Conflicting traffic distribution. Service withheld, not using "none" from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 	} {
 		got := Condition(Merge(shop, []Record{record("b", 2, tt.with...), record("a", 1, tt.older...)}, tt.opts).Conflicts, 0)
 		if got.Message != tt.want {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // A Rejection is an object of a member, or a part of one, that merge does not accept.
@@ -12,6 +14,8 @@ type Rejection struct {
 	Object  string // the name of an export record or slice
 	Reason  Reason
 	Detail  string // for a log: the first value that was bad, cut, and what is wanted
+	// Code is that of the cause, if it is another than that of the reason (docs/spec/explain.md 4).
+	Code reason.Code
 }
 
 // Local is the Cluster of a [Rejection] of an object in this cluster. No cluster id has a blank.

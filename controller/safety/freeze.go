@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
@@ -89,6 +90,7 @@ type Freezes struct {
 // A Freeze is a reason in force.
 type Freeze struct {
 	Reason   Reason
+	Code     reason.Code
 	Detail   string // one phrase for people
 	Suspends string // in words
 	Since    time.Time
@@ -102,6 +104,11 @@ func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes
 // Set puts r into force with a detail, one phrase for people, or clears it if detail is empty. The detail is logged when r
 // comes into force; later details replace it without a log line.
 func (f *Freezes) Set(r Reason, detail string) {
+	f.SetFor(r, reason.Of(reason.Frozen, r.String()), detail)
+}
+
+// SetFor is Set for a reason of which some causes have a code of their own, and code is that of the cause.
+func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	f.mu.Lock()
 	freeze, was := f.force[r]
 	if detail == "" {
@@ -110,7 +117,7 @@ func (f *Freezes) Set(r Reason, detail string) {
 		if !was {
 			freeze = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
 		}
-		freeze.Detail = detail
+		freeze.Code, freeze.Detail = code, detail
 		f.force[r] = freeze
 	}
 	f.mu.Unlock()
@@ -120,7 +127,7 @@ func (f *Freezes) Set(r Reason, detail string) {
 	}
 	f.metrics.SetFrozen(r.String(), is)
 	if is {
-		f.log.Warningf("frozen (%s): %s", r, detail)
+		f.log.Warningf("frozen (%s): %s", r, reason.With(detail, code))
 	} else {
 		f.log.Infof("no longer frozen (%s)", r)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
@@ -84,8 +85,12 @@ func TestFreezes(t *testing.T) {
 		if f.Any(all...) || f.Detail(all...) != "" || changes != 2 || frozen(t, reg, r) != 0 {
 			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.Any(r), changes, frozen(t, reg, r))
 		}
-		if set, cleared := log.count("frozen ("+r.String()+"): first"), log.count("no longer frozen ("+r.String()+")"); set != 1 || cleared != 1 {
+		if set, cleared := log.count("frozen ("+r.String()+"): first ["+string(reason.Of(reason.Frozen, r.String()))+"]"), log.count("no longer frozen ("+r.String()+")"); set != 1 || cleared != 1 {
 			t.Errorf("%s: logged %d times when set and %d when cleared, want once each:\n%q", r, set, cleared, *log)
 		}
+	}
+	f.SetFor(BrokerIdentity, reason.ClusterCloned, "two")
+	if in := f.InForce(); len(in) != 1 || in[0].Code != reason.ClusterCloned || log.count("frozen (broker_identity): two [cluster-cloned]") != 1 {
+		t.Errorf("in force %+v, logged %q: want the code of the cause", in, *log)
 	}
 }

@@ -129,7 +129,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	west.Put(t, theirs)
 	s.change(t, east, webOfEast)
 	s.awaitImports(t, `web ClusterSetIP [] of [IPv4] from [east], slices Present, Ready=False/Pending `+
-		`(Waiting for a name that is taken by an object which is not ours: Service foreign/`+theirs.Name+`.)
+		`(Waiting for a name that is taken by an object which is not ours: Service foreign/`+theirs.Name+`. [import-pending])
   port "http" TCP/80 -
 slice of web from east: http=TCP/8080 at 10.21.0.1
 `, west)

@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -301,11 +302,25 @@ func (s *script) exports(ctx context.Context, in []*testclusterset.Member) (stri
 					return "", fmt.Errorf("%s %s: condition %s observes %d, want %d",
 						scriptName(m), exports[i].Name, c.Type, c.ObservedGeneration, exports[i].Generation)
 				}
+				if err := coded(c); err != nil {
+					return "", fmt.Errorf("%s %s: %w", scriptName(m), exports[i].Name, err)
+				}
 				fmt.Fprintf(&b, "  %s=%s/%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 			}
 		}
 	}
 	return normal(in[0], b.String()), nil
+}
+
+// coded returns an error if the message of a condition of an export does not end with the codes of its reason (docs/spec/explain.md 4).
+func coded(c metav1.Condition) error {
+	source := map[string]reason.Source{
+		"Valid": reason.Valid, "Initialized": reason.Valid, "Ready": reason.ExportReady, "Exported": reason.ExportReady, "Conflict": reason.Conflict,
+	}[c.Type]
+	if text, codes := reason.Split(c.Message); source == "" || reason.Say(source, c.Reason, text) != text+codes {
+		return fmt.Errorf("condition %s=%s/%s: message %q, want it to end with codes %q", c.Type, c.Status, c.Reason, c.Message, reason.All(source, c.Reason))
+	}
+	return nil
 }
 
 // events renders the Events of exports: those of condition Conflict, or those of Valid.

@@ -235,7 +235,7 @@ func (d *demo) exportFrom(ctx context.Context, m *testclusterset.Member, service
 }
 
 // disagreement is the reason and message of the condition Conflict of both exports of the cache.
-const disagreement = `TypeConflict: Conflicting type. Using "ClusterSetIP" from oldest service export in "east". 1/2 clusters disagree.`
+const disagreement = `TypeConflict: Conflicting type. Using "ClusterSetIP" from oldest service export in "east". 1/2 clusters disagree. [conflict-type]`
 
 // disagreed shows where an operator can see the conflict.
 func (d *demo) disagreed(ctx context.Context) error {
