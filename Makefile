@@ -125,6 +125,11 @@ bin/helm: $(wildcard test/tools/helm/*)
 .PHONY: test-race
 test-race: test ## the same: tests never run without the race detector
 
+# It compiles all plugins of CoreDNS, and downloads what they need.
+.PHONY: test-plugin-cfg
+test-plugin-cfg: ## build a whole CoreDNS with this plugin, as README.md says, start it, and list what the plugin adds
+	go test -tags plugincfg -count=1 -timeout 60m -v -run '^TestWholeCoreDNS$$' ./test/suites/docs
+
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
 	@$(NEED) $@ dig
