@@ -150,6 +150,9 @@ func (s *collector) readLeader(ctx context.Context, c *cluster) error {
 		s.state.Cluster.LeaderRenewed = &renewed.Time
 		s.state.Cluster.LeaderExpired = s.options.Now().Sub(renewed.Time) >= s.options.TTL
 	}
+	if s.state.Cluster.Leader != "" && !s.state.Cluster.LeaderExpired {
+		s.state.Cluster.Frozen = wellknown.ParseFreezes(lease.Annotations[wellknown.AnnotationFrozen])
+	}
 	return nil
 }
 

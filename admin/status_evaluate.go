@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -87,6 +88,9 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
 	case e.brokerRead && own.Expired:
 		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker")
+	}
+	for _, f := range c.Frozen {
+		e.problem("the controller is frozen (%s): %s; suspended: %s", f.Reason, apireason.With(f.Detail, apireason.Code(f.Code)), f.Suspends)
 	}
 	e.evaluateCredential(c.CredentialExpires)
 	e.evaluateUndeclared(c.Exports.Undeclared)

@@ -40,6 +40,9 @@ type ClusterState struct {
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
 
+	// Frozen has the reasons for which the leader has suspended operations.
+	Frozen []wellknown.Freeze `json:"frozen,omitempty"`
+
 	// Selection has the services of which some clusters are preferred.
 	Selection []SelectionState `json:"selection,omitempty"`
 

@@ -116,8 +116,13 @@ func TestCredentialAndStatus(t *testing.T) {
 	wantProblem(t, status(t, nil, east.Config(), o), `member "west" last renewed its heartbeat 1h0m0s ago: it has expired`)
 	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
+	t.Run("a frozen controller", func(t *testing.T) { frozenController(t, east, o) })
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now.Add(-time.Hour))
-	wantProblem(t, status(t, nil, east.Config(), o), "no leader: Lease clusterset-system/clusterset-controller has expired")
+	state = status(t, nil, east.Config(), o)
+	wantProblem(t, state, "no leader: Lease clusterset-system/clusterset-controller has expired")
+	if len(state.Cluster.Frozen) > 0 {
+		t.Errorf("frozen = %+v by a controller that leads no more, want nothing", state.Cluster.Frozen)
+	}
 	t.Run("what does not decode", func(t *testing.T) { undecodable(t, onBroker, east, joined.Namespace, o) })
 	o.Now = func() time.Time { return now.Add(broker.DefaultCredentialLife + time.Hour) }
 	wantProblem(t, status(t, onBroker.Config(), east.Config(), o), "the broker credential expired")
@@ -444,5 +449,22 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	mustJoin(t, onBroker, east, options("east"))
 	if policy := find(t, east, "validatingadmissionpolicies", "", ids); versionOf(policy) != deploy.Version {
 		t.Errorf("policy has version %d, want that of the join", versionOf(policy))
+	}
+}
+
+// frozenController has the reasons that the controller of east writes on its Lease.
+func frozenController(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
+	since := o.Now().Add(-time.Minute)
+	text := wellknown.FormatFreezes([]wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned", Detail: "two of them", Suspends: "exports", Since: since}})
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wellknown.AnnotationFrozen, text)
+	_, err := east.Dynamic().Resource(leases).Namespace(wellknown.ControllerNamespace).
+		Patch(t.Context(), wellknown.ControllerLease, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := status(t, nil, east.Config(), o)
+	wantProblem(t, state, "the controller is frozen (broker_identity): two of them [cluster-cloned]; suspended: exports")
+	if f := state.Cluster.Frozen; len(f) != 1 || !f[0].Since.Equal(since.Truncate(time.Second)) {
+		t.Errorf("frozen = %+v, want one reason since %s", f, since)
 	}
 }

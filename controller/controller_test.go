@@ -111,6 +111,8 @@ func TestRun(t *testing.T) {
 		return env.Admin.Get(t.Context(), m, "", memberenv.ID) == nil && m.Status.Version == "v1" && m.Status.MergeOptions != ""
 	})
 
+	frozenByDeletion(t, env)
+
 	third := newInstance(env)
 	third.cfg.Broker = filepath.Join(t.TempDir(), "none")
 	stopThird := third.start()

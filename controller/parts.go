@@ -176,7 +176,7 @@ func (p *parts) run(ctx context.Context) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.renewal.Run, p.exporter.Run, p.review, p.watchKubeconfig, p.watchKinds,
+		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.renewal.Run, p.exporter.Run, newFrozenNote(p.member, p.cfg, p.freezes).run, p.review, p.watchKubeconfig, p.watchKinds,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}

@@ -36,7 +36,7 @@ func (v Verdict) Known() bool {
 
 // checks are the steps below the name, in the order of a change on its way to an answer.
 var checks = []func(*walk){
-	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
+	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
 	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers,
 }
 

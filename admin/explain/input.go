@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // Input is a question and all that was read to explain it.
@@ -64,6 +65,7 @@ type Cluster struct {
 	Slices     Read[[]*discoveryv1.EndpointSlice] // of the service, by their label
 	Export     Read[*mcsv1beta1.ServiceExport]
 	Leader     Read[*coordinationv1.LeaseSpec]
+	Frozen     []wellknown.Freeze // that the Lease of the leader names
 	Credential Read[Credential]
 }
 

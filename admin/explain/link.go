@@ -40,6 +40,23 @@ func checkBroker(w *walk) {
 	}
 }
 
+// checkFrozen adds a step for each reason for which the controller has suspended operations. A reason that stops what follows from the broker
+// explains that an import lacks something.
+func checkFrozen(w *walk) {
+	if w.foreign() || !leads(w.in) {
+		return // what a controller says that leads no more does not count
+	}
+	for _, f := range w.in.Here.Frozen {
+		code := reason.Code(f.Code)
+		if !reason.Known(code) {
+			code = reason.ControllerFrozen
+		}
+		imports := f.Reason == "not_synced" || f.Reason == "broker_identity" || f.Reason == "broker_empty" || f.Reason == "lost_records"
+		w.fault(!imports || w.settled(), at("frozen", code), "%s, for %s: %s; suspended: %s",
+			f.Reason, since(w.in.Now.Sub(f.Since)), oneLine(f.Detail), oneLine(f.Suspends))
+	}
+}
+
 func credentialFault(in *Input) (reason.Code, string) {
 	secret := in.Namespace + "/" + broker.SecretName
 	switch c := in.Here.Credential; {

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/miekg/dns"
@@ -27,7 +28,9 @@ type serverFault struct {
 func checkServers(w *walk) {
 	const name = "dns"
 	if len(w.in.Servers) == 0 {
-		w.skip(name, "no DNS server was asked: give one with --dns-server")
+		w.skip(name, fmt.Sprintf("no DNS server was asked, so neither an old answer nor a difference between replicas could be seen: "+
+			"give each replica as --dns-server ADDRESS:PORT, from \"kubectl -n %s get endpointslices -l kubernetes.io/service-name=clusterset-dns\", "+
+			"where they can be reached over UDP and TCP; kubectl port-forward carries TCP alone", w.in.Namespace))
 		return
 	}
 	faults := make([]serverFault, len(w.in.Servers))

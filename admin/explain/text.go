@@ -20,7 +20,9 @@ func first(texts ...string) string {
 	return ""
 }
 
-func ago(age time.Duration) string { return max(age, 0).Round(time.Second).String() + " ago" }
+func ago(age time.Duration) string { return since(age) + " ago" }
+
+func since(age time.Duration) string { return max(age, 0).Round(time.Second).String() }
 
 func describe(c *metav1.Condition) string {
 	return fmt.Sprintf("%s=%s/%s: %s", c.Type, c.Status, c.Reason, text(c))

@@ -139,7 +139,7 @@ func Split(text string) (message, codes string) {
 		return text, ""
 	}
 	for name := range strings.SplitSeq(text[at+2:len(text)-1], ",") {
-		if !known(Code(name)) {
+		if !Known(Code(name)) {
 			return text, ""
 		}
 	}
@@ -152,6 +152,7 @@ func Phrase(message string) string {
 	return strings.TrimSuffix(text, ".") + codes
 }
 
-func known(code Code) bool {
+// Known reports whether there is a code, of which a newer version may have more.
+func Known(code Code) bool {
 	return slices.ContainsFunc(table, func(e Entry) bool { return e.Code == code })
 }

@@ -14,7 +14,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%s has %q twice", w.Source, w.Text)
 		}
 		seen[key] = true
-		if w.Code != "" && !known(w.Code) {
+		if w.Code != "" && !Known(w.Code) {
 			t.Errorf("%s, %q: %q is no code", w.Source, w.Text, w.Code)
 		}
 		if got := Of(w.Source, w.Text); got != w.Code {

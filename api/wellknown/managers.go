@@ -11,6 +11,8 @@ const (
 	ManagerExporter = ManagerPrefix + "exporter"
 	// ManagerImporter writes imports, derived Services and imported slices, and Conflict in the status of ServiceExports.
 	ManagerImporter = ManagerPrefix + "importer"
+	// ManagerController writes, on the Lease of the election, why the controller has suspended operations.
+	ManagerController = ManagerPrefix + "controller"
 	// ManagerCredential renews the token in the Secret of the join.
 	ManagerCredential = ManagerPrefix + "credential"
 	// ManagerJoin applies the objects of "clusterset init", "join" and "remove".

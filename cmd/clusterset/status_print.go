@@ -94,7 +94,11 @@ func controllerText(c *admin.ClusterState, now time.Time) string {
 	case c.LeaderExpired:
 		return fmt.Sprintf("no leader; the last one, %s, renewed its lease %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
 	}
-	return fmt.Sprintf("leader %s, lease renewed %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
+	text := fmt.Sprintf("leader %s, lease renewed %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
+	for _, f := range c.Frozen {
+		text += fmt.Sprintf("; frozen (%s) for %s", f.Reason, roughly(now.Sub(f.Since)))
+	}
+	return text
 }
 
 func printMembers(w io.Writer, members []admin.MemberState, wide bool) {

@@ -78,7 +78,7 @@ type Exporter struct {
 // New returns an Exporter.
 func New(cfg Config) *Exporter {
 	v := &vips{
-		broker: cfg.Broker, quarantine: quarantine{cfg.Member, cfg.Namespace}, clusterID: cfg.Membership.Identity.ClusterID,
+		broker: cfg.Broker, quarantine: newQuarantine(cfg.Member, cfg.Namespace), clusterID: cfg.Membership.Identity.ClusterID,
 		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, reserved: make(map[types.NamespacedName][]merge.Allocation),
 	}
 	own := &Own{

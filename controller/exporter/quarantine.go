@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -20,47 +17,22 @@ import (
 // maxQuarantine is how many addresses are saved: the election writes the Lease every 2 seconds, with all that it holds.
 const maxQuarantine = 200
 
-// A quarantine is that of the clusterset IPs as it outlives an instance: an annotation of the Lease of the leader election, one line for
-// each address. That Lease exists while an instance leads, and the rights of the controller allow it no other object for this.
-type quarantine struct {
-	member    *member.Cluster
-	namespace string
+// A quarantine is that of the clusterset IPs as it outlives an instance: one line for each address.
+type quarantine struct{ note member.LeaseNote }
+
+func newQuarantine(m *member.Cluster, namespace string) quarantine {
+	return quarantine{member.LeaseNote{Cluster: m, Namespace: namespace, Key: wellknown.AnnotationQuarantine}}
 }
 
 // load returns what an instance before this one saved. A line that is not of that form is left out.
 func (q quarantine) load(ctx context.Context) ([]vip.Freed, error) {
-	l, err := q.lease(ctx)
-	if l == nil || err != nil {
-		return nil, err
-	}
-	return parseQuarantine(l.Annotations[wellknown.AnnotationQuarantine]), nil
+	text, err := q.note.Load(ctx)
+	return parseQuarantine(text), err
 }
 
-// save replaces what is saved. If the election writes the Lease meanwhile, that is a conflict: try again. Its own writes take the
-// annotation along, and it reads the Lease again when it meets a conflict.
+// save replaces what is saved.
 func (q quarantine) save(ctx context.Context, all []vip.Freed) error {
-	l, err := q.lease(ctx)
-	if l == nil || err != nil {
-		return err
-	}
-	text := formatQuarantine(all)
-	if l.Annotations[wellknown.AnnotationQuarantine] == text {
-		return nil
-	}
-	metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationQuarantine, text)
-	return q.member.Client().Update(ctx, l, wellknown.ManagerExporter)
-}
-
-// lease returns the Lease, nil if there is none.
-func (q quarantine) lease(ctx context.Context) (*coordinationv1.Lease, error) {
-	l := &coordinationv1.Lease{}
-	switch err := q.member.Client().Get(ctx, l, q.namespace, wellknown.ControllerLease); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	return l, nil
+	return q.note.Save(ctx, formatQuarantine(all), wellknown.ManagerExporter)
 }
 
 // formatQuarantine writes lines such as "243.0.0.4 2026-03-01T09:10:00Z shop/db".

@@ -196,7 +196,7 @@ func testQuarantineIsKept(a *exporting, two, three types.NamespacedName) (four t
 	a.vips.mu.Lock()
 	a.vips.dropped = nil
 	a.vips.mu.Unlock()
-	a.vips.quarantine.namespace = "no/namespace"
+	a.vips.quarantine.note.Namespace = "no/namespace"
 	if free() {
 		a.Error("an address is allocated while the quarantine cannot be read")
 	}
@@ -205,7 +205,7 @@ func testQuarantineIsKept(a *exporting, two, three types.NamespacedName) (four t
 	if v := a.vipOf(four); len(v.IPs) > 0 || !v.Wanted {
 		a.Errorf("vip = %+v while the quarantine cannot be read, want a record without one", v)
 	}
-	a.vips.quarantine.namespace = wellknown.ControllerNamespace
+	a.vips.quarantine.note.Namespace = wellknown.ControllerNamespace
 	if free() {
 		a.Error("an address has left quarantine")
 	}

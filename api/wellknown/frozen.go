@@ -1,0 +1,65 @@
+package wellknown
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// AnnotationFrozen on [ControllerLease] has the reasons for which the controller that holds the Lease has suspended operations
+// (docs/spec/controller.md 8.8). It counts while that controller renews the Lease.
+const AnnotationFrozen = "clusterset-dns.io/frozen"
+
+// A Freeze is one reason in [AnnotationFrozen].
+type Freeze struct {
+	Reason   string    `json:"reason"`
+	Code     string    `json:"code"`     // of package reason; one that this version does not know comes from a newer controller
+	Detail   string    `json:"detail"`   // one phrase, as it was when the reason came into force
+	Suspends string    `json:"suspends"` // in words
+	Since    time.Time `json:"since"`
+}
+
+// maxFreezes and maxFreezeText bound the annotation: the election writes the Lease every 2 seconds, with all that it holds.
+const (
+	maxFreezes    = 16
+	maxFreezeText = 500 // octets
+)
+
+// FormatFreezes returns the annotation, "" without a reason.
+func FormatFreezes(all []Freeze) string {
+	if len(all) == 0 {
+		return ""
+	}
+	list := make([]Freeze, 0, maxFreezes)
+	for _, f := range all[:min(len(all), maxFreezes)] {
+		f.Since = f.Since.UTC().Truncate(time.Second)
+		f.Reason, f.Code = cut(f.Reason), cut(f.Code)
+		f.Detail, f.Suspends = cut(f.Detail), cut(f.Suspends)
+		list = append(list, f)
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic("wellknown: a Freeze that JSON does not take: " + err.Error())
+	}
+	return string(text)
+}
+
+// ParseFreezes returns what an annotation says, nil if it is malformed: somebody else wrote it, and the controller writes it again.
+func ParseFreezes(text string) (all []Freeze) {
+	if text == "" || json.Unmarshal([]byte(text), &all) != nil || len(all) > maxFreezes {
+		return nil
+	}
+	for i := range all {
+		f := &all[i]
+		f.Reason, f.Code, f.Detail, f.Suspends = cut(f.Reason), cut(f.Code), cut(f.Detail), cut(f.Suspends)
+	}
+	return all
+}
+
+// cut returns at most [maxFreezeText] octets of a text, without splitting a character.
+func cut(text string) string {
+	if len(text) <= maxFreezeText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxFreezeText-len("...")], "") + "..."
+}

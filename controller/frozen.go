@@ -1,0 +1,84 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+const (
+	// frozenDelay is how long a reason is in force before it is saved: lists are incomplete for a moment after each start.
+	frozenDelay = 3 * time.Second
+	// frozenAgain is the time after which what is saved is read again: a Lease that was made anew has nothing.
+	frozenAgain = time.Minute
+)
+
+// A frozenNote saves which freeze reasons are in force, so that commands can show them (docs/spec/explain.md 1).
+type frozenNote struct {
+	note    member.LeaseNote
+	freezes *safety.Freezes
+	log     logging.Logger
+
+	key     string // the reasons in force and their codes
+	text    string // the annotation: details are those of when the key changed, since they change with every object
+	at      time.Time
+	failing logging.OnChange[bool]
+}
+
+func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote {
+	return &frozenNote{
+		note:    member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Key: wellknown.AnnotationFrozen},
+		freezes: f, log: cfg.Log,
+	}
+}
+
+// run saves them until ctx ends. What an instance before this one saved stays until it is known what is so.
+func (f *frozenNote) run(ctx context.Context) error {
+	began := time.Now()
+	return every(ctx, reviewPeriod, func() error {
+		if time.Since(began) < frozenDelay {
+			return nil
+		}
+		err := f.save(ctx, time.Now())
+		if f.failing.Changed(err != nil && !apierrors.IsConflict(err)) && err != nil && ctx.Err() == nil {
+			f.log.Warningf("freeze reasons are not saved: %v; trying again", err)
+		}
+		return nil
+	})
+}
+
+// save writes if reasons or codes changed, and otherwise only what somebody else removed.
+func (f *frozenNote) save(ctx context.Context, now time.Time) error {
+	if key, text := f.inForce(now); key != f.key {
+		f.key, f.text, f.at = key, text, time.Time{}
+	}
+	if now.Sub(f.at) < frozenAgain {
+		return nil
+	}
+	if err := f.note.Save(ctx, f.text, wellknown.ManagerController); err != nil {
+		return err
+	}
+	f.at = now
+	return nil
+}
+
+// inForce returns the reasons with their codes, and the annotation.
+func (f *frozenNote) inForce(now time.Time) (key, text string) {
+	var all []wellknown.Freeze
+	for _, in := range f.freezes.InForce() {
+		if now.Sub(in.Since) < frozenDelay {
+			continue
+		}
+		key += in.Reason.String() + " " + string(in.Code) + "\n"
+		all = append(all, wellknown.Freeze{
+			Reason: in.Reason.String(), Code: string(in.Code), Detail: in.Detail, Suspends: in.Suspends, Since: in.Since,
+		})
+	}
+	return key, wellknown.FormatFreezes(all)
+}
