@@ -142,7 +142,9 @@ func TestVerdict(t *testing.T) {
 				in.Here.Export = exported(invalid("NotMember"))
 			}},
 		{name: "a frozen controller, with all that the broker has", want: reason.ClusterCloned, resolves: true,
-			change: func(in *Input) { in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned"}} }},
+			change: func(in *Input) {
+				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned"}}
+			}},
 		{name: "a frozen controller, without the import", want: reason.ControllerFrozen,
 			change: func(in *Input) {
 				away(in)
