@@ -111,10 +111,10 @@ func TestStrategyIgnored(t *testing.T) {
 		headless       bool
 		want           string // of the message, "" if the strategy counts
 	}{
-		{name: "unknown", strategy: "preferzone", want: `Ignored: annotation clusterset-dns.io/slice-strategy: "preferzone": want Original, PreferZone or RequireZone.`},
-		{name: "empty", strategy: "", want: `"": want Original, PreferZone or RequireZone.`},
-		{name: "cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, want: `"RequireZone": want Original, as this cluster exports cluster IPs.`},
-		{name: "cluster IPs, unknown", strategy: "x", endpoints: ServiceIP, want: `"x": want Original, PreferZone or RequireZone.`},
+		{name: "unknown", strategy: "preferzone", want: `Ignored: annotation clusterset-dns.io/slice-strategy: "preferzone": want Original, PreferZone or RequireZone. [export-annotation]`},
+		{name: "empty", strategy: "", want: `"": want Original, PreferZone or RequireZone. [export-annotation]`},
+		{name: "cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, want: `"RequireZone": want Original, as this cluster exports cluster IPs. [export-annotation]`},
+		{name: "cluster IPs, unknown", strategy: "x", endpoints: ServiceIP, want: `"x": want Original, PreferZone or RequireZone. [export-annotation]`},
 		{name: "cluster IPs, default", strategy: "Original", endpoints: ServiceIP},
 		{name: "Headless beside cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, headless: true},
 	} {

@@ -33,6 +33,7 @@ func toTier(tier string) func(*v1alpha1.ExportedServiceSpec) {
 // docs/spec/controller.md 3.8: who sees what, and who is in conflict with whom.
 func TestReach(t *testing.T) {
 	https := ports("https/TCP/443")
+	const code = " [conflict-ports]"
 	const clash = `Conflicting ports. Using the union "http/TCP/80, https/TCP/443", by precedence from oldest service export in "a". 2/2 clusters disagree.`
 	for _, tt := range []struct {
 		name      string
@@ -42,7 +43,7 @@ func TestReach(t *testing.T) {
 	}{
 		{name: "to all", records: []Record{record("a", 1), record("b", 2, https)},
 			imports:   "a: a b, b: a b, c: a b, d: a b",
-			conflicts: "a " + clash + "\nb " + clash},
+			conflicts: "a " + clash + code + "\nb " + clash + code},
 		{name: "by id", records: []Record{record("a", 1, to("b"))}, imports: "a: a, b: a, c: , d: "},
 		{name: "by a property", records: []Record{record("c", 1, toTier("gold"))}, imports: "a: c, b: c, c: c, d: "},
 		{name: "to the own cluster alone", records: []Record{record("a", 1, to("a"))}, imports: "a: a, b: , c: , d: "},
@@ -51,15 +52,15 @@ func TestReach(t *testing.T) {
 			imports: "a: a, b: b, c: a, d: b"},
 		{name: "to a third cluster in common", records: []Record{record("a", 1, to("d")), record("b", 2, https, to("d"))},
 			imports:   "a: a, b: b, c: , d: a b",
-			conflicts: `a In "d": ` + clash + "\n" + `b In "d": ` + clash},
+			conflicts: `a In "d": ` + clash + code + "\n" + `b In "d": ` + clash + code},
 		{name: "one reaches the other", records: []Record{record("a", 1, to("b")), record("b", 2, https, to("b"))},
 			imports:   "a: a, b: a b, c: , d: ",
-			conflicts: `a In "b": ` + clash + "\nb " + clash},
+			conflicts: `a In "b": ` + clash + code + "\nb " + clash + code},
 		{name: "one of three", records: []Record{record("a", 1), record("b", 2, https, to("c")), record("c", 3, to("c"))},
 			imports: "a: a, b: a b, c: a b c, d: a",
-			conflicts: `a In "b": ` + clash + ` In "c": ` + strings.ReplaceAll(clash, "2/2", "3/3") + "\n" +
-				`b In "b": ` + clash + ` In "c": ` + strings.ReplaceAll(clash, "2/2", "3/3") + "\n" +
-				`c ` + strings.ReplaceAll(clash, "2/2", "3/3")},
+			conflicts: `a In "b": ` + clash + ` In "c": ` + strings.ReplaceAll(clash, "2/2", "3/3") + code + "\n" +
+				`b In "b": ` + clash + ` In "c": ` + strings.ReplaceAll(clash, "2/2", "3/3") + code + "\n" +
+				`c ` + strings.ReplaceAll(clash, "2/2", "3/3") + code},
 		{name: "the oldest that reaches a cluster decides there", records: []Record{record("a", 1, to("a"), headless), record("b", 2), record("c", 3)},
 			imports:   "a: a b c, b: b c, c: b c, d: b c",
 			conflicts: lines("a", headlessClash, "b", `In "a": `+headlessClash, "c", `In "a": `+headlessClash)},
@@ -88,7 +89,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-const headlessClash = `Conflicting type. Using "Headless" from oldest service export in "a". 2/3 clusters disagree.`
+const headlessClash = `Conflicting type. Using "Headless" from oldest service export in "a". 2/3 clusters disagree. [conflict-type]`
 
 func lines(of ...string) string {
 	var all []string
