@@ -38,7 +38,15 @@ func (d *deletions) add(uid types.UID, now time.Time) {
 	d.recent[uid] = true
 }
 
-func (d *deletions) has(uid types.UID) bool { return d.recent[uid] || d.older[uid] }
+func (d *deletions) has(uid types.UID, now time.Time) bool {
+	return now.Sub(d.since) <= 2*overlayAge && (d.recent[uid] || d.older[uid])
+}
+
+// forget is for an object that is there after all: a list from an API server that lags behind may have lacked it.
+func (d *deletions) forget(uid types.UID) {
+	delete(d.recent, uid)
+	delete(d.older, uid)
+}
 
 // A write is one that the informer has not seen yet.
 type write[T Object] struct {
@@ -51,6 +59,7 @@ type write[T Object] struct {
 func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 	o := &Overlay[T]{informer: informer, writes: make(map[string]write[T])}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { o.added(obj) },
 		DeleteFunc: func(obj any) { o.deleted(obj) },
 	})
 	if err != nil {
@@ -64,7 +73,7 @@ func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 func (o *Overlay[T]) Wrote(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended.has(obj.GetUID()) {
+	if o.ended.has(obj.GetUID(), time.Now()) {
 		return
 	}
 	if w, written := o.writes[keyOf(obj)]; !written || !w.outdates(obj) {
@@ -166,6 +175,15 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 		return obj, false
 	}
 	return w.obj, true
+}
+
+// added forgets that an object was deleted.
+func (o *Overlay[T]) added(item any) {
+	if obj, ok := item.(T); ok {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.ended.forget(obj.GetUID())
+	}
 }
 
 // deleted forgets a write that somebody else has undone since.

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -31,7 +30,6 @@ var errKindsChanged = errors.New("the API server of this cluster has other kinds
 
 // How often the state is reviewed for which there are no events.
 const (
-	reviewPeriod     = time.Second
 	kubeconfigPeriod = 5 * time.Second
 	kindsPeriod      = 5 * time.Minute
 )
@@ -231,13 +229,4 @@ func (p *parts) watchKinds(ctx context.Context) error {
 func kindsChanged(ctx context.Context, client *apiserver.Client, before member.Kinds) bool {
 	kinds, err := member.CheckKinds(ctx, client)
 	return err == nil && !kinds.Equal(before)
-}
-
-// every calls do once a period, first after one, until ctx ends or do fails.
-func every(ctx context.Context, period time.Duration, do func() error) error {
-	err := wait.PollUntilContextCancel(ctx, period, false, func(context.Context) (bool, error) { return false, do() })
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
@@ -102,6 +104,8 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 		unwanted[e.Name] = e
 	}
 	var errs []error
+	var rejected []*discoveryv1.EndpointSlice
+	mayPass := false
 	for _, w := range want {
 		e := unwanted[w.Name]
 		delete(unwanted, w.Name)
@@ -109,22 +113,40 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 		if err != nil && !isOfObject(err) {
 			return err
 		}
-		errs = append(errs, err)
+		if err != nil {
+			errs, rejected = append(errs, err), append(rejected, w)
+			mayPass = mayPass || member.Rejection(err) == ""
+		}
 	}
-	if err := errors.Join(errs...); err != nil && member.Rejection(err) == "" {
-		return err // the endpoints may be in an old slice alone until the new one is written
+	if mayPass {
+		return errors.Join(errs...) // the endpoints may be in an old slice alone until the new one is written
 	}
 	for _, e := range existing {
 		if unwanted[e.Name] == nil {
 			continue
 		}
-		err := p.broker.DeleteSlice(ctx, e)
+		err := p.retire(ctx, e, rejected)
 		if err != nil && !isOfObject(err) {
 			return err
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// retire deletes a slice that is not wanted any more, but for the endpoints in it that have moved to a slice that was rejected.
+func (p publisher) retire(ctx context.Context, e *discoveryv1.EndpointSlice, rejected []*discoveryv1.EndpointSlice) error {
+	switch left := merge.Stranded(e, rejected); {
+	case len(left) == 0:
+		return p.broker.DeleteSlice(ctx, e)
+	case equality.Semantic.DeepEqual(left, e.Endpoints):
+		return nil
+	default:
+		return p.broker.ApplySlice(ctx, &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: e.Annotations},
+			AddressType: e.AddressType, Ports: e.Ports, Endpoints: left,
+		})
+	}
 }
 
 // isOfObject reports whether a request failed for its object alone: the API server answered, and not that it can serve nothing now.

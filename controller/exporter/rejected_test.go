@@ -1,11 +1,13 @@
 package exporter
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,6 +101,7 @@ func TestExportRejected(t *testing.T) {
 	b.olderBroker(a)
 	b.olderPolicies(a)
 	b.failingDelete(a)
+	b.movedEndpoints(a)
 
 	// The record: its slices go again, and are not written at the next attempt.
 	rejected := types.NamespacedName{Namespace: "shop", Name: "rejected"}
@@ -227,4 +230,54 @@ func (b *env) failingDelete(a *exporting) {
 	if record, left := a.Broker.Own(svc); record != nil || len(left) != 1 || left[0].Name != name(sources[0]) {
 		b.Errorf("beside a slice that cannot be deleted: record %v and slices %v, want that slice alone", record, left)
 	}
+}
+
+// movedEndpoints moves an endpoint to a slice that the broker rejects: it stays in the slice in which it is, and what is gone leaves that one.
+func (b *env) movedEndpoints(a *exporting) {
+	b.Helper()
+	moving := types.NamespacedName{Namespace: "shop", Name: "moving"}
+	source := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
+		e := memberenv.NewSourceSlice(moving, name, addresses[0])
+		for _, address := range addresses[1:] {
+			e.Endpoints = append(e.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+		}
+		return e
+	}
+	// reconciles waits for the names of the source slices, and compares the addresses on the broker by the lists of each slice.
+	reconciles := func(what, sources, want string, wantErr bool) {
+		b.Helper()
+		a.Await(what+" seen", func() bool {
+			var names []string
+			for _, e := range a.Member.SourceSlices(moving) {
+				names = append(names, fmt.Sprint(e.Name, len(e.Endpoints)))
+			}
+			slices.Sort(names)
+			return strings.Join(names, " ") == sources && a.Member.Export(moving) != nil && a.Member.Service(moving) != nil
+		})
+		if err := a.Reconcile(b.Context(), moving); (err != nil) != wantErr {
+			b.Errorf("%s: %v, want an error: %t", what, err, wantErr)
+		}
+		var got []string
+		_, has := a.Broker.Own(moving)
+		for _, e := range has {
+			var addresses []string
+			for _, ep := range e.Endpoints {
+				addresses = append(addresses, ep.Addresses...)
+			}
+			got = append(got, strings.Join(addresses, "+"))
+		}
+		if slices.Sort(got); strings.Join(got, " ") != want {
+			b.Errorf("%s: the broker has %q, want %q", what, got, want)
+		}
+	}
+	b.Create(memberenv.NewExport(moving), memberenv.NewService(moving), source("moving-1", "10.1.0.7", "10.1.0.8"))
+	reconciles("export", "moving-12", "10.1.0.7+10.1.0.8", false)
+	b.Delete(source("moving-1", "10.1.0.7", "10.1.0.8"))
+	b.Create(source("moving-2", "10.1.0.7", "10.1.66.1"))
+	for range 2 {
+		reconciles("moved to a slice that is rejected", "moving-22", "10.1.0.7", true)
+	}
+	b.Update(source("moving-2", "10.1.0.7", "10.1.0.9"))
+	a.Await("another address seen", func() bool { return a.Member.SourceSlices(moving)[0].Endpoints[1].Addresses[0] == "10.1.0.9" })
+	reconciles("to one that is not", "moving-22", "10.1.0.7+10.1.0.9", false)
 }

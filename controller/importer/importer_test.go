@@ -609,6 +609,64 @@ func (i importing) lossBeside(west, north partner) {
 	i.checkStatus("Ready=True/Ready", "north", "west")
 }
 
+// denied makes the API server reject imported slices with the address 10.2.0.66.
+const denied = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: denied}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [CREATE]}
+  matchConditions:
+    - {name: here, expression: request.namespace == "shop"}
+  validations:
+    - expression: object.endpoints.all(e, !("10.2.0.66" in e.addresses))
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: denied}
+spec: {policyName: denied, validationActions: [Deny]}
+`
+
+// docs/spec/controller.md 5.5: an endpoint that moves to a slice that the API server rejects stays in the one in which it is.
+func TestMovedToADeniedSlice(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	from, to := west.slice("a", "10.2.0.1"), west.slice("b", "10.2.0.1")
+	to.Endpoints = append(to.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.2.0.66"}})
+	b.Create(west.record(), from)
+	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
+	i.do("record", func() bool { return i.addressOf("west") != "" })
+	if err := b.Server.ApplyYAML(t.Context(), []byte(denied)); err != nil {
+		t.Fatal(err)
+	}
+	moved := func() bool {
+		has := i.Broker.Slices(db, "west")
+		return len(has) == 1 && has[0].Name == to.Name
+	}
+	names := func() (names []string) {
+		for _, s := range i.read().Slices {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	b.Create(to)
+	b.Delete(from)
+	for range 2 {
+		i.do("moved", moved)
+		if got, want := names(), []string{imported("west", "a")}; !slices.Equal(got, want) {
+			t.Fatalf("moved to a slice that is rejected: slices %q, want %q", got, want)
+		}
+	}
+	to.Endpoints = to.Endpoints[:1]
+	b.Update(to)
+	i.do("one that is not rejected", func() bool { return moved() && len(i.Broker.Slices(db, "west")[0].Endpoints) == 1 })
+	if got, want := names(), []string{imported("west", "b")}; !slices.Equal(got, want) {
+		t.Errorf("moved to a slice that is not rejected: slices %q, want %q", got, want)
+	}
+}
+
 // guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label tier.
 const guarded = `
 apiVersion: admissionregistration.k8s.io/v1

@@ -349,9 +349,8 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	if o := c.Update.Service; o != nil {
 		w.failure = w.patch(ctx, o)
 	}
-	for _, o := range c.Create.Slices {
-		errs = append(errs, w.create(ctx, o))
-	}
+	errs = append(errs, w.createSlices(ctx, c.Create.Slices))
+	last.Slices = merge.WithoutStranded(last.Slices, slices.DeleteFunc(slices.Clone(c.Create.Slices), w.exists))
 	errs = append(errs, w.patchAll(ctx, other), w.deleteAll(ctx, last))
 	if !slices.ContainsFunc(w.chosen, w.isMissing) {
 		return errors.Join(append(errs, w.patchAll(ctx, hidden))...)
@@ -377,6 +376,19 @@ func deletionsOf(c merge.Changes) (first, last merge.Objects) {
 	first.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), func(e *discoveryv1.EndpointSlice) bool { return !anew(e) })
 	last.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), anew)
 	return first, last
+}
+
+func (w *writer) createSlices(ctx context.Context, all []*discoveryv1.EndpointSlice) error {
+	var errs []error
+	for _, o := range all {
+		errs = append(errs, w.create(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *writer) exists(o *discoveryv1.EndpointSlice) bool {
+	_, exists := w.at[o.Name]
+	return exists
 }
 
 func (w *writer) patchAll(ctx context.Context, all []*discoveryv1.EndpointSlice) error {
@@ -621,7 +633,10 @@ func (w *writer) observeLag(was, now apiserver.Object) {
 // that is left, but for the status, has to be written.
 func (w *writer) withoutKept(c merge.Changes) merge.Changes {
 	kept := func(o *discoveryv1.EndpointSlice) bool { return w.kept(o) }
+	wanted := slices.Clone(c.Create.Slices)
 	c.Create.Slices = slices.DeleteFunc(c.Create.Slices, kept)
+	rejected := slices.DeleteFunc(wanted, func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(c.Create.Slices, o) })
+	c.Delete.Slices = merge.WithoutStranded(c.Delete.Slices, rejected)
 	c.Update.Slices = slices.DeleteFunc(c.Update.Slices, kept)
 	if o := c.Update.Import; o != nil && w.kept(o) {
 		c.Update.Import = nil

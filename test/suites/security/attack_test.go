@@ -163,7 +163,7 @@ const (
 	asSpec      = "have to be those of the spec"
 	sliceName   = "the name of a slice is"
 	notDeclared = "addresses have to be in the networks of Member mallory"
-	badVIP      = "has to be in the VIP CIDR of its Member"
+	badVIP      = "has to be in a VIP CIDR of its Member"
 )
 
 // all returns every attack. vip is the clusterset IP of bank/ledger, which east allocated.
