@@ -27,7 +27,8 @@ func TestFrozenNote(t *testing.T) {
 	cfg := Defaults()
 	cfg.Namespace, cfg.Log = wellknown.ControllerNamespace, i.Log
 	f, now := newFrozenNote(i.Member, cfg, i.Freezes), time.Now()
-	// save saves so much later, and returns the annotation.
+	// save saves so long after now, and returns the annotation. Freezes begin by the clock, so what is later is hours later: more than
+	// the test takes until then.
 	save := func(later time.Duration) string {
 		t.Helper()
 		if err := f.save(t.Context(), now.Add(later)); err != nil {
@@ -55,13 +56,13 @@ func TestFrozenNote(t *testing.T) {
 	if text := save(0); text != "" {
 		t.Errorf("annotation = %q at once, want it after %s", text, frozenDelay)
 	}
-	first := save(time.Minute / 2)
+	first := save(time.Hour)
 	got := wellknown.ParseFreezes(first)
 	if len(got) != 1 || got[0].Reason != "broker_identity" || got[0].Code != "cluster-cloned" || got[0].Detail != "first" || got[0].Suspends == "" || got[0].Since.IsZero() {
 		t.Errorf("annotation = %s, want the reason with its code, detail, and what is suspended", first)
 	}
 	i.Freezes.SetFor(safety.BrokerIdentity, reason.ClusterCloned, "second")
-	if text := save(time.Minute); text != first {
+	if text := save(time.Hour + frozenAgain/2); text != first {
 		t.Errorf("annotation = %s after another detail, want %s", text, first)
 	}
 	i.Expect("a reason", i.Writes.Take(), put)
@@ -69,16 +70,16 @@ func TestFrozenNote(t *testing.T) {
 	env.Delete(lease)
 	lease.ResourceVersion, lease.UID, lease.Annotations = "", "", nil
 	env.Create(lease)
-	if text := save(time.Hour); text != first {
+	if text := save(2 * time.Hour); text != first {
 		t.Errorf("annotation = %q of a Lease that was made anew, want %s", text, first)
 	}
 	i.Freezes.Set(safety.MassExpiry, "two of three")
-	if got := wellknown.ParseFreezes(save(2 * time.Hour)); len(got) != 2 || got[1].Code != "controller-frozen" {
+	if got := wellknown.ParseFreezes(save(3 * time.Hour)); len(got) != 2 || got[1].Code != "controller-frozen" {
 		t.Errorf("freezes = %+v, want two", got)
 	}
 	i.Freezes.Set(safety.MassExpiry, "")
 	i.Freezes.Set(safety.BrokerIdentity, "")
-	if text := save(2 * time.Hour); text != "" {
+	if text := save(3 * time.Hour); text != "" {
 		t.Errorf("nothing is frozen any longer, and the annotation is %q", text)
 	}
 	i.Expect("a new Lease, a second reason, and no reason", i.Writes.Take(), put, put, put)

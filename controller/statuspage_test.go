@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/clusterset-dns/clusterset/controller/page"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -110,16 +111,21 @@ func TestStatusPage(t *testing.T) {
 
 // An address that is taken is waited for; the controller goes on meanwhile.
 func TestStatusPageAddressTaken(t *testing.T) {
-	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := controlplane.ReservePort() // nobody else takes it when it becomes free
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, log := servePage(t, other.Addr().String(), func(page.Query) page.Status { return page.Status{} })
+	t.Cleanup(func() { port.Close() })
+	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", port.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, log := servePage(t, port.String(), func(page.Query) page.Status { return page.Status{} })
 	until.True(t, "it says that the address is taken", func() bool { return log.Count("error: status page: listen tcp") == 1 })
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := url(), "http://"+other.Addr().String()+"/"; got != want {
+	if got, want := url(), "http://"+port.String()+"/"; got != want {
 		t.Errorf("served at %s, want %s", got, want)
 	}
 }
