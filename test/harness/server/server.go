@@ -74,10 +74,16 @@ const (
 func (s *Server) Await(ctx context.Context, answered func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("no answer after %s", startPatience))
 	defer cancel()
+	deadline, _ := ctx.Deadline()
+	var last error
 	for {
-		last := answered(ctx)
-		if last == nil {
+		err := answered(ctx)
+		if err == nil {
 			return nil
+		}
+		// A check that is cut short says nothing about the server. A connection may notice the deadline before ctx does.
+		if last == nil || ctx.Err() == nil && time.Now().Before(deadline) {
+			last = err
 		}
 		select {
 		case <-s.Done():

@@ -97,7 +97,7 @@ func longNames(ns, service string) string {
 // memory, and what the kernel buffers for it, until it is gone.
 func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 	const clients, most = 8, 512 << 10
-	connections, memory := len(alive("dns.(*Server).serveTCPConn(")), heap()
+	connections, memory := len(alive("dns.(*Server).serveTCPConn(")), used().heap
 	all, queries := make([]tcpClient, clients), tcpQueries(largeName, dns.TypeSRV, 500) // 32 MB of answers, more than a kernel buffers
 	for i := range all {
 		all[i] = dial(t, s.addr)
@@ -113,7 +113,7 @@ func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 	serves()
 	var each float64
 	eventually(t, "little heap for each client that does not read", func() error {
-		if each = (float64(heap()) - float64(memory)) / clients; each > most {
+		if each = float64(used().heap-memory) / clients; each > most {
 			return fmt.Errorf("%.0f octets, want at most %d", each, most)
 		}
 		return nil

@@ -233,22 +233,29 @@ func (m *member) lacksBy(t *testing.T, deadline time.Time, d door) {
 	})
 }
 
-// answersVIP ends the test unless the name of the service leads to the addresses of a Service of this member, which are
-// those of the import.
+// answersVIP waits until the name of the service leads to the addresses of a Service of this member, which are those of the
+// import: the DNS server has a watch of its own.
 func (m *member) answersVIP(t *testing.T, service string) {
 	t.Helper()
-	imp, err := m.Import(t.Context(), namespace, service)
-	must(t, err)
-	got, err := m.resolver.LookupNetIP(t.Context(), "ip", importName(service))
-	must(t, err)
-	var addresses []string
-	for _, a := range got {
-		addresses = append(addresses, a.Unmap().String())
-	}
-	slices.Sort(addresses)
-	if want := slices.Sorted(slices.Values(imp.Spec.IPs)); len(want) != len(families) || !slices.Equal(addresses, want) {
-		t.Errorf("%s in %s: %s, want those of the import, %s, of both families", importName(service), m.ID, addresses, want)
-	}
+	eventually(t, fmt.Sprintf("addresses of %s in %s", importName(service), m.ID), func() error {
+		imp, err := m.Import(t.Context(), namespace, service)
+		if err != nil {
+			return err
+		}
+		got, err := m.resolver.LookupNetIP(t.Context(), "ip", importName(service))
+		if err != nil {
+			return err
+		}
+		var addresses []string
+		for _, a := range got {
+			addresses = append(addresses, a.Unmap().String())
+		}
+		slices.Sort(addresses)
+		if want := slices.Sorted(slices.Values(imp.Spec.IPs)); len(want) != len(families) || !slices.Equal(addresses, want) {
+			return fmt.Errorf("%s, want those of the import, %s, of both families", addresses, want)
+		}
+		return nil
+	})
 }
 
 // knock connects that many times, to all addresses in turn, and returns the addresses at which pods accepted, sorted.
