@@ -70,6 +70,7 @@ type planner struct {
 // plan merges the records of a service; own is what this cluster exports, has what the broker has.
 func (p planner) plan(svc types.NamespacedName, own export.Result, has broker.View) plan {
 	records, o := p.broker.Replace(has.Records, own.Record), p.broker.MergeOptions(svc, p.options)
+	o.Reserved = p.reserved()
 	properties := p.broker.Selectable(records)
 	if properties != nil {
 		properties[p.clusterID] = p.publishedProperties()
@@ -248,8 +249,7 @@ func (p planner) report(svc types.NamespacedName, r merge.Rejection) {
 // sources returns the slices of all members in r that count, and the addresses that each member may use.
 func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Result, has broker.View) []merge.Source {
 	var sources []merge.Source
-	// Traffic to such an address never leaves this cluster: it would go to a Pod or Service here that has nothing to do with it.
-	reserved := append(networksOf(p.broker.Member(p.clusterID)), p.member.ServiceCIDRs()...)
+	reserved := p.reserved()
 	for _, m := range r.Members {
 		if m.Cluster == p.clusterID {
 			sources = append(sources, merge.Source{Cluster: m.Cluster, Slices: own.Local, Local: true})
@@ -260,6 +260,13 @@ func (p planner) sources(svc types.NamespacedName, own export.Result, r merge.Re
 		})
 	}
 	return sources
+}
+
+// reserved returns the networks of this cluster's own Pods and Services. An endpoint of another cluster has no address there, as traffic to it
+// never leaves this cluster: it would go to a Pod or Service here that has nothing to do with it. Nor is one a clusterset IP, to which the
+// traffic of these would go.
+func (p planner) reserved() []netip.Prefix {
+	return slices.Concat(networksOf(p.broker.Member(p.clusterID)), p.member.ServiceCIDRs())
 }
 
 // slicesOf returns which of the slices of another cluster count. While it is expired, its endpoints keep their place within the limits.

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +79,34 @@ func TestVIPsAreRouted(t *testing.T) {
 	i.do("no address", func() bool { return len(i.Broker.Claims(db)) == 0 })
 	if o := i.read(); o.Service != nil || len(o.Import.Spec.IPs) > 0 {
 		t.Errorf("derived Service = %+v and ips %v without an address, want neither", o.Service, o.Import.Spec.IPs)
+	}
+}
+
+// docs/spec/controller.md 5.7, 9.2: which clusterset IPs do not count here, whatever the records say.
+func TestVIPsThatDoNotCount(t *testing.T) {
+	b := newEnv(t)
+	north := b.partner("north")
+	at := metav1.Now().Rfc3339Copy()
+	of := func(ip, by string) *v1alpha1.VIP {
+		return &v1alpha1.VIP{Wanted: true, IPs: []string{ip}, AllocatedBy: by, At: &at}
+	}
+	record := north.record()
+	record.Spec.VIP = of("10.96.0.10", "ghost")
+	b.Create(record, north.slice("a", "10.2.0.1"))
+	i := b.start(func(c *Config) {
+		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.With(netip.MustParsePrefix("10.0.0.0/8"))
+	}, netip.MustParsePrefix("10.96.0.0/16"))
+	check := func(what string, ips ...string) {
+		t.Helper()
+		o := i.read()
+		if o.Import == nil || !slices.Equal(o.Import.Spec.IPs, ips) || (o.Service != nil) != (len(ips) > 0) {
+			t.Errorf("%s: import = %+v, derived Service = %+v; want ips %q", what, o.Import, o.Service, ips)
+		}
+	}
+	i.do("record", func() bool { return i.addressOf("north") != "" })
+	check("an address of a Service here")
+	if i.Log.Count(`rejected of cluster "north": db.shop (vip)`) != 1 {
+		t.Errorf("the address is not rejected: %s", i.Log)
 	}
 }
 

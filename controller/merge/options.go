@@ -2,6 +2,8 @@ package merge
 
 import (
 	"cmp"
+	"net/netip"
+	"slices"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -21,6 +23,9 @@ type Options struct {
 	VIPNetworks VIPNetworks
 	Pools       []Pool
 	Claims      []Claim
+	// Reserved are the networks of the Pods and Services of the importing cluster. It has no clusterset IP there, whoever allocates one: the
+	// derived Service would take the traffic to what has the address. No other member has the same ones, so they are not hashed.
+	Reserved []netip.Prefix
 }
 
 // OnConflict says what becomes of a service whose exports disagree.
@@ -78,4 +83,9 @@ func (o Options) Hash() string {
 	return broker.Hash(16,
 		string(cmp.Or(o.OnConflict, OldestWins)), string(cmp.Or(o.PortMerge, Union)),
 		string(cmp.Or(o.TypeConflict, Keep)), string(cmp.Or(o.Precedence, Claimed)), vip)
+}
+
+// reserves reports whether an address is in a network of the importing cluster itself.
+func (o Options) reserves(a netip.Addr) bool {
+	return slices.ContainsFunc(o.Reserved, func(p netip.Prefix) bool { return p.Contains(a) })
 }

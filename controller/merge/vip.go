@@ -18,7 +18,8 @@ import (
 // any record of the service names (docs/spec/controller.md 5). claims are those of the service, and those of others for the same addresses.
 //
 // Valid is an allocation whose address lies in a pool of the member that it names, and so is the copy of one that names a
-// cluster which is no member, if its address lies in no member's pool: it outlives its allocator. Of several claims to one
+// cluster which is no member, if its address lies in no member's pool: it outlives its allocator. None is in a network of the importing
+// cluster itself. Of several claims to one
 // address that of the allocator's own record counts, whatever time a copy states, and so a copy for another service never
 // does. If the allocator left, that of the record which the broker has had longest does.
 func Allocated(service types.NamespacedName, claims []Claim, o Options) []Allocation {
@@ -73,10 +74,11 @@ func judge(claims []Claim, o Options) (valid, invalid []claim) {
 	return valid, invalid
 }
 
-// valid reports whether the address of the claim is one that its allocator may give out, or might before it left.
+// valid reports whether the address of the claim is one that its allocator may give out, or might before it left, and that the importing
+// cluster does not have itself.
 func (c claim) valid(o Options) bool {
 	left := !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == c.By })
-	if left && !o.VIPNetworks.Of(c.IP).Contains(c.IP) {
+	if o.reserves(c.IP) || left && !o.VIPNetworks.Of(c.IP).Contains(c.IP) {
 		return false
 	}
 	at := slices.IndexFunc(o.Pools, func(p Pool) bool { return p.Prefix.Contains(c.IP) })
@@ -185,7 +187,11 @@ func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
 	}
 	valid, invalid := judge(claims, m.o)
 	for _, c := range invalid {
-		if c.Service == service {
+		switch {
+		case c.Service != service:
+		case m.o.reserves(c.IP):
+			reject(c, "one outside of the networks of Pods and Services of this cluster")
+		default:
 			reject(c, "one in a VIP CIDR of its allocator, "+quote(c.By))
 		}
 	}

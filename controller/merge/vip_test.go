@@ -135,6 +135,38 @@ func TestVIP(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 5.7: no clusterset IP lies in the networks of the importing cluster, whoever allocated it.
+func TestReservedVIP(t *testing.T) {
+	wide := VIPNetworks{IPv4: netip.MustParsePrefix("10.0.0.0/8"), IPv6: DefaultVIPNetworks.IPv6}
+	pools := []Pool{{Cluster: "a", Prefix: netip.MustParsePrefix("10.96.0.0/16")}, {Cluster: "b", Prefix: netip.MustParsePrefix("10.1.0.0/16")}}
+	for _, tt := range []struct {
+		name     string
+		records  []Record
+		want     string
+		rejected string
+	}{
+		{"by one that is no member", []Record{record("b", 1, vip(true, "10.97.0.10", "ghost", 1))}, "[]", "b"},
+		{"by a member", []Record{record("a", 1, vip(true, "10.96.0.10", "a", 1))}, "[]", "a"},
+		{"another one is valid", []Record{record("a", 1, vip(true, "10.96.0.10", "a", 1)), record("b", 2, vip(true, "10.1.0.1", "b", 2))}, "[10.1.0.1]", "a"},
+		{"elsewhere", []Record{record("b", 1, vip(true, "10.98.0.10", "ghost", 1))}, "[10.98.0.10]", ""},
+	} {
+		o := Options{VIP: CIDR, VIPNetworks: wide, Pools: pools, Reserved: []netip.Prefix{netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.96.0.0/15")}}
+		r := Merge(shop, tt.records, o)
+		if got := fmt.Sprint(r.Import.Spec.IPs); got != tt.want {
+			t.Errorf("%s: ips = %s, want %s", tt.name, got, tt.want)
+		}
+		var rejected string
+		for _, r := range r.Rejected {
+			if rejected += r.Cluster; r.Reason != AlienVIP || !strings.Contains(r.Detail, "outside of the networks of Pods and Services of this cluster") {
+				t.Errorf("%s: rejected %+v, want its clusterset IP, and why", tt.name, r)
+			}
+		}
+		if rejected != tt.rejected {
+			t.Errorf("%s: rejected of %q, want of %q", tt.name, rejected, tt.rejected)
+		}
+	}
+}
+
 // second adds what a record says as its second: ip allocated by a cluster at an hour.
 func second(ip, by string, h int) func(*v1alpha1.ExportedServiceSpec) {
 	return func(s *v1alpha1.ExportedServiceSpec) {
