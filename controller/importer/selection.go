@@ -59,9 +59,11 @@ const (
 )
 
 // consumer returns what follows the preferences in an import with its derived Service, which may be nil. With "internalTrafficPolicy: Local" proxies
-// reach endpoints of their own node alone, and without a Service there are no proxies.
+// reach endpoints of their own node alone by cluster IPs, but all of them by addresses of a load balancer, which clusterset IPs are. Without a
+// Service there are no proxies.
 func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) consumer {
-	local := s != nil && s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	local := s != nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer &&
+		s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	switch {
 	case len(p.results) == 0:
 		return nothing

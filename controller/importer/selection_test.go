@@ -554,6 +554,8 @@ func TestConsumer(t *testing.T) {
 	}{
 		{"derived", prefers, with, &corev1.Service{}, proxies},
 		{"own node alone", prefers, with, &corev1.Service{Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local}}, nothing},
+		{"own node alone, but for clusterset IPs", prefers, with,
+			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, InternalTrafficPolicy: &local}}, proxies},
 		{"an address of a CIDR", prefers, with, nil, nothing},
 		{"no address", prefers, without, nil, dns},
 		{"no preference", preferences{}, without, nil, nothing},
