@@ -33,7 +33,7 @@ type plan struct {
 	// in the clusters that it reaches.
 	conflicts []merge.Conflict
 	accepted  int            // number of records that are valid and reach this cluster
-	records   []merge.Record // those that the namespace accepts, and those of exports that do not reach this cluster
+	records   []merge.Record // those that the namespace accepts, also of exports that do not reach this cluster
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 	prefers   preferences
 }
@@ -192,19 +192,18 @@ func (p planner) families() []corev1.IPFamily {
 }
 
 // acceptedRecords returns the records that a namespace accepts and the limits have room for, and reports the others
-// (docs/spec/controller.md 9).
+// (docs/spec/controller.md 9). What an export that does not reach this cluster says about clusterset IPs counts on the same terms, but for the limits.
 func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Record) []merge.Record {
 	ns := p.member.Namespace(svc.Namespace)
 	policy := p.policy.Of(ns)
 	var accepted []merge.Record
 	for _, r := range records {
 		switch {
-		case r.Elsewhere:
-			accepted = append(accepted, r)
 		case policy == export.Allowed && member.SourceAllowed(ns, r.Cluster):
-			if r.Cluster == p.clusterID || p.admit(svc, r) {
+			if r.Elsewhere || r.Cluster == p.clusterID || p.admit(svc, r) {
 				accepted = append(accepted, r)
 			}
+		case r.Elsewhere: // nobody here misses it
 		case policy == export.Allowed:
 			p.reject(svc, r.Cluster, merge.NotTaken, fmt.Sprintf("namespace %s: want a cluster that its annotation %s names",
 				svc.Namespace, apibroker.AnnotationAllowedSources))

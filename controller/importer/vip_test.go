@@ -108,6 +108,22 @@ func TestVIPsThatDoNotCount(t *testing.T) {
 	if i.Log.Count(`rejected of cluster "north": db.shop (vip)`) != 1 {
 		t.Errorf("the address is not rejected: %s", i.Log)
 	}
+
+	west := partner{b, "west", b.AddMember("west", "10.200.0.0/16")}
+	i.annotate("north")
+	record = west.record()
+	record.Spec.ToClusters, record.Spec.VIP = toProperty("cluster.clusterset.k8s.io", "north"), of("10.200.0.9", "west")
+	b.Create(record)
+	i.do("west", func() bool { return i.allowed() == "north" && len(i.Broker.Records(db)) == 2 })
+	check("an export elsewhere, of a cluster that the namespace does not take")
+	if i.Log.Count(`rejected of cluster "west"`) > 0 {
+		t.Errorf("an export that does not reach this cluster is rejected: %s", i.Log)
+	}
+	i.annotate("north,west")
+	i.do("west allowed", func() bool {
+		return i.allowed() == "north,west" && len(merge.Pools(i.Broker.Members(), merge.VIPNetworks{})) == 3
+	})
+	check("an export elsewhere, of a cluster that it takes", "10.200.0.9")
 }
 
 // noBalancers is what the policy of version 0.1 says of Services.

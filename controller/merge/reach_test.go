@@ -142,6 +142,10 @@ func TestVIPReach(t *testing.T) {
 			t.Errorf("import in %s = %v, want one with the address that the record of a has", id, imp)
 		}
 	}
+	foreign := []Record{record("a", 1, headless, vip(true, "243.0.0.1", "a", 1), to("a")), record("b", 2)}
+	if imp := Merge(shop, Seen(foreign, "c", nil), o).Import; imp == nil || len(imp.Spec.IPs) > 0 {
+		t.Errorf("import in c = %v, want one without the address of an export elsewhere that is Headless", imp)
+	}
 	wants, not := vip(true, "", "", 0), vip(false, "", "", 0)
 	for _, tt := range []struct {
 		name    string

@@ -123,7 +123,8 @@ func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 	claims := slices.DeleteFunc(slices.Clone(m.o.Claims), func(c Claim) bool { return c.Service == service })
 	in := m.in()
 	for _, e := range slices.Concat(in, m.elsewhere) {
-		if e.Spec.VIP != nil {
+		// What is Headless elsewhere has no clusterset IP for those here.
+		if e.Spec.VIP != nil && (!e.Elsewhere || e.Spec.Type == v1alpha1.ClusterSetIP) {
 			claims = append(claims, Claim{
 				Service: service, Cluster: e.Cluster, Admitted: e.Admitted, Created: e.Created, VIP: *e.Spec.VIP,
 			})
