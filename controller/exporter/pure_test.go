@@ -45,6 +45,45 @@ func TestQuarantineIsText(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 5.7: what comes to the quarantine while it is written is written again, and so is what could not be.
+func TestQuarantineIsSavedAgain(t *testing.T) {
+	cidr, svc, start := netip.MustParsePrefix("243.0.0.4/31"), types.NamespacedName{Namespace: "shop", Name: "db"}, time.Now()
+	freed := func() vip.Pools {
+		pools := vip.NewPools([]netip.Prefix{cidr}, vip.Quarantine)
+		pools.Name(svc, []netip.Addr{cidr.Addr()}, start)
+		pools.Name(svc, nil, start)
+		return pools
+	}
+	for _, tt := range []struct {
+		name string
+		// meanwhile is what happens while the quarantine is written.
+		meanwhile func(*vips)
+		err       error
+		again     bool
+	}{
+		{name: "nothing new", meanwhile: func(*vips) {}},
+		{name: "pools that were made anew", meanwhile: func(v *vips) {
+			v.pools = vip.NewPools([]netip.Prefix{cidr}, vip.Quarantine)
+			v.unsaved = v.pools.Continue(freed(), start) || v.unsaved
+		}, again: true},
+		{name: "not written", meanwhile: func(*vips) {}, err: fmt.Errorf("no"), again: true},
+	} {
+		v := &vips{pools: freed()}
+		all, due := v.toSave(start)
+		if !due || len(all) != 1 {
+			t.Fatalf("%s: %v, %t; want one address, to be written", tt.name, all, due)
+		}
+		tt.meanwhile(v)
+		v.wrote(start, tt.err)
+		for _, want := range []bool{tt.again, false} {
+			if _, due := v.toSave(start); due != want {
+				t.Errorf("%s: to be written again = %t, want %t", tt.name, due, want)
+			}
+			v.wrote(start, nil)
+		}
+	}
+}
+
 // docs/spec/controller.md 6: what Ready says.
 func TestReadiness(t *testing.T) {
 	valid := export.Result{Reason: mcsv1beta1.ServiceExportReasonValid}

@@ -158,26 +158,38 @@ func (v *vips) drop() {
 // save writes the quarantine if an address came to it, and looks now and then whether it is still there: with the Lease it may have been
 // deleted.
 func (v *vips) save(ctx context.Context) error {
-	v.mu.Lock()
-	if v.pools == nil {
-		v.mu.Unlock()
-		return nil
-	}
 	now := time.Now()
-	all, changed := v.pools.Quarantined(now, maxQuarantine)
-	v.unsaved = v.unsaved || changed || len(all) > 0 && now.Sub(v.saved) >= retryPool
-	unsaved := v.unsaved
-	v.mu.Unlock()
-	if !unsaved {
+	all, due := v.toSave(now)
+	if !due {
 		return nil
 	}
-	if err := v.quarantine.save(ctx, all); err != nil {
-		return err
-	}
+	err := v.quarantine.save(ctx, all)
+	v.wrote(now, err)
+	return err
+}
+
+// toSave returns the quarantine and whether it has to be written, which the caller does. What changes from now on has to be written again.
+func (v *vips) toSave(now time.Time) (all []vip.Freed, due bool) {
 	v.mu.Lock()
-	v.unsaved, v.saved = false, now
-	v.mu.Unlock()
-	return nil
+	defer v.mu.Unlock()
+	if v.pools == nil {
+		return nil, false
+	}
+	all, changed := v.pools.Quarantined(now, maxQuarantine)
+	due = v.unsaved || changed || len(all) > 0 && now.Sub(v.saved) >= retryPool
+	v.unsaved = false
+	return all, due
+}
+
+// wrote says what became of the quarantine that toSave returned.
+func (v *vips) wrote(at time.Time, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err != nil {
+		v.unsaved = true
+	} else {
+		v.saved = at
+	}
 }
 
 // observe updates the pools, if there are any, when the records of a service changed: those of other members may appear after
