@@ -111,7 +111,7 @@ func TestStatusPage(t *testing.T) {
 
 // An address that is taken is waited for; the controller goes on meanwhile.
 func TestStatusPageAddressTaken(t *testing.T) {
-	port, err := controlplane.ReservePort() // nobody else takes it when it becomes free
+	port, err := controlplane.ReservePort() // no other process takes it when it becomes free
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func With(text string, codes ...Code) string {
 	return text + " [" + strings.Join(names, ",") + "]"
 }
 
-// Split parts a text from the codes at its end, with the blank before them; codes is "" if there are none.
+// Split parts a text from the codes at its end. codes begins with the blank before them; it is "" for a text without codes.
 func Split(text string) (message, codes string) {
 	at := strings.LastIndex(text, " [")
 	if at < 0 || !strings.HasSuffix(text, "]") {

@@ -266,7 +266,7 @@ func (v *vips) named(svc types.NamespacedName) []netip.Addr {
 }
 
 // allocate gives a record that is about to be written a clusterset IP of each family that the service has and lacks an address of, if this
-// cluster has to choose: it has the oldest export, and wants one. It returns, in one sentence, why there is none although there should be.
+// cluster has to choose: it has the oldest export, and wants one. If an address should be there and is missing, it returns the reason, in one sentence.
 func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService) string {
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
 		return ""

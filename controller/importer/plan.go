@@ -203,7 +203,7 @@ func (p planner) acceptedRecords(svc types.NamespacedName, records []merge.Recor
 			if r.Elsewhere || r.Cluster == p.clusterID || p.admit(svc, r) {
 				accepted = append(accepted, r)
 			}
-		case r.Elsewhere: // nobody here misses it
+		case r.Elsewhere: // not meant for this cluster, so no rejection
 		case policy == export.Allowed:
 			p.reject(svc, r.Cluster, merge.NotTaken, fmt.Sprintf("namespace %s: want a cluster that its annotation %s names",
 				svc.Namespace, apibroker.AnnotationAllowedSources))

@@ -18,7 +18,7 @@ type LeaseNote struct {
 	Key       string
 }
 
-// Load returns the text, "" if there is none.
+// Load returns the text; it is "" on a Lease without the note, and without a Lease.
 func (n LeaseNote) Load(ctx context.Context) (string, error) {
 	l, err := n.lease(ctx)
 	if l == nil || err != nil {
@@ -42,7 +42,7 @@ func (n LeaseNote) Save(ctx context.Context, text, manager string) error {
 	return n.Cluster.Client().Update(ctx, l, manager)
 }
 
-// lease returns the Lease, nil if there is none.
+// lease returns the Lease, or nil if it does not exist.
 func (n LeaseNote) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	l := &coordinationv1.Lease{}
 	switch err := n.Cluster.Client().Get(ctx, l, n.Namespace, wellknown.ControllerLease); {

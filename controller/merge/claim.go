@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A Pool is a network that a member may allocate clusterset IPs from, the zero Prefix if there is none.
+// A Pool is a network that a member may allocate clusterset IPs from. A member without one has the zero Prefix.
 type Pool struct {
 	Cluster string
 	Prefix  netip.Prefix
