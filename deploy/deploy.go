@@ -27,7 +27,7 @@ var Broker []byte
 var Member []byte
 
 // MemberV1alpha1 is [Member] for a cluster that serves ClusterProperty at v1alpha1 alone. There, the policies of Member
-// would refuse every change of the cluster id, as the API server could not find what they look up.
+// would reject every change of the cluster id, as the API server could not find what they look up.
 func MemberV1alpha1() []byte {
 	return bytes.ReplaceAll(Member, []byte("about.k8s.io/v1beta1"), []byte("about.k8s.io/v1alpha1"))
 }

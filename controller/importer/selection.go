@@ -231,7 +231,7 @@ func (c portChoice) sinceOf(used []string, now time.Time) time.Time {
 	return now
 }
 
-// hide takes out of a slice the ports for which its cluster is not in use; if that are all, it hides the slice as it is.
+// hide takes out of a slice the ports for which its cluster is not in use; if those are all its ports, it hides the slice as it is.
 func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
 	inUse := slices.DeleteFunc(slices.Clone(e.Ports), func(p discoveryv1.EndpointPort) bool {
 		return !slices.Contains(used[keyOf(e, p)], e.Labels[mcsv1beta1.LabelSourceCluster])

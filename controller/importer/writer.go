@@ -196,7 +196,7 @@ func (w *writer) heldBack(c merge.Changes) merge.Changes {
 	var left []*discoveryv1.EndpointSlice
 	for _, o := range c.Update.Slices {
 		existing := w.now.Slices[w.at[o.Name]]
-		if hides(o, existing) && (w.refused(o) || !differs(w.visible(o), existing)) {
+		if hides(o, existing) && (w.rejects(o) || !differs(w.visible(o), existing)) {
 			delete(w.asked, nameOf(o)) // a later comparison asks for it
 			continue
 		}
@@ -235,8 +235,8 @@ func (w *writer) patchVisible(ctx context.Context, o *discoveryv1.EndpointSlice)
 	return err
 }
 
-// refused reports whether the API server is known to reject or change a slice as it is until others are shown.
-func (w *writer) refused(o *discoveryv1.EndpointSlice) bool {
+// rejects reports whether the API server is known to reject or change a slice as it is until others are shown.
+func (w *writer) rejects(o *discoveryv1.EndpointSlice) bool {
 	r, remembered := w.responses.of(w.svc, visibleName(o))
 	return remembered && r.asked == fingerprint(w.visible(o)) && r.found == fingerprint(w.existing(o))
 }
@@ -323,7 +323,7 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		switch existing := w.now.Slices[w.at[o.Name]]; {
 		case !w.selecting:
 			other = append(other, o)
-		case shows(o, existing) && hides(o, existing) && w.refused(o):
+		case shows(o, existing) && hides(o, existing) && w.rejects(o):
 			other = append(other, o)
 		case shows(o, existing) && hides(o, existing) && differs(w.visible(o), existing):
 			errs = append(errs, w.patchVisible(ctx, o))

@@ -45,7 +45,7 @@ func (c comparison) String() string {
 //	+-----------+ ------------------------------------------------> +-----------+
 //	| unchecked |                                                   | confirmed |
 //	+-----------+ <------------------------------------------------ +-----------+
-//	              a new list, a roll-back (then not before a TTL later), or a mass loss by watch
+//	              a new list, a rollback (then not before a TTL later), or a mass loss by watch
 type listCheck struct {
 	confirmed bool
 	notBefore time.Time // a comparison before this time does not count

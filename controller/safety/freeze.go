@@ -41,7 +41,7 @@ const (
 // An Operation is what a reason may suspend. Operations are bits of a set.
 type Operation uint8
 
-// The operations. Whether members expire is decided by [Expiry] itself, which sets the reasons for that.
+// The operations. Reasons without any are set by [Expiry] and [MassLoss], which hold back by themselves.
 const (
 	Export Operation = 1 << iota // writes of records and slices to the broker
 	Import                       // removals, and writes that follow from the broker

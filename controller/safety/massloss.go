@@ -46,6 +46,16 @@ type MassLossConfig struct {
 //   - The watch reports deletions. [MassLoss.Unconfirmed] makes the first deletions wait until no other follows for a moment: if
 //     they become more than half of all imports, and more than a few, they freeze like a list.
 //
+// A loss takes one of two ways:
+//
+//	the watch deletes ──▶ waiting ── few ───────────────────────────────▶ the imports lose it
+//	                         │ more than half                                     ▲
+//	                         ▼                                                    │ it still lacks them
+//	a list lacks half ──▶ frozen (LostRecords) ──▶ a list, compared a TTL later ──┤
+//	                                                                              │ they are back
+//	                                                                              ▼
+//	                                                                      nothing is removed
+//
 // Records and slices come by watches of their own. A record that comes back before its slices is such a loss, too, but a short one.
 //
 // The methods may be called by several goroutines.
@@ -233,7 +243,7 @@ func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImpor
 }
 
 // lacksSlices reports whether the broker, which has so many slices of an export, has none although some are imported. A cluster that joined
-// again after a roll-back writes its slices one by one: of its slices all have to be there. The caller holds l.mu.
+// again after a rollback writes its slices one by one: of its slices all have to be there. The caller holds l.mu.
 func (l *MassLoss) lacksSlices(cluster string, has, imported int) bool {
 	if imported == 0 {
 		return false
