@@ -25,6 +25,9 @@ type Claim struct {
 	Admitted metav1.Time // as in Record
 	Created  metav1.Time
 	VIP      v1alpha1.VIP
+	// Barred is whether the importing cluster does not accept the record. Then the service has no address from it, but goes on having one that a
+	// record which it accepts names, too: what others may have does not depend on who accepts it.
+	Barred bool
 }
 
 // An Allocation is a clusterset IP of a service, one of at most two: each IP family has an allocation of its own.

@@ -18,7 +18,8 @@ type Options struct {
 	VIP          VIPMode
 
 	// With [CIDR] the networks that the VIP CIDRs of all members, those that left too, are part of; of every member its own;
-	// and what the records of other services say about the addresses that the merged ones claim; more claims do not hurt.
+	// and what records say about the addresses that the merged ones claim: those of other services, and those of the same service that are not
+	// merged, as the importing cluster does not accept them. More claims do not hurt.
 	// Without VIPNetworks, those of members that left count no more.
 	VIPNetworks VIPNetworks
 	Pools       []Pool

@@ -30,7 +30,7 @@ func Allocated(service types.NamespacedName, claims []Claim, o Options) []Alloca
 		if c.IP.Is4() {
 			of = &v4
 		}
-		if len(*of) == 0 && c.Service == service && !c.beaten(valid) {
+		if len(*of) == 0 && c.Service == service && !c.barred && !c.beaten(valid) {
 			*of = []Allocation{c.Allocation}
 		}
 	}
@@ -44,11 +44,12 @@ type claim struct {
 	Cluster string // whose record it is
 	when    moment
 	own     bool   // of the allocator itself
+	barred  bool   // see Claim
 	had     moment // since when the broker has it, whatever it says
 }
 
 // judge returns the valid claims, the oldest first, and those that are not. Where the allocator's own record has an address, its copies of
-// the same service are left out: they cannot make it older.
+// the same service are left out: they cannot make it older. If it is barred, a copy that is not admits it.
 func judge(claims []Claim, o Options) (valid, invalid []claim) {
 	for i := range claims {
 		from := &claims[i]
@@ -56,7 +57,7 @@ func judge(claims []Claim, o Options) (valid, invalid []claim) {
 			continue
 		}
 		for _, a := range AllocationsOf(&from.VIP) {
-			c := claim{Allocation: a, Service: from.Service, Cluster: from.Cluster, own: from.Cluster == a.By}
+			c := claim{Allocation: a, Service: from.Service, Cluster: from.Cluster, own: from.Cluster == a.By, barred: from.Barred}
 			if !c.valid(o) {
 				invalid = append(invalid, c)
 				continue
@@ -66,12 +67,22 @@ func judge(claims []Claim, o Options) (valid, invalid []claim) {
 			valid = append(valid, c)
 		}
 	}
-	all := slices.Clone(valid)
-	valid = slices.DeleteFunc(valid, func(c claim) bool {
-		return !c.own && slices.ContainsFunc(all, func(d claim) bool { return d.own && d.Service == c.Service && d.IP == c.IP })
-	})
+	valid = withoutCopies(valid)
 	slices.SortFunc(valid, claim.compare)
 	return valid, invalid
+}
+
+// withoutCopies returns the claims without copies of those that the allocator's own records have.
+func withoutCopies(all []claim) (left []claim) {
+	for _, c := range all {
+		same := func(d claim) bool { return d.Service == c.Service && d.IP == c.IP }
+		if !c.own && slices.ContainsFunc(all, func(d claim) bool { return d.own && same(d) }) {
+			continue
+		}
+		c.barred = c.barred && !(c.own && slices.ContainsFunc(all, func(d claim) bool { return !d.barred && same(d) }))
+		left = append(left, c)
+	}
+	return left
 }
 
 // valid reports whether the address of the claim is one that its allocator may give out, or might before it left, and that the importing
@@ -102,9 +113,15 @@ func (c claim) beats(d claim) bool {
 	return c.compare(d) < 0
 }
 
-// beaten reports whether another service has a better right to the address of c.
+// beaten reports whether another service has a better right to the address of c than that of c, by whichever of its claims.
 func (c claim) beaten(valid []claim) bool {
-	return slices.ContainsFunc(valid, func(d claim) bool { return d.Service != c.Service && d.beats(c) })
+	best := c
+	for _, d := range valid {
+		if d.beats(best) {
+			best = d
+		}
+	}
+	return best.Service != c.Service
 }
 
 // compare sorts the oldest first. What follows the time only makes the order one of the claims, not of the input.
@@ -120,7 +137,7 @@ func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 	if m.o.VIP != CIDR || m.oldest.Spec.Type != v1alpha1.ClusterSetIP {
 		return nil
 	}
-	claims := slices.DeleteFunc(slices.Clone(m.o.Claims), func(c Claim) bool { return c.Service == service })
+	claims := m.otherClaims(service)
 	in := m.in()
 	for _, e := range slices.Concat(in, m.elsewhere) {
 		// What is Headless elsewhere has no clusterset IP for those here.
@@ -150,6 +167,22 @@ func (m *merger) mergeVIP(service types.NamespacedName) []Allocation {
 		m.conflict(finding{reason: ReasonClusterSetIP, what: "clusterset IP", using: text, disagree: disagree})
 	}
 	return vips
+}
+
+// otherClaims returns the claims of other services, and those of records of this one that are not merged, which are barred.
+func (m *merger) otherClaims(service types.NamespacedName) []Claim {
+	merged := slices.Concat(m.all, m.elsewhere)
+	var claims []Claim
+	for _, c := range m.o.Claims {
+		if c.Service == service {
+			if slices.ContainsFunc(merged, func(e *entry) bool { return e.Cluster == c.Cluster }) {
+				continue
+			}
+			c.Barred = true
+		}
+		claims = append(claims, c)
+	}
+	return claims
 }
 
 // ofFamilies returns the allocations of the families of the import, in their order. An import that has addresses of the other family alone
@@ -189,7 +222,7 @@ func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
 	valid, invalid := judge(claims, m.o)
 	for _, c := range invalid {
 		switch {
-		case c.Service != service:
+		case c.Service != service || c.barred:
 		case m.o.reserves(c.IP):
 			reject(c, "one outside of the networks of Pods and Services of this cluster")
 		default:
@@ -197,7 +230,7 @@ func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
 		}
 	}
 	for _, c := range valid {
-		if c.Service == service && c.beaten(valid) {
+		if c.Service == service && !c.barred && c.beaten(valid) {
 			reject(c, "one that no other service has")
 		}
 	}

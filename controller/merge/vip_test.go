@@ -43,6 +43,13 @@ func claimOf(name, cluster string, created int, with func(*v1alpha1.ExportedServ
 	}
 }
 
+// notAccepted is the claim of a record of shop/db that the importing cluster does not accept.
+func notAccepted(cluster string, created int, ip, by string) Claim {
+	c := claimOf("", cluster, created, vip(true, ip, by, created))
+	c.Service = shop
+	return c
+}
+
 // docs/spec/controller.md 5.7.
 func TestVIP(t *testing.T) {
 	for _, tt := range []struct {
@@ -84,6 +91,19 @@ func TestVIP(t *testing.T) {
 		{name: "the allocator's own record beats copies for another service",
 			records: []Record{record("a", 5, vip(true, "243.0.0.1", "a", 5))},
 			claims:  []Claim{claimOf("x", "b", 1, vip(true, "243.0.0.1", "a", 1))}, want: "243.0.0.1 a"},
+		{name: "the allocator's record is not accepted: a copy that is has its right to the address",
+			records: []Record{record("b", 5, vip(true, "243.0.0.1", "a", 5))},
+			claims:  []Claim{notAccepted("a", 5, "243.0.0.1", "a"), claimOf("x", "c", 1, vip(true, "243.0.0.1", "a", 1))}, want: "243.0.0.1 a"},
+		{name: "the allocator's record is not accepted: the copy is not older than it",
+			records: []Record{record("b", 4, vip(true, "243.1.0.1", "b", 4)), record("c", 1, vip(true, "243.0.0.1", "a", 1))},
+			claims:  []Claim{notAccepted("a", 5, "243.0.0.1", "a")}, want: "243.1.0.1 b"},
+		{name: "an older copy is not accepted, a later one is",
+			records: []Record{record("b", 5, vip(true, "243.2.0.1", "left", 1))},
+			claims:  []Claim{notAccepted("a", 1, "243.2.0.1", "left"), claimOf("x", "c", 3, vip(true, "243.2.0.1", "left", 1))}, want: "243.2.0.1 left"},
+		{name: "the allocator's record is not accepted, and no other has the address", records: []Record{record("b", 5, vip(true, "", "", 0))},
+			claims: []Claim{notAccepted("a", 1, "243.0.0.1", "a")}},
+		{name: "what is not accepted is not rejected for its address, too", records: []Record{record("b", 5, vip(true, "", "", 0))},
+			claims: []Claim{notAccepted("a", 1, "243.1.0.1", "a")}},
 		{name: "two services with copies of one address: the older claim",
 			records: []Record{record("b", 3, vip(true, "243.2.0.1", "left", 3))},
 			claims:  []Claim{claimOf("x", "a", 1, vip(true, "243.2.0.1", "left", 1))}, rejected: "b"},
