@@ -101,7 +101,7 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 func (h *Heartbeat) setStatus(ctx context.Context) error {
 	status := h.Status
 	if time.Now().After(h.withheld) {
-		properties, leftOut := Published(h.Membership.Member)
+		properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
 		if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
 			h.Log.Warningf("ClusterProperties that are not published: %s", text)
 		}

@@ -175,7 +175,7 @@ func (p planner) ownProperties() map[string]string {
 // publishedProperties returns those of them that other members see, as they see them: which exports reach this cluster follows from these. They
 // come from the own API server: a broker that was restored may not have them for a moment.
 func (p planner) publishedProperties() map[string]string {
-	published, _ := identity.Published(p.member) // the heartbeat reports the others
+	published, _ := identity.Published(p.member, p.broker.Member(p.clusterID)) // the heartbeat reports the others
 	own := make(map[string]string, len(published))
 	for _, property := range published {
 		own[property.Name] = property.Value

@@ -82,6 +82,7 @@ type Cluster struct {
 	properties   *apiserver.Overlay[apiserver.Object]          // of the served version
 	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if the kind is not served
 	kept         *keptExports
+	keptProps    *keptProperties
 
 	followed map[reflect.Type]followed
 	rejected func(merge.Rejection)
@@ -106,6 +107,7 @@ func New(cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
 		rejected: cfg.Rejected, barrier: cfg.Barrier, kept: newKeptExports(cfg.ConfirmAfter, cfg.Log),
+		keptProps: newKeptProperties(),
 	}
 	if c.barrier == nil {
 		c.barrier = &logging.Barrier{}
@@ -128,6 +130,9 @@ func New(cfg Config) (*Cluster, error) {
 		property = &aboutv1alpha1.ClusterProperty{}
 	}
 	c.properties = follow(c, property, nil)
+	if _, err := c.kindOf(property).informer.AddEventHandler(c.keptProps.handler()); err != nil {
+		return nil, fmt.Errorf("member: handler of ClusterProperty: %w", err)
+	}
 	if cfg.Kinds.ServiceCIDRs {
 		c.serviceCIDRs = follow(c, &networkingv1.ServiceCIDR{}, nil)
 	}
@@ -161,6 +166,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 	g.Go(func() error {
 		wait.UntilWithContext(ctx, func(context.Context) {
 			c.kept.release(time.Now(), c.set.Health(apiserver.WatchID{Kind: kindExport}).Healthy())
+			healthy := c.set.Health(apiserver.WatchID{Kind: kindProperty}).Healthy() && c.Property(about.ClusterIDName) != nil
+			c.keptProps.release(time.Now(), healthy, c.UnreadableProperty)
 		}, time.Second)
 		return nil
 	})
@@ -287,10 +294,18 @@ func (c *Cluster) clusterID() string {
 	return ""
 }
 
-// Properties returns all ClusterProperties, sorted by name.
+// UnreadableProperties returns the names of the ClusterProperties that exist and do not decode, sorted.
+func (c *Cluster) UnreadableProperties() (names []string) {
+	for _, bad := range c.set.Undecodables(apiserver.WatchID{Kind: kindProperty}) {
+		names = append(names, bad.Name)
+	}
+	return names
+}
+
+// Properties returns all ClusterProperties, sorted by name, also those that are gone and count still: see [keptProperties].
 func (c *Cluster) Properties() []*aboutv1beta1.ClusterProperty {
 	var all []*aboutv1beta1.ClusterProperty
-	for _, o := range c.properties.List() {
+	for _, o := range c.keptProps.beside(c.properties.List) {
 		all = append(all, asBeta(o))
 	}
 	slices.SortFunc(all, func(a, b *aboutv1beta1.ClusterProperty) int { return cmp.Compare(a.Name, b.Name) })

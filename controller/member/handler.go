@@ -30,6 +30,7 @@ type Affected struct {
 // It fails if Run has returned already, or if ctx ends first.
 func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
 	c.kept.handle(func(ended []types.NamespacedName) { notify(Affected{Exports: ended, Imports: ended}) })
+	c.keptProps.handle(func() { notify(Affected{All: true}) })
 	var notified []cache.InformerSynced
 	for kind, f := range c.followed {
 		registration, err := c.handle(f, notify)

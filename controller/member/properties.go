@@ -1,0 +1,113 @@
+package member
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/apiserver"
+)
+
+// endProperty is how long the watch must be healthy after the last deletion of a ClusterProperty before one that is gone counts no longer.
+const endProperty = 3 * time.Second
+
+// keptProperties are the ClusterProperties that the watch has delivered. One that is gone counts still while it is not known that somebody meant
+// that property: with its CRD all of them are deleted, one by one, and one that does not decode is not gone (docs/spec/controller.md 7.1). Exports
+// reach clusters by their properties, so others would take what is imported.
+//
+//	deleted ──► gone ── endProperty after the last deletion, if it does not exist and that of the cluster id does ──► forgotten
+//	             │  ▲
+//	             │  └── while the kind is absent, or the watch fails for another reason
+//	             └───── it is there again ──► as delivered
+//
+// Those of the cluster id and of the membership have rules of their own, in package identity. The methods may be called by several goroutines.
+type keptProperties struct {
+	mu      sync.Mutex
+	byName  map[string]apiserver.Object
+	gone    map[string]bool
+	last    time.Time // when one was deleted, or release last found the watch unhealthy
+	changed func()
+}
+
+func newKeptProperties() *keptProperties {
+	return &keptProperties{byName: make(map[string]apiserver.Object), gone: make(map[string]bool), changed: func() {}}
+}
+
+// handler returns what an informer calls, one event after the other.
+func (k *keptProperties) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { k.put(o.(apiserver.Object)) },
+		UpdateFunc: func(_, o any) { k.put(o.(apiserver.Object)) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if was, ok := o.(apiserver.Object); ok {
+				k.end(was.GetName(), time.Now())
+			}
+		},
+	}
+}
+
+func (k *keptProperties) put(o apiserver.Object) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.byName[o.GetName()] = o
+	delete(k.gone, o.GetName())
+}
+
+func (k *keptProperties) end(name string, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gone[name], k.last = true, now
+	if name == about.ClusterIDName || name == about.ClusterSetName {
+		delete(k.byName, name)
+		delete(k.gone, name)
+	}
+}
+
+// release forgets those that are gone for long enough and that exists does not report.
+func (k *keptProperties) release(now time.Time, healthy bool, exists func(name string) bool) {
+	k.mu.Lock()
+	var ended bool
+	switch {
+	case !healthy:
+		k.last = now
+	case now.Sub(k.last) >= endProperty:
+		for name := range k.gone {
+			if !exists(name) {
+				delete(k.gone, name)
+				delete(k.byName, name)
+				ended = true
+			}
+		}
+	}
+	changed := k.changed
+	k.mu.Unlock()
+	if ended {
+		changed()
+	}
+}
+
+// handle makes changed the function that is called from now on when one counts no longer.
+func (k *keptProperties) handle(changed func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed = changed
+}
+
+// beside returns those that the informer has and the kept ones, by name. The kept ones are read first, as in [keptExports.beside].
+func (k *keptProperties) beside(informer func() []apiserver.Object) map[string]apiserver.Object {
+	all := make(map[string]apiserver.Object)
+	k.mu.Lock()
+	for name, o := range k.byName {
+		all[name] = o
+	}
+	k.mu.Unlock()
+	for _, o := range informer() {
+		all[o.GetName()] = o
+	}
+	return all
+}
