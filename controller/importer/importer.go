@@ -96,7 +96,7 @@ func New(cfg Config) *Importer {
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
 			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
 			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks,
-			choices: newChoices(cfg.Hold), retry: cfg.Retry,
+			choices: newChoices(cfg.Hold), overwritten: &member.Overwritten{}, retry: cfg.Retry,
 		},
 	}
 }

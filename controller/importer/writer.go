@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -46,7 +47,9 @@ type writerConfig struct {
 	started    time.Time // changes of endpoints from before are backlog
 	lacks      []string  // the fields of ServiceImport that the API server does not have
 	choices    *choices
-	retry      func(types.NamespacedName, time.Duration)
+	// overwritten has the statuses of derived Services, by service.
+	overwritten *member.Overwritten
+	retry       func(types.NamespacedName, time.Duration)
 }
 
 // A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
@@ -96,6 +99,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 	if p.result.Import == nil {
 		defer w.responses.remove(w.svc)
 		defer w.choices.set(w.svc, choice{})
+		defer w.overwritten.Forget(w.svc.String())
 	} else if w.now.Import != nil && w.now.Import.DeletionTimestamp != nil {
 		return nil // it is created again when it is gone
 	}
@@ -110,7 +114,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 			} else if err != nil {
 				return err
 			}
-		case serviceStatus != nil && !w.keptServiceStatus(serviceStatus):
+		case serviceStatus != nil && !w.mustWait(serviceStatus) && !w.keptServiceStatus(serviceStatus):
 			w.failure = w.writeServiceStatus(ctx, serviceStatus)
 		case status != nil && !w.keptStatus(status):
 			if err := w.writeStatus(ctx, status); err != nil {
@@ -539,6 +543,19 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	return nil
 }
 
+// mustWait reports whether someone else has overwritten the status of the derived Service, such as a controller of load balancers that does not
+// look at their class: it is written again ever more rarely (docs/spec/controller.md 5.7).
+func (w *writer) mustWait(o *corev1.Service) bool {
+	wait := w.overwritten.Wait(w.svc.String(), askedOf(o), time.Now())
+	if wait > 0 {
+		w.retry(w.svc, wait)
+	}
+	return wait > 0
+}
+
+// askedOf is what is asked for as the status of a derived Service. One that is made anew has to get it at once.
+func askedOf(o *corev1.Service) string { return string(o.UID) + " " + digest(o.Status.LoadBalancer) }
+
 // writeServiceStatus writes the clusterset IPs that the derived Service carries.
 func (w *writer) writeServiceStatus(ctx context.Context, o *corev1.Service) error {
 	applied := &corev1.Service{
@@ -552,6 +569,10 @@ func (w *writer) writeServiceStatus(ctx context.Context, o *corev1.Service) erro
 		return err
 	}
 	w.set(applied)
+	if w.overwritten.Wrote(w.svc.String(), askedOf(o), time.Now()) {
+		w.log.Warningf("import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
+			"A controller of load balancers has to leave the class %s alone", w.svc, o.Name, apibroker.VIPClass)
+	}
 	return nil
 }
 

@@ -29,14 +29,14 @@ const maxMessage = 32768
 type Conditions struct {
 	Cluster     *Cluster
 	Events      *Events
-	overwritten *overwritten
+	overwritten *Overwritten
 	forbidden   *logging.OnChange[bool] // whether the right is missing to write the annotation of [Conditions.SetExportedTo]
 	log         logging.Logger
 }
 
 // NewConditions returns Conditions for the cluster.
 func NewConditions(c *Cluster, e *Events, log logging.Logger) Conditions {
-	return Conditions{Cluster: c, Events: e, log: log, overwritten: &overwritten{last: make(map[string]written)}, forbidden: &logging.OnChange[bool]{}}
+	return Conditions{Cluster: c, Events: e, log: log, overwritten: &Overwritten{}, forbidden: &logging.OnChange[bool]{}}
 }
 
 // Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6). exp is as it was read; neither exp
@@ -52,7 +52,7 @@ func (c Conditions) Set(
 		return 0, nil
 	}
 	key, asked := manager+" "+KeyOf(exp).String(), fingerprint(exp, want)
-	if wait := c.overwritten.wait(key, asked, now); wait > 0 {
+	if wait := c.overwritten.Wait(key, asked, now); wait > 0 {
 		return wait, nil
 	}
 	applied := &mcsv1beta1.ServiceExport{
@@ -67,7 +67,7 @@ func (c Conditions) Set(
 	}
 	c.Cluster.Wrote(applied)
 	c.Events.Transitions(exp, exp.Status.Conditions, next)
-	if times := c.overwritten.wrote(key, asked, now); times == reportedOverwrites {
+	if c.overwritten.Wrote(key, asked, now) {
 		c.log.Warningf("export %s: someone else overwrites its conditions (%s); they are written again ever more rarely",
 			KeyOf(exp), strings.Join(OtherWriters(exp), ", "))
 	}

@@ -88,14 +88,16 @@ func TestOwnedConditions(t *testing.T) {
 
 // docs/spec/controller.md 6.4: a change is written at once, what someone else overwrites ever more rarely.
 func TestOverwritten(t *testing.T) {
-	o := &overwritten{last: make(map[string]written)}
+	o := &Overwritten{}
 	now := later.Time
 	var waits []time.Duration
-	for range 14 {
-		wait := o.wait("key", "ours", now)
+	for n := range 14 {
+		wait := o.Wait("key", "ours", now)
 		waits = append(waits, wait)
 		now = now.Add(wait)
-		o.wrote("key", "ours", now)
+		if report := o.Wrote("key", "ours", now); report != (n == reportedOverwrites) {
+			t.Errorf("write %d: reported = %t", n, report)
+		}
 	}
 	want := []time.Duration{0}
 	for n := range 12 {
@@ -104,17 +106,22 @@ func TestOverwritten(t *testing.T) {
 	if want = append(want, time.Hour); !slices.Equal(waits, want) {
 		t.Errorf("waits = %v, want %v", waits, want)
 	}
-	if wait := o.wait("key", "ours", now.Add(time.Hour)); wait != 0 {
+	if wait := o.Wait("key", "ours", now.Add(time.Hour)); wait != 0 {
 		t.Errorf("after the wait: %s more, want none", wait)
 	}
-	if wait := o.wait("key", "other", now); wait != 0 {
+	if wait := o.Wait("key", "other", now); wait != 0 {
 		t.Errorf("a change of ours waits %s, want none", wait)
 	}
-	if wait := o.wait("another", "ours", now); wait != 0 {
+	if wait := o.Wait("another", "ours", now); wait != 0 {
 		t.Errorf("another export waits %s, want none", wait)
 	}
-	if times := o.wrote("key", "other", now); times != 0 {
-		t.Errorf("a change of ours is the %d. in a row, want the first", times)
+	o.Wrote("key", "other", now)
+	if wait := o.Wait("key", "other", now); wait != time.Second {
+		t.Errorf("after a change of ours the wait is %s, want the first", wait)
+	}
+	o.Forget("key")
+	if wait := o.Wait("key", "other", now); wait != 0 {
+		t.Errorf("what is forgotten waits %s, want none", wait)
 	}
 	again := &mcsv1beta1.ServiceExport{}
 	again.UID = "2"

@@ -22,10 +22,10 @@ func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceEx
 	}
 	now := time.Now()
 	key, asked := apibroker.AnnotationExportedTo+" "+KeyOf(exp).String(), string(exp.UID)+" "+value
-	if wait := c.overwritten.wait(key, asked, now); wait > 0 {
+	if wait := c.overwritten.Wait(key, asked, now); wait > 0 {
 		return wait, nil
 	}
-	c.overwritten.wrote(key, asked, now)
+	c.overwritten.Wrote(key, asked, now)
 	patched := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: exp.Namespace, Name: exp.Name}}
 	switch err := c.Cluster.Client().Patch(ctx, patched, exportedToPatch(exp, value), wellknown.ManagerExporter); {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // deleted a moment ago, or made anew
@@ -34,7 +34,7 @@ func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceEx
 		if c.forbidden.Changed(true) {
 			c.log.Warningf("annotation %s: %v; apply the rights of this version", apibroker.AnnotationExportedTo, err)
 		}
-		return c.overwritten.wait(key, asked, now), nil
+		return c.overwritten.Wait(key, asked, now), nil
 	case err != nil:
 		return 0, err
 	}

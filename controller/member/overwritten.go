@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// maxOverwriteWait is the longest time until conditions that someone else overwrites are written again.
+	// maxOverwriteWait is the longest time until what someone else overwrites is written again.
 	maxOverwriteWait = time.Hour
-	// reportedOverwrites is how many times in a row someone else has to overwrite conditions until that is logged.
+	// reportedOverwrites is how many times in a row someone else has to overwrite something until that is logged.
 	reportedOverwrites = 3
 )
 
-// overwritten tells conditions that we want to change from those that someone else has overwritten. The second kind is written again
-// after a second, two, four, and so on: two controllers that want different things never write more than a few times an hour
-// (docs/spec/controller.md 6.4). The methods may be called by several goroutines.
-type overwritten struct {
+// Overwritten tells what we want to change, such as conditions of an export, from what someone else has overwritten. The second kind is written
+// again after a second, two, four, and so on: two controllers that want different things never write more than a few times an hour
+// (docs/spec/controller.md 6.4). The zero value remembers nothing. The methods may be called by several goroutines.
+type Overwritten struct {
 	mu   sync.Mutex
-	last map[string]written // by author and name of the export
+	last map[string]written // by what is written, such as author and name of an export
 }
 
 // written is what was written last.
@@ -33,8 +33,8 @@ type written struct {
 	times int // it was written again in a row
 }
 
-// wait returns how long to wait until conditions are written: 0 if they are others than those that were written last.
-func (o *overwritten) wait(key, asked string, now time.Time) time.Duration {
+// Wait returns how long to wait until something is written: 0 if it is not what was written last. asked says what it is to be, of which object.
+func (o *Overwritten) Wait(key, asked string, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last, ok := o.last[key]
@@ -45,15 +45,26 @@ func (o *overwritten) wait(key, asked string, now time.Time) time.Duration {
 	return max(0, last.at.Add(delay).Sub(now))
 }
 
-// wrote records what was written, and returns how many times in a row that was written again.
-func (o *overwritten) wrote(key, asked string, now time.Time) (times int) {
+// Wrote records what was written, and reports whether somebody should know that it is written again and again: true once in a row.
+func (o *Overwritten) Wrote(key, asked string, now time.Time) (report bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	var times int
 	if last, ok := o.last[key]; ok && last.asked == asked {
 		times = last.times + 1
 	}
+	if o.last == nil {
+		o.last = make(map[string]written)
+	}
 	o.last[key] = written{asked: asked, at: now, times: times}
-	return times
+	return times == reportedOverwrites
+}
+
+// Forget drops what is remembered of something that is no longer written.
+func (o *Overwritten) Forget(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.last, key)
 }
 
 // fingerprint is a hash of conditions of an export.
