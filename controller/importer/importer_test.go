@@ -633,7 +633,7 @@ spec: {policyName: denied, validationActions: [Deny]}
 func TestMovedToADeniedSlice(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
-	from, to := west.slice("a", "10.2.0.1"), west.slice("b", "10.2.0.1")
+	from, to := west.slice("a", "10.2.0.1", "10.2.0.2"), west.slice("b", "10.2.0.1")
 	to.Endpoints = append(to.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.2.0.66"}})
 	b.Create(west.record(), from)
 	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
@@ -657,6 +657,10 @@ func TestMovedToADeniedSlice(t *testing.T) {
 		i.do("moved", moved)
 		if got, want := names(), []string{imported("west", "a")}; !slices.Equal(got, want) {
 			t.Fatalf("moved to a slice that is rejected: slices %q, want %q", got, want)
+		}
+		// docs/spec/controller.md 5.5: what is gone meanwhile does not stay with it.
+		if left := i.read().Slices[0].Endpoints; len(left) != 1 || left[0].Addresses[0] != "10.2.0.1" {
+			t.Errorf("endpoints = %+v, want 10.2.0.1 alone", left)
 		}
 	}
 	to.Endpoints = to.Endpoints[:1]

@@ -40,7 +40,10 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 		return pending("Waiting for an exporter to allocate a clusterset IP.")
 	}
 	message := "The service can be used in this cluster."
-	if failure != nil {
+	switch {
+	case failure != nil && !slices.Equal(spec.IPs, p.result.Import.Spec.IPs):
+		message = fmt.Sprintf("The service keeps the addresses that it has, as the derived Service cannot carry its clusterset IPs: %s.", whyFailed(failure))
+	case failure != nil:
 		// Other members have the addresses, too, and something else than the Service may route them here.
 		message = fmt.Sprintf("The service has its addresses, but no derived Service routes them: %s.", whyFailed(failure))
 	}

@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -165,6 +167,82 @@ metadata: {name: no-balancers}
 spec: {policyName: no-balancers, validationActions: [Deny]}
 `
 
+// forbidBalancers makes the API server deny Services of a load balancer.
+func (i importing) forbidBalancers() {
+	i.Helper()
+	if err := i.Server.ApplyYAML(i.Context(), []byte(noBalancers)); err != nil {
+		i.Fatal(err)
+	}
+	i.Await("the policy", func() bool { return i.tryBalancer() != nil })
+}
+
+// tryBalancer creates a Service of a load balancer, and deletes it.
+func (i importing) tryBalancer() error {
+	probe := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "probe"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	err := i.Admin.Create(i.Context(), probe)
+	if err == nil {
+		i.Delete(probe)
+	}
+	return err
+}
+
+// docs/spec/controller.md 5.7: where the mode changes the Service is changed in place. While that is denied, the import keeps the addresses that it has.
+func TestChangeOfMode(t *testing.T) {
+	b := newEnv(t)
+	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
+	record := west.record()
+	at := metav1.Now().Rfc3339Copy()
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
+	b.Create(record, west.slice("a", "10.2.0.1"))
+	i := b.start(func(*Config) {})
+	i.do("record", func() bool { return i.addressOf("west") != "" })
+	before := i.read()
+	i.forbidBalancers()
+
+	routed := i.with(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	for range 2 {
+		if err := routed.Reconcile(i.Context(), db); err == nil || !strings.Contains(err.Error(), "want ClusterIP") {
+			t.Errorf("Reconcile = %v, want what denies the Service: it is tried again", err)
+		}
+		is := i.read()
+		if is.Service == nil || is.Service.UID != before.Service.UID || is.Service.Spec.ClusterIP != before.Service.Spec.ClusterIP ||
+			!slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) || len(is.Slices) != 1 {
+			t.Fatalf("%+v, want the Service, the addresses and the slice of before", is)
+		}
+		i.checkStatus("Ready=True/Ready", "west")
+		if c := meta.FindStatusCondition(is.Import.Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "keeps the addresses that it has") {
+			t.Errorf("Ready = %+v, want why the addresses are those of before", c)
+		}
+	}
+	i.Expect("denied again", slices.DeleteFunc(i.Writes.Take(), func(w string) bool { return w == derivedWrite("PATCH") }), importWrite, importStatus)
+
+	i.allowBalancers()
+	i.Expect("allowed", routed.do("", always), derivedWrite("PATCH"), derivedWrite("PATCH")+"/status", importWrite, importStatus)
+	if is := i.read(); is.Service.UID != before.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
+		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) || is.Import.Annotations[apibroker.AnnotationAllocatedBy] != "west" {
+		t.Errorf("%+v, want the same Service, which carries the clusterset IP of the import", is)
+	}
+	i.do("", always)
+	if is := i.read(); is.Service.UID != before.Service.UID || is.Service.Spec.Type != corev1.ServiceTypeClusterIP || len(ingressOf(is.Service)) > 0 ||
+		!slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) {
+		t.Errorf("%+v, want the Service and the addresses of the first mode", is)
+	}
+	i.Expect("again", i.do("", always))
+}
+
+// allowBalancers ends forbidBalancers.
+func (i importing) allowBalancers() {
+	i.Helper()
+	bindings := i.Server.Dynamic().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"))
+	if err := bindings.Delete(i.Context(), "no-balancers", metav1.DeleteOptions{}); err != nil {
+		i.Fatal(err)
+	}
+	i.Await("no policy", func() bool { return i.tryBalancer() == nil })
+}
+
 // Where the controller may not write the Service, as under policies of version 0.1, the import keeps its addresses, and Ready says so.
 func TestVIPsThatAreNotRouted(t *testing.T) {
 	b := newEnv(t)
@@ -174,20 +252,7 @@ func TestVIPsThatAreNotRouted(t *testing.T) {
 	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
 	b.Create(record, west.slice("a", "10.2.0.1"))
 	i := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
-	if err := i.Server.ApplyYAML(t.Context(), []byte(noBalancers)); err != nil {
-		t.Fatal(err)
-	}
-	i.Await("the policy", func() bool {
-		probe := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "probe"},
-			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
-		}
-		err := i.Admin.Create(i.Context(), probe)
-		if err == nil {
-			i.Delete(probe)
-		}
-		return err != nil
-	})
+	i.forbidBalancers()
 	i.Await("record", func() bool { return i.addressOf("west") != "" })
 	if err := i.Reconcile(i.Context(), db); err == nil || !strings.Contains(err.Error(), "want ClusterIP") {
 		t.Errorf("Reconcile = %v, want what rejects the Service: it is tried again", err)

@@ -261,6 +261,7 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 	if member.IsOurs(w.now.Import) {
 		c.Owner = w.now.Import.UID
 	}
+	c.Unrouted = w.unrouted()
 	o, rejected := merge.Desired(p.result, c)
 	if o.Import == nil {
 		return o
@@ -315,6 +316,14 @@ func (w *writer) clusterIPs() []string {
 	}
 }
 
+// unrouted reports whether the import has the cluster IPs of the derived Service, and that carries no clusterset IPs: after a change to "vip cidr" both
+// are used until it does, which a quota or a policy may deny (docs/spec/controller.md 5.7).
+func (w *writer) unrouted() bool {
+	imp, s := w.now.Import, w.now.Service
+	return member.IsOurs(imp) && s != nil && merge.IsDerived(s) && len(imp.Spec.IPs) > 0 && imp.Spec.IPs[0] == s.Spec.ClusterIP &&
+		len(s.Status.LoadBalancer.Ingress) == 0
+}
+
 // apply writes c, which has no status, in the order of [merge.Changes]. No object that cannot be written stops another one, but
 // for a new import: everything else depends on its UID.
 //
@@ -354,8 +363,9 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		w.failure = w.patch(ctx, o)
 	}
 	errs = append(errs, w.createSlices(ctx, c.Create.Slices))
-	last.Slices = merge.WithoutStranded(last.Slices, slices.DeleteFunc(slices.Clone(c.Create.Slices), w.exists))
-	errs = append(errs, w.patchAll(ctx, other), w.deleteAll(ctx, last))
+	deleted, trimmed := merge.Retired(last.Slices, slices.DeleteFunc(slices.Clone(c.Create.Slices), w.exists))
+	last.Slices = deleted
+	errs = append(errs, w.patchAll(ctx, append(other, trimmed...)), w.deleteAll(ctx, last))
 	if !slices.ContainsFunc(w.chosen, w.isMissing) {
 		return errors.Join(append(errs, w.patchAll(ctx, hidden))...)
 	}
@@ -657,8 +667,8 @@ func (w *writer) withoutKept(c merge.Changes) merge.Changes {
 	wanted := slices.Clone(c.Create.Slices)
 	c.Create.Slices = slices.DeleteFunc(c.Create.Slices, kept)
 	rejected := slices.DeleteFunc(wanted, func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(c.Create.Slices, o) })
-	c.Delete.Slices = merge.WithoutStranded(c.Delete.Slices, rejected)
-	c.Update.Slices = slices.DeleteFunc(c.Update.Slices, kept)
+	deleted, trimmed := merge.Retired(c.Delete.Slices, rejected)
+	c.Delete.Slices, c.Update.Slices = deleted, slices.DeleteFunc(append(c.Update.Slices, trimmed...), kept)
 	if o := c.Update.Import; o != nil && w.kept(o) {
 		c.Update.Import = nil
 	}

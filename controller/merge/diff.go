@@ -101,8 +101,9 @@ func findCondition(conditions []metav1.Condition, typ string) *metav1.Condition 
 	return nil
 }
 
-// diffService keeps the primary family of an existing Service, which cannot change: made anew, the Service would have other addresses.
-// It stays although no export has it any more, and the others are added.
+// diffService changes a Service in place, also its type: one that is deleted first is gone if a quota or a policy denies the other one. It keeps
+// the primary family of an existing Service, which cannot change: made anew, the Service would have other addresses. It stays although no export
+// has it any more, and the others are added.
 func (c *Changes) diffService(desired, existing *corev1.Service) {
 	switch {
 	case existing == nil && desired == nil:
@@ -118,7 +119,7 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 		}
 	default:
 		next := desired.DeepCopy()
-		if existing.Spec.Type != next.Spec.Type || existing.Spec.ClusterIP == corev1.ClusterIPNone {
+		if existing.Spec.Type == corev1.ServiceTypeExternalName || existing.Spec.ClusterIP == corev1.ClusterIPNone {
 			c.Delete.Service, c.Create.Service = existing.DeepCopy(), next
 			return
 		}
@@ -199,7 +200,7 @@ func sameService(desired, existing *corev1.ServiceSpec) bool {
 	}
 	balancer := desired.Type != corev1.ServiceTypeLoadBalancer || desired.ExternalTrafficPolicy == existing.ExternalTrafficPolicy &&
 		reflect.DeepEqual(desired.AllocateLoadBalancerNodePorts, existing.AllocateLoadBalancerNodePorts) && len(existing.LoadBalancerSourceRanges) == 0
-	return balancer && slices.EqualFunc(desired.Ports, existing.Ports, port) &&
+	return desired.Type == existing.Type && balancer && slices.EqualFunc(desired.Ports, existing.Ports, port) &&
 		slices.Equal(desired.IPFamilies, existing.IPFamilies) &&
 		reflect.DeepEqual(desired.IPFamilyPolicy, existing.IPFamilyPolicy) &&
 		len(existing.Selector) == 0 && len(existing.ExternalIPs) == 0 &&

@@ -300,6 +300,15 @@ func TestRoutedService(t *testing.T) {
 	if got := written(Diff(made, existing)); got != "+ ~s -" {
 		t.Errorf("drift: %s, want the Service", got)
 	}
+	plain, _ := Desired(Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))}, Options{}), both)
+	if got := Diff(Objects{Service: made.Service}, Objects{Service: plain.Service}); got.Update.Service == nil || got.Delete.Service != nil {
+		t.Errorf("another type: %s, want the Service to be changed in place", written(got))
+	}
+	both.Unrouted = true
+	if kept, _ := Desired(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" || kept.Import.Annotations[broker.AnnotationAllocatedBy] != "" ||
+		ingress(kept.Service) != ingress(made.Service) {
+		t.Errorf("import = %+v, Service = %+v; want the cluster IPs until the Service carries the clusterset IPs", kept.Import, kept.Service)
+	}
 	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, o), both); o.Service != nil {
 		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
 	}

@@ -30,6 +30,8 @@ type Cluster struct {
 	Families []corev1.IPFamily
 	// ClusterIPs are those of the derived Service, empty while there is none.
 	ClusterIPs []string
+	// Unrouted is whether the import has these, and keeps them under "vip cidr": the derived Service does not carry the clusterset IPs yet.
+	Unrouted bool
 	// Conditions are those of the import.
 	Conditions []metav1.Condition
 }
@@ -53,8 +55,9 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 	}
 	o := Objects{Import: r.Import.DeepCopy(), Service: r.service(c)}
 	if o.Service != nil && len(c.ClusterIPs) > 0 { // else its name may be taken by a Service that is not ours
-		if !r.Routed() {
+		if !r.Routed() || c.Unrouted {
 			setIPs(o.Import, c.ClusterIPs)
+			delete(o.Import.Annotations, broker.AnnotationAllocatedBy)
 		}
 		metav1.SetMetaDataAnnotation(&o.Import.ObjectMeta, broker.AnnotationDerivedService, o.Service.Name)
 	}

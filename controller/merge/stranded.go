@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Stranded returns the endpoints of missing slices, which could not be written, that a slice has, too, as the missing ones have them. While there
@@ -28,7 +29,18 @@ func Stranded(s *discoveryv1.EndpointSlice, missing []*discoveryv1.EndpointSlice
 	return left
 }
 
-// WithoutStranded returns the slices of all that have no endpoint of a missing one; see [Stranded]. It does not change all.
-func WithoutStranded(all, missing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool { return len(Stranded(s, missing)) > 0 })
+// Retired returns which of the slices that are not wanted any more are deleted, and which stay for the endpoints of missing slices that they have,
+// without their other endpoints: see [Stranded]. One that has no others is in neither. It does not change all.
+func Retired(all, missing []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
+	for _, s := range all {
+		switch left := Stranded(s, missing); {
+		case len(left) == 0:
+			deleted = append(deleted, s)
+		case !equality.Semantic.DeepEqual(left, s.Endpoints):
+			t := s.DeepCopy()
+			t.Endpoints = left
+			trimmed = append(trimmed, t)
+		}
+	}
+	return deleted, trimmed
 }
