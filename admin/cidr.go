@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -34,6 +36,7 @@ func prefixStrings(all []netip.Prefix) []string {
 type claim struct {
 	network netip.Prefix
 	by      string // the user, in the words of messages: member "east"
+	former  bool   // the user is no member any more
 }
 
 // overlap returns the first claim that overlaps with p.
@@ -67,7 +70,34 @@ func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 		}
 		next = last(taken.network).Next()
 	}
+	if p, ok := leastUsed(pool, size, claims); ok {
+		return p, nil
+	}
 	return netip.Prefix{}, fmt.Errorf("vip CIDR: no /%d in %s is free: want a larger --vip-cidr-pool", size, pool)
+}
+
+// leastUsed returns the part of pool that no member claims and of which records name the fewest addresses of former members, for a pool without a
+// free part: anybody who exports can write such records. It reports false if there is none.
+func leastUsed(pool netip.Prefix, bits int, claims []claim) (netip.Prefix, bool) {
+	used := make(map[netip.Prefix]map[netip.Addr]bool)
+	members := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.former })
+	for _, c := range claims {
+		part := netip.PrefixFrom(c.network.Addr(), bits).Masked()
+		if _, taken := overlap(part, members); !c.former || !within(part, pool) || taken {
+			continue
+		}
+		if used[part] == nil {
+			used[part] = make(map[netip.Addr]bool)
+		}
+		used[part][c.network.Addr()] = true
+	}
+	parts := slices.Collect(maps.Keys(used))
+	if len(parts) == 0 {
+		return netip.Prefix{}, false
+	}
+	return slices.MinFunc(parts, func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(len(used[a]), len(used[b])), a.Compare(b))
+	}), true
 }
 
 // last returns the highest address of p.

@@ -58,7 +58,7 @@ func claimsOf(cidrs []string, member string) []claim {
 	var all []claim
 	for _, text := range cidrs {
 		if p, err := broker.ParsePrefix(text); err == nil {
-			all = append(all, claim{p, fmt.Sprintf("member %q", member)})
+			all = append(all, claim{network: p, by: fmt.Sprintf("member %q", member)})
 		}
 	}
 	return all
@@ -180,11 +180,24 @@ func (in *joinInput) vipClaims(id string) []claim {
 		for _, a := range merge.AllocationsOf(vip) {
 			if !current[a.By] {
 				by := fmt.Sprintf("former member %q, whose address is still in use", a.By)
-				all = append(all, claim{netip.PrefixFrom(a.IP, a.IP.BitLen()), by})
+				all = append(all, claim{netip.PrefixFrom(a.IP, a.IP.BitLen()), by, true})
 			}
 		}
 	}
 	return all
+}
+
+// takenFromFormer returns how many addresses in the VIP CIDRs of this cluster are those of former members.
+func (in *joinInput) takenFromFormer(a Admission) int {
+	all := make(map[netip.Addr]bool)
+	for _, c := range in.vipClaims(a.ClusterID) {
+		for _, text := range a.Spec.VIPCIDRs() {
+			if p, err := broker.ParsePrefix(text); err == nil && c.former && p.Contains(c.network.Addr()) {
+				all[c.network.Addr()] = true
+			}
+		}
+	}
+	return len(all)
 }
 
 // ownVIPCIDRs returns the VIP CIDRs of a member that no older Member claims, the first one first.
@@ -219,6 +232,10 @@ func (in *joinInput) warnings(a Admission) []string {
 	if families := familiesOf(in.services); len(families) == 2 && len(a.Spec.VIPCIDRs()) == 1 {
 		warn("the VIP CIDR %s is of one IP family, and this cluster has Services of both: with vip cidr they get clusterset IPs of that family alone; "+
 			"join with --vip-cidr auto to have one of each", a.Spec.VIPCIDR)
+	}
+	if n := in.takenFromFormer(a); n > 0 {
+		warn("no part of the VIP CIDR pool is free: %d addresses in %s are those of clusters that are no members, by records of members; "+
+			"services that have them get others", n, strings.Join(a.Spec.VIPCIDRs(), ","))
 	}
 	if o := in.overlapping(a.ClusterID); o != "" {
 		warn("%s: no endpoint in both is imported by a cluster that has that network", o)

@@ -53,7 +53,8 @@ func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) 
 // MergeOptions returns o with what the records say about clusterset IPs, with "vip cidr": the options to merge a service by.
 func (b *Broker) MergeOptions(svc types.NamespacedName, o merge.Options) merge.Options {
 	if o.VIP == merge.CIDR {
-		o.Pools, o.Claims = merge.Pools(b.Members(), o.VIPNetworks), b.Claims(svc)
+		members := b.Members()
+		o.Pools, o.Claims, o.Declared = merge.Pools(members, o.VIPNetworks), b.Claims(svc), merge.Declared(members)
 	}
 	return o
 }

@@ -66,13 +66,11 @@ type vips struct {
 // With another "vip" than cidr an export may still ask for one by annotation, for the members that have "vip cidr", if this
 // member got a VIP CIDR at the join.
 func (v *vips) of(svc types.NamespacedName) *export.VIP {
-	pools := merge.Pools(v.broker.Members(), v.options.VIPNetworks)
-	if len(v.prefixes(pools)) == 0 && v.options.VIP != merge.CIDR {
+	o := v.merging()
+	if len(v.prefixes(o.Pools)) == 0 && v.options.VIP != merge.CIDR {
 		return nil
 	}
-	o := v.options
-	o.Pools = pools
-	all := merge.Allocated(svc, v.claims(svc), o)
+	all := v.copied(svc, merge.Allocated(svc, v.claims(svc), o), o)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, a := range v.reserved[svc] {
@@ -86,6 +84,23 @@ func (v *vips) of(svc types.NamespacedName) *export.VIP {
 		x.Allocation = &allocation
 	}
 	return x
+}
+
+// merging returns the options by which the clusterset IPs of a service follow from its claims.
+func (v *vips) merging() merge.Options {
+	o, members := v.options, v.broker.Members()
+	o.Pools, o.Declared = merge.Pools(members, o.VIPNetworks), merge.Declared(members)
+	return o
+}
+
+// copied returns the allocations that the record of this member is to name. An allocation of a cluster that is no member stays in records that name
+// it, and comes into no other: a record could name a cluster that never was, and its address would stay for ever, in copies of copies.
+func (v *vips) copied(svc types.NamespacedName, all []merge.Allocation, o merge.Options) []merge.Allocation {
+	var named []string
+	if record, _ := v.broker.Own(svc); record != nil {
+		named = record.Spec.VIP.Addresses()
+	}
+	return slices.DeleteFunc(all, func(a merge.Allocation) bool { return o.Left(a.By) && !slices.Contains(named, a.IP.String()) })
 }
 
 // own returns the VIP CIDRs of this member, the first one first.
@@ -271,7 +286,7 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
 		return ""
 	}
-	lacking, records := missing(record), v.broker.RecordsWith(svc, record)
+	lacking, records := v.missing(svc, record), v.broker.RecordsWith(svc, record)
 	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), v.broker.MergeOptions(svc, v.options)) {
 		return ""
 	}
@@ -305,9 +320,9 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	return exhausted
 }
 
-// missing returns the families of a record that it has no clusterset IP of.
-func missing(record *v1alpha1.ExportedService) []corev1.IPFamily {
-	has := merge.AllocationsOf(record.Spec.VIP)
+// missing returns the families of a record that neither it nor another one of the service has a clusterset IP of.
+func (v *vips) missing(svc types.NamespacedName, record *v1alpha1.ExportedService) []corev1.IPFamily {
+	has := append(merge.AllocationsOf(record.Spec.VIP), merge.Allocated(svc, v.claims(svc), v.merging())...)
 	return slices.DeleteFunc(slices.Clone(record.Spec.IPFamilies), func(f corev1.IPFamily) bool { return hasFamily(has, f) })
 }
 

@@ -254,6 +254,30 @@ func TestVIPsOfOthers(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 5.7: an address that only records say a cluster which is no member has allocated counts while they are there, and comes into no
+// other record.
+func TestVIPOfNoMember(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	b.AddMember(alpha, "")
+	at := metav1.Now().Rfc3339Copy()
+	record := alphaRecord(db, &v1alpha1.VIP{Wanted: true, IPs: []string{"243.200.0.1"}, AllocatedBy: "ghost", At: &at})
+	b.Create(record)
+	a.Await("alpha's record", func() bool { return len(a.Broker.Records(db)) == 1 })
+	a.create(db, "")
+	if v := a.vipOf(db); len(v.IPs) > 0 || !v.Wanted {
+		t.Errorf("vip = %+v, want no copy of what no member has allocated", v)
+	}
+	if got := a.readyOf(db); got != "True/Exported" {
+		t.Errorf("ready = %s, want True/Exported: the service has an address", got)
+	}
+	b.Delete(record)
+	a.do(db, "alpha's record gone", func() bool { return len(a.Broker.Records(db)) == 1 })
+	if v := a.vipOf(db); len(v.IPs) != 1 || v.AllocatedBy != memberenv.ID {
+		t.Errorf("vip = %+v without such records, want an address of this cluster", v)
+	}
+}
+
 // docs/spec/controller.md 5, "freed only when the last record is gone": whatever of our own addresses a record of another names is taken, and
 // no longer, though nothing of ours changes.
 func TestVIPsFollowCopies(t *testing.T) {

@@ -59,8 +59,8 @@ func VIPOf(all []Allocation) v1alpha1.VIP {
 	return v
 }
 
-func rank(second bool) int {
-	if second {
+func rank(last bool) int {
+	if last {
 		return 1
 	}
 	return 0

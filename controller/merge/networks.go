@@ -112,6 +112,14 @@ func Pools(members []v1alpha1.Member, within VIPNetworks) []Pool {
 	return pools
 }
 
+// Declared returns the networks of Pods and Services that members declare.
+func Declared(members []v1alpha1.Member) (all []netip.Prefix) {
+	for i := range members {
+		all = append(all, members[i].Networks()...)
+	}
+	return all
+}
+
 // contain reports whether a VIP CIDR is part of the networks.
 func (n VIPNetworks) contain(p netip.Prefix) bool {
 	in := n.Of(p.Addr())

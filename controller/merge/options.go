@@ -24,6 +24,9 @@ type Options struct {
 	VIPNetworks VIPNetworks
 	Pools       []Pool
 	Claims      []Claim
+	// Declared are the networks of Pods and Services of all members, with [CIDR]. What a cluster that left has allocated there does not count: the
+	// traffic of others to these would go to the derived Service.
+	Declared []netip.Prefix
 	// Reserved are the networks of the Pods and Services of the importing cluster. It has no clusterset IP there, whoever allocates one: the
 	// derived Service would take the traffic to what has the address. No other member has the same ones, so they are not hashed.
 	Reserved []netip.Prefix
@@ -86,7 +89,16 @@ func (o Options) Hash() string {
 		string(cmp.Or(o.TypeConflict, Keep)), string(cmp.Or(o.Precedence, Claimed)), vip)
 }
 
+// Left reports whether a cluster is no member, though it may have been one.
+func (o Options) Left(cluster string) bool {
+	return !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == cluster })
+}
+
 // reserves reports whether an address is in a network of the importing cluster itself.
 func (o Options) reserves(a netip.Addr) bool {
-	return slices.ContainsFunc(o.Reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+	return contains(o.Reserved, a)
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }

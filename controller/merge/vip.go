@@ -18,8 +18,8 @@ import (
 // any record of the service names (docs/spec/controller.md 5). claims are those of the service, and those of others for the same addresses.
 //
 // Valid is an allocation whose address lies in a pool of the member that it names, and so is the copy of one that names a
-// cluster which is no member, if its address lies in no member's pool: it outlives its allocator. None is in a network of the importing
-// cluster itself. Of several claims to one
+// cluster which is no member, if its address lies in no member's pool, nor in networks that a member declares: it outlives its allocator. But
+// everybody can name a cluster that never was, so one of a member comes before it. None is in a network of the importing cluster itself. Of several claims to one
 // address that of the allocator's own record counts, whatever time a copy states, and so a copy for another service never
 // does. If the allocator left, that of the record which the broker has had longest does.
 func Allocated(service types.NamespacedName, claims []Claim, o Options) []Allocation {
@@ -44,6 +44,7 @@ type claim struct {
 	Cluster string // whose record it is
 	when    moment
 	own     bool   // of the allocator itself
+	left    bool   // the allocator is no member
 	barred  bool   // see Claim
 	had     moment // since when the broker has it, whatever it says
 }
@@ -57,7 +58,9 @@ func judge(claims []Claim, o Options) (valid, invalid []claim) {
 			continue
 		}
 		for _, a := range AllocationsOf(&from.VIP) {
-			c := claim{Allocation: a, Service: from.Service, Cluster: from.Cluster, own: from.Cluster == a.By, barred: from.Barred}
+			c := claim{
+				Allocation: a, Service: from.Service, Cluster: from.Cluster, own: from.Cluster == a.By, left: o.Left(a.By), barred: from.Barred,
+			}
 			if !c.valid(o) {
 				invalid = append(invalid, c)
 				continue
@@ -88,12 +91,11 @@ func withoutCopies(all []claim) (left []claim) {
 // valid reports whether the address of the claim is one that its allocator may give out, or might before it left, and that the importing
 // cluster does not have itself.
 func (c claim) valid(o Options) bool {
-	left := !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == c.By })
-	if o.reserves(c.IP) || left && !o.VIPNetworks.Of(c.IP).Contains(c.IP) {
+	if o.reserves(c.IP) || c.left && (!o.VIPNetworks.Of(c.IP).Contains(c.IP) || contains(o.Declared, c.IP)) {
 		return false
 	}
 	at := slices.IndexFunc(o.Pools, func(p Pool) bool { return p.Prefix.Contains(c.IP) })
-	return left == (at < 0) && (left || o.Pools[at].Cluster == c.By)
+	return c.left == (at < 0) && (c.left || o.Pools[at].Cluster == c.By)
 }
 
 // beats reports whether c has the address that d wants too, and the better right to it.
@@ -124,9 +126,9 @@ func (c claim) beaten(valid []claim) bool {
 	return best.Service != c.Service
 }
 
-// compare sorts the oldest first. What follows the time only makes the order one of the claims, not of the input.
+// compare sorts the oldest first, and claims to addresses of members before all others. What follows the time only makes the order one of the claims, not of the input.
 func (c claim) compare(d claim) int {
-	return cmp.Or(c.when.compare(d.when), cmp.Compare(c.By, d.By),
+	return cmp.Or(cmp.Compare(rank(c.left), rank(d.left)), c.when.compare(d.when), cmp.Compare(c.By, d.By),
 		cmp.Compare(c.Service.String(), d.Service.String()), cmp.Compare(rank(c.Second), rank(d.Second)), cmp.Compare(c.Cluster, d.Cluster),
 		c.IP.Compare(d.IP), cmp.Compare(c.At.Unix(), d.At.Unix()))
 }

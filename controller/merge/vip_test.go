@@ -80,6 +80,10 @@ func TestVIP(t *testing.T) {
 		{name: "one that left does not beat a member", records: []Record{
 			record("a", 1, vip(true, "243.0.0.1", "a", 1)), record("b", 2, vip(true, "243.0.0.1", "left", 0)),
 		}, want: "243.0.0.1 a", rejected: "b"},
+		{name: "a member's allocation comes before an older one of a cluster that is no member",
+			records: []Record{record("a", 5, vip(true, "243.0.0.1", "a", 5)), record("b", 1, vip(true, "243.2.0.1", "left", 1))}, want: "243.0.0.1 a"},
+		{name: "of one that left, where a member has its Pods", records: []Record{record("b", 1, vip(true, "243.9.0.1", "left", 1))}, rejected: "b"},
+		{name: "a member's, where another has its Pods", records: []Record{record("a", 1, vip(true, "243.0.9.1", "a", 1))}, want: "243.0.9.1 a"},
 		{name: "a copy that states an earlier time than the original does not make it older",
 			records: []Record{
 				record("a", 5, vip(true, "243.0.0.1", "a", 5)), record("b", 4, vip(true, "243.1.0.1", "b", 4)),
@@ -124,7 +128,9 @@ func TestVIP(t *testing.T) {
 		{name: "none for Headless", records: []Record{record("a", 1, headless, vip(true, "243.0.0.1", "a", 1))}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := Merge(shop, tt.records, Options{VIP: CIDR, VIPNetworks: vipPool, Pools: pools(), Claims: tt.claims})
+			r := Merge(shop, tt.records, Options{
+				VIP: CIDR, VIPNetworks: vipPool, Pools: pools(), Claims: tt.claims, Declared: []netip.Prefix{netip.MustParsePrefix("243.9.0.0/16"), netip.MustParsePrefix("243.0.9.0/24")},
+			})
 			got := strings.TrimSpace(fmt.Sprint(strings.Join(r.Import.Spec.IPs, ","), " ", r.Import.Annotations[broker.AnnotationAllocatedBy]))
 			if got != tt.want {
 				t.Errorf("VIP = %q, want %q", got, tt.want)
