@@ -188,7 +188,8 @@ spec: {hostNetwork: true, containers: [{name: a, image: a, command: [%[1]s, "%[2
 func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 	crds := [][]byte{
 		crdOf("crd.projectcalico.org", "v1", "ippools", "IPPool"), crdOf("projectcalico.org", "v3", "ippools", "IPPool"),
-		crdOf("cilium.io", "v2", "ciliumnodes", "CiliumNode"), crdOf("config.openshift.io", "v1", "networks", "Network"),
+		crdOf("cilium.io", "v2", "ciliumnodes", "CiliumNode"), crdOf("cilium.io", "v2alpha1", "ciliumpodippools", "CiliumPodIPPool"),
+		crdOf("config.openshift.io", "v1", "networks", "Network"),
 	}
 	if err := c.InstallCRDs(t.Context(), crds...); err != nil {
 		t.Fatal(err)
@@ -197,6 +198,7 @@ func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 		{"10.1.0.0/16 IPPool a", "{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: a}, spec: {cidr: 10.1.0.0/16}}"},
 		{"10.2.0.0/16 IPPool b", "{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: b}, spec: {cidr: 10.2.0.0/16}}"},
 		{"10.3.0.0/16 ConfigMap cilium-config", "{apiVersion: v1, kind: ConfigMap, metadata: {name: cilium-config, namespace: kube-system}, data: {cluster-pool-ipv4-cidr: 10.3.0.0/16}}"},
+		{"10.11.0.0/16 CiliumPodIPPool default", "{apiVersion: cilium.io/v2alpha1, kind: CiliumPodIPPool, metadata: {name: default}, spec: {ipv4: {cidrs: [10.11.0.0/16], maskSize: 24}}}"},
 		{"10.4.0.0/24 CiliumNodes", "{apiVersion: cilium.io/v2, kind: CiliumNode, metadata: {name: a}, spec: {ipam: {podCIDRs: [10.4.0.0/24]}}}"},
 		{"10.5.0.0/16 Network cluster", "{apiVersion: config.openshift.io/v1, kind: Network, metadata: {name: cluster}, status: {clusterNetwork: [{cidr: 10.5.0.0/16}]}}"},
 		{"10.6.0.0/24 annotation k8s.ovn.org/node-subnets of Nodes", `{apiVersion: v1, kind: Node, metadata: {name: o, annotations: {k8s.ovn.org/node-subnets: '{"default":["10.6.0.0/24"]}'}}}`},

@@ -76,8 +76,12 @@ const (
 	tunnels  = "{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: d}, spec: {cidr: 10.92.0.0/16, allowedUses: [Tunnel]}}\n---\n"
 	cilium   = "{apiVersion: v1, kind: ConfigMap, metadata: {name: cilium-config}, data: {ipam: cluster-pool, cluster-pool-ipv4-cidr: 10.2.0.0/16 10.3.0.0/16, cluster-pool-ipv6-cidr: \"fd00:2::/104\"}}\n---\n"
 	clouds   = "{apiVersion: v1, kind: ConfigMap, metadata: {name: cilium-config}, data: {ipam: eni, cluster-pool-ipv4-cidr: 10.93.0.0/16}}\n---\n"
+	multi    = "{apiVersion: v1, kind: ConfigMap, metadata: {name: cilium-config}, data: {ipam: multi-pool}}\n---\n"
+	ciliumC  = "{apiVersion: cilium.io/v2, kind: CiliumNode, metadata: {name: c}, spec: {ipam: {pools: {allocated: [{pool: default, cidrs: [10.11.0.0/24]}]}}}}\n---\n"
 	ciliumA  = "{apiVersion: cilium.io/v2, kind: CiliumNode, metadata: {name: a}, spec: {ipam: {podCIDRs: [10.4.0.0/24]}}}\n---\n"
 	ciliumB  = "{apiVersion: cilium.io/v2, kind: CiliumNode, metadata: {name: b}, spec: {ipam: {podCIDRs: [10.4.1.0/24]}}}\n---\n"
+	poolA    = "{apiVersion: cilium.io/v2alpha1, kind: CiliumPodIPPool, metadata: {name: default}, spec: {ipv4: {cidrs: [10.11.0.0/16], maskSize: 24}, ipv6: {cidrs: [\"fd00:11::/104\"]}}}\n---\n"
+	poolB    = "{apiVersion: cilium.io/v2alpha1, kind: CiliumPodIPPool, metadata: {name: green}, spec: {ipv4: {cidrs: [10.12.0.0/16, 10.13.0.0/16]}}}\n---\n"
 	shift    = "{apiVersion: config.openshift.io/v1, kind: Network, metadata: {name: cluster}, status: {clusterNetwork: [{cidr: 10.128.0.0/14, hostPrefix: 23}], serviceNetwork: [172.30.0.0/16]}}\n---\n"
 	ovn      = "{apiVersion: v1, kind: Node, metadata: {name: a, annotations: {k8s.ovn.org/node-subnets: '{\"default\":[\"10.5.0.0/24\",\"fd00:5::/64\"],\"blue\":\"10.94.0.0/24\"}'}}, spec: {podCIDRs: [10.95.0.0/24]}}\n---\n"
 	ovnOne   = "{apiVersion: v1, kind: Node, metadata: {name: b, annotations: {k8s.ovn.org/node-subnets: '{\"default\":\"10.5.1.0/24\"}'}}}\n---\n"
@@ -97,6 +101,8 @@ func TestFind(t *testing.T) {
 		{name: "Calico, both APIs", objects: pool + poolV3 + kubeadmC, pods: "10.1.0.0/16 IPPool a, fd00:1::/64 IPPool b", services: "10.98.0.0/16 ConfigMap kubeadm-config"},
 		{name: "Cilium, its own pools", objects: cilium + ciliumA + node, pods: "10.2.0.0/16 ConfigMap cilium-config, 10.3.0.0/16 ConfigMap cilium-config, fd00:2::/104 ConfigMap cilium-config"},
 		{name: "Cilium, pools of a cloud", objects: clouds + ciliumA + ciliumB + node, pods: "10.4.0.0/23 CiliumNodes+, fd00:8::/64 spec.podCIDRs of Nodes+"},
+		{name: "Cilium, several pools", objects: multi + poolA + poolB + ciliumC + node, pods: "10.11.0.0/16 CiliumPodIPPool default, 10.12.0.0/16 CiliumPodIPPool green, " +
+			"10.13.0.0/16 CiliumPodIPPool green, fd00:11::/104 CiliumPodIPPool default"},
 		{name: "OpenShift", objects: shift + ovn + services, pods: "10.128.0.0/14 Network cluster, fd00:5::/64 annotation k8s.ovn.org/node-subnets of Nodes+", services: "10.97.0.0/16 ServiceCIDR kubernetes"},
 		{name: "OpenShift, before ServiceCIDRs", objects: shift, pods: "10.128.0.0/14 Network cluster", services: "172.30.0.0/16 Network cluster"},
 		{name: "OVN-Kubernetes", objects: ovn + ovnOne + kubeadmC, pods: "10.5.0.0/23 annotation k8s.ovn.org/node-subnets of Nodes+, fd00:5::/64 annotation k8s.ovn.org/node-subnets of Nodes+",

@@ -2,6 +2,7 @@ package networks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ var podSources = []source{
 	{query: Query{Resource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"}}, cidrs: calicoPool},
 	{query: Query{Resource: schema.GroupVersionResource{Group: "projectcalico.org", Version: "v3", Resource: "ippools"}}, cidrs: calicoPool},
 	{query: configMap("cilium-config"), cidrs: ciliumPool},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2alpha1", Resource: "ciliumpodippools"}}, cidrs: ciliumPodPool},
 	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}}, perNode: "CiliumNodes", cidrs: at("spec", "ipam", "podCIDRs")},
 	{query: openShift, cidrs: openShiftPods},
 	{query: nodes, perNode: "annotation k8s.ovn.org/node-subnets of Nodes", cidrs: ovnSubnets},
@@ -99,6 +101,13 @@ func ciliumPool(o *unstructured.Unstructured) ([]string, error) {
 		return nil, err
 	}
 	return separate(data["cluster-pool-ipv4-cidr"] + " " + data["cluster-pool-ipv6-cidr"]), err
+}
+
+// ciliumPodPool reads a pool of the IPAM mode multi-pool, in which neither the configuration nor spec.ipam.podCIDRs of CiliumNodes has networks.
+func ciliumPodPool(o *unstructured.Unstructured) ([]string, error) {
+	v4, _, err := unstructured.NestedStringSlice(o.Object, "spec", "ipv4", "cidrs")
+	v6, _, err6 := unstructured.NestedStringSlice(o.Object, "spec", "ipv6", "cidrs")
+	return append(v4, v6...), errors.Join(err, err6)
 }
 
 // ovnSubnets reads the default network of a Node: one network, or a list with one of each family. Other networks are secondary ones.
