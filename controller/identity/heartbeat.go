@@ -20,8 +20,8 @@ const statusPeriod = 10 * time.Second
 // seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one.
 const seldom = apibroker.MaxHeartbeatTTL / 12
 
-// propertiesRetry is the time until a broker that lacks the field of properties is tried again.
-const propertiesRetry = 10 * time.Minute
+// fieldsRetry is the time until a broker that lacks fields of the status is tried again.
+const fieldsRetry = 10 * time.Minute
 
 // firstRetry is the time between two attempts at the first heartbeat, for which other members wait.
 const firstRetry = time.Second
@@ -39,7 +39,7 @@ type Heartbeat struct {
 
 	// Used by Run alone.
 	renewed  time.Time // when the last heartbeat was sent that succeeded
-	withheld time.Time // until when the properties are left out, as the CRD of the broker does not have them
+	withheld time.Time // until when properties and VIP are left out, as the CRD of the broker does not have them
 	leftOut  logging.OnChange[string]
 }
 
@@ -96,22 +96,23 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 	return h.setStatus(ctx)
 }
 
-// setStatus writes the status with the properties of this cluster, or without them to a broker whose CRD is older: it is asked again
+// setStatus writes the status with the properties of this cluster, or to a broker whose CRD is older what that of 0.1 has: it is asked again
 // after a time, since an administrator may update it.
 func (h *Heartbeat) setStatus(ctx context.Context) error {
-	status := h.Status
+	status := v1alpha1.MemberStatus{Version: h.Status.Version, MergeOptions: h.Status.MergeOptions}
+	old := status
 	if time.Now().After(h.withheld) {
 		properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
 		if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
 			h.Log.Warningf("ClusterProperties that are not published: %s", text)
 		}
-		status.Properties = properties
+		status.Properties, status.VIP = properties, h.Status.VIP
 	}
 	err := h.Broker.SetStatus(ctx, status)
-	if len(status.Properties) > 0 && apiserver.IsUnknownField(err) {
-		h.withheld = time.Now().Add(propertiesRetry)
-		h.Log.Warningf("ClusterProperties are not published: the broker does not know the field; update it with clusterset broker init")
-		return h.Broker.SetStatus(ctx, h.Status)
+	if apiserver.IsUnknownField(err) {
+		h.withheld = time.Now().Add(fieldsRetry)
+		h.Log.Warningf("ClusterProperties and the option vip are not published: the broker does not know the fields; update it with clusterset broker init")
+		return h.Broker.SetStatus(ctx, old)
 	}
 	return err
 }

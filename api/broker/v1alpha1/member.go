@@ -107,6 +107,13 @@ type MemberStatus struct {
 	// +kubebuilder:validation:Pattern=`^([0-9a-f]{16})?$`
 	MergeOptions string `json:"mergeOptions,omitempty"`
 
+	// VIP is its option "vip", as in the Corefile, with the networks that are not the default: "cidr 10.250.0.0/16".
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^(derived|none|cidr( [0-9a-f.:]+/[0-9]+){0,2})?$`
+	VIP string `json:"vip,omitempty"`
+
 	// Properties are the ClusterProperties of the member, sorted by name: at most 32, with 8192 characters together. Other members
 	// select clusters by them.
 	//
