@@ -76,14 +76,16 @@ type Values struct {
 	ClusterDomain string `json:"clusterDomain,omitempty"`
 	VIP           string `json:"vip,omitempty"`       // "derived", "cidr" or "none"
 	Endpoints     string `json:"endpoints,omitempty"` // "pod_ip" or "service_ip"
-	OpenShift     bool   `json:"openshift,omitempty"` // found out
+	// CreateNamespaces is whether the controller creates namespaces that imports lack; nil keeps what there is.
+	CreateNamespaces *bool `json:"createNamespaces,omitempty"`
+	OpenShift        bool  `json:"openshift,omitempty"` // found out
 }
 
 // or completes v with older values.
 func (v Values) or(older Values) Values {
 	return Values{
 		Image: cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain), VIP: cmp.Or(v.VIP, older.VIP),
-		Endpoints: cmp.Or(v.Endpoints, older.Endpoints), OpenShift: v.OpenShift,
+		Endpoints: cmp.Or(v.Endpoints, older.Endpoints), CreateNamespaces: cmp.Or(v.CreateNamespaces, older.CreateNamespaces), OpenShift: v.OpenShift,
 	}
 }
 

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -99,11 +98,8 @@ func (u *upgrader) checkMember(ctx context.Context) error {
 		crds = append(crds, err.Error())
 	}
 	u.add(where, "update CRDs of the MCS API, which other programs may use, too", "kubectl apply, of the CRDs of the release of mcs-api that is named", crds)
-	for _, x := range []struct {
-		manifest []byte
-		path     string
-	}{{deploy.ControllerRBAC, "controller"}, {deploy.DNSRBAC, "dns"}, {deploy.AllInOneRBAC, "all-in-one"}} {
-		if err := u.checkRights(ctx, where, x.manifest, "deploy/"+x.path+"/rbac.yaml"); err != nil {
+	for _, mode := range []deploy.Mode{deploy.OnlyController, deploy.OnlyDNS, deploy.AllInOne} {
+		if err := u.checkRights(ctx, where, mode); err != nil {
 			return err
 		}
 	}
@@ -129,23 +125,50 @@ func (u *upgrader) checkMember(ctx context.Context) error {
 }
 
 // checkRights compares the rights of one kind of deployment. A cluster without its ClusterRole does not have that kind.
-func (u *upgrader) checkRights(ctx context.Context, where string, manifest []byte, path string) error {
-	objects := parse(bytes.ReplaceAll(manifest, []byte(wellknown.ControllerNamespace), []byte(u.namespace)))
+func (u *upgrader) checkRights(ctx context.Context, where string, mode deploy.Mode) error {
+	options := deploy.Options{Mode: mode, Namespace: u.namespace}
+	text, err := deploy.Rights(options)
+	if err != nil {
+		return err
+	}
+	objects := parse(text)
 	role := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ClusterRole" })
 	existing, err := u.member.find(ctx, objects[role])
 	if err != nil || existing == nil {
 		return err
 	}
+	creates := createsNamespaces(existing)
+	if creates { // someone has chosen that
+		options.Values = map[string]any{"createNamespaces": true}
+		if text, err = deploy.Rights(options); err != nil {
+			return err
+		}
+		objects = parse(text)
+	}
+	path := "deploy/" + string(mode) + "/rbac.yaml"
 	how := "kubectl apply -f " + path
 	switch {
 	case isInstalled(existing):
 		how = "clusterset join, with the flags of the first join"
+	case creates:
+		how = "helm upgrade, or apply " + path + " with the verb create for namespaces"
 	case u.namespace != wellknown.ControllerNamespace:
 		how = "apply " + path + " with the namespace " + u.namespace + ", or helm upgrade"
 	}
 	reasons, err := u.differences(ctx, u.member, objects)
 	u.add(where, "update rights", how, reasons)
 	return err
+}
+
+// createsNamespaces reports whether a ClusterRole has the right that "import_namespaces create" needs.
+func createsNamespaces(role *unstructured.Unstructured) bool {
+	rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
+	return slices.ContainsFunc(rules, func(rule any) bool {
+		fields, _ := rule.(map[string]any)
+		resources, _, _ := unstructured.NestedStringSlice(fields, "resources")
+		verbs, _, _ := unstructured.NestedStringSlice(fields, "verbs")
+		return slices.Contains(resources, "namespaces") && slices.Contains(verbs, "create")
+	})
 }
 
 // differences lists the objects that are not as this program wants them. A newer one is an error.

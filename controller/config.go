@@ -67,6 +67,8 @@ type Config struct {
 	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is set.
 	Namespaces      []string
 	NamespaceLabels labels.Selector
+	// CreateNamespaces is whether missing ones are created for imports. It is false with NamespaceLabels.
+	CreateNamespaces bool
 
 	LegacyConditions bool
 	AggregateView    bool
@@ -130,7 +132,8 @@ func (c *Config) Difference(other *Config) string {
 		{"precedence", c.Precedence == other.Precedence},
 		{"affinity", c.Affinity == other.Affinity && c.Hold == other.Hold},
 		{"exported_affinity", c.ExportedAffinity == other.ExportedAffinity},
-		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels)},
+		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels) &&
+			c.CreateNamespaces == other.CreateNamespaces},
 		{"legacy_conditions", c.LegacyConditions == other.LegacyConditions},
 		{"aggregate_view", c.AggregateView == other.AggregateView},
 		{"status_page", c.StatusPage == other.StatusPage},
@@ -161,7 +164,7 @@ func text(s fmt.Stringer) string {
 
 // policy returns the policy for namespaces.
 func (c *Config) policy() member.Policy {
-	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace}
+	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace, Create: c.CreateNamespaces}
 }
 
 // selectors returns those of the affinity.

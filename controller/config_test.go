@@ -17,7 +17,7 @@ func TestDifference(t *testing.T) {
 	for _, line := range []string{
 		"broker /etc/other", "broker /etc/broker context", "cluster_id east", "controller_namespace dns", "vip none", "vip cidr 10.0.0.0/8",
 		"endpoints service_ip", "service_cidr 10.96.0.0/12", "lease 0", "lease 10s 30s", "on_expiry keep", "on_conflict withhold",
-		"port_merge intersection", "type_conflict exclude", "precedence broker", "affinity local", "affinity none 5s", "exported_affinity off", "import_namespaces a", "import_namespaces a=b",
+		"port_merge intersection", "type_conflict exclude", "precedence broker", "affinity local", "affinity none 5s", "exported_affinity off", "import_namespaces a", "import_namespaces a=b", "import_namespaces create",
 		"legacy_conditions on", "aggregate_view on", "status_page on", "controller_qps 1", "controller_qps 500 2",
 	} {
 		other := base

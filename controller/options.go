@@ -61,7 +61,8 @@ func Options() []Option {
 		{"affinity", "local|region|remote|none [HOLD]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
 			(*Config).setAffinity},
 		{"exported_affinity", "on|off", "on", "follow the clusters that exports prefer", 1, 1, toggle(func(c *Config) *bool { return &c.ExportedAffinity })},
-		{"import_namespaces", "NAME|SELECTOR...", "", "namespaces to export and import; without it all except kube-*, openshift-*, default and the controller's own", 1, -1,
+		{"import_namespaces", "[create] [NAME|SELECTOR...]", "", "namespaces to export and import, of which create creates those that are missing; without names all except kube-*, openshift-*, " +
+			"default and the controller's own", 1, -1,
 			(*Config).setNamespaces},
 		{"legacy_conditions", "on|off", "off", "also write the conditions of the first version of KEP-1645", 1, 1,
 			toggle(func(c *Config) *bool { return &c.LegacyConditions })},
@@ -131,19 +132,11 @@ func (c *Config) setNamespace(args []string) error {
 }
 
 func (c *Config) setVIP(args []string) error {
-	mode := merge.VIPMode(args[0])
-	switch {
-	case mode != merge.Derived && mode != merge.CIDR && mode != merge.NoVIP:
-		return fmt.Errorf("%q: want one of derived, cidr, none", args[0])
-	case len(args) > 1 && mode != merge.CIDR:
-		return fmt.Errorf("%q after %s: want a network only after cidr", args[1], mode)
-	}
-	networks, err := merge.ParseVIPNetworks(args[1:])
+	setting, err := merge.ParseVIPSetting(args)
 	if err != nil {
 		return err
 	}
-	c.VIPNetworks = networks
-	c.VIP = mode
+	c.VIP, c.VIPNetworks = setting.Mode, setting.Networks
 	return nil
 }
 
@@ -196,11 +189,18 @@ func (c *Config) setAffinity(args []string) error {
 	return nil
 }
 
+// createWord before the namespaces creates those that are missing. A namespace of that name cannot be the first one, unless the word precedes it.
+const createWord = "create"
+
 // setNamespaces takes names, or one selector: its requirements may be arguments of their own. A label alone reads as a name;
 // "label=" and the like say that it is a selector.
 func (c *Config) setNamespaces(args []string) error {
-	if names := splitNames(args); names != nil {
-		c.Namespaces, c.NamespaceLabels = names, nil
+	create := args[0] == createWord
+	if create {
+		args = args[1:]
+	}
+	if names := splitNames(args); names != nil || len(args) == 0 {
+		c.Namespaces, c.NamespaceLabels, c.CreateNamespaces = names, nil, create
 		return nil
 	}
 	selector := strings.Join(args, " ")
@@ -208,7 +208,10 @@ func (c *Config) setNamespaces(args []string) error {
 	if err != nil || s.Empty() {
 		return fmt.Errorf("%q: want names of namespaces, or a label selector such as team=a", selector)
 	}
-	c.Namespaces, c.NamespaceLabels = nil, s
+	if create {
+		return fmt.Errorf("%q after %s: want names of namespaces, or no further words, since a missing namespace has no labels", selector, createWord)
+	}
+	c.Namespaces, c.NamespaceLabels, c.CreateNamespaces = nil, s, false
 	return nil
 }
 

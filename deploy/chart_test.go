@@ -87,8 +87,10 @@ var variants = []struct {
 	{overlay: "all-in-one", mode: deploy.AllInOne, notes: "--service=clusterset-system/clusterset\n"},
 	{overlay: "openshift", mode: deploy.Separate, values: map[string]any{"openshift": true}},
 	{mode: deploy.OnlyController, notes: "--vip=cidr --endpoints=service_ip\n", values: map[string]any{"vip": "cidr", "endpoints": "service_ip"}},
+	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true}},
 	{mode: deploy.AllInOne, values: map[string]any{
-		"image": "example.org/a:1", "imagePullSecrets": []string{"a", "b"}, "replicas": 3, "zone": "example.org", "clusterDomain": "k8s.example",
+		"createNamespaces": true,
+		"image":            "example.org/a:1", "imagePullSecrets": []string{"a", "b"}, "replicas": 3, "zone": "example.org", "clusterDomain": "k8s.example",
 		"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}, "tolerations": []map[string]string{{"operator": "Exists", "effect": "NoSchedule"}},
 	}},
 }
@@ -136,7 +138,7 @@ func TestChart(t *testing.T) {
 // Values that would make something else of a manifest are rejected.
 func TestChartValues(t *testing.T) {
 	for _, values := range []map[string]any{
-		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"unknown": 1},
+		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"unknown": 1}, {"createNamespaces": "yes"},
 		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"}, {"imagePullSecrets": []string{"a\n- name: b"}},
 	} {
 		if out, err := helm(t, values, "template", "chart", system); err == nil {

@@ -75,11 +75,45 @@ func objects(t *testing.T, paths ...string) []*unstructured.Unstructured {
 	return all
 }
 
+// quotaRule is that of GKE: Pods of these classes need a quota that names the class.
+const quotaRule = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ResourceQuota
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ResourceQuotaConfiguration
+    limitedResources:
+    - resource: pods
+      matchScopes:
+      - {scopeName: PriorityClass, operator: In, values: [system-node-critical, system-cluster-critical]}
+`
+
+// startWithQuotaRule returns an API server with that rule.
+func startWithQuotaRule(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "admission.yaml")
+	if err := os.WriteFile(file, []byte(quotaRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs(), APIServerArgs: []string{"--admission-control-config-file=" + file}})
+	if err := c.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestManifests applies every manifest, twice, and creates the Pods of the Deployments where the namespace forbids all that
-// is not restricted.
+// is not restricted, and the priority class needs a quota.
 func TestManifests(t *testing.T) {
-	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
+	c := startWithQuotaRule(t)
 	client := clientset(t, c.Config())
+	critical := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{PriorityClassName: "system-cluster-critical", Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	_, err := client.CoreV1().Pods("default").Create(t.Context(), critical, metav1.CreateOptions{DryRun: dryRun})
+	if err := refused(err, "insufficient quota to match these scopes"); err != nil {
+		t.Errorf("Pod of the priority class where no quota names it: %v", err)
+	}
 	for range 2 {
 		for _, path := range manifests(t) {
 			b, err := os.ReadFile(path)
@@ -118,7 +152,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%d Deployments, want those of DNS server, controller and both in one", deployments)
 	}
 	root := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
-	_, err := client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
+	_, err = client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
 	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
 		t.Errorf("Pod that may be root: %v, want it refused", err)
 	}
@@ -133,9 +167,11 @@ func restricted(t *testing.T, client kubernetes.Interface) {
 	}
 	for _, d := range all.Items {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
-		if _, err := client.CoreV1().Pods(system).Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun}); err != nil {
-			t.Errorf("Pod of Deployment %s: %v", d.Name, err)
-		}
+		// A quota counts a moment after it is made.
+		eventually(t, "Pod of Deployment "+d.Name, func(ctx context.Context) error {
+			_, err := client.CoreV1().Pods(system).Create(ctx, pod, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		})
 	}
 }
 

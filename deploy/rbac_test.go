@@ -99,6 +99,58 @@ func TestRights(t *testing.T) {
 		testWrites(t, c, name)
 		testExportWrites(t, c, name)
 	}
+	for mode, of := range map[deploy.Mode]asker{deploy.OnlyController: controller, deploy.AllInOne: both} {
+		testNamespaceWrites(t, c, mode, of)
+	}
+}
+
+// testNamespaceWrites grants the account of a controller what "import_namespaces create" needs: docs/spec/controller.md 5.9.
+func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy.Mode, of asker) {
+	text, err := deploy.Rights(deploy.Options{Mode: mode, Values: map[string]any{"createNamespaces": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyYAML(t, c, text)
+	account := of.user[strings.LastIndexByte(of.user, ':')+1:]
+	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), system, account)
+	client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := func(name string, change func(*corev1.Namespace)) write {
+		ns := &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy}, Annotations: map[string]string{broker.AnnotationCreatedFor: "west"},
+		}}
+		if change != nil {
+			change(ns)
+		}
+		return write{object: ns}
+	}
+	eventually(t, account+" creates namespaces", func(ctx context.Context) error { return refused(namespace("a", nil).do(ctx, client), "") })
+	if got := of.verbs(t, "namespaces", "", ""); got != "get list watch create" {
+		t.Errorf("%s may do %q with namespaces, want to create and read them", account, got)
+	}
+	const empty, systems, mark = "creates only Namespaces with its own label and annotation", "writes nothing in the namespaces kube-*", "writes only objects with the label"
+	for _, tt := range []struct {
+		name, refused string
+		write         write
+	}{
+		{"no mark", mark, namespace("a", func(ns *corev1.Namespace) { ns.Labels = nil })},
+		{"another label", empty, namespace("a", func(ns *corev1.Namespace) { ns.Labels["pod-security.kubernetes.io/enforce"] = "privileged" })},
+		{"another annotation", empty, namespace("a", func(ns *corev1.Namespace) { ns.Annotations["team"] = "a" })},
+		{"a finalizer", empty, namespace("a", func(ns *corev1.Namespace) { ns.Finalizers = []string{"example.org/a"} })},
+		{"an owner", empty, namespace("a", func(ns *corev1.Namespace) {
+			ns.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "b", UID: "c"}}
+		})},
+		{"kube-x", systems, namespace("kube-x", nil)},
+		{"openshift-x", systems, namespace("openshift-x", nil)},
+		{"clusterset-x", empty, namespace("clusterset-x", nil)},
+		{"a member's", empty, namespace(broker.NamespaceName("hub", "west"), nil)},
+	} {
+		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
+			t.Errorf("%s: %s: %v", account, tt.name, err)
+		}
+	}
 }
 
 // testWrites lets the account of a controller write what RBAC grants and the policy beside it denies: docs/spec/controller.md 7.6.

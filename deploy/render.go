@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"text/template"
 
 	"sigs.k8s.io/yaml"
@@ -58,6 +59,22 @@ func Render(o Options) ([]byte, error) {
 	var all bytes.Buffer
 	o.Mode = cmp.Or(o.Mode, Separate)
 	for _, name := range o.Mode.parts() {
+		text, err := render(name, o)
+		if err != nil {
+			return nil, err
+		}
+		all.Write(text)
+	}
+	return all.Bytes(), nil
+}
+
+// Rights returns those of the objects that are rights, with the policies beside them.
+func Rights(o Options) ([]byte, error) {
+	var all bytes.Buffer
+	for _, name := range cmp.Or(o.Mode, Separate).parts() {
+		if !strings.HasSuffix(name, "-rbac") {
+			continue
+		}
 		text, err := render(name, o)
 		if err != nil {
 			return nil, err

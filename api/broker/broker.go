@@ -166,8 +166,12 @@ const (
 	MaxAnnotations = 32 << 10
 )
 
+// AnnotationCreatedFor on a Namespace that the controller has created is the id of the cluster whose export was the reason.
+const AnnotationCreatedFor = "clusterset-dns.io/created-for"
+
 // The most that a cluster imports of all other members together (docs/spec/controller.md 9.6).
 const (
+	MaxCreatedNamespaces = 500     // that the controller has created
 	MaxImports           = 20_000  // services
 	MaxImportedEndpoints = 500_000 // of all services
 	MaxServiceEndpoints  = 100_000 // of one service
@@ -209,6 +213,13 @@ func ServiceIPSource(family string) string { return "service-ip/" + family }
 // the SHA-256 of its cluster id. A cluster id may contain a dot and be as long as a label, so it cannot be part of it.
 func NamespaceName(prefix, clusterID string) string {
 	return prefix[:min(len(prefix), maxPrefix)] + "-" + Hash(16, clusterID)
+}
+
+// IsNamespaceName reports whether a name has the form that [NamespaceName] returns.
+func IsNamespaceName(name string) bool {
+	const digits = "0123456789abcdef"
+	hash := name[strings.LastIndexByte(name, '-')+1:]
+	return len(hash) == 16 && len(hash) < len(name) && strings.Trim(hash, digits) == ""
 }
 
 // Hash returns the first digits, at most 64, of the hexadecimal SHA-256 of parts. Equal digits mean equal parts, also

@@ -78,13 +78,14 @@ type Config struct {
 type Importer struct {
 	cfg       Config
 	planner   planner
+	creates   *namespaces
 	writers   writerConfig
 	conflicts conflicts
 }
 
 // New returns an Importer.
 func New(cfg Config) *Importer {
-	return &Importer{
+	i := &Importer{
 		cfg: cfg,
 		planner: planner{
 			member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, rejections: cfg.Rejections,
@@ -99,6 +100,11 @@ func New(cfg Config) *Importer {
 			choices: newChoices(cfg.Hold), overwritten: &member.Overwritten{}, retry: cfg.Retry,
 		},
 	}
+	i.creates = &namespaces{
+		member: cfg.Member, policy: cfg.Policy, limits: i.planner.limits, rejections: cfg.Rejections, events: cfg.Conditions.Events, log: cfg.Log,
+		retry: cfg.Retry,
+	}
+	return i
 }
 
 // Conflicts returns the services whose exports disagree, and on what.
@@ -160,9 +166,9 @@ func (i *Importer) follow(ctx context.Context, svc types.NamespacedName, own own
 			return i.refreshPresent(ctx, svc, p, unconfirmed)
 		}
 	}
-	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), p.accepted)
+	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
-	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts))
+	return errors.Join(i.creates.ensure(ctx, svc, p.exporters), newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts))
 }
 
 // synced reports whether the caches of both API servers are complete and a list of the broker was compared with what is

@@ -32,7 +32,7 @@ type plan struct {
 	// conflicts are those between all records that reach this cluster, whether this namespace accepts them or not, and those of its own export
 	// in the clusters that it reaches.
 	conflicts []merge.Conflict
-	accepted  int            // number of records that are valid and reach this cluster
+	exporters []string       // clusters of the records that are valid and reach this cluster
 	records   []merge.Record // those that the namespace accepts, also of exports that do not reach this cluster
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 	prefers   preferences
@@ -80,7 +80,7 @@ func (p planner) plan(svc types.NamespacedName, own export.Result, has broker.Vi
 	for _, r := range all.Rejected {
 		p.rejections.Report(r)
 	}
-	made := plan{result: all, conflicts: all.Conflicts, accepted: len(all.Members)}
+	made := plan{result: all, conflicts: all.Conflicts, exporters: exportersOf(all.Members)}
 	if properties != nil && own.Record != nil {
 		made.conflicts = merge.ConflictsOf(svc, p.clusterID, records, properties, o)
 	}
@@ -100,6 +100,14 @@ func (p planner) plan(svc types.NamespacedName, own export.Result, has broker.Vi
 	}
 	made.cluster = merge.Cluster{Sources: p.sources(svc, own, made.result, has), Families: p.families()}
 	return made
+}
+
+func exportersOf(members []merge.Member) []string {
+	var ids []string
+	for _, m := range members {
+		ids = append(ids, m.Cluster)
+	}
+	return ids
 }
 
 // preferencesOf returns what an import follows: the annotations of its Namespace, else the selectors of the oldest export, else the default

@@ -235,6 +235,17 @@ func (c *Cluster) kindOf(o apiserver.Object) followed {
 // Namespace returns the namespace, nil if there is none.
 func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
 
+// CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels and annotations say.
+func (c *Cluster) CreatedNamespaces() map[string]int {
+	created := map[string]int{}
+	for _, ns := range c.namespaces.List() {
+		if ns.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy {
+			created[ns.Annotations[apibroker.AnnotationCreatedFor]]++
+		}
+	}
+	return created
+}
+
 // Service returns the Service of that name, nil if there is none.
 func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.String()))

@@ -93,16 +93,33 @@ func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition)
 		if event == nil {
 			continue
 		}
-		event.ReportingInstance = CutText(e.instance, 128)
-		if id := e.cluster(); apibroker.IsClusterID(id) {
-			event.Labels = map[string]string{apibroker.LabelClusterID: id}
-		}
-		select {
-		case e.queue <- event:
-		default:
-			e.metrics.DroppedEvent()
-		}
+		e.add(event)
 	}
+}
+
+// add queues an Event.
+func (e *Events) add(event *eventsv1.Event) {
+	event.ReportingInstance = CutText(e.instance, 128)
+	if id := e.cluster(); apibroker.IsClusterID(id) {
+		event.Labels = map[string]string{apibroker.LabelClusterID: id}
+	}
+	select {
+	case e.queue <- event:
+	default:
+		e.metrics.DroppedEvent()
+	}
+}
+
+// Namespace records what was done about a namespace, each text once while its Event is there. kind is that of the Event. Events about objects
+// without a namespace are in namespace default.
+func (e *Events) Namespace(ns *corev1.Namespace, kind, why, text string) {
+	e.add(&eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: ns.Name + "." + apibroker.Hash(16, string(ns.UID), why, text)},
+		EventTime:  metav1.NowMicro(),
+		Type:       kind, Reason: why, Action: "Import", Note: cutMessage(text, MaxNote),
+		ReportingController: apibroker.ManagedBy,
+		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID},
+	})
 }
 
 // newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. A message that names a bad value is

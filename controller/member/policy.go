@@ -21,6 +21,7 @@ type Policy struct {
 	Names      []string
 	Selector   labels.Selector // nil selects nothing
 	Controller string          // namespace of the controller
+	Create     bool            // missing namespaces are created; see [Policy.Creates]
 }
 
 // Of returns the policy for ns. A namespace that does not exist, nil, counts as terminating.
@@ -49,6 +50,19 @@ func (p Policy) selects(ns *corev1.Namespace) bool {
 // excludes reports whether no option can make the namespace take part.
 func (p Policy) excludes(namespace string) bool {
 	return strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-") || namespace == p.Controller
+}
+
+// Creates reports whether a namespace that does not exist shall be created for imports. Never those of which something else in the cluster may
+// expect that only an administrator creates them: beside the ones that never take part those of this project, such as the namespace of a
+// future member on a broker. A label selector matches no namespace that does not exist.
+func (p Policy) Creates(namespace string) bool {
+	switch {
+	case !p.Create || p.Selector != nil || !apibroker.IsLabel(namespace):
+		return false
+	case p.excludes(namespace) || namespace == metav1.NamespaceDefault || strings.HasPrefix(namespace, "clusterset-") || apibroker.IsNamespaceName(namespace):
+		return false
+	}
+	return len(p.Names) == 0 || slices.Contains(p.Names, namespace)
 }
 
 // LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it could.

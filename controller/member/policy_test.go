@@ -1,6 +1,7 @@
 package member
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,33 @@ func TestNamespacePolicy(t *testing.T) {
 	} {
 		if got := p.Of(ns); got != export.Terminating {
 			t.Errorf("%s: policy = %d, want Terminating", name, got)
+		}
+	}
+}
+
+// docs/spec/controller.md 5.9: which missing namespaces are created.
+func TestCreates(t *testing.T) {
+	ofMember := apibroker.NamespaceName("hub", "west")
+	for _, tt := range []struct {
+		name string
+		p    Policy
+		want []string
+	}{
+		{name: "off"},
+		{name: "off, with names", p: Policy{Names: []string{"shop"}}},
+		{name: "all", p: Policy{Create: true}, want: []string{"shop", "bank", "kubernetes"}},
+		{name: "names", p: Policy{Create: true, Names: []string{"shop", "default", "kube-x", "own", "clusterset-verify-a", ofMember}}, want: []string{"shop"}},
+		{name: "selector", p: Policy{Create: true, Selector: labels.Everything()}},
+	} {
+		tt.p.Controller = "own"
+		var got []string
+		for _, name := range []string{"shop", "bank", "kubernetes", "default", "kube-x", "openshift-x", "own", "clusterset-system", "clusterset-verify-a", ofMember, "a.b", "Shop", ""} {
+			if tt.p.Creates(name) {
+				got = append(got, name)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: creates %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

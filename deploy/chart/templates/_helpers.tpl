@@ -56,6 +56,24 @@ them, too. */ -}}
               drop: [ALL]
 {{- end }}
 
+{{- /* Some clusters, those of GKE among them, admit Pods of the priority class outside of kube-system only by a quota that names it. */ -}}
+{{- define "clusterset.quota" }}
+---
+# Where Pods of this priority class need a quota, as on GKE, this is it. It limits nothing.
+apiVersion: v1
+kind: ResourceQuota
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  {{- template "clusterset.managed" .top }}
+spec:
+  hard:
+    pods: 1G
+  scopeSelector:
+    matchExpressions:
+      - {scopeName: PriorityClass, operator: In, values: [system-cluster-critical]}
+{{- end }}
+
 {{- /* A DNS server: with "broker", the controller runs in the same process. */ -}}
 {{- define "clusterset.server" }}
 ---
@@ -97,12 +115,16 @@ data:
             controller_namespace {{ .top.Release.Namespace }}
             vip {{ .top.Values.vip }}
             endpoints {{ .top.Values.endpoints }}
+            {{- if .top.Values.createNamespaces }}
+            import_namespaces create
+            {{- end }}
             {{- end }}
         }
         # Loads a new Corefile without a restart.
         reload
         loadbalance
     }
+{{- template "clusterset.quota" . }}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -256,7 +278,13 @@ rules:
   # Which namespaces exist, which terminate, and from which clusters each of them imports.
   - apiGroups: [""]
     resources: [namespaces]
+    {{- if .top.Values.createNamespaces }}
+    # Those that imports lack are created, by "import_namespaces create". The policy below says which.
+    verbs: [get, list, watch, create]
+    {{- else }}
+    # "import_namespaces create" needs the verb create, too.
     verbs: [get, list, watch]
+    {{- end }}
   # Exported Services, and the Services derived from imports. RBAC cannot distinguish them: the policy below does.
   - apiGroups: [""]
     resources: [services]
@@ -364,7 +392,7 @@ spec:
     resourceRules:
       - apiGroups: [""]
         apiVersions: ["*"]
-        resources: [services, services/status]
+        resources: [services, services/status, namespaces]
         operations: [CREATE, UPDATE, DELETE]
       - apiGroups: [discovery.k8s.io]
         apiVersions: ["*"]
@@ -403,6 +431,16 @@ spec:
     # What is there from before may still be deleted.
     - expression: "request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-')"
       message: "the controller writes nothing in the namespaces kube-* and openshift-*"
+    # A Namespace begins without anything that others read in it. RBAC grants no more than to create it.
+    - expression: >-
+        variables.kind != 'namespaces' || request.operation == 'CREATE' && object.metadata.name != 'default' &&
+        !object.metadata.name.startsWith('clusterset-') && object.metadata.name != '{{ .top.Release.Namespace }}' &&
+        !object.metadata.name.matches('^.*-[0-9a-f]{16}$') &&
+        variables.labels.all(k, k in ['app.kubernetes.io/managed-by', 'kubernetes.io/metadata.name']) &&
+        variables.annotations.all(k, k == 'clusterset-dns.io/created-for') &&
+        !has(object.metadata.finalizers) && !has(object.metadata.ownerReferences)
+      message: >-
+        the controller creates only Namespaces with its own label and annotation, and none of default, clusterset-*, its own and those of the members of a broker
     # ServiceExports are those of users.
     - expression: >-
         variables.kind != 'serviceexports' || request.operation == 'UPDATE' &&

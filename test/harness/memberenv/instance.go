@@ -168,7 +168,7 @@ func (i *Instance) Metric(name, label string) (sum float64) {
 	return sum
 }
 
-// Writes are the requests of an Instance that changed something, without Events: "<method> <path below /namespaces/>", with
+// Writes are the requests of an Instance that changed something, without Events: "<method> <path below /namespaces/ or whole path>", with
 // "broker" for the broker namespace of the member.
 type Writes struct {
 	mu    sync.Mutex
@@ -189,8 +189,11 @@ func (w *Writes) over(next http.RoundTripper) http.RoundTripper {
 		check := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") // of the server, which comes at any time
 		read := r.Method == http.MethodGet && (!w.reads || r.URL.RawQuery != "" || check)
 		if !read && !strings.HasSuffix(r.URL.Path, "/events") {
-			w.all = append(w.all, r.Method+" "+strings.ReplaceAll(r.URL.Path[strings.LastIndex(r.URL.Path, "/namespaces/")+len("/namespaces/"):],
-				Namespace, "broker"))
+			path := r.URL.Path
+			if at := strings.LastIndex(path, "/namespaces/"); at >= 0 {
+				path = path[at+len("/namespaces/"):]
+			}
+			w.all = append(w.all, r.Method+" "+strings.ReplaceAll(path, Namespace, "broker"))
 		}
 		w.mu.Unlock()
 		return next.RoundTrip(r)
