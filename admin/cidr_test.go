@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -72,6 +74,50 @@ func TestLeastUsed(t *testing.T) {
 		if got := p.String(); got != tt.want && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %s, %v, want %s", tt.name, got, err, tt.want)
 		}
+	}
+}
+
+// What a join tells of the addresses of former members in its VIP CIDR.
+func TestTakenFromFormer(t *testing.T) {
+	at := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	in := joinInput{members: []v1alpha1.Member{{ObjectMeta: metav1.ObjectMeta{Name: "west"}}}}
+	for _, vip := range []v1alpha1.VIP{
+		{IPs: []string{"243.0.0.1"}, AllocatedBy: "gone", At: &at}, {IPs: []string{"243.0.0.1"}, AllocatedBy: "gone", At: &at},
+		{IPs: []string{"243.0.0.2"}, AllocatedBy: "west", At: &at}, {IPs: []string{"243.1.0.1"}, AllocatedBy: "gone", At: &at},
+	} {
+		in.records = append(in.records, v1alpha1.ExportedService{Spec: v1alpha1.ExportedServiceSpec{VIP: &vip}})
+	}
+	a := Admission{ClusterID: "east", Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16"}}
+	if got := strings.Join(in.warnings(a), "\n"); !strings.Contains(got, "1 addresses in 243.0.0.0/16 are those of clusters that are no members") {
+		t.Errorf("warnings = %q, want how many addresses are taken", got)
+	}
+	a.Spec.VIPCIDR = "243.2.0.0/16"
+	if got := strings.Join(in.warnings(a), "\n"); strings.Contains(got, "243.2.0.0/16") {
+		t.Errorf("warnings = %q of a free VIP CIDR", got)
+	}
+}
+
+// docs/spec/controller.md 3.6: status tells of a broker whose init was interrupted.
+func TestLacksSecondVIP(t *testing.T) {
+	set := setState{found: brokerCRDs()}
+	if set.lacksSecondVIP() || (setState{}).lacksSecondVIP() {
+		t.Error("the field is there, or the CRD was not read")
+	}
+	for _, o := range set.found {
+		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+		for _, v := range versions {
+			unstructured.RemoveNestedField(v.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "vip", "properties", "second")
+		}
+		if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !set.lacksSecondVIP() {
+		t.Error("the CRD lacks the field")
+	}
+	two := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00::/112"}}
+	if got := twoVIPCIDRs([]v1alpha1.Member{{}, two}); !slices.Equal(got, []string{"two"}) {
+		t.Errorf("members with two VIP CIDRs = %q", got)
 	}
 }
 

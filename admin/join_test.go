@@ -120,8 +120,8 @@ func TestBadJoins(t *testing.T) {
 			`vip CIDR 243.1.0.0/16 overlaps with 243.1.2.3/32 of former member "gone", whose address is still in use`,
 		},
 		{
-			"no VIP CIDR is free", func(o *JoinOptions) { o.VIPCIDR, o.VIPPool = VIPAuto, "243.0.0.0/15" },
-			"no /16 in 243.0.0.0/15 is free: want a larger --vip-cidr-pool",
+			"no VIP CIDR is free", func(o *JoinOptions) { o.VIPCIDR, o.VIPPool = VIPAuto, "243.0.0.0/16" },
+			"no /16 in 243.0.0.0/16 is free: want a larger --vip-cidr-pool",
 		},
 		{"broker server", func(o *JoinOptions) { o.BrokerServer = "http://broker" }, `broker server "http://broker": want a URL such as https://`},
 	} {

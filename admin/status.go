@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -187,7 +188,8 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.readVersion(ctx, c); err != nil {
+	set, err := s.readVersion(ctx, c)
+	if err != nil {
 		return err
 	}
 	members, err := list[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
@@ -201,6 +203,9 @@ func (s *collector) readBroker(ctx context.Context) error {
 	}
 	if err := s.readMembers(ctx, c, members, records); err != nil {
 		return err
+	}
+	if ids := twoVIPCIDRs(members); len(ids) > 0 && set.lacksSecondVIP() {
+		s.problem("broker: its export records have one clusterset IP, and %s could allocate a second one: run \"clusterset broker init\"", strings.Join(ids, ", "))
 	}
 	if s.state.Cluster == nil {
 		return s.findConflicts(ctx, c, members, records)
@@ -261,13 +266,13 @@ func (s *collector) readRemoval(ctx context.Context, c *cluster) bool {
 }
 
 // readVersion checks the CRDs and policies of the broker, which members may read, too.
-func (s *collector) readVersion(ctx context.Context, c *cluster) error {
+func (s *collector) readVersion(ctx context.Context, c *cluster) (setState, error) {
 	set := slices.DeleteFunc(brokerSet(), func(o *unstructured.Unstructured) bool {
 		return o.GetKind() != "CustomResourceDefinition" && o.GroupVersionKind().Group != admissionv1.GroupName
 	})
 	found, err := c.readSet(ctx, set)
 	if err != nil {
-		return err
+		return found, err
 	}
 	for _, o := range found.missing {
 		s.problem("broker: %s does not exist: run \"clusterset broker init\"", describe(o))
@@ -290,7 +295,17 @@ func (s *collector) readVersion(ctx context.Context, c *cluster) error {
 	if found.oldest != nil {
 		s.state.Broker.Version = versionOf(found.oldest)
 	}
-	return nil
+	return found, nil
+}
+
+// twoVIPCIDRs returns the ids of the members that have a second VIP CIDR.
+func twoVIPCIDRs(members []v1alpha1.Member) (ids []string) {
+	for i := range members {
+		if members[i].Spec.SecondVIPCIDR != "" {
+			ids = append(ids, members[i].Name)
+		}
+	}
+	return ids
 }
 
 func (s *collector) problem(format string, args ...any) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
@@ -64,7 +65,8 @@ func (c *cluster) applyNewer(ctx context.Context, objects []*unstructured.Unstru
 type setState struct {
 	missing, changed []*unstructured.Unstructured // changed: of our version, with other content
 	unread           []*unstructured.Unstructured // the credential may not read them
-	oldest, newest   *unstructured.Unstructured   // of those that exist; nil if no object exists
+	found            []*unstructured.Unstructured // as they exist
+	oldest, newest   *unstructured.Unstructured   // of these; nil if no object exists
 }
 
 // readSet compares what exists with a set.
@@ -83,6 +85,7 @@ func (c *cluster) readSet(ctx context.Context, set []*unstructured.Unstructured)
 		case versionOf(existing) == deploy.Version && !covers(existing.Object["spec"], o.Object["spec"]):
 			s.changed = append(s.changed, o)
 		}
+		s.found = append(s.found, existing)
 		if s.oldest == nil || versionOf(existing) < versionOf(s.oldest) {
 			s.oldest = existing
 		}
@@ -91,6 +94,23 @@ func (c *cluster) readSet(ctx context.Context, set []*unstructured.Unstructured)
 		}
 	}
 	return s, nil
+}
+
+// lacksSecondVIP reports whether the CRD of export records has no field for an address from a second VIP CIDR, as after a broker init that was
+// interrupted.
+func (s setState) lacksSecondVIP() bool {
+	i := slices.IndexFunc(s.found, func(o *unstructured.Unstructured) bool {
+		return o.GetName() == v1alpha1.ExportedServices.GroupResource().String()
+	})
+	if i < 0 {
+		return false
+	}
+	versions, _, _ := unstructured.NestedSlice(s.found[i].Object, "spec", "versions")
+	return !slices.ContainsFunc(versions, func(v any) bool {
+		version, _ := v.(map[string]any)
+		_, has, _ := unstructured.NestedMap(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "vip", "properties", "second")
+		return has
+	})
 }
 
 // checkNotNewer returns an error if the broker has anything of a newer version: what this one wrote would not fit.

@@ -193,7 +193,8 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		}
 		return r, o
 	}
-	o.noVIP = e.vips.allocate(svc, published(r).Record)
+	var dropped []string
+	o.noVIP, dropped = e.vips.allocate(svc, published(r).Record, e.own.fields.lack(secondVIP))
 	o.err = e.publisher.publish(ctx, svc, published(r))
 	switch learned, err := e.own.fields.learn(ctx, o.err, r); {
 	case err != nil:
@@ -202,6 +203,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		r = e.own.fields.without(r)
 		o.err = e.publisher.publish(ctx, svc, published(r))
 	}
+	r.Dropped = append(r.Dropped, dropped...)
 	if r.Record != nil && len(e.own.fields.paths(time.Now())) > 0 {
 		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
 	}

@@ -52,8 +52,7 @@ func (f *fields) without(r export.Result) export.Result {
 			r.Failed = fmt.Sprintf("Nothing is exported: the broker does not know field %q, without which the export would reach all clusters; "+
 				"update it with clusterset broker init.", path)
 		case removeField(spec, parts):
-			r.Dropped = append(r.Dropped,
-				fmt.Sprintf("Field %q is not exported: the broker does not know it; update it with clusterset broker init.", path))
+			r.Dropped = append(r.Dropped, notExported(path))
 		}
 	}
 	slices.Sort(r.Dropped)
@@ -62,6 +61,18 @@ func (f *fields) without(r export.Result) export.Result {
 	r.Record = record
 	return r
 }
+
+// secondVIP is the field of the clusterset IP from the second VIP CIDR of a member. While the broker does not know it none is allocated: each attempt
+// to write it would fail.
+const secondVIP = "vip.second"
+
+// notExported says that a field is left out, and what to do.
+func notExported(path string) string {
+	return fmt.Sprintf("Field %q is not exported: the broker does not know it; update it with clusterset broker init.", path)
+}
+
+// lack reports whether the broker does not know a field.
+func (f *fields) lack(path string) bool { return slices.Contains(f.paths(time.Now()), path) }
 
 // paths returns the fields that count as unknown, sorted.
 func (f *fields) paths(now time.Time) []string {

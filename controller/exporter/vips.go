@@ -282,33 +282,37 @@ func (v *vips) named(svc types.NamespacedName) []netip.Addr {
 
 // allocate gives a record that is about to be written a clusterset IP of each family that the service has and lacks an address of, if this
 // cluster has to choose: it has the oldest export, and wants one. If an address should be there and is missing, it returns the reason, in one sentence.
-func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService) string {
+// With noSecond the broker takes none from the second VIP CIDR, and dropped says so.
+func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService, noSecond bool) (noVIP string, dropped []string) {
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
-		return ""
+		return "", nil
 	}
 	lacking, records := v.missing(svc, record), v.broker.RecordsWith(svc, record)
 	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), v.broker.MergeOptions(svc, v.options)) {
-		return ""
+		return "", nil
 	}
 	some := len(record.Spec.VIP.Addresses()) > 0
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if why := v.unavailable(svc, lacking, some); why != "" {
-		return why
+		return why, nil
 	}
 	now := time.Now()
 	all := merge.AllocationsOf(record.Spec.VIP)
-	var exhausted string
 	for _, family := range lacking {
 		pool := v.pools.Of(family == corev1.IPv4Protocol)
 		if pool == nil {
 			continue // the other family has an address: a member without a second VIP CIDR gives one of its family alone
 		}
+		if noSecond && v.isSecond(pool) {
+			dropped = []string{notExported(secondVIP)}
+			continue
+		}
 		if a, ok := v.choose(svc, pool, now); ok {
 			all = append(all, a)
 		} else {
 			v.retry(svc, retryPool)
-			exhausted = fmt.Sprintf("There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
+			noVIP = fmt.Sprintf("There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
 				family, pool.Prefix(), v.takenByOthers(now))
 		}
 	}
@@ -317,7 +321,7 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 		allocated.Wanted, record.Spec.VIP = true, &allocated
 	}
 	v.count()
-	return exhausted
+	return noVIP, dropped
 }
 
 // missing returns the families of a record that neither it nor another one of the service has a clusterset IP of.
@@ -347,6 +351,13 @@ func (v *vips) unavailable(svc types.NamespacedName, families []corev1.IPFamily,
 	return ""
 }
 
+// isSecond reports whether a pool is that of the second VIP CIDR of this member.
+func (v *vips) isSecond(pool *vip.Pool) bool {
+	return slices.ContainsFunc(v.own(merge.Pools(v.broker.Members(), v.options.VIPNetworks)), func(p merge.Pool) bool {
+		return p.Second && p.Prefix == pool.Prefix()
+	})
+}
+
 // choose reserves an address of the pool for a service. One that is reserved already was superseded. The caller holds v.mu.
 func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (merge.Allocation, bool) {
 	family := familyOf(pool.Prefix().Addr())
@@ -358,10 +369,7 @@ func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (
 	if !ok {
 		return merge.Allocation{}, false
 	}
-	second := slices.ContainsFunc(v.own(merge.Pools(v.broker.Members(), v.options.VIPNetworks)), func(p merge.Pool) bool {
-		return p.Second && p.Prefix == pool.Prefix()
-	})
-	a := merge.Allocation{IP: addr, By: v.clusterID, At: metav1.NewTime(now).Rfc3339Copy(), Second: second}
+	a := merge.Allocation{IP: addr, By: v.clusterID, At: metav1.NewTime(now).Rfc3339Copy(), Second: v.isSecond(pool)}
 	v.reserved[svc] = append(v.reserved[svc], a)
 	return a, true
 }
