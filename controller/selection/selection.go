@@ -32,6 +32,10 @@ const SameAsImporter = "@SameAsImporter@"
 // MaxText bounds the JSON text of a list of selectors, in octets. So a list that has been read fits into a record.
 const MaxText = broker.MaxSelectorSize
 
+// maxResults bounds the JSON text of results, but for the brackets, in octets: about 1,000 clusters with the longest ids. It is one of the
+// annotations of an import, which have at most 256 KiB together.
+const maxResults = 64 << 10
+
 // A Selector matches the clusters that meet all of its requirements.
 type Selector struct {
 	PropertySelector PropertySelector `json:"propertySelector"`
@@ -122,7 +126,7 @@ func FromRecord(list []v1alpha1.ClusterSelector) Selectors {
 }
 
 // Results are the clusters that each selector matches and none before it does, sorted, in the order of the selectors. So they name each cluster
-// once at most, and fit into an annotation.
+// once at most, and fit into an annotation: those beyond [maxResults] are in none.
 type Results [][]string
 
 // Evaluate returns what the selectors match. clusters has the ClusterProperties of each exporting cluster by its id, importer those of the
@@ -130,6 +134,7 @@ type Results [][]string
 func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[string]string) Results {
 	results := make(Results, len(s))
 	left := slices.Sorted(maps.Keys(clusters))
+	var size int
 	for i, sel := range s {
 		results[i] = []string{}
 		resolved, ok := sel.PropertySelector.resolve(importer)
@@ -138,10 +143,13 @@ func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[
 		}
 		left = slices.DeleteFunc(left, func(id string) bool {
 			matches := resolved.matches(id, clusters[id])
-			if matches {
+			if !matches {
+				return false
+			}
+			if size += len(id) + len(`"",`); size <= maxResults {
 				results[i] = append(results[i], id)
 			}
-			return matches
+			return true
 		})
 	}
 	return results

@@ -121,16 +121,22 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// The results of any selectors fit into an annotation beside all else: each cluster is in one of them at most.
+// The results of any selectors fit into an annotation beside all else, of however many clusters: each cluster is in one of them at most, and those
+// beyond a bound are in none.
 func TestResultsAreBounded(t *testing.T) {
 	clusters := make(map[string]map[string]string)
-	for i := range 1000 {
-		clusters[strings.Repeat("c", 59)+fmt.Sprintf("-%03d", i)] = nil
+	for i := range 5000 {
+		clusters[strings.Repeat("c", 58)+fmt.Sprintf("-%04d", i)] = nil
 	}
+	clusters["first"] = map[string]string{"tier": "gold"}
 	all := express(`"key":"region.topology.k8s.io","operator":"DoesNotExist"`)
-	selectors := slices.Repeat(parse(t, all), broker.MaxSelectors)
-	if got := len(selectors.Evaluate(clusters, nil).String()); got > 80<<10 {
-		t.Errorf("results of %d clusters have %d octets, want at most %d", len(clusters), got, 80<<10)
+	selectors := slices.Concat(parse(t, match(`"tier":"gold"`)), slices.Repeat(parse(t, all), broker.MaxSelectors-1))
+	results := selectors.Evaluate(clusters, nil)
+	if got := len(results.String()); got > maxResults+100 || got < maxResults-100 {
+		t.Errorf("results of %d clusters have %d octets, want %d", len(clusters), got, maxResults)
+	}
+	if !slices.Equal(results[0], []string{"first"}) || len(results[2]) > 0 {
+		t.Errorf("results begin with %q and end with %d clusters, want those of the first selectors", results[0], len(results[2]))
 	}
 }
 
