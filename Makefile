@@ -161,6 +161,16 @@ test-traffic: ## send real packets between network namespaces; as root
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
 
+# Those that test/harness/kubernetes pins beside that of the control plane.
+KUBE_PROXIES ?= oldest newest
+
+.PHONY: test-kube-proxies
+test-kube-proxies: ## send real packets through the oldest and the newest kube-proxy that can be built, which takes minutes; as root
+	@$(NEED) $@ nft ip iptables
+	@$(MAKE) --no-print-directory control-plane further-binaries
+	for version in $(KUBE_PROXIES); do \
+		go test -pgo=off -vet=off -count=1 -timeout 20m -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
+
 # A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite.
 CHECKOUT    ?=
 SUITE_FLAGS ?=

@@ -17,7 +17,7 @@ import (
 )
 
 // BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
-// kube-proxy for the tests that need them. If it is set, nothing is built.
+// kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions. If it is set, nothing is built.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
 // Paths are the absolute file names of the two programs of a control plane.
@@ -32,7 +32,7 @@ type FurtherPaths struct {
 	Proxy             string
 }
 
-// module is the path of the product's module; the programs are pinned by another one in the folder below it.
+// module is the path of the product's module; the programs are pinned by others in the folder below it.
 const (
 	module       = "github.com/clusterset-dns/clusterset"
 	binaryModule = "test/harness/kubernetes"
@@ -54,7 +54,7 @@ type set struct {
 // Any number of processes may call it at once: one builds, the others wait. The working directory must be inside the
 // repository.
 func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
-	dir, err := folder(ctx, recipe.controlPlane, progress)
+	dir, err := folder(ctx, ".", recipe.controlPlane, progress)
 	if err != nil {
 		return Paths{}, err
 	}
@@ -63,11 +63,20 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 
 // FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy.
 func FurtherBinaries(ctx context.Context, progress io.Writer) (FurtherPaths, error) {
-	dir, err := folder(ctx, recipe.further, progress)
+	dir, err := folder(ctx, ".", recipe.further, progress)
 	if err != nil {
 		return FurtherPaths{}, err
 	}
 	return FurtherPaths{ControllerManager: filepath.Join(dir, controllerManager), Proxy: filepath.Join(dir, proxy)}, nil
+}
+
+// KubeProxy is like [Binaries] for a kube-proxy of another version, which a folder of test/harness/kubernetes pins: "oldest" or "newest".
+func KubeProxy(ctx context.Context, version string, progress io.Writer) (string, error) {
+	dir, err := folder(ctx, version, recipe.proxyAlone, progress)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, proxy), nil
 }
 
 // The file names of the programs.
@@ -78,16 +87,17 @@ const (
 	proxy             = "kube-proxy"
 )
 
-// folder returns the absolute path of a folder that has all programs of a set.
-func folder(ctx context.Context, of func(recipe) set, progress io.Writer) (string, error) {
+// folder returns the absolute path of a folder that has all programs of a set, of the versions that the module in this folder of
+// test/harness/kubernetes pins.
+func folder(ctx context.Context, pins string, of func(recipe) set, progress io.Writer) (string, error) {
 	if dir := os.Getenv(BinEnv); dir != "" {
-		return readyMade(dir, of(recipe{}))
+		return readyMade(filepath.Join(dir, pins), of(recipe{}))
 	}
 	root, err := repository()
 	if err != nil {
 		return "", err
 	}
-	src := filepath.Join(root, filepath.FromSlash(binaryModule))
+	src := filepath.Join(root, filepath.FromSlash(binaryModule), pins)
 	r, err := readRecipe(src)
 	if err != nil {
 		return "", err
@@ -191,6 +201,10 @@ func (r recipe) further() set {
 	}}
 }
 
+func (r recipe) proxyAlone() set {
+	return set{takes: "1 to 3 minutes on 2 cores", programs: []program{r.kubernetes(proxy)}}
+}
+
 func (r recipe) kubernetes(name string) program {
 	return program{file: name, pkg: "k8s.io/kubernetes/cmd/" + name, ldflags: r.stamp}
 }
@@ -203,7 +217,7 @@ func readRecipe(src string) (recipe, error) {
 	}
 	m := kubernetesLine.FindStringSubmatch(string(mod))
 	if m == nil {
-		return recipe{}, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes", binaryModule)
+		return recipe{}, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes", src)
 	}
 	// Clients refuse the version that a build without these flags reports.
 	const v = "-X k8s.io/component-base/version."

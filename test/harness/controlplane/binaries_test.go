@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,26 @@ func TestReadyMade(t *testing.T) {
 	}
 	if _, err := FurtherBinaries(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "kube-proxy") {
 		t.Errorf("FurtherBinaries with a %s without them = %v, want an error that names them", BinEnv, err)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "kube-proxy"), nil, 0o700))
+	if _, err := KubeProxy(t.Context(), "oldest", io.Discard); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "oldest")) {
+		t.Errorf("KubeProxy with a %s that has another version = %v, want an error with the folder of this one", BinEnv, err)
+	}
+}
+
+// Each kube-proxy is of the version that its folder's name promises.
+func TestKubeProxies(t *testing.T) {
+	root, err := repository()
+	must(t, err)
+	minor := func(folder string) int {
+		r, err := readRecipe(filepath.Join(root, binaryModule, folder))
+		must(t, err)
+		n, err := strconv.Atoi(strings.Split(r.version, ".")[1])
+		must(t, err)
+		return n
+	}
+	if oldest, own, newest := minor("oldest"), minor("."), minor("newest"); oldest >= own || own > newest {
+		t.Errorf("minor versions %d, %d, %d: want them in order", oldest, own, newest)
 	}
 }
 

@@ -61,6 +61,13 @@ func TestEveryPodIsReachedFromEveryNode(t *testing.T) {
 	if _, err := west.Connect(t.Context(), netip.MustParseAddrPort("10.1.0.7:9090")); err == nil {
 		t.Error("a port without server in east was answered")
 	}
+	pod := netip.MustParseAddr("10.1.0.7")
+	for _, silent := range []bool{true, false} {
+		east.Silence(silent, pod)
+		if _, err := west.Connect(t.Context(), netip.AddrPortFrom(pod, 8080)); (err != nil) != silent {
+			t.Errorf("Connect to a pod that was made silent (%t): %v", silent, err)
+		}
+	}
 	if after := host(t); after != before {
 		t.Errorf("on the host: %s\nbefore: %s", after, before)
 	}
@@ -159,7 +166,7 @@ func TestJoinFails(t *testing.T) {
 func TestProxyThatEnds(t *testing.T) {
 	node, err := NewT(t).Join(t.Context(), "east", prefix("10.1.0.0/16"))
 	must(t, err)
-	err = node.StartProxy(t.Context(), "false", "/no/kubeconfig", "node")
+	err = node.StartProxy(t.Context(), Proxy{Bin: "false"}, "/no/kubeconfig", "node")
 	if err == nil || !strings.Contains(err.Error(), "kube-proxy: ended: exit status 1") {
 		t.Errorf("StartProxy of a program that fails = %v, want how it ended", err)
 	}

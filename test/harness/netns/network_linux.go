@@ -81,7 +81,8 @@ func (n *Network) Join(ctx context.Context, cluster string, pods ...netip.Prefix
 	}
 	n.cables++
 	node := &Node{
-		Cluster: cluster, Addresses: nodeAddresses(n.cables), Pods: pods, ns: ns, open: map[io.Closer]struct{}{},
+		Cluster: cluster, Addresses: nodeAddresses(n.cables), Pods: pods, ns: ns,
+		open: map[io.Closer]struct{}{}, silent: map[netip.Addr]bool{},
 	}
 	if err := n.connect(ctx, node); err != nil {
 		return nil, errors.Join(fmt.Errorf("node %s: %w", cluster, err), node.close())

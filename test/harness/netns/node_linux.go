@@ -26,6 +26,7 @@ type Node struct {
 	mu     sync.Mutex             // guards what follows
 	open   map[io.Closer]struct{} // listeners and connections
 	closed bool
+	silent map[netip.Addr]bool // pods that accept nothing
 	proxy  *subprocess.Process
 }
 
@@ -96,8 +97,27 @@ func (n *Node) Serve(port int) error {
 	return n.Listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
 		local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 		pod := netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+		if n.isSilent(pod.Addr()) {
+			_ = conn.(*net.TCPConn).SetLinger(0) // The client sees a reset.
+			return
+		}
 		_ = json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) // The client reports a missing reply.
 	})
+}
+
+// Silence makes the pods with these addresses reset each connection from now on, or accept connections again.
+func (n *Node) Silence(silent bool, pods ...netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range pods {
+		n.silent[p] = silent
+	}
+}
+
+func (n *Node) isSilent(pod netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.silent[pod]
 }
 
 // Relay makes what listens at the address on the host, by TCP, reachable at the same address in the node. The address is one

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +21,19 @@ const (
 // Where kube-proxy says how it is, and gives its metrics: addresses in its node.
 const proxyHealth, proxyMetrics = "127.0.0.1:10256", "127.0.0.1:10249"
 
-// StartProxy starts the program kube-proxy in the node, in nftables mode, and returns when it is healthy. It ends with the
-// network. The API server that the kubeconfig names has to be reachable in the node ([Node.Relay]) and to have a Node of
-// this name with the addresses of this one.
-func (n *Node) StartProxy(ctx context.Context, bin, kubeconfig, name string) error {
-	started, err := subprocess.Start(n.Command(subprocess.Command{Bin: bin, Args: n.proxyFlags(kubeconfig, name)}))
+// A Proxy is the program kube-proxy of some version.
+type Proxy struct {
+	Bin  string
+	Mode string // how it has the kernel translate: "nftables" if empty, or "iptables", which needs the programs of that name
+	// MinSync is the least time between two changes of its rules; if 0, the 1 s of kube-proxy.
+	MinSync time.Duration
+}
+
+// StartProxy starts kube-proxy in the node and returns when it is healthy. It ends with the network. The API server that the
+// kubeconfig names has to be reachable in the node ([Node.Relay]) and to have a Node of this name with the addresses of this
+// one.
+func (n *Node) StartProxy(ctx context.Context, p Proxy, kubeconfig, name string) error {
+	started, err := subprocess.Start(n.Command(subprocess.Command{Bin: p.Bin, Args: n.proxyFlags(p, kubeconfig, name)}))
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.Cluster, err)
 	}
@@ -39,23 +48,25 @@ func (n *Node) StartProxy(ctx context.Context, bin, kubeconfig, name string) err
 }
 
 // RestartProxy ends kube-proxy, which leaves the rules that it made, and starts it as [Node.StartProxy] does.
-func (n *Node) RestartProxy(ctx context.Context, bin, kubeconfig, name string) error {
+func (n *Node) RestartProxy(ctx context.Context, p Proxy, kubeconfig, name string) error {
 	if err := n.stopProxy(); err != nil {
 		return err
 	}
 	n.mu.Lock()
 	n.proxy = nil
 	n.mu.Unlock()
-	return n.StartProxy(ctx, bin, kubeconfig, name)
+	return n.StartProxy(ctx, p, kubeconfig, name)
 }
 
-func (n *Node) proxyFlags(kubeconfig, name string) []string {
+func (n *Node) proxyFlags(p Proxy, kubeconfig, name string) []string {
 	var pods []string
-	for _, p := range n.Pods {
-		pods = append(pods, p.String())
+	for _, network := range n.Pods {
+		pods = append(pods, network.String())
 	}
 	return []string{
-		"--proxy-mode=nftables",
+		// For all modes, whatever its name says.
+		"--iptables-min-sync-period=" + cmp.Or(p.MinSync, time.Second).String(),
+		"--proxy-mode=" + cmp.Or(p.Mode, "nftables"),
 		"--kubeconfig=" + kubeconfig,
 		"--hostname-override=" + name,
 		"--cluster-cidr=" + strings.Join(pods, ","),

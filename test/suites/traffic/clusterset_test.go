@@ -7,25 +7,21 @@ package traffic
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
-	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
+	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -80,19 +76,15 @@ func (c *clusterset) members() []*member { return []*member{c.east, c.west} }
 
 // A member is a cluster with one node.
 type member struct {
-	*testclusterset.Member
-	node     *netns.Node
+	*nodeenv.Cluster
 	resolver *net.Resolver // asks the cluster's DNS server, from the node
-	pods     int           // how many there were
-	served   map[int]bool  // ports at which they listen
 	kill     func()        // ends the controller
 	options  []func(*controller.Config)
-	proxy    string // the program
 }
 
 const (
-	nodeName  = "node"
-	namespace = "shop"
+	nodeName  = nodeenv.NodeName
+	namespace = nodeenv.Namespace
 	zone      = "clusterset.local"
 	dnsServer = "127.0.0.1:53" // in each node
 )
@@ -116,19 +108,25 @@ func startWith(t *testing.T, options ...func(*controller.Config)) *clusterset {
 	return &clusterset{east: startMember(t, network, bin, f.Members[0], options), west: startMember(t, network, bin, f.Members[1], options)}
 }
 
-// programs are the files of what runs in a node.
-type programs struct{ proxy, coredns string }
+// programs are what runs in a node.
+type programs struct {
+	proxy   netns.Proxy
+	coredns string
+}
+
+// kubeProxy is which one runs in the nodes: that of the control plane if empty.
+var kubeProxy = flag.String("kube-proxy", "", "`version` of kube-proxy: oldest or newest of those that can be built")
 
 // build makes them, if they are not there and up to date. That can take minutes.
 func build(t *testing.T) programs {
 	t.Helper()
-	further, err := controlplane.FurtherBinaries(t.Context(), os.Stderr)
-	must(t, err)
 	root, err := server.Root(t.Context())
 	must(t, err)
 	coredns := filepath.Join(root, "bin", "coredns")
 	must(t, server.Build(t.Context(), root, coredns))
-	return programs{proxy: further.Proxy, coredns: coredns}
+	proxy, err := nodeenv.Proxy(t.Context(), *kubeProxy)
+	must(t, err)
+	return programs{proxy, coredns}
 }
 
 // startMember gives the member of the fleet a node, and starts what runs in it.
@@ -136,21 +134,9 @@ func startMember(
 	t *testing.T, network *netns.Network, bin programs, of *testclusterset.Member, options []func(*controller.Config),
 ) *member {
 	t.Helper()
-	ctx := t.Context()
-	must(t, of.StartControllers(ctx, "endpointslice-controller"))
-	var pods []netip.Prefix
-	for _, cidr := range of.PodCIDRs() {
-		pods = append(pods, netip.MustParsePrefix(cidr))
-	}
-	node, err := network.Join(ctx, of.ID, pods...)
+	c, err := nodeenv.Start(t.Context(), network, of, bin.proxy)
 	must(t, err)
-	must(t, node.Relay(strings.TrimPrefix(of.Config().Host, "https://")))
-	m := &member{
-		Member: of, node: node, resolver: node.Resolver(dnsServer), served: map[int]bool{}, options: options, proxy: bin.proxy,
-	}
-	m.Put(t, testclusterset.Namespace(namespace))
-	m.createNode(t)
-	must(t, node.StartProxy(ctx, bin.proxy, m.Kubeconfig(), nodeName))
+	m := &member{Cluster: c, resolver: c.Node.Resolver(dnsServer), options: options}
 	m.startDNS(t, bin.coredns)
 	m.startController(t)
 	t.Cleanup(func() { m.tell(t) })
@@ -163,22 +149,6 @@ func (m *member) startController(t *testing.T) {
 	m.kill = m.Run(t, append([]func(*controller.Config){
 		func(c *controller.Config) { c.Renew, c.TTL, c.Hold = renew, leaseTTL, hold },
 	}, m.options...)...)
-}
-
-// createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply takes
-// only one address of a type.
-func (m *member) createNode(t *testing.T) {
-	t.Helper()
-	var addresses []any
-	for _, a := range m.node.Addresses {
-		addresses = append(addresses, map[string]any{"type": string(corev1.NodeInternalIP), "address": a.String()})
-	}
-	node := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": nodeName},
-		"status": map[string]any{"addresses": addresses},
-	}}
-	_, err := m.Dynamic().Resource(nodes).Create(t.Context(), node, metav1.CreateOptions{})
-	must(t, err)
 }
 
 // startDNS starts in the node the CoreDNS that is shipped, with the rights that are shipped.
@@ -196,7 +166,7 @@ func (m *member) startDNS(t *testing.T, bin string) {
     }
 }
 `, zone, kubeconfig), 0o600))
-	s, err := server.Start(m.node.Command(subprocess.Command{Bin: bin, Args: []string{"-conf", corefile}}))
+	s, err := server.Start(m.Node.Command(subprocess.Command{Bin: bin, Args: []string{"-conf", corefile}}))
 	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
@@ -208,7 +178,7 @@ func (m *member) startDNS(t *testing.T, bin string) {
 
 // serves fails while the DNS server does not answer for its zone.
 func (m *member) serves(ctx context.Context) error {
-	conn, err := m.node.Dial(ctx, "udp", dnsServer)
+	conn, err := m.Node.Dial(ctx, "udp", dnsServer)
 	if err != nil {
 		return err
 	}
@@ -231,6 +201,6 @@ func (m *member) tell(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
-	rules, err := m.node.Ruleset(context.WithoutCancel(t.Context()))
+	rules, err := m.Node.Ruleset(context.WithoutCancel(t.Context()))
 	t.Logf("rules in %s (%v):\n%s", m.ID, err, rules)
 }

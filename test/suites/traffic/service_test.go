@@ -14,112 +14,36 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-var (
-	nodes          = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-)
+var endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 
 // A service is what a member offers.
-type service struct {
-	name     string
-	headless bool
-	ports    map[string]int32 // by name; pods listen 8,000 above
-	pods     int
-}
+type service = nodeenv.Service
 
-// podPort is where the pods listen for a port of their Service, which shows that kube-proxy translates.
-func podPort(port int32) int32 { return 8000 + port }
+// podPort is where the pods listen for a port of their Service.
+func podPort(port int32) int32 { return nodeenv.PodPort(port) }
 
 // offer creates the Service and its pods, which are ready at once, and returns their addresses. It waits for the slices
 // that the endpointslice controller makes of them.
-func (m *member) offer(t *testing.T, s service) (pods []netip.Addr) {
+func (m *member) offer(t *testing.T, s service) []netip.Addr {
 	t.Helper()
-	must(t, m.Apply(t.Context(), s.object()))
-	for _, port := range s.ports {
-		m.serve(t, int(podPort(port)))
-	}
-	for i := range s.pods {
-		m.pods++
-		var addresses []netip.Addr
-		for _, p := range m.node.Pods {
-			addresses = append(addresses, nth(p, m.pods))
-		}
-		must(t, m.Apply(t.Context(), s.pod(i, addresses)))
-		pods = append(pods, addresses...)
-	}
-	eventually(t, fmt.Sprintf("slices of %s in %s", s.name, m.ID), func() error {
-		if got := m.ready(t, s.name); got != len(pods) {
+	pods, err := m.Offer(t.Context(), s)
+	must(t, err)
+	eventually(t, fmt.Sprintf("slices of %s in %s", s.Name, m.ID), func() error {
+		if got := m.ready(t, s.Name); got != len(pods) {
 			return fmt.Errorf("%d ready endpoints, want %d", got, len(pods))
 		}
 		return nil
 	})
 	return pods
-}
-
-// serve makes the pods listen, if they do not yet.
-func (m *member) serve(t *testing.T, port int) {
-	t.Helper()
-	if m.served[port] {
-		return
-	}
-	must(t, m.node.Serve(port))
-	m.served[port] = true
-}
-
-// nth returns an address in the network.
-func nth(p netip.Prefix, n int) netip.Addr {
-	b := p.Addr().AsSlice()
-	b[len(b)-1] = byte(n)
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
-func (s service) object() *corev1.Service {
-	dual := corev1.IPFamilyPolicyRequireDualStack
-	object := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: namespace},
-		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": s.name}, IPFamilyPolicy: &dual},
-	}
-	if s.headless {
-		object.Spec.ClusterIP = corev1.ClusterIPNone
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.ports)) {
-		port := s.ports[name]
-		object.Spec.Ports = append(object.Spec.Ports, corev1.ServicePort{
-			Name: name, Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(podPort(port)),
-		})
-	}
-	return object
-}
-
-// pod is one as of a StatefulSet of the service's name, with the status that a kubelet gives it.
-func (s service) pod(i int, addresses []netip.Addr) *corev1.Pod {
-	name := fmt.Sprintf("%s-%d", s.name, i)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"app": s.name}},
-		Spec: corev1.PodSpec{
-			NodeName: nodeName, Hostname: name, Subdomain: s.name,
-			Containers: []corev1.Container{{Name: "main", Image: "none.invalid/none"}},
-		},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, PodIP: addresses[0].String(),
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		},
-	}
-	for _, a := range addresses {
-		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: a.String()})
-	}
-	return pod
 }
 
 // export makes the member export the service.
@@ -266,7 +190,7 @@ func (m *member) knock(ctx context.Context, d door, family string, times int) ([
 	}
 	reached := map[string]bool{}
 	for i := range times {
-		r, err := m.node.Connect(ctx, targets[i%len(targets)])
+		r, err := m.Node.Connect(ctx, targets[i%len(targets)])
 		if err != nil {
 			return nil, err
 		}

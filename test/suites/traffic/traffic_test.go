@@ -33,7 +33,7 @@ func TestTraffic(t *testing.T) {
 
 // clusterIP: clients everywhere reach the pods of the only exporter.
 func (c *clusterset) clusterIP(t *testing.T) {
-	web := service{name: "web", ports: map[string]int32{"http": 80}, pods: 2}
+	web := service{Name: "web", Ports: map[string]int32{"http": 80}, Pods: 2}
 	pods := c.west.offer(t, web)
 	c.west.export(t, "web")
 	for _, m := range c.members() {
@@ -49,7 +49,7 @@ func (c *clusterset) clusterIP(t *testing.T) {
 // twoExporters: the cluster IP leads to the pods of both members, until one of them exports no longer. With the last export
 // the name is gone.
 func (c *clusterset) twoExporters(t *testing.T) {
-	api := service{name: "api", ports: map[string]int32{"http": 80}, pods: 2}
+	api := service{Name: "api", Ports: map[string]int32{"http": 80}, Pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
 	here := door{name: importName("api"), port: 80}
 	c.east.export(t, "api")
@@ -70,10 +70,10 @@ func (c *clusterset) twoExporters(t *testing.T) {
 
 // unionOfPorts: a port that only one member serves leads to its pods alone.
 func (c *clusterset) unionOfPorts(t *testing.T) {
-	both := service{name: "shop", ports: map[string]int32{"http": 80}, pods: 1}
+	both := service{Name: "shop", Ports: map[string]int32{"http": 80}, Pods: 1}
 	east := c.east.offer(t, both)
 	more := both
-	more.ports = map[string]int32{"http": 80, "admin": 81}
+	more.Ports = map[string]int32{"http": 80, "admin": 81}
 	west := c.west.offer(t, more)
 	c.east.export(t, "shop")
 	c.west.export(t, "shop")
@@ -86,9 +86,9 @@ func (c *clusterset) unionOfPorts(t *testing.T) {
 // portsInConflict: the older export has its way; the newer one serves a port under another name, but none of a name that
 // means another number.
 func (c *clusterset) portsInConflict(t *testing.T) {
-	old := service{name: "cart", ports: map[string]int32{"http": 80, "admin": 81}, pods: 1}
+	old := service{Name: "cart", Ports: map[string]int32{"http": 80, "admin": 81}, Pods: 1}
 	young := old
-	young.ports = map[string]int32{"web": 80, "admin": 82}
+	young.Ports = map[string]int32{"web": 80, "admin": 82}
 	east, west := c.east.offer(t, old), c.west.offer(t, young)
 	c.east.export(t, "cart")
 	c.east.exported(t, "cart")
@@ -102,7 +102,7 @@ func (c *clusterset) portsInConflict(t *testing.T) {
 
 // headless: the names of the service, of a cluster and of a pod are the addresses of pods.
 func (c *clusterset) headless(t *testing.T) {
-	db := service{name: "db", headless: true, ports: map[string]int32{"pg": 32}, pods: 2}
+	db := service{Name: "db", Headless: true, Ports: map[string]int32{"pg": 32}, Pods: 2}
 	east, west := c.east.offer(t, db), c.west.offer(t, db)
 	port := podPort(32)
 	c.east.export(t, "db")
@@ -127,9 +127,9 @@ const expiry = leaseTTL + 10*time.Second
 
 // controllerKilled: the others stop using the pods of a member that is not heard of, and use them again when it is.
 func (c *clusterset) controllerKilled(t *testing.T) {
-	queue := service{name: "queue", ports: map[string]int32{"amqp": 56}, pods: 1}
+	queue := service{Name: "queue", Ports: map[string]int32{"amqp": 56}, Pods: 1}
 	east, west := c.east.offer(t, queue), c.west.offer(t, queue)
-	peers := service{name: "peers", headless: true, ports: map[string]int32{"amqp": 56}, pods: 1}
+	peers := service{Name: "peers", Headless: true, Ports: map[string]int32{"amqp": 56}, Pods: 1}
 	eastPeers, westPeers := c.east.offer(t, peers), c.west.offer(t, peers)
 	for _, m := range c.members() {
 		m.export(t, "queue")
@@ -154,7 +154,7 @@ func (c *clusterset) controllerKilled(t *testing.T) {
 // affinity: where a namespace prefers its own cluster, connections stay there while a pod is ready, go next door when none is, and come back
 // (docs/spec/selection.md 3, docs/spec/selection.md 4).
 func (c *clusterset) affinity(t *testing.T) {
-	near := service{name: "near", ports: map[string]int32{"http": 80}, pods: 1}
+	near := service{Name: "near", Ports: map[string]int32{"http": 80}, Pods: 1}
 	east, west := c.east.offer(t, near), c.west.offer(t, near)
 	for _, m := range c.members() {
 		m.export(t, "near")
@@ -165,11 +165,11 @@ func (c *clusterset) affinity(t *testing.T) {
 	c.east.reaches(t, here, port, east...)
 	c.west.reaches(t, here, port, slices.Concat(east, west)...)
 
-	pod := near.pod(0, east)
+	pod := near.Pod(0, east)
 	pod.Status.Conditions[0].Status = corev1.ConditionFalse
 	must(t, c.east.Apply(t.Context(), pod))
 	c.east.reaches(t, here, port, west...)
-	must(t, c.east.Apply(t.Context(), near.pod(0, east)))
+	must(t, c.east.Apply(t.Context(), near.Pod(0, east)))
 	c.east.reaches(t, here, port, east...)
 
 	c.east.prefer(t, "remote")

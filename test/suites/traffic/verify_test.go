@@ -18,11 +18,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
@@ -37,6 +39,7 @@ type kubelet struct {
 	pods   sync.WaitGroup
 
 	mu   sync.Mutex
+	took int                      // Pods that it has taken
 	logs map[string]*bytes.Buffer // by "<namespace>/<pod>"
 }
 
@@ -49,7 +52,7 @@ func startKubelet(t *testing.T, m *member, bin string) (stop func()) {
 	logs := httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	must(t, err)
-	_, err = m.Dynamic().Resource(nodes).Patch(t.Context(), nodeName, "application/strategic-merge-patch+json", fmt.Appendf(nil,
+	_, err = m.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Patch(t.Context(), nodeName, "application/strategic-merge-patch+json", fmt.Appendf(nil,
 		`{"status":{"addresses":[{"type":"Hostname","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, port),
 		metav1.PatchOptions{}, "status")
 	must(t, err)
@@ -125,14 +128,14 @@ func (k *kubelet) take(ctx context.Context, namespace string) error {
 // start runs a Pod. It is ready when it says that it listens, and has succeeded when it ends.
 func (k *kubelet) start(ctx context.Context, p *corev1.Pod) error {
 	k.mu.Lock()
-	k.member.pods++
+	k.took++
 	var addresses []string
-	for _, prefix := range k.node.Pods {
-		addresses = append(addresses, nth(prefix, 200+k.member.pods).String())
+	for _, prefix := range k.Node.Pods {
+		addresses = append(addresses, nodeenv.Nth(prefix, 200+k.took).String())
 	}
 	k.mu.Unlock()
 	for _, a := range addresses { // an IPv6 address that is local by its route alone cannot be listened at
-		ip, err := subprocess.Start(k.node.Command(subprocess.Command{Bin: "ip", Args: []string{"address", "add", a, "dev", "lo", "nodad"}}))
+		ip, err := subprocess.Start(k.Node.Command(subprocess.Command{Bin: "ip", Args: []string{"address", "add", a, "dev", "lo", "nodad"}}))
 		if err == nil {
 			err = ip.Wait(ctx)
 		}
@@ -145,7 +148,7 @@ func (k *kubelet) start(ctx context.Context, p *corev1.Pod) error {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "$(POD_IPS)", strings.Join(addresses, ","))
 	}
-	process, err := subprocess.Start(k.node.Command(subprocess.Command{Bin: k.bin, Args: args}))
+	process, err := subprocess.Start(k.Node.Command(subprocess.Command{Bin: k.bin, Args: args}))
 	if err != nil {
 		return err
 	}

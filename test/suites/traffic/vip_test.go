@@ -55,7 +55,7 @@ func areVIPs(t *testing.T, addresses []string) {
 // oneAddressEverywhere: the pods of both members are behind it, until one of them exports no longer. The address stays, though that one had
 // allocated it.
 func (c *clusterset) oneAddressEverywhere(t *testing.T) {
-	api := service{name: "api", ports: map[string]int32{"http": 80}, pods: 2}
+	api := service{Name: "api", Ports: map[string]int32{"http": 80}, Pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
 	here := door{name: importName("api"), port: 80}
 	c.east.export(t, "api")
@@ -80,13 +80,13 @@ func (c *clusterset) oneAddressEverywhere(t *testing.T) {
 
 // proxyRestarts: kube-proxy makes the same of the same objects, and of what changed while it was away.
 func (c *clusterset) proxyRestarts(t *testing.T) {
-	web := service{name: "web", ports: map[string]int32{"http": 81}, pods: 1}
+	web := service{Name: "web", Ports: map[string]int32{"http": 81}, Pods: 1}
 	east, west := c.east.offer(t, web), c.west.offer(t, web)
 	here := door{name: importName("web"), port: 81}
 	c.west.export(t, "web")
 	for _, m := range c.members() {
 		m.reaches(t, here, podPort(81), west...)
-		must(t, m.node.RestartProxy(t.Context(), m.proxy, m.Kubeconfig(), nodeName))
+		must(t, m.Node.RestartProxy(t.Context(), m.Proxy, m.Kubeconfig(), nodeName))
 		m.reaches(t, here, podPort(81), west...)
 	}
 	c.east.export(t, "web")
@@ -97,7 +97,7 @@ func (c *clusterset) proxyRestarts(t *testing.T) {
 
 // withoutAddress: an export that wants no clusterset IP is reached by its pods, as DNS returns these.
 func (c *clusterset) withoutAddress(t *testing.T) {
-	pods := c.west.offer(t, service{name: "plain", ports: map[string]int32{"http": 82}, pods: 1})
+	pods := c.west.offer(t, service{Name: "plain", Ports: map[string]int32{"http": 82}, Pods: 1})
 	exp := testclusterset.Export(namespace, "plain")
 	exp.SetAnnotations(map[string]string{apibroker.AnnotationUseVIP: "false"})
 	c.west.Put(t, exp)
@@ -108,7 +108,7 @@ func (c *clusterset) withoutAddress(t *testing.T) {
 
 // besideDerived: a member with "vip derived" has addresses of its own for the same service, and those of the others are reached as before.
 func (c *clusterset) besideDerived(t *testing.T) {
-	mixed := service{name: "mixed", ports: map[string]int32{"http": 83}, pods: 1}
+	mixed := service{Name: "mixed", Ports: map[string]int32{"http": 83}, Pods: 1}
 	east, west := c.east.offer(t, mixed), c.west.offer(t, mixed)
 	here := door{name: importName("mixed"), port: 83}
 	c.west.kill()

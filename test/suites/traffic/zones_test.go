@@ -8,18 +8,15 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/controller"
-	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
+	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
@@ -33,7 +30,7 @@ type zoneNode struct {
 }
 
 // near is the service of TestZones.
-var near = service{name: "near", ports: map[string]int32{"http": 80}, pods: 1}
+var near = service{Name: "near", Ports: map[string]int32{"http": 80}, Pods: 1}
 
 // TestZones has two clusters with a node in each of the zones a and b, and a pod on each node. Which pods clients on a node reach follows from the
 // traffic distribution of the service, and from which pods are ready (docs/spec/controller.md 5.6).
@@ -46,7 +43,7 @@ func TestZones(t *testing.T) {
 	east, west := nodes[0].member, nodes[2].member
 	distribute := func(distribution string) {
 		for _, m := range []*testclusterset.Member{east, west} {
-			object := near.object()
+			object := near.Object()
 			if distribution != "" {
 				object.Spec.TrafficDistribution = &distribution
 			}
@@ -66,7 +63,7 @@ func TestZones(t *testing.T) {
 
 	distribute("")
 	for _, m := range []*testclusterset.Member{east, west} {
-		m.Put(t, testclusterset.Export(namespace, near.name))
+		m.Put(t, testclusterset.Export(namespace, near.Name))
 	}
 	reached("no distribution", all)
 	for _, distribution := range []string{"PreferClose", "", "PreferSameZone", "", "PreferSameNode"} {
@@ -89,7 +86,7 @@ func TestZones(t *testing.T) {
 	reached("zone a is back", own)
 
 	distribute("PreferSameNode")
-	west.Drop(t, testclusterset.Export(namespace, near.name))
+	west.Drop(t, testclusterset.Export(namespace, near.Name))
 	reached("one exporter, PreferSameNode", map[string]string{"east/a": "east/a", "east/b": "east/b", "west/a": "east/a", "west/b": "east/b"})
 	nodes[1].setReady(t, false)
 	reached("its zone b is empty", map[string]string{"east/a": "east/a", "east/b": "east/a", "west/a": "east/a", "west/b": "east/a"})
@@ -98,7 +95,7 @@ func TestZones(t *testing.T) {
 // startZones returns the nodes of east and then of west. All of it ends with the test.
 func startZones(t *testing.T) []*zoneNode {
 	t.Helper()
-	further, err := controlplane.FurtherBinaries(t.Context(), os.Stderr)
+	proxy, err := nodeenv.Proxy(t.Context(), *kubeProxy)
 	must(t, err)
 	network := netns.NewT(t)
 	var nodes []*zoneNode
@@ -107,7 +104,7 @@ func startZones(t *testing.T) []*zoneNode {
 		of.Put(t, testclusterset.Namespace(namespace))
 		for i, zone := range []string{"a", "b"} {
 			n := &zoneNode{member: of, zone: zone, name: "node-" + zone, index: i}
-			n.start(t, network, further.Proxy)
+			n.start(t, network, proxy)
 			nodes = append(nodes, n)
 		}
 		of.Run(t, func(c *controller.Config) { c.Renew, c.TTL = renew, leaseTTL })
@@ -116,31 +113,20 @@ func startZones(t *testing.T) []*zoneNode {
 }
 
 // start joins the node to the network, with its half of the pod networks of its cluster, and starts kube-proxy.
-func (n *zoneNode) start(t *testing.T, network *netns.Network, proxy string) {
+func (n *zoneNode) start(t *testing.T, network *netns.Network, proxy netns.Proxy) {
 	t.Helper()
 	var pods []netip.Prefix
 	for _, cidr := range n.member.PodCIDRs() {
 		pods = append(pods, half(netip.MustParsePrefix(cidr), n.index))
 	}
-	var err error
-	n.Node, err = network.Join(t.Context(), n.String(), pods...)
-	must(t, err)
 	for _, p := range pods {
-		n.pod = append(n.pod, nth(p, 1))
+		n.pod = append(n.pod, nodeenv.Nth(p, 1))
 	}
-	must(t, n.Relay(strings.TrimPrefix(n.member.Config().Host, "https://")))
-	var addresses []any
-	for _, a := range n.Addresses {
-		addresses = append(addresses, map[string]any{"type": string(corev1.NodeInternalIP), "address": a.String()})
-	}
-	node := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Node",
-		"metadata": map[string]any{"name": n.name, "labels": map[string]any{corev1.LabelTopologyZone: n.zone}},
-		"status":   map[string]any{"addresses": addresses},
-	}}
-	_, err = n.member.Dynamic().Resource(nodes).Create(t.Context(), node, metav1.CreateOptions{})
+	var err error
+	n.Node, err = nodeenv.StartNode(t.Context(), network, n.member, nodeenv.NodeConfig{
+		Title: n.String(), Name: n.name, Labels: map[string]any{corev1.LabelTopologyZone: n.zone}, Pods: pods, Proxy: proxy,
+	})
 	must(t, err)
-	must(t, n.StartProxy(t.Context(), proxy, n.member.Kubeconfig(), n.name))
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -166,7 +152,7 @@ func half(p netip.Prefix, index int) netip.Prefix {
 // setReady writes the pod of the node.
 func (n *zoneNode) setReady(t *testing.T, ready bool) {
 	t.Helper()
-	pod := near.pod(n.index, n.pod)
+	pod := near.Pod(n.index, n.pod)
 	pod.Spec.NodeName = n.name
 	if !ready {
 		pod.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -178,7 +164,7 @@ func (n *zoneNode) setReady(t *testing.T, ready bool) {
 func (n *zoneNode) reaches(t *testing.T, what string, nodes []*zoneNode, want []string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s: from %s", what, n), func() error {
-		imp, err := n.member.Import(t.Context(), namespace, near.name)
+		imp, err := n.member.Import(t.Context(), namespace, near.Name)
 		if err != nil {
 			return err
 		}

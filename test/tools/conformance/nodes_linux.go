@@ -72,7 +72,7 @@ func (n *nodes) start(ctx context.Context, bin map[string]string, m *testcluster
 	if err := n.startKubelet(ctx, m, node); err != nil {
 		return err
 	}
-	if err := node.StartProxy(ctx, bin["kube-proxy"], m.Kubeconfig(), nodeName); err != nil {
+	if err := node.StartProxy(ctx, netns.Proxy{Bin: bin["kube-proxy"]}, m.Kubeconfig(), nodeName); err != nil {
 		return err
 	}
 	if err := n.startDNS(ctx, bin["coredns"], m, node); err != nil {
