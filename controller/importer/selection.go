@@ -188,7 +188,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 		if !known && resumes {
 			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool { return has(e) && !isHidden(e) }))
 		}
-		eligible := clustersOf(desired, func(e *discoveryv1.EndpointSlice) bool { return has(e) && c.takes(e) })
+		eligible := c.eligible(desired, has)
 		f, left := last.Next(ranks, eligible, at, cs.hold)
 		if left > 0 && (wait == 0 || left < wait) {
 			wait = left
@@ -295,13 +295,26 @@ func sameNumber(p, q discoveryv1.EndpointPort) bool {
 	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }
 
-// takes reports whether traffic goes to an endpoint of the slice: to one that is ready, and by proxies also to one that terminates and still serves.
-func (c consumer) takes(e *discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		is := ep.Conditions
-		ready := is.Ready == nil || *is.Ready
-		return ready || c == proxies && is.Serving != nil && *is.Serving && is.Terminating != nil && *is.Terminating
-	})
+// eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If there is none, proxies also take
+// endpoints that terminate and still serve; so a cluster that is drained is left while its Pods still accept connections.
+func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discoveryv1.EndpointSlice) bool) []string {
+	with := func(counts func(discoveryv1.EndpointConditions) bool) []string {
+		return clustersOf(all, func(e *discoveryv1.EndpointSlice) bool {
+			return has(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return counts(ep.Conditions) })
+		})
+	}
+	clusters := with(isReady)
+	if len(clusters) == 0 && c == proxies {
+		clusters = with(isDrained)
+	}
+	return clusters
+}
+
+func isReady(is discoveryv1.EndpointConditions) bool { return is.Ready == nil || *is.Ready }
+
+// isDrained reports whether an endpoint terminates and still serves.
+func isDrained(is discoveryv1.EndpointConditions) bool {
+	return is.Serving != nil && *is.Serving && is.Terminating != nil && *is.Terminating
 }
 
 func keyOf(e *discoveryv1.EndpointSlice, p discoveryv1.EndpointPort) port {

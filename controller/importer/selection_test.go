@@ -566,22 +566,33 @@ func TestConsumer(t *testing.T) {
 	}
 }
 
-func TestTakes(t *testing.T) {
+// docs/spec/selection.md 3: endpoints that terminate count where no cluster has one that is ready.
+func TestEligible(t *testing.T) {
 	yes, no := true, false
+	unknown, ready := discoveryv1.EndpointConditions{}, discoveryv1.EndpointConditions{Ready: &yes}
+	notReady := discoveryv1.EndpointConditions{Ready: &no}
+	drained := discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
+	gone := discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
 	for _, tt := range []struct {
 		name         string
-		c            discoveryv1.EndpointConditions
-		proxies, dns bool
+		east, west   discoveryv1.EndpointConditions
+		proxies, dns []string
 	}{
-		{"unknown", discoveryv1.EndpointConditions{}, true, true},
-		{"ready", discoveryv1.EndpointConditions{Ready: &yes}, true, true},
-		{"not ready", discoveryv1.EndpointConditions{Ready: &no}, false, false},
-		{"terminating and serving", discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, true, false},
-		{"terminating", discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}, false, false},
+		{"ready, or not known", ready, unknown, []string{"east", "west"}, []string{"east", "west"}},
+		{"one is drained", drained, ready, []string{"west"}, []string{"west"}},
+		{"one is drained, the other not ready", drained, notReady, []string{"east"}, nil},
+		{"both are drained", drained, drained, []string{"east", "west"}, nil},
+		{"nothing serves", gone, notReady, nil, nil},
 	} {
-		e := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Conditions: tt.c}}}
-		if p, d := proxies.takes(e), dns.takes(e); p != tt.proxies || d != tt.dns {
-			t.Errorf("%s: proxies take it: %t, DNS: %t; want %t, %t", tt.name, p, d, tt.proxies, tt.dns)
+		var all []*discoveryv1.EndpointSlice
+		for cluster, c := range map[string]discoveryv1.EndpointConditions{"east": tt.east, "west": tt.west} {
+			e := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Conditions: c}}}
+			e.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: cluster}
+			all = append(all, e)
+		}
+		has := func(*discoveryv1.EndpointSlice) bool { return true }
+		if p, d := proxies.eligible(all, has), dns.eligible(all, has); !slices.Equal(p, tt.proxies) || !slices.Equal(d, tt.dns) {
+			t.Errorf("%s: %q by proxies, %q by DNS; want %q, %q", tt.name, p, d, tt.proxies, tt.dns)
 		}
 	}
 }
