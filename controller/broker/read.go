@@ -28,13 +28,8 @@ func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
 	return records
 }
 
-// RecordsWith returns [Broker.Records] with own, nil if there is none, in place of this member's record: its own API server is
-// ahead of the broker. Of the record on the broker only the times count that decide on precedence (docs/spec/controller.md 5).
-func (b *Broker) RecordsWith(svc types.NamespacedName, own *v1alpha1.ExportedService) []merge.Record {
-	return b.Replace(b.Records(svc), own)
-}
-
-// Replace returns records with own in place of this member's record, as [Broker.RecordsWith] does. It does not change records.
+// Replace returns records with own, nil if there is none, in place of this member's record: its own API server is ahead of the broker. Of
+// the record on the broker only the times count that decide on precedence (docs/spec/controller.md 5). It does not change records.
 func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) []merge.Record {
 	ours := merge.Record{Cluster: b.cfg.ClusterID}
 	records = slices.DeleteFunc(slices.Clone(records), func(r merge.Record) bool {
@@ -48,15 +43,6 @@ func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) 
 		records = append(records, ours)
 	}
 	return records
-}
-
-// MergeOptions returns o with what the records say about clusterset IPs, with "vip cidr": the options to merge a service by.
-func (b *Broker) MergeOptions(svc types.NamespacedName, o merge.Options) merge.Options {
-	if o.VIP == merge.CIDR {
-		members := b.Members()
-		o.Pools, o.Claims, o.Declared = merge.Pools(members, o.VIPNetworks), b.Claims(svc), merge.Declared(members)
-	}
-	return o
 }
 
 // Slices returns the slices of a service from one member whose names and labels agree with their namespace, sorted by name.
@@ -217,7 +203,17 @@ func (b *Broker) Rival() string {
 // Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
 // other services.
 func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {
-	claims := b.claims(indexed[*v1alpha1.ExportedService](b.records, byService, recordOf(svc)))
+	return b.claimsWith(svc, b.Records(svc))
+}
+
+// claimsWith is [Broker.Claims] for a service whose accepted records are known.
+func (b *Broker) claimsWith(svc types.NamespacedName, records []merge.Record) []merge.Claim {
+	var claims []merge.Claim
+	for _, r := range records {
+		if len(r.Spec.VIP.Addresses()) > 0 {
+			claims = append(claims, merge.Claim{Service: svc, Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, VIP: *r.Spec.VIP})
+		}
+	}
 	seen := make(map[string]bool)
 	for _, own := range slices.Clone(claims) {
 		for _, ip := range own.VIP.Addresses() {

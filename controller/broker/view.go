@@ -13,33 +13,40 @@ import (
 // A View is what the broker has of one service, read once. The caches go on meanwhile: whether something is lost, and what follows
 // from that, must rest on the same state.
 type View struct {
-	Records []merge.Record // as Broker.Records returns them
-	members map[string]*v1alpha1.Member
-	slices  map[string][]*discoveryv1.EndpointSlice
+	Records []merge.Record                          // as Broker.Records returns them
+	Members map[string]*v1alpha1.Member             // those with a record, by id
+	Slices  map[string][]*discoveryv1.EndpointSlice // of these, as Broker.Slices returns them
 }
 
 // View returns what the broker has of a service now.
 func (b *Broker) View(svc types.NamespacedName) View {
 	v := View{
 		Records: b.Records(svc),
-		members: make(map[string]*v1alpha1.Member), slices: make(map[string][]*discoveryv1.EndpointSlice),
+		Members: make(map[string]*v1alpha1.Member), Slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, r := range v.Records {
 		if m := b.Member(r.Cluster); m != nil {
-			v.members[r.Cluster], v.slices[r.Cluster] = m, b.slicesOf(svc, m)
+			v.Members[r.Cluster], v.Slices[r.Cluster] = m, b.slicesOf(svc, m)
 		}
 	}
 	return v
 }
 
-// Has reports whether the broker has a record of a cluster, and its Member.
-func (v View) Has(cluster string) bool {
-	return v.members[cluster] != nil &&
-		slices.ContainsFunc(v.Records, func(r merge.Record) bool { return r.Cluster == cluster })
+// MergeView is [Broker.View] with the options to merge the service by: o with what the records say about clusterset IPs, with "vip cidr".
+// The claims are those of the view. The Members are read before it: one that is gone since is one that the view lacks, too.
+func (b *Broker) MergeView(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
+	if o.VIP != merge.CIDR {
+		return b.View(svc), o
+	}
+	members := b.Members()
+	o.Pools, o.Declared = merge.Pools(members, o.VIPNetworks), merge.Declared(members)
+	v := b.View(svc)
+	o.Claims = b.claimsWith(svc, v.Records)
+	return v, o
 }
 
-// Member returns the member with this id, nil if it has no record.
-func (v View) Member(id string) *v1alpha1.Member { return v.members[id] }
-
-// Slices returns the slices of a cluster as [Broker.Slices] does, none if it has no record.
-func (v View) Slices(cluster string) []*discoveryv1.EndpointSlice { return v.slices[cluster] }
+// Has reports whether the broker has a record of a cluster, and its Member.
+func (v View) Has(cluster string) bool {
+	return v.Members[cluster] != nil &&
+		slices.ContainsFunc(v.Records, func(r merge.Record) bool { return r.Cluster == cluster })
+}

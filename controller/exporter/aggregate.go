@@ -92,7 +92,8 @@ func (a *aggregates) of(svc types.NamespacedName, own *v1alpha1.ExportedService)
 	if !a.enabled || own == nil {
 		return nil
 	}
-	merged := merge.Merge(svc, a.broker.RecordsWith(svc, own), a.broker.MergeOptions(svc, a.options))
+	has, o := a.broker.MergeView(svc, a.options)
+	merged := merge.Merge(svc, a.broker.Replace(has.Records, own), o)
 	if merged.Oldest != a.clusterID {
 		return nil
 	}

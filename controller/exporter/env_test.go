@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -80,4 +82,10 @@ func (x *exporting) review(what, id string, settled bool) {
 		is := x.Membership.Status()
 		return is.ClusterID == id && is.Settled == settled
 	})
+}
+
+// merged returns the import that follows from what the broker has of a service, and from our own record.
+func (x *exporting) merged(svc types.NamespacedName, own *v1alpha1.ExportedService) *mcsv1beta1.ServiceImport {
+	has, o := x.Broker.MergeView(svc, x.cfg.Merge)
+	return merge.Merge(svc, x.Broker.Replace(has.Records, own), o).Import
 }

@@ -287,8 +287,9 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
 		return "", nil
 	}
-	lacking, records := v.missing(svc, record), v.broker.RecordsWith(svc, record)
-	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), v.broker.MergeOptions(svc, v.options)) {
+	has, o := v.broker.MergeView(svc, v.options)
+	lacking, records := v.missing(svc, record), v.broker.Replace(has.Records, record)
+	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), o) {
 		return "", nil
 	}
 	some := len(record.Spec.VIP.Addresses()) > 0

@@ -251,7 +251,7 @@ func TestVIPsOfOthers(t *testing.T) {
 		t.Errorf("vip = %+v, want still a copy of that of alpha, which left", v)
 	}
 	r := a.exported(copied)
-	if imp := merge.Merge(copied, a.Broker.RecordsWith(copied, r.Record), a.Broker.MergeOptions(copied, a.cfg.Merge)).Import; !slices.Equal(imp.Spec.IPs, given.IPs) {
+	if imp := a.merged(copied, r.Record); !slices.Equal(imp.Spec.IPs, given.IPs) {
 		t.Errorf("ips of the import = %q, want %q", imp.Spec.IPs, given.IPs)
 	}
 }
@@ -402,7 +402,7 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	}
 	a.Expect("at once again", a.do(both, "", now))
 	r := a.exported(both)
-	imp := merge.Merge(both, a.Broker.RecordsWith(both, r.Record), a.Broker.MergeOptions(both, a.cfg.Merge)).Import
+	imp := a.merged(both, r.Record)
 	if want := []string{v.Second.IP, v.IPs[0]}; !slices.Equal(imp.Spec.IPs, want) {
 		t.Errorf("ips of the import = %q, want %q, in the order of the families of the Service", imp.Spec.IPs, want)
 	}

@@ -8,6 +8,9 @@
 //	    |
 //	    |  frozen or unknown: refreshOwn keeps this cluster's own endpoints current, all else stays as it is
 //	    v
+//	reader.read     one reading of what the broker and the own API server have: inputs
+//	    |
+//	    v
 //	planner.plan    records and slices of all members, own ones from the own API server --> merge.Merge (pure)
 //	    |
 //	    |  an import would lose clusters that the broker may have lost (safety.MassLoss): refreshOwn, or while that is not
@@ -77,6 +80,7 @@ type Config struct {
 // docs/spec/controller.md 6, docs/spec/controller.md 8).
 type Importer struct {
 	cfg       Config
+	reader    reader
 	planner   planner
 	creates   *namespaces
 	writers   writerConfig
@@ -85,13 +89,14 @@ type Importer struct {
 
 // New returns an Importer.
 func New(cfg Config) *Importer {
+	id := cfg.Membership.Identity.ClusterID
 	i := &Importer{
-		cfg: cfg,
+		cfg:    cfg,
+		reader: reader{member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, clusterID: id, options: cfg.Merge},
 		planner: planner{
-			member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, rejections: cfg.Rejections,
-			limits: newLimits(cfg.Member, cfg.Membership.Identity.ClusterID, func() int { return len(cfg.Broker.Members()) - 1 }),
-			retry:  cfg.Retry, clusterID: cfg.Membership.Identity.ClusterID, policy: cfg.Policy, options: cfg.Merge,
+			clusterID: id, policy: cfg.Policy, onExpiry: cfg.Expiry.OnExpiry,
 			selectors: cfg.Selectors, ignoreExported: cfg.IgnoreExported,
+			limits: newLimits(cfg.Member, id, func() int { return len(cfg.Broker.Members()) - 1 }),
 		},
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
@@ -144,7 +149,7 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	case !is.Settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
 		return i.refreshOwn(ctx, svc, ownExport{own, exp, is.ClusterID})
 	}
-	return i.follow(ctx, svc, ownExport{own, exp, is.ClusterID}, i.cfg.Broker.View(svc))
+	return i.follow(ctx, ownExport{own, exp, is.ClusterID}, i.reader.read(svc, own))
 }
 
 // An ownExport is what this cluster exports of a service, read once.
@@ -154,21 +159,32 @@ type ownExport struct {
 	cluster string                    // the id of this cluster
 }
 
-// follow makes this cluster have what a view of the broker and the own export come to, unless that is a loss that is not certain.
-func (i *Importer) follow(ctx context.Context, svc types.NamespacedName, own ownExport, has broker.View) error {
-	p := i.planner.plan(svc, own.Result, has)
-	imp := i.cfg.Member.Import(svc)
-	if losesClusters(p.result, imp) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
+// follow makes this cluster have what the inputs come to, unless that is a loss that is not certain.
+func (i *Importer) follow(ctx context.Context, own ownExport, in inputs) error {
+	svc := in.service
+	p := i.planner.plan(in)
+	i.report(svc, p.rejected)
+	if losesClusters(p.result, in.imported) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
 		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
 			return i.refreshOwn(ctx, svc, own)
 		}
-		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, imp, has); len(unconfirmed) > 0 {
+		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, in.imported, in.has); len(unconfirmed) > 0 {
 			return i.refreshPresent(ctx, svc, p, unconfirmed)
 		}
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
 	return errors.Join(i.creates.ensure(ctx, svc, p.exporters), newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts))
+}
+
+// report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.
+func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) {
+	for _, r := range rejected {
+		i.cfg.Rejections.Report(r)
+	}
+	if slices.ContainsFunc(rejected, func(r merge.Rejection) bool { return r.Reason == merge.BeyondLimit }) {
+		i.cfg.Retry(svc, limitRetry)
+	}
 }
 
 // synced reports whether the caches of both API servers are complete and a list of the broker was compared with what is

@@ -25,7 +25,6 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
-	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
@@ -531,17 +530,17 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	i.Expect("a loss that may be one of many", i.do("record gone", gone))
 	i.Delete(slice)
 	i.Expect("nor the slice", i.do("slice gone", func() bool { return i.addressOf("west") == "" }))
-	neither := i.Broker.View(db)
+	own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+	neither := i.reader.read(db, own)
 	back(i)
-	noSlice := i.Broker.View(db)
+	noSlice := i.reader.read(db, own)
 	slice.ResourceVersion, slice.UID = "", ""
 	i.Create(slice)
 	i.Expect("a slice that is back", i.do("slice back", func() bool { return i.addressOf("west") != "" }))
 	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Hour) }) // the other one may have confirmed the loss of the slice
 	compared(i.Instance, i.cfg.MassLoss)
-	for what, has := range map[string]broker.View{"record": neither, "slice": noSlice} {
-		own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
-		if err := i.follow(i.Context(), db, ownExport{own, exp, memberenv.ID}, has); err != nil {
+	for what, in := range map[string]inputs{"record": neither, "slice": noSlice} {
+		if err := i.follow(i.Context(), ownExport{own, exp, memberenv.ID}, in); err != nil {
 			i.Error(err)
 		}
 		i.Expect("a view from before the "+what+" was back", i.Writes.Take())

@@ -32,7 +32,7 @@ func TestReach(t *testing.T) {
 	b.Create(&aboutv1beta1.ClusterProperty{
 		ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "gold"},
 	})
-	i.Expect("to our tier", i.do("property", func() bool { return i.planner.publishedProperties()["tier"] == "gold" }),
+	i.Expect("to our tier", i.do("property", func() bool { return i.reader.published(nil)["tier"] == "gold" }),
 		newImportWrite, newServiceWrite, importWrite, newSliceWrite, importStatus)
 
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db))

@@ -70,7 +70,7 @@ func TestReachByPropertyThatIsDeleted(t *testing.T) {
 	i := b.start(func(*Config) {})
 	i.do("record", func() bool { return i.addressOf("west") != "" })
 	b.Delete(tier)
-	i.do("the property counts no longer", func() bool { return i.planner.publishedProperties()["tier"] == "" })
+	i.do("the property counts no longer", func() bool { return i.reader.published(i.Broker.Member(memberenv.ID))["tier"] == "" })
 	if got := clustersOfImport(i); got != "" {
 		t.Errorf("clusters of the import = %q, want none", got)
 	}

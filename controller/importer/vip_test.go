@@ -17,6 +17,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
 // ingressOf returns the addresses that a Service carries, with their mode.
@@ -103,6 +104,36 @@ func TestVIPsAreRouted(t *testing.T) {
 	if o := i.read(); o.Service != nil || len(o.Import.Spec.IPs) > 0 {
 		t.Errorf("derived Service = %+v and ips %v without an address, want neither", o.Service, o.Import.Spec.IPs)
 	}
+	i.beaten(west)
+}
+
+// beaten gives the record of db an address that another service has a better right to, and takes it away again while the import is being
+// reconciled: records and claims are those of one reading, so that the import never has the address.
+func (i importing) beaten(west partner) {
+	i.Helper()
+	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	app := west.recordOf("app") // the first by name of two that are equally old
+	app.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
+	i.Create(app)
+	record := west.record()
+	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":["243.7.0.9"],"allocatedBy":"west","at":"2026-01-02T03:04:05Z","wanted":true}}}`)); err != nil {
+		i.Fatal(err)
+	}
+	i.do("beaten", func() bool { return len(i.Broker.Claims(db)) == 2 })
+	if o := i.read(); len(o.Import.Spec.IPs) > 0 {
+		i.Fatalf("ips = %v, want none: they are those of app", o.Import.Spec.IPs)
+	}
+	own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+	before := i.reader.read(db, own)
+	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null}}}`)); err != nil {
+		i.Fatal(err)
+	}
+	i.Await("no address", func() bool { return len(i.Broker.Claims(db)) == 0 })
+	i.Writes.Take()
+	if err := i.follow(i.Context(), ownExport{own, exp, memberenv.ID}, before); err != nil {
+		i.Error(err)
+	}
+	i.Expect("a claim from before", i.Writes.Take())
 }
 
 // docs/spec/controller.md 5.7, 9.2: which clusterset IPs do not count here, whatever the records say.

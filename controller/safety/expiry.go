@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -165,15 +164,6 @@ func (e *Expiry) requeue(clusters map[string]bool) {
 			}
 		}
 	}
-}
-
-// Left returns which of the slices of another cluster count: all, or what on_expiry leaves of them while the cluster is expired. They
-// are shared: callers must not change them.
-func (e *Expiry) Left(cluster string, all []*discoveryv1.EndpointSlice) (left []*discoveryv1.EndpointSlice, expired bool) {
-	if !e.Expired(cluster) {
-		return all, false
-	}
-	return e.OnExpiry.apply(all), true
 }
 
 // Result returns which clusters are expired now, and which are frozen.

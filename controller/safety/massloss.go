@@ -236,7 +236,7 @@ func (l *MassLoss) lostOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImpor
 	}
 	for _, c := range imp.Status.Clusters {
 		if c.Cluster != l.ClusterID {
-			lost[importedExport{svc, c.Cluster}] = !has.Has(c.Cluster) || l.lacksSlices(c.Cluster, len(has.Slices(c.Cluster)), imported[c.Cluster])
+			lost[importedExport{svc, c.Cluster}] = !has.Has(c.Cluster) || l.lacksSlices(c.Cluster, len(has.Slices[c.Cluster]), imported[c.Cluster])
 		}
 	}
 	return lost

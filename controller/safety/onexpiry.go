@@ -12,9 +12,9 @@ const (
 	Retain   OnExpiry = "keep"      // they stay as they are
 )
 
-// apply returns what is left of the slices of an expired member. With [NotReady] the endpoints keep serving and terminating:
+// Apply returns what is left of the slices of an expired member. With [NotReady] the endpoints keep serving and terminating:
 // the knowledge about the pods is unchanged, but it may be out of date. given is not changed.
-func (o OnExpiry) apply(given []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+func (o OnExpiry) Apply(given []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	switch o {
 	case Retain:
 		return given

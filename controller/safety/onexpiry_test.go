@@ -23,7 +23,7 @@ func TestOnExpiry(t *testing.T) {
 			return fmt.Sprint(*b)
 		}
 		var got string
-		for _, s := range tt.on.apply(given) {
+		for _, s := range tt.on.Apply(given) {
 			for _, e := range s.Endpoints {
 				got += text(e.Conditions.Ready) + "/" + text(e.Conditions.Serving) + " "
 			}

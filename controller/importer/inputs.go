@@ -1,0 +1,84 @@
+package importer
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// inputs are what the plan of an import follows from, read once: the caches go on meanwhile, and what is decided together must rest on the
+// same state. All of it is shared with the caches.
+type inputs struct {
+	service    types.NamespacedName
+	own        export.Result                   // what this cluster exports
+	namespace  *corev1.Namespace               // of the service, nil if there is none
+	imported   *mcsv1beta1.ServiceImport       // of that name, whether it is ours or not; nil if there is none
+	derived    *corev1.Service                 // of that name, like imported
+	properties []*aboutv1beta1.ClusterProperty // of this cluster
+	families   []corev1.IPFamily               // in which Services get addresses here; none while they are unknown
+	expired    liveness.Result
+	has        broker.View
+	records    []merge.Record // of has, with the own one as it is in this cluster
+	// reach has the ClusterProperties by which exports reach members, by their ids: those of this cluster are the ones that it has, as a broker
+	// that was restored may not have them for a moment. It is nil if all exports reach all members.
+	reach   map[string]map[string]string
+	options merge.Options // for this service
+}
+
+// A reader reads inputs.
+type reader struct {
+	member    *member.Cluster
+	broker    *broker.Broker
+	expiry    *safety.Expiry
+	clusterID string        // of this cluster
+	options   merge.Options // without pools, claims and reserved networks
+}
+
+// read returns the inputs as they are now. The view is read last, but for what only adds to it: what is lost by then is lost in the view,
+// and it is asked whether that may be so.
+func (r reader) read(svc types.NamespacedName, own export.Result) inputs {
+	in := inputs{
+		service: svc, own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
+		properties: r.member.Properties(), families: r.member.Families(), expired: r.expiry.Result(),
+	}
+	self := r.broker.Member(r.clusterID)
+	in.has, in.options = r.broker.MergeView(svc, r.options)
+	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
+	in.records = r.broker.Replace(in.has.Records, own.Record)
+	if in.reach = r.broker.Selectable(in.records); in.reach != nil {
+		in.reach[r.clusterID] = r.published(self)
+	}
+	return in
+}
+
+// published returns those of the ClusterProperties of this cluster that other members see, as they see them: which exports reach this cluster
+// follows from these. own is its Member.
+func (r reader) published(own *v1alpha1.Member) map[string]string {
+	all, _ := identity.Published(r.member, own) // the heartbeat reports the others
+	properties := make(map[string]string, len(all))
+	for _, property := range all {
+		properties[property.Name] = property.Value
+	}
+	return properties
+}
+
+// networksOf returns the networks that a member declared; m may be nil.
+func networksOf(m *v1alpha1.Member) []netip.Prefix {
+	if m == nil {
+		return nil
+	}
+	return m.Networks()
+}

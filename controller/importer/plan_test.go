@@ -1,0 +1,132 @@
+package importer
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
+)
+
+// planInputs returns inputs with one slice of 2 endpoints of each cluster, which has a Service of this port. The first cluster has the oldest
+// export. That of east, which is this cluster, is its own.
+func planInputs(ports map[string]int32) inputs {
+	in := inputs{
+		service: db, namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		has: broker.View{Members: map[string]*v1alpha1.Member{}, Slices: map[string][]*discoveryv1.EndpointSlice{}},
+	}
+	for n, cluster := range []string{"west", "north", "east"} {
+		if ports[cluster] == 0 {
+			continue
+		}
+		r := merge.Record{Cluster: cluster, Spec: v1alpha1.ExportedServiceSpec{
+			Namespace: "shop", Name: "db", Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:         []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: ports[cluster]}},
+			ExportCreated: metav1.NewTime(time.Unix(1_700_000_000+int64(n), 0)),
+		}}
+		s := []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Name: "of-" + cluster}, Endpoints: make([]discoveryv1.Endpoint, 2)}}
+		in.records = append(in.records, r)
+		if cluster == "east" {
+			in.own = export.Result{Record: &v1alpha1.ExportedService{Spec: r.Spec}, Local: s}
+			continue
+		}
+		in.has.Records = append(in.has.Records, r)
+		in.has.Members[cluster], in.has.Slices[cluster] = &v1alpha1.Member{}, s
+	}
+	return in
+}
+
+// textOf returns the clusters of the import with their slices, what conflicts, and what is rejected.
+func textOf(p plan) string {
+	var text []string
+	if p.result.Import != nil {
+		for _, src := range p.cluster.Sources {
+			of := src.Cluster + ":"
+			for _, s := range src.Slices {
+				of += s.Name
+			}
+			text = append(text, of)
+		}
+	}
+	for _, c := range p.conflicts {
+		text = append(text, string(c.Reason))
+	}
+	for _, r := range p.rejected {
+		text = append(text, fmt.Sprintf("(%s %s %s)", r.Cluster, r.Object, r.Reason))
+	}
+	return strings.Join(text, " ")
+}
+
+// What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, 9.2, 9.6).
+func TestPlan(t *testing.T) {
+	annotate := func(key, value string) func(*inputs) {
+		return func(in *inputs) { in.namespace.Annotations = map[string]string{key: value} }
+	}
+	all := map[string]int32{"west": 1, "north": 1, "east": 1}
+	for _, tt := range []struct {
+		name   string
+		ports  map[string]int32
+		change func(*inputs)
+		limit  int // of services, 100 if 0
+		want   string
+	}{
+		{name: "all count", ports: all, want: "east:of-east north:of-north west:of-west"},
+		{name: "no exports"},
+		{name: "an expired member stays without endpoints", ports: all,
+			change: func(in *inputs) { in.expired = liveness.Restored([]string{"west"}) }, want: "east:of-east north:of-north west:"},
+		{name: "no namespace", ports: all, change: func(in *inputs) { in.namespace = nil }},
+		{name: "a namespace of the broker", ports: all,
+			change: func(in *inputs) { in.namespace.Labels = map[string]string{apibroker.LabelClusterID: "west"} },
+			want:   "(west db.shop namespace) (north db.shop namespace)"},
+		{name: "what a namespace does not accept is in conflict nevertheless", ports: map[string]int32{"west": 1, "north": 2, "east": 2},
+			change: annotate(apibroker.AnnotationAllowedSources, "north,east"),
+			want:   "east:of-east north:of-north PortConflict (west db.shop namespace)"},
+		{name: "an annotation that is malformed", ports: map[string]int32{"west": 1}, change: annotate(apibroker.AnnotationAffinity, "moon"),
+			want: "west:of-west (this cluster Namespace shop selector)"},
+		{name: "an export to others", ports: all, change: func(in *inputs) {
+			in.records[1].Spec.ToClusters = toProperty("tier", "gold")
+			in.reach = map[string]map[string]string{"east": {"tier": "lead"}, "north": {"tier": "gold"}, "west": {"tier": "gold"}}
+		}, want: "east:of-east west:of-west"},
+		{name: "no room", ports: all, limit: 1, want: "east:of-east (west db.shop limit) (north db.shop limit)"},
+		{name: "room for the endpoints of one", ports: all,
+			change: func(in *inputs) { in.has.Slices["north"][0].Endpoints = make([]discoveryv1.Endpoint, 11) },
+			want:   "east:of-east north: west:of-west (north of-north limit)"},
+	} {
+		in, same := planInputs(tt.ports), planInputs(tt.ports)
+		if tt.change != nil {
+			tt.change(&in)
+			tt.change(&same)
+		}
+		made := make([]plan, 2)
+		for n := range made {
+			limit := tt.limit
+			if limit == 0 {
+				limit = 100
+			}
+			p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(limit, 20, 20, 100, 2)}
+			made[n] = p.plan(in)
+		}
+		if got := textOf(made[0]); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+		if !reflect.DeepEqual(made[0], made[1]) || !reflect.DeepEqual(in, same) {
+			t.Errorf("%s: another plan of the same inputs differs, or a plan changes its inputs", tt.name)
+		}
+		if families := made[0].cluster.Families; !slices.Equal(families, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
+			t.Errorf("%s: families = %v, want both while those of this cluster are unknown", tt.name, families)
+		}
+	}
+}
