@@ -248,7 +248,16 @@ func TestChangeOfMode(t *testing.T) {
 			t.Errorf("Ready = %+v, want why the addresses are those of before", c)
 		}
 	}
-	i.Expect("denied again", slices.DeleteFunc(i.Writes.Take(), func(w string) bool { return w == derivedWrite("PATCH") }), importWrite, importStatus)
+	record.Spec.Ports[0].Port = 5433
+	b.Update(record)
+	i.Await("another port", func() bool { return i.Broker.Records(db)[0].Spec.Ports[0].Port == 5433 })
+	if err := routed.Reconcile(i.Context(), db); err == nil {
+		t.Error("Reconcile = nil, want what denies the Service")
+	}
+	if is := i.read(); is.Service.Spec.Ports[0].Port != 5433 || is.Import.Spec.Ports[0].Port != 5433 || is.Service.Spec.Type != corev1.ServiceTypeClusterIP {
+		t.Errorf("%+v, want the Service of before with the new port", is)
+	}
+	i.Expect("denied again", slices.DeleteFunc(i.Writes.Take(), func(w string) bool { return w == derivedWrite("PATCH") }), importWrite, importStatus, importWrite)
 
 	i.allowBalancers()
 	i.Expect("allowed", routed.do("", always), derivedWrite("PATCH"), derivedWrite("PATCH")+"/status", importWrite, importStatus)

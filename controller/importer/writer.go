@@ -360,7 +360,7 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		w.failure = w.createService(ctx, o)
 	}
 	if o := c.Update.Service; o != nil {
-		w.failure = w.patch(ctx, o)
+		w.failure = w.patchService(ctx, o)
 	}
 	errs = append(errs, w.createSlices(ctx, c.Create.Slices))
 	deleted, trimmed := merge.Retired(last.Slices, slices.DeleteFunc(slices.Clone(c.Create.Slices), w.exists))
@@ -447,6 +447,21 @@ func (w *writer) createService(ctx context.Context, o *corev1.Service) error {
 		}
 	}
 	return w.create(ctx, o)
+}
+
+// patchService changes the derived Service. One that may not become that of a load balancer goes on as it is, with its ports and all else
+// that changed.
+func (w *writer) patchService(ctx context.Context, o *corev1.Service) error {
+	err := w.patch(ctx, o)
+	was := w.now.Service
+	if err == nil || was == nil || o.Spec.Type != corev1.ServiceTypeLoadBalancer || was.Spec.Type != corev1.ServiceTypeClusterIP {
+		return err
+	}
+	c := merge.Diff(merge.Objects{Service: merge.Unrouted(o)}, merge.Objects{Service: was})
+	if c.Update.Service != nil {
+		err = errors.Join(err, w.patch(ctx, c.Update.Service))
+	}
+	return err
 }
 
 // create makes an object. It never takes over an existing one of that name.

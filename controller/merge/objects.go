@@ -131,6 +131,14 @@ func route(s *corev1.Service, ips []string) {
 	}
 }
 
+// Unrouted returns a derived Service as it is without clusterset IPs.
+func Unrouted(s *corev1.Service) *corev1.Service {
+	s = s.DeepCopy()
+	s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeClusterIP, nil, nil
+	s.Spec.ExternalTrafficPolicy, s.Status = "", corev1.ServiceStatus{}
+	return s
+}
+
 func policyOf(families []corev1.IPFamily) *corev1.IPFamilyPolicy {
 	policy := corev1.IPFamilyPolicySingleStack
 	if len(families) > 1 {
