@@ -162,13 +162,16 @@ type ownExport struct {
 // follow makes this cluster have what the inputs come to, unless that is a loss that is not certain.
 func (i *Importer) follow(ctx context.Context, own ownExport, in inputs) error {
 	svc := in.service
+	before := i.planner.limits.contributions(svc)
 	p := i.planner.plan(in)
 	i.report(svc, p.rejected)
 	if losesClusters(p.result, in.imported) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
 		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
+			i.planner.limits.keep(svc, before)
 			return i.refreshOwn(ctx, svc, own)
 		}
 		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, in.imported, in.has); len(unconfirmed) > 0 {
+			i.planner.limits.keep(svc, before)
 			return i.refreshPresent(ctx, svc, p, unconfirmed)
 		}
 	}
@@ -195,6 +198,7 @@ func (i *Importer) synced() bool {
 
 // withdraw removes the import in a cluster that is not a member: slices, derived Service and import, in this order.
 func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error {
+	i.planner.limits.release(svc, func(string) bool { return true })
 	i.cfg.Metrics.SetService(svc, nil, 0)
 	i.conflicts.set(svc, nil)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, plan{}),

@@ -314,6 +314,10 @@ func (i importing) ownBroker(p partner) {
 		i.Errorf("broker namespace: %v", err)
 	}
 	i.Expect("a broker namespace", i.Writes.Take())
+	// As imports, they would be lost: no record on the broker is of such a service.
+	if all := i.Member.Imports(); slices.Contains(all, svc) {
+		i.Errorf("imports = %v, want none of a broker namespace", all)
+	}
 }
 
 // withoutKind creates an object without its namespace, which is waited for, and fails for any other reason.
@@ -424,6 +428,9 @@ func TestImportFrozen(t *testing.T) {
 	i.review("not a member", "", true)
 	got = i.do("", always)
 	i.Expect("not a member", got, importedWrite("DELETE", "east", "db-1"), derivedWrite("DELETE"), "DELETE shop/serviceimports/db", statusWrite)
+	if held := i.planner.limits.contributions(db); len(held) > 0 {
+		t.Errorf("not a member: %v counts still", held)
+	}
 	if got := i.ConditionsOf(db); got != "" {
 		t.Errorf("conditions = %s, want none", got)
 	}
@@ -533,6 +540,9 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
 	neither := i.reader.read(db, own)
 	back(i)
+	if n := i.planner.limits.contributions(db)["west"].endpoints; n != 1 {
+		i.Errorf("%d endpoints of west count while those that are imported stay, want 1", n)
+	}
 	noSlice := i.reader.read(db, own)
 	slice.ResourceVersion, slice.UID = "", ""
 	i.Create(slice)

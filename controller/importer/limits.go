@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -25,8 +26,12 @@ const limitRetry = 10 * time.Minute
 // cluster nor what the others may have in it.
 //
 // What is imported counts from the start, so that a restart changes nothing: what is there stays, and what is new beyond a limit is
-// rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until [limits.release]. The methods may be called by
-// several goroutines.
+// rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until [limits.release]. A plan that is not carried
+// out gives nothing up: see [limits.keep]. The methods may be called by several goroutines.
+//
+// The counts of the start are those of the objects that are there, which may be less than plans count then. A cluster whose import was not
+// complete as a process ended has no place yet. Endpoints that are rejected for their addresses count in a plan, as their slice does, and are
+// not there. Both matter only beyond a limit, where such a service or slice is then a new one.
 type limits struct {
 	services, endpoints, ofService int        // the most of each that all members have together
 	addresses                      func() int // the most cluster IPs, as they are known now
@@ -169,6 +174,24 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 	l.set(svc, cluster, is)
 	slices.SortFunc(fits, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return fits, rejected
+}
+
+// contributions returns what counts for a service, by cluster.
+func (l *limits) contributions(svc types.NamespacedName) map[string]contribution {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.held[svc])
+}
+
+// keep makes what counted before a plan count still, beside what it added: as the plan was not carried out, all of it is still imported, and
+// has to have its place when the broker has it again.
+func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for cluster, was := range before {
+		is := l.held[svc][cluster]
+		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address || is.address})
+	}
 }
 
 // release ends the contributions to a service for which gone is true.

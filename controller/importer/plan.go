@@ -221,18 +221,18 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 	return sources
 }
 
-// slicesOf returns which of the slices of another cluster count. While it is expired, its endpoints keep their place within the limits.
+// slicesOf returns which of the slices of another cluster count. While it is expired, its endpoints keep their place within the limits, also
+// over a restart: they count as if they were there.
 func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) []*discoveryv1.EndpointSlice {
-	all := in.has.Slices[cluster]
-	if in.expired.Expired(cluster) {
-		return p.onExpiry.Apply(all)
-	}
-	fit, beyond := p.limits.fit(in.service, cluster, all)
+	fit, beyond := p.limits.fit(in.service, cluster, in.has.Slices[cluster])
 	for _, s := range beyond {
 		*rejected = append(*rejected, merge.Rejection{
 			Cluster: cluster, Object: s.Name, Reason: merge.BeyondLimit, Detail: fmt.Sprintf("%d endpoints: want at most %d of all services, "+
 				"%d of one, half of them of one cluster", len(s.Endpoints), p.limits.endpoints, p.limits.ofService),
 		})
+	}
+	if in.expired.Expired(cluster) {
+		return p.onExpiry.Apply(fit)
 	}
 	return fit
 }

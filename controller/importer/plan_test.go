@@ -130,3 +130,15 @@ func TestPlan(t *testing.T) {
 		}
 	}
 }
+
+// While a member is expired, also from the start on, its endpoints keep their place within the limits.
+func TestExpiredKeepPlace(t *testing.T) {
+	in := planInputs(map[string]int32{"west": 1, "north": 1})
+	in.expired = liveness.Restored([]string{"west"})
+	p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2)}
+	p.plan(in)
+	want := map[string]contribution{"north": {endpoints: 2}, "west": {endpoints: 2}}
+	if got := p.limits.contributions(db); !reflect.DeepEqual(got, want) {
+		t.Errorf("contributions = %v, want %v", got, want)
+	}
+}

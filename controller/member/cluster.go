@@ -350,8 +350,11 @@ func (c *Cluster) Exports() []types.NamespacedName {
 	return slices.Compact(all)
 }
 
-// Imports returns the keys of all ServiceImports, sorted.
-func (c *Cluster) Imports() []types.NamespacedName { return keysOf(c.imports.List()) }
+// Imports returns the keys of all ServiceImports, sorted, without those in namespaces that members write to: where this cluster is its own
+// broker, they are what members publish for people, with our label ("aggregate_view").
+func (c *Cluster) Imports() []types.NamespacedName {
+	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool { return IsBrokerNamespace(c.Namespace(svc.Namespace)) })
+}
 
 // ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or if there are none those of
 // the Config.
