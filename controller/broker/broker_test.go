@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -706,12 +707,49 @@ func testExpelled(t *testing.T, a admin) {
 	a.join("north")
 	l.awaitState(broker.Admitted)
 	eventually(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
+	notExpelledByAnother(t, a)
+	l.awaitState(broker.Admitted)
 	must(t, a.c.Delete(t.Context(), member("north")))
 	a.delete(namespace("north"))
 	if s := l.awaitState(broker.Expelled); !strings.Contains(s.Detail, namespaceOf("north")) {
 		t.Errorf("detail = %q, want the namespace that is gone", s.Detail)
 	}
 }
+
+// notExpelledByAnother takes the label off the namespace of a member, which is a reason to ask, and has that question answered by what may be
+// another API server: it does not have the namespace. All other requests reach the right one.
+func notExpelledByAnother(t *testing.T, a admin) {
+	t.Helper()
+	var asked atomic.Int32
+	cfg := a.cp.Config()
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/namespaces/"+namespaceOf("north")) {
+				asked.Add(1)
+				r = r.Clone(r.Context())
+				r.URL.Path += "-of-another"
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	l := connect(t, cfg, func(c *broker.Config) { c.ClusterID, c.Namespace = "north", namespaceOf("north") })
+	l.awaitState(broker.Admitted)
+	ns := namespace("north")
+	must(t, a.c.Get(t.Context(), ns, "", ns.Name))
+	delete(ns.Labels, api.LabelClusterID)
+	must(t, a.c.Update(t.Context(), ns))
+	// The second question follows when the first one did not confirm a removal.
+	eventually(t, "an answer", func() bool { return asked.Load() > 1 || l.State().Membership == broker.Expelled })
+	if s := l.State(); s.Membership != broker.Unknown {
+		t.Errorf("state = %+v after an answer of another API server, want unknown", s)
+	}
+	a.join("north")
+	l.awaitState(broker.Admitted)
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func testLost(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -157,6 +158,8 @@ func (b *Broker) absent() bool {
 
 // confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone or marked as that of a
 // cluster that was removed. A member that was removed may read the mark and nothing else.
+//
+// Whether it is the right broker follows from the response that says so, and from no other one: an address may lead to several API servers.
 func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	ns := &corev1.Namespace{}
 	switch err := b.client.Get(ctx, ns, "", b.cfg.Namespace); {
@@ -167,8 +170,15 @@ func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	case !apierrors.IsNotFound(err):
 		return false
 	}
-	uid, err := b.client.SystemUID(ctx)
-	return err == nil && uid == b.set.UID()
+	all := &corev1.NamespaceList{}
+	if err := b.client.List(ctx, &corev1.Namespace{}, all, "", ""); err != nil {
+		return false
+	}
+	named := func(name string) int {
+		return slices.IndexFunc(all.Items, func(ns corev1.Namespace) bool { return ns.Name == name })
+	}
+	system := named(metav1.NamespaceSystem)
+	return system >= 0 && all.Items[system].UID == b.set.UID() && named(b.cfg.Namespace) < 0
 }
 
 // isRemoved reports whether an administrator removed the cluster of a broker namespace.
