@@ -121,6 +121,7 @@ func (l *MassLoss) Review() {
 		l.reviewPending(now)
 		return
 	}
+	joined := l.joined() // before the losses: a member that goes meanwhile did not go with a rollback, which waits for l.mu
 	lost := l.lost()
 	c := compare(lost)
 	mass := !l.list.since.IsZero()
@@ -128,7 +129,7 @@ func (l *MassLoss) Review() {
 	detail := ""
 	switch {
 	case l.list.confirmed:
-		l.confirmList(now, lost, mass)
+		l.confirmList(now, lost, joined, mass)
 	case l.list.since.IsZero():
 		detail = "the broker was rolled back"
 	default:
@@ -142,15 +143,24 @@ func (l *MassLoss) Review() {
 }
 
 // confirmList accepts the losses of a list. Those of a mass loss that lasted for a TTL are confirmed; all others wait, because members
-// restore their records one by one. The caller holds l.mu.
-func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, mass bool) {
+// restore their records one by one. joined are the clusters with a Member. The caller holds l.mu.
+func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, joined map[string]bool, mass bool) {
 	l.pending.list(now, lost, mass, compare(lost).massLoss())
 	for e, missing := range lost {
-		if missing && l.restored && l.Broker.Member(e.cluster) == nil {
+		if missing && l.restored && !joined[e.cluster] {
 			l.unjoined[e.cluster] = time.Time{}
 		}
 	}
 	l.restored = false
+}
+
+// joined returns the clusters that have a Member.
+func (l *MassLoss) joined() map[string]bool {
+	joined := make(map[string]bool)
+	for _, m := range l.Broker.Members() {
+		joined[m.Name] = true
+	}
+	return joined
 }
 
 // reviewUnjoined keeps the losses of the clusters from being confirmed whose Member went with a rollback: no administrator has removed them,

@@ -101,3 +101,19 @@ func TestPendingLossesAreListedAgain(t *testing.T) {
 		t.Errorf("confirmed %v a minute later, want the other one", got)
 	}
 }
+
+// The clusters whose Member went with a rollback are those without one when the losses were read, whatever the broker has since.
+func TestUnjoined(t *testing.T) {
+	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
+	lost := map[importedExport]bool{{svc, "west"}: true, {svc, "north"}: true, {svc, "south"}: false}
+	l := NewMassLoss(MassLossConfig{TTL: time.Minute})
+	l.confirmList(time.Now(), lost, map[string]bool{"north": true}, false)
+	if len(l.unjoined) > 0 {
+		t.Errorf("unjoined = %v without a rollback, want none", l.unjoined)
+	}
+	l.restored = true
+	l.confirmList(time.Now(), lost, map[string]bool{"north": true}, false)
+	if got := slices.Sorted(maps.Keys(l.unjoined)); !slices.Equal(got, []string{"west"}) || l.restored {
+		t.Errorf("unjoined = %v, want west alone", got)
+	}
+}
