@@ -138,6 +138,7 @@ func (v *vips) sync(ctx context.Context, svc types.NamespacedName) {
 	if !v.broker.Synced() || v.update(svc) {
 		return
 	}
+	// What is saved meanwhile is of the pools, and a pool that exists is not made again. The VIP CIDRs are read again with the lock held.
 	before, err := v.quarantine.load(ctx)
 	v.mu.Lock()
 	defer v.mu.Unlock()
