@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
@@ -72,6 +73,9 @@ func TestRights(t *testing.T) {
 	dns, controller := account(client, system, "clusterset-dns"), account(client, system, "clusterset-controller")
 	both, member := account(client, system, "clusterset"), account(client, ns, broker.ServiceAccount)
 	every := resources(t, client)
+	for _, a := range []asker{dns, controller, both, member} { // the authorizer learns of rights a moment after they are written
+		until.True(t, a.user, func() bool { return a.verbs(t, "endpointslices.discovery.k8s.io", ns, "") != "" })
+	}
 	nobody := account(client, system, "nobody").rights(t, every, "")
 	for _, tt := range []struct {
 		name            string

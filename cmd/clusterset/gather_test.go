@@ -139,7 +139,7 @@ func gathers(t *testing.T, east *controlplane.ControlPlane, member, broker strin
 	out := want(t, exitProblems, []string{
 		name + " has ", " files of 2 clusters.\n",
 		"missing: members/", "metrics/clusterset-system/planted/controller: ", "logs/clusterset-system/lost/controller: ",
-	}, "gather", name, member, broker, "--timeout=20s")
+	}, "gather", name, member, broker, "--timeout=1m")
 	files := unpack(t, name)
 	all := out
 	for path, content := range files {

@@ -127,13 +127,13 @@ func gets(t *testing.T, east *controlplane.ControlPlane, member, broker string) 
 	}
 	want(t, exitOK, []string{"kind: List"}, shop("get", "exports", "-o", "yaml")...)
 	want(t, exitError, []string{"db ", "error: nope does not exist"}, shop("get", "exports", "db", "nope")...)
-	want(t, exitOK, []string{"late\n"}, "__complete", "get", "exports", member, "-n", "shop", "db", "")
+	completes(t, "late\n", "get", "exports", member, "-n", "shop", "db", "")
 
 	want(t, exitOK, []string{"No serviceimports found.\n"}, "get", "imports", "-A", member)
 	want(t, exitOK, []string{"east   NoHeartbeat   <none>      0"}, "get", "members", member)
 	want(t, exitOK, []string{"member.broker.clusterset-dns.io/east\n"}, "get", "members", "east", broker, "-o", "name")
 	want(t, exitError, []string{"error: nope does not exist"}, "get", "members", "nope", member)
-	want(t, exitOK, []string{"east\n"}, "__complete", "get", "members", member, "e")
+	completes(t, "east\n", "get", "members", member, "e")
 	want(t, exitError, []string{"error: members: this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined"},
 		"get", "members", member, "--controller-namespace=default")
 	want(t, exitOK, nil, "unexport", "db", "late", member, "-n", "shop", "--wait=false")

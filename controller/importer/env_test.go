@@ -105,7 +105,7 @@ func newExpiry(i *memberenv.Instance, ttl time.Duration, on safety.OnExpiry) *sa
 // expired returns an Expiry in which west, which sends no heartbeat, is expired. This member sends its own.
 func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 	i.Helper()
-	const ttl = 3 * time.Second
+	const ttl = 12 * time.Second // others expire only while the own heartbeat comes back within half of it, also on a busy machine
 	e := newExpiry(i.Instance, ttl, on)
 	restored := e.Expired("west") // no change of it follows
 	var panics atomic.Int32

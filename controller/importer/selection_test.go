@@ -165,7 +165,7 @@ func (i importing) checkRegion(west partner) {
 	}
 
 	i.DropFields(crd.Members, ".status.properties")
-	i.Await("the older CRD", func() bool { return apiserver.IsUnknownField(publish()) })
+	i.Await("the older CRD", func() bool { return apiserver.IsUnknownField(publish()) && i.Broker.Synced() })
 	i.beat("v2", published(nil, "v2"))
 	if n := i.Log.Count("ClusterProperties and the option vip are not published: the broker does not know the fields"); n != 1 {
 		i.Errorf("logged %d times, want once: %v", n, i.Log)

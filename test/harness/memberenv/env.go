@@ -20,6 +20,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -174,7 +176,8 @@ func (e *Env) Delete(objects ...apiserver.Object) {
 	}
 }
 
-// DropFields applies the manifest of a CRD without the fields at these paths, such as ".spec.ports.items.name".
+// DropFields applies the manifest of a CRD without the fields at these paths, such as ".spec.ports.items.name". It returns when the API server
+// has ended the watches of the kind, which it does a moment after it uses the new definition.
 func (e *Env) DropFields(manifest []byte, paths ...string) {
 	e.Helper()
 	var definition map[string]any
@@ -195,11 +198,39 @@ func (e *Env) DropFields(manifest []byte, paths ...string) {
 		delete(schema["properties"].(map[string]any), parts[len(parts)-1])
 	}
 	text, err := yaml.Marshal(definition)
-	if err == nil {
-		err = e.Server.ApplyYAML(e.Context(), text)
-	}
 	if err != nil {
 		e.Fatal(err)
+	}
+	ended := e.watchEnds(definition)
+	if err := e.Server.ApplyYAML(e.Context(), text); err != nil {
+		e.Fatal(err)
+	}
+	ended()
+}
+
+// watchEnds watches the kind of a CRD. ended returns when the API server has ended that watch.
+func (e *Env) watchEnds(definition map[string]any) (ended func()) {
+	e.Helper()
+	crd := unstructured.Unstructured{Object: definition}
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	gvr := schema.GroupVersionResource{Group: group, Version: versions[0].(map[string]any)["name"].(string), Resource: plural}
+	w, err := e.Server.Dynamic().Resource(gvr).Watch(e.Context(), metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return func() {
+		e.Helper()
+		defer w.Stop()
+		e.Await("the end of the watches of "+plural, func() bool {
+			select {
+			case _, open := <-w.ResultChan():
+				return !open
+			default:
+				return false
+			}
+		})
 	}
 }
 

@@ -259,7 +259,7 @@ func TestSourceIsUntouched(t *testing.T) {
 				return fmt.Errorf("%d slices, %w", len(imported), err)
 			}
 			if node := imported[0].Endpoints[0].NodeName; node == nil && want != "" || node != nil && *node != want {
-				t.Errorf("%s: node %v, want %q", scriptName(m), node, want)
+				return fmt.Errorf("%s: node %v, want %q", scriptName(m), node, want)
 			}
 			return nil
 		})

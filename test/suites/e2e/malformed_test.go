@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
@@ -108,24 +110,26 @@ func TestMalformedQueries(t *testing.T) {
 	}
 }
 
-// send sends octets as one message and returns the reply.
-func send(t *testing.T, network string, p *controlplane.Port, octets []byte) *dns.Msg {
+// send sends octets as one message and returns the reply. A datagram may be lost: it is sent again.
+func send(t *testing.T, network string, p *controlplane.Port, octets []byte) (m *dns.Msg) {
 	t.Helper()
-	conn, err := dns.DialTimeout(network, p.String(), until.Patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(until.Patience)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write(octets); err != nil {
-		t.Fatal(err)
-	}
-	m, err := conn.ReadMsg()
-	if m == nil {
-		t.Fatalf("%s: %x: %s", network, octets, err)
-	}
+	until.OK(t, fmt.Sprintf("%s: %x", network, octets), func(context.Context) error {
+		conn, err := dns.DialTimeout(network, p.String(), until.Patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			return err
+		}
+		if _, err := conn.Write(octets); err != nil {
+			return err
+		}
+		if m, err = conn.ReadMsg(); m == nil {
+			return err
+		}
+		return nil // also with an error: the header is there
+	})
 	return m
 }
 

@@ -46,7 +46,7 @@ func (w *world) explain(ctx context.Context, in *rest.Config, name string, qtype
 	o := admin.ExplainDefaults()
 	o.Type, o.TTL, o.Servers = qtype, ttl, servers
 	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has time.
-	o.Timeout = 20 * time.Second
+	o.Timeout = time.Minute
 	if o.Name = name; !strings.HasSuffix(name, ".") {
 		o.Name += ".svc.clusterset.local."
 	}

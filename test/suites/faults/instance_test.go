@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -168,21 +169,22 @@ var (
 )
 
 // undisturbed watches the imports of a namespace. check fails the test if an object was deleted, or a slice lost its last endpoint, in the
-// meantime.
+// meantime: until an object that it writes last comes by the same watch.
 func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (check func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	lost := make(chan error)
+	lost := make(chan error, 2)
 	for resource, selector := range map[schema.GroupVersionResource]string{imports: "", endpoints: mcsv1beta1.LabelSourceCluster} {
-		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: selector})
+		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { lost <- disturbance(ctx, w) }()
+		go func() { lost <- disturbance(w) }()
 	}
 	return func() {
 		t.Helper()
-		cancel()
+		meta := metav1.ObjectMeta{Namespace: namespace, Name: lastObject, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "none"}}
+		m.Put(t, &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless}},
+			&discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4})
 		for range 2 {
 			if err := <-lost; err != nil {
 				t.Errorf("%s: %v", m.ID, err)
@@ -191,20 +193,23 @@ func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (chec
 	}
 }
 
-// disturbance returns the losses until ctx ends.
-func disturbance(ctx context.Context, w watch.Interface) (lost error) {
+// lastObject is the name of the objects after which the watches of undisturbed end.
+const lastObject = "last-object"
+
+// disturbance returns the losses until the last object comes.
+func disturbance(w watch.Interface) (lost error) {
 	defer w.Stop()
 	for {
 		event, open := <-w.ResultChan()
 		if !open {
-			if ctx.Err() == nil {
-				return errors.Join(lost, errors.New("the watch ended early"))
-			}
-			return lost
+			return errors.Join(lost, errors.New("the watch ended early"))
 		}
 		o, ok := event.Object.(*unstructured.Unstructured)
 		if !ok {
 			continue
+		}
+		if o.GetName() == lastObject {
+			return lost
 		}
 		left, _, err := unstructured.NestedSlice(o.Object, "endpoints")
 		switch {

@@ -80,12 +80,13 @@ func (l *load) more(n int64) {
 // enough is the number of answers without which a load proves nothing.
 const enough = 100
 
-// stop ends the load when there were enough answers, and fails the test if one was wrong or if many datagrams were lost.
+// stop ends the load when there were enough answers, and few datagrams lost: a busy machine answers late now and then. It fails the test if an
+// answer was wrong.
 func (l *load) stop() {
 	l.t.Helper()
 	eventually(l.t, "enough answers", func() error {
-		if got := l.answers.Load(); got < enough {
-			return fmt.Errorf("%d, want %d", got, enough)
+		if got, lost := l.answers.Load(), l.lost.Load(); got < enough || lost > got/20 {
+			return fmt.Errorf("%d answers and %d datagrams lost: want %d answers, and few that are lost", got, lost, enough)
 		}
 		return nil
 	})
@@ -97,11 +98,7 @@ func (l *load) stop() {
 		}
 		l.t.Error(wrong)
 	}
-	n, lost := l.answers.Load(), l.lost.Load()
-	l.t.Logf("%d answers, %d datagrams lost", n, lost)
-	if lost > n/20 {
-		l.t.Errorf("%d answers and %d datagrams lost: want few that are lost", n, lost)
-	}
+	l.t.Logf("%d answers, %d datagrams lost", l.answers.Load(), l.lost.Load())
 }
 
 func (l *load) end() {

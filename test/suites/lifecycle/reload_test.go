@@ -169,10 +169,7 @@ func TestFailedReloads(t *testing.T) {
 						t.Errorf("reload = %v, want an error with %q", err, tt.want)
 					}
 				}
-				l.end()
-				for _, wrong := range l.wrong {
-					t.Error(wrong)
-				}
+				l.stop()
 				awaitWatches(t, oneNamespace)
 				awaitGoroutines(t, goroutines)
 				// Changes and further reloads work.

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,13 +43,11 @@ const (
 	cached = 10 * time.Second
 )
 
-// TestRenewal gives west a token that the broker accepts for one more minute. west renews it in time: answers stay right until the broker
-// rejects the old token, and nothing is frozen.
+// TestRenewal gives west, while it runs, a token that the broker accepts for one more minute. west renews it in time: answers stay right until the
+// broker rejects the old token, and nothing is frozen.
 func TestRenewal(t *testing.T) {
 	f := start(t)
 	e, w, _ := members(f)
-	old := aged(t, f.Broker, brokerToken(t, w), time.Now().Add(time.Minute-leeway))
-	keepToken(t, w, old)
 	for _, m := range []*testclusterset.Member{e, w} {
 		m.Put(t, testclusterset.Namespace("ring"))
 	}
@@ -67,6 +66,8 @@ func TestRenewal(t *testing.T) {
 	server.Answers(t, "web.ring", dns.TypeA, want)
 	stop := askOn(t, server, "web.ring", want)
 
+	old := aged(t, f.Broker, brokerToken(t, w), time.Now().Add(time.Minute-leeway))
+	keepToken(t, w, old)
 	until.OK(t, "renewal in the Secret", func(context.Context) error {
 		if brokerToken(t, w) == old {
 			return fmt.Errorf("still the old token")
@@ -262,9 +263,9 @@ func askOn(t *testing.T, server *testclusterset.DNS, name, want string) (stop fu
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
+	var asked atomic.Int64
 	go func() {
 		defer close(done)
-		asked := 0
 		for ctx.Err() == nil {
 			got, err := server.Ask(ctx, name, dns.TypeA)
 			if ctx.Err() != nil {
@@ -275,16 +276,16 @@ func askOn(t *testing.T, server *testclusterset.DNS, name, want string) (stop fu
 				continue // A datagram may be lost.
 			}
 			if err != nil || got != want {
-				t.Errorf("question %d: %s (%v), want %s", asked, got, err, want)
+				t.Errorf("question %d: %s (%v), want %s", asked.Load(), got, err, want)
 				return
 			}
-			asked++
+			asked.Add(1)
 			select {
 			case <-ctx.Done():
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
-		t.Logf("%d questions were answered", asked)
+		t.Logf("%d questions were answered", asked.Load())
 	}()
 	stop = func() {
 		cancel()

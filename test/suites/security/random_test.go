@@ -26,6 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 var (
@@ -67,6 +68,7 @@ func TestRandomWrites(t *testing.T) {
 	for ctx.Err() == nil {
 		writer.write(t.Context())
 	}
+	until.True(t, "answers", func() bool { return observed.answers.Load() > 0 })
 	stop()
 	t.Logf("%d writes were accepted, %d rejected; %d answers were as before", writer.accepted, writer.rejected, observed.answers.Load())
 	if writer.accepted == 0 || writer.rejected == 0 {

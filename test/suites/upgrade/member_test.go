@@ -78,6 +78,8 @@ func (m *member) stop(t *testing.T) {
 	}
 	if !m.controller.Stop(until.Patience) {
 		t.Errorf("the controller of %s still ran %s after SIGTERM", m.ID, until.Patience)
+	} else if err := m.controller.Err(); err != nil {
+		t.Errorf("the controller of %s ended with %v", m.ID, err)
 	}
 	m.controller = nil
 }
@@ -197,6 +199,9 @@ func (w *watch) start(t *testing.T, m *member) (stop func()) {
 			t.Error(wrong)
 		}
 		t.Logf("%s: %d questions, %d wrong answers", m.ID, w.asked, len(w.wrong))
+		if w.asked == 0 {
+			t.Errorf("%s: no question was asked", m.ID)
+		}
 		w.wrong = nil
 	}
 }
