@@ -77,7 +77,7 @@ func (f *frozenNote) inForce(now time.Time) (key, text string) {
 		}
 		key += in.Reason.String() + " " + string(in.Code) + "\n"
 		all = append(all, wellknown.Freeze{
-			Reason: in.Reason.String(), Code: string(in.Code), Detail: in.Detail, Suspends: in.Suspends, Since: in.Since,
+			Reason: in.Reason.String(), Code: string(in.Code), Detail: in.Detail, Suspends: in.Suspends, Imports: in.StopsImports(), Since: in.Since,
 		})
 	}
 	return key, wellknown.FormatFreezes(all)

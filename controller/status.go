@@ -49,7 +49,7 @@ func (b *board) status(q page.Query) page.Status {
 	s.Cluster = p.membership.Status().ClusterID
 	s.Broker = page.Link{Connected: link.Link, Membership: link.Membership.String(), Detail: link.Detail}
 	for _, f := range p.freezes.InForce() {
-		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Detail: f.Detail, Suspends: f.Suspends, Since: f.Since})
+		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Code: string(f.Code), Detail: f.Detail, Suspends: f.Suspends, Since: f.Since})
 	}
 	p.addServices(&s, q)
 	p.addConflicts(&s)

@@ -17,8 +17,10 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/page"
 )
 
-// listenRetry is the time between two attempts to listen.
-const listenRetry = 5 * time.Second
+const (
+	listenRetry = 5 * time.Second // between two attempts to listen
+	drainTime   = 5 * time.Second // for requests that are being answered at the end, at most
+)
 
 // A statusPage serves the status page (docs/spec/operations.md 8). Nothing of the controller depends on it: an address that cannot be listened on is
 // logged and tried again.
@@ -67,9 +69,16 @@ func (s *statusPage) serve(ctx context.Context) error {
 		Handler: s, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(io.Discard, "", 0), // connections that clients break
 	}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // ends Serve
 	defer stop()
-	return server.Serve(l)
+	err = server.Serve(l)
+	// Requests read the parts of the controller, which end after this. Where Serve has failed by itself, its connections end, too.
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if server.Shutdown(drain) != nil {
+		server.Close()
+	}
+	return err
 }
 
 // ServeHTTP implements [http.Handler].

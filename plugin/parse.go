@@ -583,7 +583,7 @@ func (b *block) fallthru(args []string) error {
 		if err != nil {
 			return fmt.Errorf("fallthrough: %w", err)
 		}
-		// A zone above ours has all of our names, as "." does. Reverse zones always fall through.
+		// A zone above ours has all of our names, as "." does. Reverse zones always fall through, so they need not be here.
 		if !slices.ContainsFunc(slices.Concat(b.Zones, b.Reverse), func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
 			return fmt.Errorf("fallthrough zone %q: want one at, below or above %s", arg, strings.Join(b.Zones, " or "))
 		}

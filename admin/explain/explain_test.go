@@ -143,12 +143,12 @@ func TestVerdict(t *testing.T) {
 			}},
 		{name: "a frozen controller, with all that the broker has", want: reason.ClusterCloned, resolves: true,
 			change: func(in *Input) {
-				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned"}}
+				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Imports: true, Code: "cluster-cloned"}}
 			}},
 		{name: "a frozen controller, without the import", want: reason.ControllerFrozen,
 			change: func(in *Input) {
 				away(in)
-				in.Here.Frozen = []wellknown.Freeze{{Reason: "not_synced", Code: "controller-frozen"}}
+				in.Here.Frozen = []wellknown.Freeze{{Reason: "not_synced", Imports: true, Code: "controller-frozen"}}
 			}},
 		{name: "a reason that suspends no imports, without the import", want: reason.ImportMissing,
 			change: func(in *Input) {
@@ -156,10 +156,12 @@ func TestVerdict(t *testing.T) {
 				in.Here.Frozen = []wellknown.Freeze{{Reason: "mass_expiry", Code: "controller-frozen"}}
 			}},
 		{name: "a code of a newer controller", want: reason.ControllerFrozen, resolves: true,
-			change: func(in *Input) { in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Code: "of-tomorrow"}} }},
+			change: func(in *Input) {
+				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Imports: true, Code: "of-tomorrow"}}
+			}},
 		{name: "what a controller has said that leads no more", want: reason.ControllerStopped, resolves: true,
 			change: func(in *Input) {
-				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned"}}
+				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Imports: true, Code: "cluster-cloned"}}
 				in.Here.Leader = present(lease(time.Hour))
 			}},
 		{name: "an own export with malformed selectors", want: reason.ExportSelectors, resolves: true,

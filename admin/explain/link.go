@@ -51,8 +51,7 @@ func checkFrozen(w *walk) {
 		if !reason.Known(code) {
 			code = reason.ControllerFrozen
 		}
-		imports := f.Reason == "not_synced" || f.Reason == "broker_identity" || f.Reason == "broker_empty" || f.Reason == "lost_records"
-		w.fault(!imports || w.settled(), at("frozen", code), "%s, for %s: %s; suspended: %s",
+		w.fault(!f.Imports || w.settled(), at("frozen", code), "%s, for %s: %s; suspended: %s",
 			f.Reason, since(w.in.Now.Sub(f.Since)), oneLine(f.Detail), oneLine(f.Suspends))
 	}
 }

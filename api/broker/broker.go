@@ -110,10 +110,10 @@ const (
 	AnnotationResults = "clusterset-dns.io/cluster-selector-results"
 	// AnnotationAffinity is a short form: local, region, remote or none.
 	AnnotationAffinity = "clusterset-dns.io/affinity"
-	// AnnotationWeights holds the [Weights] of clusters. The controller writes it to ServiceImports.
-	AnnotationWeights = "clusterset-dns.io/weights"
 	// AnnotationCiliumAffinity is the same for users of Cilium's global services.
 	AnnotationCiliumAffinity = "service.cilium.io/affinity"
+	// AnnotationWeights on a Namespace holds the [Weights] of clusters. The controller writes it to ServiceImports.
+	AnnotationWeights = "clusterset-dns.io/weights"
 )
 
 // AnnotationDerivedService on a ServiceImport is the name of the Service that is derived from it. Implementations of the Gateway API that route

@@ -13,9 +13,10 @@ const AnnotationFrozen = "clusterset-dns.io/frozen"
 // A Freeze is one reason in [AnnotationFrozen].
 type Freeze struct {
 	Reason   string    `json:"reason"`
-	Code     string    `json:"code"`     // of package reason; one that this version does not know comes from a newer controller
-	Detail   string    `json:"detail"`   // one phrase, as it was when the reason came into force
-	Suspends string    `json:"suspends"` // in words
+	Code     string    `json:"code"`              // of package reason; one that this version does not know comes from a newer controller
+	Detail   string    `json:"detail"`            // one phrase, as it was when the reason came into force
+	Suspends string    `json:"suspends"`          // in words
+	Imports  bool      `json:"imports,omitempty"` // suspends what imports are made from: they may lack something because of it
 	Since    time.Time `json:"since"`
 }
 

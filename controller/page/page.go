@@ -61,6 +61,7 @@ type Counts struct {
 // A Freeze is a freeze reason in force.
 type Freeze struct {
 	Reason   string    `json:"reason"`
+	Code     string    `json:"code"` // of clusterset explain
 	Detail   string    `json:"detail"`
 	Suspends string    `json:"suspends"`
 	Since    time.Time `json:"since"`

@@ -32,7 +32,7 @@ func example(text func(string) string) Status {
 		State:  State{Leads: true, Detail: "This instance leads.", Since: before(time.Hour)},
 		Broker: Link{Membership: "admitted", Detail: text("no contact with the broker for 31s")},
 		Counts: Counts{Members: 4, Expired: 1, Services: 3, Exports: 2, Imports: 2, Conflicts: 1, Selections: 1},
-		Frozen: []Freeze{{Reason: "own_heartbeat", Detail: text("for 30s no heartbeat came back"), Suspends: "expiry", Since: before(90 * time.Second)}},
+		Frozen: []Freeze{{Reason: "own_heartbeat", Code: "controller-frozen", Detail: text("for 30s no heartbeat came back"), Suspends: "expiry", Since: before(90 * time.Second)}},
 		Members: []Member{
 			{ID: text("east"), State: Self, Heartbeat: before(3 * time.Second), TTL: time.Minute, Version: text("0.9.0"), Exports: 2, Imported: 2},
 			{ID: text("north"), State: Expired, Since: before(20 * time.Minute), Heartbeat: before(21 * time.Minute), TTL: time.Minute, Exports: 1, Imported: 1},

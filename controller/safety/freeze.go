@@ -96,6 +96,9 @@ type Freeze struct {
 	Since    time.Time
 }
 
+// StopsImports reports whether an import may lack something because of f.
+func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&(Import|Losses) != 0 }
+
 // NewFreezes returns Freezes without a reason in force. changed is called each time that a reason comes into force or clears.
 func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes {
 	return &Freezes{log: log, metrics: m, changed: changed, force: make(map[Reason]Freeze)}
