@@ -147,6 +147,9 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		return nil
 	}
 	e.cfg.Metrics.SetUndeclared(svc, r.Undeclared)
+	if exp == nil {
+		e.cfg.Conditions.Forget(svc)
+	}
 	var o outcome
 	if isMember || is.Leaving {
 		r, o = e.export(ctx, svc, r)

@@ -10,8 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -72,6 +74,13 @@ func (c Conditions) Set(
 			KeyOf(exp), strings.Join(OtherWriters(exp), ", "))
 	}
 	return 0, nil
+}
+
+// Forget drops what is remembered of an export that is gone.
+func (c Conditions) Forget(svc types.NamespacedName) {
+	for _, what := range []string{wellknown.ManagerExporter, wellknown.ManagerImporter, apibroker.AnnotationExportedTo} {
+		c.overwritten.Forget(what + " " + svc.String())
+	}
 }
 
 // OtherWriters returns the field managers that have written conditions of exp and are not ours, sorted.

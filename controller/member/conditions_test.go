@@ -1,6 +1,7 @@
 package member
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,41 @@ func TestOverwritten(t *testing.T) {
 	conditions := []metav1.Condition{condition("Valid", metav1.ConditionTrue, "Valid", earlier)}
 	if fingerprint(&mcsv1beta1.ServiceExport{}, conditions) == fingerprint(again, conditions) {
 		t.Error("an export that was created again counts as overwritten")
+	}
+}
+
+// What others steer is written a few times at once, whatever it is to be, and then once in an interval.
+func TestWaitChange(t *testing.T) {
+	var o Overwritten
+	now := time.Now()
+	write := func(asked string) time.Duration {
+		wait := o.WaitChange("list", now)
+		if wait == 0 {
+			o.Wrote("list", asked, now)
+		}
+		return wait
+	}
+	for i := range changesAtOnce {
+		if wait := write(fmt.Sprint(i % 2)); wait > 0 {
+			t.Errorf("change %d waits %s, want none of the first to wait", i, wait)
+		}
+	}
+	if wait := write("next"); wait != changeInterval {
+		t.Errorf("the next one waits %s, want %s", wait, changeInterval)
+	}
+	if wait := o.WaitChange("another", now); wait > 0 {
+		t.Errorf("another list waits %s, want none", wait)
+	}
+	now = now.Add(changeInterval)
+	if wait := write("next"); wait > 0 {
+		t.Errorf("after %s it waits %s more", changeInterval, wait)
+	}
+	if wait := write("last"); wait != changeInterval {
+		t.Errorf("the one after it waits %s, want %s", wait, changeInterval)
+	}
+	o.Forget("list")
+	if wait := write("of a new export"); wait > 0 {
+		t.Errorf("of a new export it waits %s, want nothing", wait)
 	}
 }
 

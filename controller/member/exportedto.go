@@ -22,15 +22,15 @@ func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceEx
 	}
 	now := time.Now()
 	key, asked := apibroker.AnnotationExportedTo+" "+KeyOf(exp).String(), string(exp.UID)+" "+value
-	if wait := c.overwritten.Wait(key, asked, now); wait > 0 {
+	if wait := max(c.overwritten.Wait(key, asked, now), c.overwritten.WaitChange(key, now)); wait > 0 {
 		return wait, nil
 	}
-	c.overwritten.Wrote(key, asked, now)
 	patched := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: exp.Namespace, Name: exp.Name}}
 	switch err := c.Cluster.Client().Patch(ctx, patched, exportedToPatch(exp, value), wellknown.ManagerExporter); {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // deleted a moment ago, or made anew
 		return 0, nil
 	case apierrors.IsForbidden(err):
+		c.overwritten.Wrote(key, asked, now)
 		if c.forbidden.Changed(true) {
 			c.log.Warningf("annotation %s: %v; apply the rights of this version", apibroker.AnnotationExportedTo, err)
 		}
@@ -38,6 +38,7 @@ func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceEx
 	case err != nil:
 		return 0, err
 	}
+	c.overwritten.Wrote(key, asked, now)
 	c.forbidden.Changed(false)
 	c.Cluster.Wrote(patched)
 	return 0, nil

@@ -16,6 +16,10 @@ const (
 	maxOverwriteWait = time.Hour
 	// reportedOverwrites is how many times in a row someone else has to overwrite something until that is logged.
 	reportedOverwrites = 3
+	// changesAtOnce and changeInterval bound what follows from other members, such as the list of those that an export reaches: so many changes
+	// at once, then one in the interval.
+	changesAtOnce  = 20
+	changeInterval = 30 * time.Second
 )
 
 // Overwritten tells what we want to change, such as conditions of an export, from what someone else has overwritten. The second kind is written
@@ -30,7 +34,8 @@ type Overwritten struct {
 type written struct {
 	asked string // fingerprint
 	at    time.Time
-	times int // it was written again in a row
+	times int       // it was written again in a row
+	paid  time.Time // a token bucket: changeInterval for each write, counted from when it was full
 }
 
 // Wait returns how long to wait until something is written: 0 if it is not what was written last. asked says what it is to be, of which object.
@@ -45,19 +50,28 @@ func (o *Overwritten) Wait(key, asked string, now time.Time) time.Duration {
 	return max(0, last.at.Add(delay).Sub(now))
 }
 
+// WaitChange returns how long to wait until something that follows from other members may be written, whatever it is to be: a member that changes
+// back and forth must not make others write as fast as it does.
+func (o *Overwritten) WaitChange(key string, now time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(0, max(0, o.last[key].paid.Sub(now))-(changesAtOnce-1)*changeInterval)
+}
+
 // Wrote records what was written, and reports whether somebody should know that it is written again and again: true once in a row.
 func (o *Overwritten) Wrote(key, asked string, now time.Time) (report bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var times int
-	if last, ok := o.last[key]; ok && last.asked == asked {
-		times = last.times + 1
+	last, ok := o.last[key]
+	next := written{asked: asked, at: now, paid: now.Add(max(0, last.paid.Sub(now)) + changeInterval)}
+	if ok && last.asked == asked {
+		next.times = last.times + 1
 	}
 	if o.last == nil {
 		o.last = make(map[string]written)
 	}
-	o.last[key] = written{asked: asked, at: now, times: times}
-	return times == reportedOverwrites
+	o.last[key] = next
+	return next.times == reportedOverwrites
 }
 
 // Forget drops what is remembered of something that is no longer written.

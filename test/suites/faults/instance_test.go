@@ -183,7 +183,9 @@ func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (chec
 	return func() {
 		t.Helper()
 		meta := metav1.ObjectMeta{Namespace: namespace, Name: lastObject, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "none"}}
-		m.Put(t, &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless}},
+		m.Put(t, &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{},
+		}},
 			&discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4})
 		for range 2 {
 			if err := <-lost; err != nil {

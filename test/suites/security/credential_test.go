@@ -43,8 +43,8 @@ const (
 	cached = 10 * time.Second
 )
 
-// TestRenewal gives west, while it runs, a token that the broker accepts for one more minute. west renews it in time: answers stay right until the
-// broker rejects the old token, and nothing is frozen.
+// TestRenewal starts west with a token that the broker accepts for one more minute. west renews it in time: answers stay right until the broker
+// rejects the old token, and nothing is frozen.
 func TestRenewal(t *testing.T) {
 	f := start(t)
 	e, w, _ := members(f)
@@ -53,9 +53,12 @@ func TestRenewal(t *testing.T) {
 	}
 	log := &lines{}
 	run(t, e)
-	west := run(t, w, log.listen)
 	exportService(t, e, "ring", "web", "10.21.0.1")
 	exportService(t, w, "ring", "web", "10.22.0.1")
+	imported(t, e, "ring", "web", "10.21.0.1")
+	old := aged(t, f.Broker, brokerToken(t, w), time.Now().Add(time.Minute-leeway))
+	keepToken(t, w, old)
+	west := run(t, w, log.listen)
 	imported(t, w, "ring", "web", "10.21.0.1", "10.22.0.1")
 	server := testclusterset.StartDNS(t, w)
 	imp, err := w.Import(t.Context(), "ring", "web")
@@ -66,8 +69,6 @@ func TestRenewal(t *testing.T) {
 	server.Answers(t, "web.ring", dns.TypeA, want)
 	stop := askOn(t, server, "web.ring", want)
 
-	old := aged(t, f.Broker, brokerToken(t, w), time.Now().Add(time.Minute-leeway))
-	keepToken(t, w, old)
 	until.OK(t, "renewal in the Secret", func(context.Context) error {
 		if brokerToken(t, w) == old {
 			return fmt.Errorf("still the old token")

@@ -64,7 +64,11 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d requests of mallory were of another flow schema than hers", flood.strange.Load())
 		}
 		hers := "clusterset-" + m.BrokerNamespace()
-		for schema, rejected := range brokerRejections(t, f.Broker) {
+		after := brokerRejections(t, f.Broker)
+		if after[hers] == 0 {
+			t.Errorf("the broker counts no rejected requests of flow schema %s", hers)
+		}
+		for schema, rejected := range after {
 			if schema != hers && rejected > before[schema] {
 				t.Errorf("%v requests of flow schema %s were rejected, want those of %s alone", rejected-before[schema], schema, hers)
 			}
@@ -215,7 +219,8 @@ func flowSchema(t *testing.T, c *controlplane.ControlPlane, name string) string 
 	return string(s.GetUID())
 }
 
-// rejections returns how many requests an API server rejected by flow control, by flow schema.
+// brokerRejections returns how many requests an API server has rejected because the queues of their flow were full, by flow schema. On a busy
+// machine others are rejected, too, which waited for too long.
 func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]float64 {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c.Config())
@@ -239,7 +244,7 @@ func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]flo
 			continue
 		}
 		if !strings.Contains(labels, `reason="queue-full"`) {
-			continue // on a busy machine a request may also wait for too long
+			continue
 		}
 		schema, _, _ := strings.Cut(labels, `"`)
 		fields := strings.Fields(labels)
@@ -248,9 +253,6 @@ func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]flo
 			t.Fatal(err)
 		}
 		found[schema] += n
-	}
-	if len(found) == 0 {
-		t.Fatal("the broker has no metric of rejected requests")
 	}
 	return found
 }
