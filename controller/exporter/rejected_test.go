@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,56 +19,35 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// denying makes the broker reject slices with the address 10.1.66.1, those for a zone as the policies of 0.1.0 do, the deletion of those with 10.1.77.1, and records of the service "rejected" or with a port "denied".
-const denying = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: denying}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [CREATE, UPDATE]}
-      - {apiGroups: [broker.clusterset-dns.io], apiVersions: [v1alpha1], resources: [exportedservices], operations: [CREATE, UPDATE]}
-  matchConditions:
-    - {name: broker, expression: request.namespace.startsWith("member-")}
-  validations:
-    - expression: >-
-        request.resource.resource != "endpointslices" || object.endpoints.all(e, !("10.1.66.1" in e.addresses))
-    - expression: >-
-        request.resource.resource != "endpointslices" || object.metadata.labels.all(k, k != "endpointslice.kubernetes.io/for-zone")
-    - expression: >-
-        request.resource.resource != "exportedservices" || object.spec.name != "rejected" && object.spec.ports.all(p, p.name != "denied")
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: denying}
-spec: {policyName: denying, validationActions: [Deny]}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: keeping}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [DELETE]}
-  matchConditions:
-    - {name: broker, expression: request.namespace.startsWith("member-")}
-  validations:
-    - expression: oldObject.endpoints.all(e, !("10.1.77.1" in e.addresses))
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: keeping}
-spec: {policyName: keeping, validationActions: [Deny]}
-`
+// denying makes the broker reject slices with the address 10.1.66.1, those for a zone as the policies of 0.1.0 do, the deletion of those with
+// 10.1.77.1, and records of the service "rejected" or with a port "denied".
+var denying = []memberenv.Policy{
+	{
+		Name: "denying", Resources: []string{slicesResource}, Where: onBroker, Want: []string{
+			`object.endpoints.all(e, !("10.1.66.1" in e.addresses))`,
+			`object.metadata.labels.all(k, k != "endpointslice.kubernetes.io/for-zone")`,
+		},
+	},
+	{
+		Name: "denying-records", Resources: []string{"broker.clusterset-dns.io/v1alpha1/exportedservices"}, Where: onBroker,
+		Want: []string{`object.spec.name != "rejected" && object.spec.ports.all(p, p.name != "denied")`},
+	},
+	{
+		Name: "keeping", Resources: []string{slicesResource}, Operations: []admissionv1.OperationType{admissionv1.Delete}, Where: onBroker,
+		Want: []string{`oldObject.endpoints.all(e, !("10.1.77.1" in e.addresses))`},
+	},
+}
+
+const (
+	slicesResource = "discovery.k8s.io/v1/endpointslices"
+	onBroker       = `request.namespace.startsWith("member-")`
+)
 
 // What the broker rejects does not stop the rest, and leaves nothing behind.
 func TestExportRejected(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
-	if err := b.Server.ApplyYAML(t.Context(), []byte(denying)); err != nil {
-		t.Fatal(err)
-	}
+	b.Deny(denying...)
 
 	// One slice of two: the record comes nevertheless, and goes on being written.
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.66.1"), memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -619,24 +620,10 @@ func (i importing) lossBeside(west, north partner) {
 }
 
 // denied makes the API server reject imported slices with the address 10.2.0.66.
-const denied = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: denied}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [CREATE]}
-  matchConditions:
-    - {name: here, expression: request.namespace == "shop"}
-  validations:
-    - expression: object.endpoints.all(e, !("10.2.0.66" in e.addresses))
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: denied}
-spec: {policyName: denied, validationActions: [Deny]}
-`
+var denied = memberenv.Policy{
+	Name: "denied", Resources: []string{"discovery.k8s.io/v1/endpointslices"}, Operations: []admissionv1.OperationType{admissionv1.Create},
+	Where: `request.namespace == "shop"`, Want: []string{`object.endpoints.all(e, !("10.2.0.66" in e.addresses))`},
+}
 
 // docs/spec/controller.md 5.5: an endpoint that moves to a slice that the API server rejects stays in the one in which it is.
 func TestMovedToADeniedSlice(t *testing.T) {
@@ -647,9 +634,7 @@ func TestMovedToADeniedSlice(t *testing.T) {
 	b.Create(west.record(), from)
 	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
 	i.do("record", func() bool { return i.addressOf("west") != "" })
-	if err := b.Server.ApplyYAML(t.Context(), []byte(denied)); err != nil {
-		t.Fatal(err)
-	}
+	b.Deny(denied)
 	moved := func() bool {
 		has := i.Broker.Slices(db, "west")
 		return len(has) == 1 && has[0].Name == to.Name
@@ -681,37 +666,16 @@ func TestMovedToADeniedSlice(t *testing.T) {
 }
 
 // guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label tier.
-const guarded = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: guarded}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [multicluster.x-k8s.io], apiVersions: [v1beta1], resources: [serviceimports], operations: [CREATE, UPDATE]}
-  validations:
-    - expression: "!has(object.metadata.labels) || !('tier' in object.metadata.labels) || object.metadata.labels['tier'] != 'guarded'"
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: guarded}
-spec: {policyName: guarded, validationActions: [Deny]}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: kept}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [DELETE]}
-  validations:
-    - expression: "!has(oldObject.metadata.labels) || !('tier' in oldObject.metadata.labels)"
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: kept}
-spec: {policyName: kept, validationActions: [Deny]}
-`
+var guarded = []memberenv.Policy{
+	{
+		Name: "guarded", Resources: []string{"multicluster.x-k8s.io/v1beta1/serviceimports"},
+		Want: []string{"!has(object.metadata.labels) || !('tier' in object.metadata.labels) || object.metadata.labels['tier'] != 'guarded'"},
+	},
+	{
+		Name: "kept", Resources: []string{"discovery.k8s.io/v1/endpointslices"}, Operations: []admissionv1.OperationType{admissionv1.Delete},
+		Want: []string{"!has(oldObject.metadata.labels) || !('tier' in oldObject.metadata.labels)"},
+	},
+}
 
 // docs/spec/controller.md 5.4: what the API server does not accept of an import or its derived Service costs neither addresses nor
 // endpoints.
@@ -766,9 +730,7 @@ func TestValuesOfNewerClusters(t *testing.T) {
 	}
 	was = i.read()
 
-	if err := i.Server.ApplyYAML(t.Context(), []byte(guarded)); err != nil {
-		t.Fatal(err)
-	}
+	i.Deny(guarded...)
 	if err := change("an import that is rejected", "10.2.0.3", func(s *v1alpha1.ExportedServiceSpec) {
 		s.Labels = []v1alpha1.Label{{Key: "tier", Value: "guarded"}}
 	}); member.Rejection(err) == "" {
