@@ -221,16 +221,24 @@ generated:
 		echo "generated files were not up to date; now they are:"; sed -n 's/^> [0-9a-f]*  /  /p' bin/generated.diff; exit 1; } >&2
 
 .PHONY: bench
-bench: ## compare our answers with a baseline and with CoreDNS's own plugin
+bench: ## compare our answers with a baseline and with CoreDNS's own plugin; as root, also send packets through kube-proxy
 	@$(NEED) $@ dnsperf
+	@$(NEED) $@ -optional nft ip >/dev/null
 	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench
 
 .PHONY: bench-full
 bench-full: ## measure everything, with plots and profiles, into bin/bench-full; takes over an hour
 	@$(NEED) $@ dnsperf nsd
+	@$(NEED) $@ -optional nft ip >/dev/null
 	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench -full -out bin/bench-full
+
+.PHONY: bench-failover
+bench-failover: ## measure how connections move between clusters by way of kube-proxy, with 5,000 services; takes half an hour, as root
+	@$(NEED) $@ nft ip
+	@go build -o bin/bench ./test/tools/bench
+	@exec bin/bench -full -failover -together -out bin/bench-failover
 
 # What benchstat compares the working tree with, how often each is run, and the packages.
 BASE   ?= HEAD

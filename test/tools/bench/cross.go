@@ -95,7 +95,7 @@ func (b *bench) crossSection(ctx context.Context) (_ part, err error) {
 		return nil, err
 	}
 	b.progress.say("cross: exporting %d services", crossServices)
-	if err := c.each(crossServices, func(i int) error { return c.export(ctx, i) }); err != nil {
+	if err := each(crossServices, func(i int) error { return c.export(ctx, i) }); err != nil {
 		return nil, err
 	}
 	if err := c.await(ctx, c.west, crossServices, crossServices); err != nil {
@@ -138,7 +138,7 @@ func (b *bench) importSection(ctx context.Context) (_ part, err error) {
 	if err := c.control(ctx, c.east); err != nil {
 		return nil, err
 	}
-	if err := c.each(importServices, func(i int) error { return c.export(ctx, i) }); err != nil {
+	if err := each(importServices, func(i int) error { return c.export(ctx, i) }); err != nil {
 		return nil, err
 	}
 	if err := c.await(ctx, c.east, importServices, importServices*importSlices); err != nil {
@@ -228,7 +228,7 @@ func address(n int) netip.Addr {
 }
 
 // each does something for the first n services, as fast as the API server lets it.
-func (c *cross) each(n int, do func(i int) error) error {
+func each(n int, do func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(writers)
 	for i := range n {
@@ -240,7 +240,7 @@ func (c *cross) each(n int, do func(i int) error) error {
 // load writes n services to east, with slices that have endpoints, and no export.
 func (c *cross) load(ctx context.Context, n, slices int, headless bool) error {
 	c.b.progress.say("writing %d services with %d slices", n, n*slices)
-	return c.each(n, func(i int) error {
+	return each(n, func(i int) error {
 		s := testclusterset.Service(namespace(i), name(i), testclusterset.Port("http", 80))
 		if headless {
 			s.Spec.ClusterIP = corev1.ClusterIPNone

@@ -25,8 +25,8 @@
 // exit status 0: figures of a busy machine are rough.
 //
 // The files: main.go (sections, flags), cluster.go and zone.go (objects), server.go (peers), question.go, modes.go and dnsperf.go (load),
-// trial.go and summary.go (rounds), proc.go and scrape.go (readings), rows*.go, memory.go, fresh*.go, cross.go, scale*.go, growth.go,
-// profile.go and tune.go (one section each), report.go, table.go and plot.go (output).
+// trial.go and summary.go (rounds), proc.go and scrape.go (readings), rows*.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go,
+// slicewatch.go, scale*.go, growth.go, profile.go and tune.go (one section each), report.go, table.go and plot.go (output).
 package main
 
 import (
@@ -39,6 +39,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"syscall"
 	"time"
 
@@ -54,19 +55,22 @@ const coreDNS = "github.com/clusterset-dns/clusterset/test/tools/bench/coredns"
 type section struct {
 	name, usage string
 	quick       bool // runs by default
+	root        bool // makes network namespaces, and needs neither dnsperf nor the servers of the peers
 	run         func(*bench, context.Context) (part, error)
 }
 
 var sections = []section{
-	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, (*bench).rowsSection},
-	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, (*bench).memorySection},
-	{"fresh", "compare the time from a change to its answer", true, (*bench).freshSection},
-	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, (*bench).crossSection},
-	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, (*bench).importSection},
-	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, (*bench).scaleSection},
-	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, (*bench).growthSection},
-	{"profile", "take profiles of our server while it loads, answers and follows changes", false, (*bench).profileSection},
-	{"tune", "compare ways to build and to run our server", false, (*bench).tuneSection},
+	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, false, (*bench).rowsSection},
+	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, false, (*bench).memorySection},
+	{"fresh", "compare the time from a change to its answer", true, false, (*bench).freshSection},
+	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, false, (*bench).crossSection},
+	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, false, (*bench).importSection},
+	{"failover", "measure how connections move between clusters, by way of kube-proxy in network namespaces; as root", true, true, (*bench).failoverSection},
+	{"together", "measure how -services change their clusters together; as root", false, true, (*bench).togetherSection},
+	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, false, (*bench).scaleSection},
+	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, false, (*bench).growthSection},
+	{"profile", "take profiles of our server while it loads, answers and follows changes", false, false, (*bench).profileSection},
+	{"tune", "compare ways to build and to run our server", false, false, (*bench).tuneSection},
 }
 
 // A bench is one run.
@@ -76,6 +80,7 @@ type bench struct {
 	rounds   int
 	duration time.Duration // of one measurement
 	rate     int           // see [load]
+	services int           // of the section together
 	out      string
 	profile  string // file for a CPU profile of this process, which also runs the controllers
 
@@ -109,6 +114,7 @@ func (b *bench) flags(f *flag.FlagSet) {
 	f.IntVar(&b.rounds, "rounds", 7, "`times` that each kind of question is measured")
 	f.DurationVar(&b.duration, "duration", time.Second, "`time` of one measurement")
 	f.IntVar(&b.rate, "rate", 0, "queries a `second` at most; 0 means as many as the server answers")
+	f.IntVar(&b.services, "services", 5000, "`number` of services that change their clusters together")
 	f.StringVar(&b.profile, "cpuprofile", "", "`file` for a CPU profile of the controllers, and of what measures them")
 	f.StringVar(&b.out, "out", "bin", "`folder` for the report, bench.md and bench.json")
 }
@@ -120,18 +126,18 @@ func (b *bench) main(ctx context.Context) (err error) {
 	if b.duration < 500*time.Millisecond {
 		return fmt.Errorf("duration %s: want at least 500ms", b.duration)
 	}
+	if b.services < 1 {
+		return fmt.Errorf("services %d: want at least 1", b.services)
+	}
 	if b.rate < 0 {
 		return fmt.Errorf("rate %d: want at least 0", b.rate)
 	}
 	b.choose()
-	if b.dnsperf, err = findDnsperf(); err != nil {
-		return err
-	}
 	if b.dir, err = os.MkdirTemp("", "clusterset-bench-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	if err := b.build(ctx); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
 	if b.profile != "" {
@@ -165,19 +171,32 @@ func startProfile(name string) (stop func() error, err error) {
 	}, nil
 }
 
-// choose selects the default sections if no section is selected.
+// choose selects the default sections if no section is selected, but for those that are not possible here.
 func (b *bench) choose() {
 	for _, on := range b.sections {
 		if *on {
 			return
 		}
 	}
+	impossible := namespacesPossible()
 	for _, s := range sections {
-		*b.sections[s.name] = s.quick || b.full
+		on := s.quick || b.full
+		if on && s.root && impossible != nil {
+			b.progress.say("%s: left out: %v", s.name, impossible)
+			on = false
+		}
+		*b.sections[s.name] = on
 	}
 }
 
-func (b *bench) build(ctx context.Context) error {
+// prepare finds and builds the programs that the chosen sections need.
+func (b *bench) prepare(ctx context.Context) (err error) {
+	if !slices.ContainsFunc(sections, func(s section) bool { return *b.sections[s.name] && !s.root }) {
+		return nil
+	}
+	if b.dnsperf, err = findDnsperf(); err != nil {
+		return err
+	}
 	b.progress.say("building CoreDNS with all peers")
 	b.coredns = filepath.Join(b.dir, "coredns")
 	return goBuild(ctx, "-o", b.coredns, coreDNS)

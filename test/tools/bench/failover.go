@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// The bounds of failover: milliseconds, connections, writes and seconds.
+const (
+	targetMoved    = 1000
+	targetFailed   = 0
+	targetWrites   = 1
+	targetTogether = 30
+)
+
+// A failoverPart is what clients see that connect all the time by way of kube-proxy.
+type failoverPart struct {
+	Proxy  string          `json:"kubeProxy"` // version
+	Moves  []moveResult    `json:"moves"`
+	Drains []drainedResult `json:"drains"`
+}
+
+// A moveResult is how long it took from the loss of the last selected endpoint, when the API server had answered, to the first connection in
+// the next cluster.
+type moveResult struct {
+	Lost   string  `json:"lost"`   // where the endpoint was
+	Client string  `json:"client"` // how its kube-proxy is set
+	Rounds int     `json:"rounds"`
+	P50    float64 `json:"p50Milliseconds"`
+	P99    float64 `json:"p99Milliseconds"`
+	Max    float64 `json:"maxMilliseconds"`
+}
+
+func newMoveResult(lost, client string, delays []time.Duration) moveResult {
+	millis := func(percent float64) float64 { return micros(percentile(delays, percent)) / 1000 }
+	return moveResult{lost, client, len(delays), millis(50), millis(99), millis(100)}
+}
+
+// A drainedResult counts the connections while a cluster is drained and comes back.
+type drainedResult struct {
+	Drained     string `json:"drained"`
+	Client      string `json:"client"`
+	Rounds      int    `json:"rounds"`
+	Connections int    `json:"connections"`
+	Failed      int    `json:"failed"`
+}
+
+func (p *failoverPart) markdown() string {
+	moves := [][]string{{"last selected endpoint", "kube-proxy", "rounds", "p50, ms", "p99, ms", "max, ms", "target"}}
+	for _, m := range p.Moves {
+		moves = append(moves, []string{
+			m.Lost, m.Client, fmt.Sprint(m.Rounds), fmt.Sprintf("%.0f", m.P50), fmt.Sprintf("%.0f", m.P99), fmt.Sprintf("%.0f", m.Max),
+			m.goal().cell("%.0f"),
+		})
+	}
+	drains := [][]string{{"drained and back", "kube-proxy", "rounds", "connections", "failed", "target"}}
+	for _, d := range p.Drains {
+		drains = append(drains, []string{
+			d.Drained, d.Client, fmt.Sprint(d.Rounds), fmt.Sprint(d.Connections), fmt.Sprint(d.Failed), d.goal().cell("%.0f"),
+		})
+	}
+	return heading("From the loss of the last selected endpoint to a connection in the next cluster",
+		p.Proxy+".\n\n"+table(moves)+"\n"+table(drains))
+}
+
+func (p *failoverPart) goals() []goal {
+	var all []goal
+	for _, m := range p.Moves {
+		all = append(all, m.goal())
+	}
+	for _, d := range p.Drains {
+		all = append(all, d.goal())
+	}
+	return all
+}
+
+func (m moveResult) goal() goal {
+	return newGoal(fmt.Sprintf("p99 from the loss in the %s to the next cluster, kube-proxy with %s, ms", m.Lost, m.Client), m.P99, targetMoved)
+}
+
+func (d drainedResult) goal() goal {
+	return newGoal(fmt.Sprintf("failed connections while the %s is drained, kube-proxy with %s", d.Drained, d.Client),
+		float64(d.Failed), targetFailed)
+}
+
+// A togetherPart is how all services of a member change their clusters at once.
+type togetherPart struct {
+	Services int              `json:"services"`
+	Changes  []togetherResult `json:"changes"`
+}
+
+// A togetherResult is one change.
+type togetherResult struct {
+	What    string  `json:"what"`
+	Written float64 `json:"changeWrittenSeconds"` // how long the change itself took to write
+	Shown   float64 `json:"shownSeconds"`         // from its begin until the last slice was shown or hidden
+	Landed  float64 `json:"landedSeconds"`        // and until connections of a sample landed in the other cluster; 0 if not looked for
+	Slices  int     `json:"slices"`               // that were written
+	Most    int     `json:"mostWritesOfASlice"`
+	// What else the controller wrote, by API server, kind and verb.
+	Others map[string]float64 `json:"otherWrites"`
+}
+
+func (p *togetherPart) markdown() string {
+	lines := [][]string{{
+		"change", "written in, s", "slices shown, s", "connections land, s", "target", "slices written", "writes of one", "target", "other writes",
+	}}
+	for _, c := range p.Changes {
+		landed := notMeasured
+		if c.Landed > 0 {
+			landed = fmt.Sprintf("%.1f", c.Landed)
+		}
+		goals := c.goals()
+		lines = append(lines, []string{
+			c.What, fmt.Sprintf("%.1f", c.Written), fmt.Sprintf("%.1f", c.Shown), landed, goals[0].cell("%.0f"),
+			fmt.Sprint(c.Slices), fmt.Sprint(c.Most), goals[1].cell("%.0f"), counts(c.Others, "none"),
+		})
+	}
+	return heading(fmt.Sprintf("%d services change their clusters together", p.Services), table(lines))
+}
+
+func (p *togetherPart) goals() []goal {
+	var all []goal
+	for _, c := range p.Changes {
+		all = append(all, c.goals()...)
+	}
+	return all
+}
+
+func (c togetherResult) goals() []goal {
+	return []goal{
+		newGoal(c.What+": until it is in effect, s", max(c.Shown, c.Landed), targetTogether),
+		newGoal(c.What+": writes of one slice", float64(c.Most), targetWrites),
+	}
+}
