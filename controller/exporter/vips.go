@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,8 +58,13 @@ type vips struct {
 	saved   time.Time
 	// reserved has the allocations as they go into the record: a second attempt to write one states the time of the first.
 	reserved map[types.NamespacedName][]merge.Allocation
-	blame    string    // what takenByOthers said last,
-	blamed   time.Time // and when: it reads all records
+	blamed   map[netip.Prefix]blame // what takenByOthers said last of each pool: it reads all records
+}
+
+// blame is what was said at a time.
+type blame struct {
+	text string
+	at   time.Time
 }
 
 // of returns the clusterset IPs of an export: nil if its record is to say nothing about one. It only reads.
@@ -282,7 +288,7 @@ func (v *vips) named(svc types.NamespacedName) []netip.Addr {
 }
 
 // allocate gives a record that is about to be written a clusterset IP of each family that the service has and lacks an address of, if this
-// cluster has to choose: it has the oldest export, and wants one. If an address should be there and is missing, it returns the reason, in one sentence.
+// cluster has to choose: it has the oldest export, and wants one. If an address should be there and is missing, it returns the reason.
 // With noSecond the broker takes none from the second VIP CIDR, and dropped says so.
 func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService, noSecond bool) (noVIP string, dropped []string) {
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
@@ -301,6 +307,7 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	}
 	now := time.Now()
 	all := merge.AllocationsOf(record.Spec.VIP)
+	var exhausted []string
 	for _, family := range lacking {
 		pool := v.pools.Of(family == corev1.IPv4Protocol)
 		if pool == nil {
@@ -314,8 +321,8 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 			all = append(all, a)
 		} else {
 			v.retry(svc, retryPool)
-			noVIP = fmt.Sprintf("There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
-				family, pool.Prefix(), v.takenByOthers(now))
+			exhausted = append(exhausted, fmt.Sprintf("There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.%s",
+				family, pool.Prefix(), v.takenByOthers(pool, now)))
 		}
 	}
 	if len(all) > 0 {
@@ -323,7 +330,7 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 		allocated.Wanted, record.Spec.VIP = true, &allocated
 	}
 	v.count()
-	return noVIP, dropped
+	return strings.Join(exhausted, " "), dropped
 }
 
 // missing returns the families of a record that neither it nor another one of the service has a clusterset IP of.
@@ -376,18 +383,18 @@ func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (
 	return a, true
 }
 
-// takenByOthers returns one sentence, after a blank: how many addresses of the pool only other clusters name, and which cluster names most of
+// takenByOthers returns one sentence, after a blank: how many addresses of a pool only other clusters name, and which cluster names most of
 // them. It returns "" if they name none. An address in a record counts as taken even if it is only a copy of one that was allocated here, so a
 // member can take addresses by writing them.
-func (v *vips) takenByOthers(now time.Time) string {
-	if now.Sub(v.blamed) < retryPool {
-		return v.blame
+func (v *vips) takenByOthers(pool *vip.Pool, now time.Time) string {
+	if last, ok := v.blamed[pool.Prefix()]; ok && now.Sub(last.at) < retryPool {
+		return last.text
 	}
 	var all int
 	of := make(map[string]int)
 	for addr, claims := range v.broker.VIPs() {
 		own := slices.ContainsFunc(claims, func(c merge.Claim) bool { return c.Cluster == v.clusterID })
-		if own || !v.pools.Contains(addr) {
+		if own || !pool.Prefix().Contains(addr) {
 			continue
 		}
 		all++
@@ -395,12 +402,16 @@ func (v *vips) takenByOthers(now time.Time) string {
 			of[c.Cluster]++
 		}
 	}
-	v.blame, v.blamed = "", now
+	var text string
 	if all > 0 {
 		most := slices.MaxFunc(slices.Sorted(maps.Keys(of)), func(a, b string) int { return cmp.Compare(of[a], of[b]) })
-		v.blame = fmt.Sprintf(" Records of other clusters alone have %d addresses of it, %d of them those of %q.", all, of[most], most)
+		text = fmt.Sprintf(" Records of other clusters alone have %d addresses of it, %d of them those of %q.", all, of[most], most)
 	}
-	return v.blame
+	if v.blamed == nil {
+		v.blamed = make(map[netip.Prefix]blame)
+	}
+	v.blamed[pool.Prefix()] = blame{text, now}
+	return text
 }
 
 // settle ends the reservation of a service once the broker has its record, or has none: from then on the records decide.

@@ -422,6 +422,22 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	if v := a.vipOf(copied); !slices.Equal(v.IPs, given.IPs) || v.Second == nil || v.Second.IP != given.Second.IP || v.Second.AllocatedBy != alpha {
 		t.Errorf("vip = %+v, want copies of both of alpha's", v)
 	}
+
+	// Who names addresses of one pool is not blamed for the other.
+	taken := given.DeepCopy()
+	taken.Second.IP, taken.Second.AllocatedBy = "fd17:87d8:f436::6", memberenv.ID
+	flood := alphaRecord(memberenv.Service("flood"), taken)
+	flood.Namespace = alphas
+	b.Create(flood)
+	b.Await("the record of alpha", func() bool { return len(a.Broker.Records(memberenv.Service("flood"))) == 1 })
+	a.vips.mu.Lock()
+	defer a.vips.mu.Unlock()
+	if blame := a.vips.takenByOthers(a.vips.pools.Of(true), time.Now()); blame != "" {
+		t.Errorf("said of the IPv4 pool: %q, want nothing", blame)
+	}
+	if blame := a.vips.takenByOthers(a.vips.pools.Of(false), time.Now()); !strings.Contains(blame, "have 1 addresses of it") {
+		t.Errorf("said of the IPv6 pool: %q, want one address", blame)
+	}
 }
 
 // docs/spec/controller.md 5.7, 3.6: a broker that lacks the field of a second address, as its init was interrupted, is not asked again at each change,

@@ -39,11 +39,6 @@ func (ps Pools) Prefixes() []netip.Prefix {
 	return all
 }
 
-// Contains reports whether an address is of one of the pools.
-func (ps Pools) Contains(a netip.Addr) bool {
-	return slices.ContainsFunc(ps, func(p *Pool) bool { return p.prefix.Contains(a) })
-}
-
 // Name is [Pool.Name] for each pool.
 func (ps Pools) Name(service types.NamespacedName, addrs []netip.Addr, now time.Time) {
 	for _, p := range ps {
