@@ -1,18 +1,29 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
+
+// VIPAny as [InitOptions].VIP says that a clusterset has no setting, as before there was one.
+const VIPAny = "any"
 
 // InitOptions are the options of [Init].
 type InitOptions struct {
 	WriteOptions
+	// VIP is the option "vip" that joins give to members (docs/spec/controller.md 7.9): derived, cidr, none or [VIPAny]; "" keeps what there is. VIPPool
+	// is that of [JoinOptions], of which "" is the default.
+	VIP, VIPPool  string
 	AggregateView bool // also install the CRD ServiceImport, which members with "aggregate_view on" need
 }
 
@@ -21,6 +32,7 @@ type InitOptions struct {
 // no program.
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	c, err := open(RoleBroker, config, o.WriteOptions)
+	crds := brokerCRDs()
 	for _, step := range []func() error{
 		func() error {
 			state, err := c.readSet(ctx, brokerSet())
@@ -29,7 +41,8 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 			}
 			return err
 		},
-		func() error { return c.install(ctx, stamped(brokerCRDs()), true) },
+		func() error { return c.setVIP(ctx, crds[0], o) },
+		func() error { return c.install(ctx, stamped(crds), true) },
 		func() error {
 			if !o.AggregateView {
 				return nil
@@ -46,4 +59,41 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 		return fmt.Errorf("init: %w", err)
 	}
 	return nil
+}
+
+// setVIP adds to the CRD of Member of a broker the setting of the clusterset: the one that the options give, or else that which exists.
+func (c *cluster) setVIP(ctx context.Context, definition *unstructured.Unstructured, o InitOptions) error {
+	existing, err := c.clustersetVIP(ctx)
+	if err != nil && o.VIP == "" {
+		return err
+	}
+	setting, err := o.vip(existing)
+	if err != nil {
+		return err
+	}
+	if setting.Mode == "" && o.VIP == "" {
+		return nil
+	}
+	annotations := definition.GetAnnotations()
+	annotations[broker.AnnotationVIP] = setting.String()
+	definition.SetAnnotations(annotations)
+	return nil
+}
+
+func (o InitOptions) vip(existing merge.VIPSetting) (merge.VIPSetting, error) {
+	switch {
+	case o.VIP == VIPAny && o.VIPPool == "":
+		return merge.VIPSetting{}, nil
+	case o.VIP == "" && o.VIPPool == "":
+		return existing, nil
+	}
+	words := []string{cmp.Or(o.VIP, string(existing.Mode), "none")}
+	if o.VIPPool != "" {
+		words = append(words, strings.Split(o.VIPPool, ",")...)
+	}
+	setting, err := merge.ParseVIPSetting(words)
+	if err != nil {
+		return setting, fmt.Errorf("vip: %w", err)
+	}
+	return setting, nil
 }

@@ -30,7 +30,8 @@ type installer struct {
 	mode    deploy.Mode // empty: nothing
 	service string      // of the DNS server
 
-	values  Values                       // by prepare
+	values  Values                       // of flags and of an earlier join by readDeployed, all by prepare
+	foreign bool                         // by readDeployed: every Deployment exists and was installed otherwise
 	objects []*unstructured.Unstructured // by prepare
 }
 
@@ -56,8 +57,8 @@ func (i *installer) hasController() bool { return i.mode != "" && i.mode != depl
 // annotationValues holds, on each Deployment of a join, the values that it was made with: a join without a flag keeps them.
 const annotationValues = "clusterset-dns.io/values"
 
-// prepare decides what is installed, and writes nothing.
-func (i *installer) prepare(ctx context.Context, defaults Values) error {
+// prepare decides what is installed, with these values, and writes nothing.
+func (i *installer) prepare(ctx context.Context, values Values) error {
 	if slices.Contains(i.options.Components, ComponentWiring) {
 		if err := i.options.DNS.check(); err != nil {
 			return err
@@ -66,13 +67,9 @@ func (i *installer) prepare(ctx context.Context, defaults Values) error {
 	if i.mode == "" {
 		return nil
 	}
-	foreign, err := i.readDeployed(ctx)
-	if err != nil {
-		return err
-	}
-	i.values = i.values.or(defaults)
+	i.values = values
 	switch {
-	case i.values.Image == "" && foreign:
+	case i.values.Image == "" && i.foreign:
 		i.values.Image = "none" // no object of it is written
 	case i.values.Image == "":
 		return errors.New("no image: want --image, with the image that the Dockerfile describes in a registry of yours; or --components=none")
@@ -88,12 +85,15 @@ func (i *installer) prepare(ctx context.Context, defaults Values) error {
 	return err
 }
 
-// readDeployed reads the values of an earlier join. foreign means that every Deployment exists and was installed otherwise.
-func (i *installer) readDeployed(ctx context.Context) (foreign bool, err error) {
-	i.values, foreign = i.options.Values, true
+// readDeployed reads the values of an earlier join.
+func (i *installer) readDeployed(ctx context.Context) error {
+	i.values, i.foreign = i.options.Values, true
+	if i.mode == "" {
+		return nil
+	}
 	text, err := deploy.Render(deploy.Options{Mode: i.mode, Namespace: i.options.Namespace})
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, d := range parse(text) {
 		if d.GetKind() != "Deployment" {
@@ -101,10 +101,10 @@ func (i *installer) readDeployed(ctx context.Context) (foreign bool, err error) 
 		}
 		existing, err := i.member.find(ctx, d)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if existing == nil || isInstalled(existing) {
-			foreign = false
+			i.foreign = false
 		}
 		if existing == nil || !isInstalled(existing) {
 			continue
@@ -114,7 +114,7 @@ func (i *installer) readDeployed(ctx context.Context) (foreign bool, err error) 
 			i.values = i.values.or(older)
 		}
 	}
-	return foreign, nil
+	return nil
 }
 
 // render returns the objects of the installation.

@@ -80,6 +80,9 @@ func (j *joiner) read(ctx context.Context) error {
 	}
 	j.outdated = state.outdated()
 	in := &j.input
+	if in.clustersetVIP, err = j.broker.clustersetVIP(ctx); err != nil {
+		return err
+	}
 	if in.brokerUID, err = j.broker.kubeSystem(ctx); err != nil {
 		return err
 	}
@@ -102,12 +105,16 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 			return err
 		}
 	}
-	defaults := Values{ClusterDomain: "cluster.local", VIP: "derived", Endpoints: "pod_ip"}
-	if id, err := j.input.clusterID(); err == nil && len(ownVIPCIDRs(j.input.members, id)) > 0 {
-		defaults.VIP = "cidr" // the controller was started otherwise before
-	}
 	j.install = newInstaller(j.member, j.memberConfig, *o)
-	if err := j.install.prepare(ctx, defaults); err != nil {
+	if err := j.install.readDeployed(ctx); err != nil {
+		return err
+	}
+	values := j.install.values.or(Values{ClusterDomain: "cluster.local", Endpoints: "pod_ip"})
+	if err := j.input.chooseVIP(values.VIP); err != nil {
+		return err
+	}
+	values.VIP = j.input.vip.String()
+	if err := j.install.prepare(ctx, values); err != nil {
 		return err
 	}
 	if j.install.mode != "" {
@@ -178,7 +185,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	j.result = JoinResult{
 		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR,
-		SecondVIPCIDR: a.Spec.SecondVIPCIDR, Networks: in.networkStates(), Warnings: in.warnings(a),
+		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Networks: in.networkStates(), Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
 	if j.outdated != "" {
@@ -285,6 +292,9 @@ func (j *joiner) sayNetworks() {
 	}
 	for _, n := range j.input.networkStates() {
 		say(fmt.Sprintf("network of %s: %s (%s)", n.Of, n.CIDR, n.Source))
+	}
+	if j.input.vipFromClusterset {
+		say(fmt.Sprintf("vip %s, as the clusterset has it: --vip chooses another one", j.input.vip))
 	}
 	for _, text := range slices.Concat(j.input.outsideWarnings(), j.input.nodesNotice()) {
 		say(text)

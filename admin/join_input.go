@@ -12,6 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // A joinInput is everything that decides whether a cluster can join, and with which id, clusterset name, broker namespace and
@@ -23,6 +24,10 @@ type joinInput struct {
 	brokerUID types.UID
 	members   []v1alpha1.Member
 	records   []v1alpha1.ExportedService // read only if a VIP CIDR has to be chosen
+
+	clustersetVIP     merge.VIPSetting // the zero value if the clusterset has none
+	vip               merge.VIPSetting // by chooseVIP
+	vipFromClusterset bool             // neither flags nor what the cluster has decided
 
 	pods, services []netip.Prefix   // networks that the cluster will declare
 	found          networks.Found   // in the cluster

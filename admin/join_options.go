@@ -5,7 +5,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // Defaults of the options.
@@ -35,7 +34,7 @@ type JoinOptions struct {
 
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
 	VIPCIDR                string   // one network of each IP family, separated by a comma, [VIPAuto] or [VIPNone]; "" keeps those of the member
-	VIPPool                string   // networks that contain the VIP CIDRs of all members, in the same form
+	VIPPool                string   // networks that contain the VIP CIDRs of all members, in the same form; "" are those of the clusterset, or the default
 	Endpoints              string   // "pod_ip" or "service_ip": which of the networks the cluster exports addresses of
 	AllowOverlap           bool     // the networks may overlap with those of other members
 
@@ -58,7 +57,7 @@ type JoinOptions struct {
 // JoinDefaults returns the default options.
 func JoinDefaults() JoinOptions {
 	return JoinOptions{
-		Namespace: wellknown.ControllerNamespace, VIPPool: merge.DefaultVIPNetworks.String(), Now: time.Now,
+		Namespace: wellknown.ControllerNamespace, Now: time.Now,
 		CredentialLife: broker.DefaultCredentialLife, DNS: DNSDefaults(), Wait: true, Timeout: 5 * time.Minute,
 	}
 }
@@ -72,6 +71,7 @@ type JoinResult struct {
 	ServiceCIDRs      []string       `json:"serviceCIDRs,omitempty"`
 	VIPCIDR           string         `json:"vipCIDR,omitempty"`
 	SecondVIPCIDR     string         `json:"secondVIPCIDR,omitempty"`    // of the other IP family
+	VIP               string         `json:"vip,omitempty"`              // the option of the controller
 	Region            string         `json:"region,omitempty"`           // that the cluster got
 	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has none
 	Components        []Component    `json:"components,omitempty"`       // that are installed

@@ -192,6 +192,9 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.readVIP(ctx, c); err != nil {
+		return err
+	}
 	members, err := list[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
 	if err != nil {
 		return err
@@ -308,6 +311,21 @@ func twoVIPCIDRs(members []v1alpha1.Member) (ids []string) {
 	return ids
 }
 
+// readVIP reads the setting of the clusterset. A broker of version 0.1 does not let members read it, and has none.
+func (s *collector) readVIP(ctx context.Context, c *cluster) error {
+	definition, err := c.find(ctx, brokerCRDs()[0])
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	setting, err := vipOf(definition)
+	if err != nil {
+		s.problem("broker: %v", err)
+		return nil
+	}
+	s.state.Broker.VIP = setting.String()
+	return nil
+}
+
 func (s *collector) problem(format string, args ...any) {
 	s.state.Problems = append(s.state.Problems, fmt.Sprintf(format, args...))
 }
@@ -315,7 +333,7 @@ func (s *collector) problem(format string, args ...any) {
 func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version, MergeOptions: m.Status.MergeOptions,
-		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, KubeSystemUID: m.Spec.KubeSystemUID,
+		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.uid != "" && m.Spec.KubeSystemUID == string(s.uid), Expired: true,
 	}
 	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)

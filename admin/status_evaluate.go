@@ -11,6 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // An evaluation lists the problems and warnings of a state. It contacts no API server.
@@ -49,6 +50,7 @@ func (e evaluation) evaluate() {
 				m.ClusterID, m.HeartbeatAge)
 		}
 	}
+	e.evaluateVIPs()
 	if c := e.state.Cluster; c != nil {
 		switch {
 		case c.Leaving:
@@ -71,6 +73,27 @@ func (e evaluation) evaluate() {
 		e.warn("1 service has conflicting exports: see the condition Conflict of its ServiceExports")
 	case n > 1:
 		e.warn("%d services have conflicting exports: see the condition Conflict of their ServiceExports", n)
+	}
+}
+
+// evaluateVIPs: members whose option "vip" is not that of the clusterset are a problem. Those of version 0.1 do not say which one they have.
+func (e evaluation) evaluateVIPs() {
+	if e.state.Broker == nil || e.state.Broker.VIP == "" {
+		return
+	}
+	clusterset, err := merge.ParseVIPSetting(strings.Fields(e.state.Broker.VIP))
+	if err != nil {
+		return // reading it has reported that
+	}
+	for i := range e.state.Members {
+		m := &e.state.Members[i]
+		if m.VIP == "" {
+			continue
+		}
+		if has, err := merge.ParseVIPSetting(strings.Fields(m.VIP)); err != nil || has.String() != clusterset.String() {
+			e.problem("member %q has vip %s, and the clusterset has vip %s: run \"%s\" there, or give its controller this option",
+				m.ClusterID, m.VIP, clusterset, joinWithVIP(clusterset))
+		}
 	}
 }
 

@@ -96,6 +96,7 @@ type NotReadyExport struct {
 type BrokerState struct {
 	Server  string    `json:"server"`
 	UID     types.UID `json:"uid"`               // of its Namespace kube-system
+	VIP     string    `json:"vip,omitempty"`     // the option that members shall have; "" if nothing is said
 	Version int       `json:"version,omitempty"` // of the oldest of its CRDs and policies; 0 if they could not be read
 }
 
@@ -114,6 +115,7 @@ type MemberState struct {
 	ServiceCIDRs  []string   `json:"serviceCIDRs,omitempty"`
 	VIPCIDR       string     `json:"vipCIDR,omitempty"`
 	SecondVIPCIDR string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
+	VIP           string     `json:"vip,omitempty"`           // the option of its controller, if it says so
 	KubeSystemUID string     `json:"kubeSystemUID"`
 	This          bool       `json:"this,omitempty"` // the cluster that was read
 }

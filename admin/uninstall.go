@@ -45,7 +45,7 @@ func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (
 		return UninstallResult{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify, u.removeRights, u.removeExports, u.removeMemberCRDs,
+		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify, u.nameCreated, u.removeRights, u.removeExports, u.removeMemberCRDs,
 	} {
 		if err := step(ctx); err != nil {
 			return u.result, fmt.Errorf("uninstall: %w", err)
@@ -200,6 +200,15 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 		default:
 			u.left("%s has the label of clusterset verify, which did not make it", describe(o))
 		}
+	}
+	return err
+}
+
+// nameCreated lists the namespaces that the controller has created for imports: others may use them since (docs/spec/controller.md 5.9).
+func (u *uninstaller) nameCreated(ctx context.Context) error {
+	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+broker.ManagedBy)
+	for _, o := range found {
+		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", describe(o), broker.LabelManagedBy)
 	}
 	return err
 }

@@ -86,7 +86,7 @@ var variants = []struct {
 	{overlay: "dns", mode: deploy.OnlyDNS, notes: "clusterset-system/clusterset-dns\n"},
 	{overlay: "all-in-one", mode: deploy.AllInOne, notes: "--service=clusterset-system/clusterset\n"},
 	{overlay: "openshift", mode: deploy.Separate, values: map[string]any{"openshift": true}},
-	{mode: deploy.OnlyController, notes: "--vip=cidr --endpoints=service_ip\n", values: map[string]any{"vip": "cidr", "endpoints": "service_ip"}},
+	{mode: deploy.OnlyController, notes: "--vip=cidr --endpoints=service_ip\n", values: map[string]any{"vip": "cidr 10.250.0.0/15 fd00:250::/48", "endpoints": "service_ip"}},
 	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true}},
 	{mode: deploy.AllInOne, values: map[string]any{
 		"createNamespaces": true,
@@ -138,7 +138,7 @@ func TestChart(t *testing.T) {
 // Values that would make something else of a manifest are rejected.
 func TestChartValues(t *testing.T) {
 	for _, values := range []map[string]any{
-		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"unknown": 1}, {"createNamespaces": "yes"},
+		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
 		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"}, {"imagePullSecrets": []string{"a\n- name: b"}},
 	} {
 		if out, err := helm(t, values, "template", "chart", system); err == nil {

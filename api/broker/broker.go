@@ -79,6 +79,10 @@ const (
 	// clusterset.k8s.io. All members of one broker have the same.
 	AnnotationClusterSet = "clusterset-dns.io/clusterset"
 
+	// AnnotationVIP on the CRD of Member is the option "vip" that the members of the clusterset shall have, as in the Corefile; empty or absent:
+	// nothing is said.
+	AnnotationVIP = "clusterset-dns.io/vip"
+
 	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, at which an administrator removed its cluster from the
 	// clusterset. The namespace then has [AnnotationBrokerUID], too, and the cluster may read it and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"

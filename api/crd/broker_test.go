@@ -401,14 +401,14 @@ var badMembers = []struct {
 // A member has rights to the status alone; a write there must not change the spec, nor the other way round.
 func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	patch := `{"spec":{"vipCIDR":"243.9.0.0/16"},"status":{"version":"v1.2.3","mergeOptions":"0123456789abcdef",` +
-		`"properties":[{"name":"region.topology.k8s.io","value":"eu"}]}}`
+		`"vip":"cidr 10.250.0.0/15 fd00:250::/48","properties":[{"name":"region.topology.k8s.io","value":"eu"}]}}`
 	var got v1alpha1.Member
 	err := client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
 		Body([]byte(patch)).Do(t.Context()).Into(&got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", MergeOptions: "0123456789abcdef", Properties: []v1alpha1.Property{
+	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", MergeOptions: "0123456789abcdef", VIP: "cidr 10.250.0.0/15 fd00:250::/48", Properties: []v1alpha1.Property{
 		{Name: "region.topology.k8s.io", Value: "eu"},
 	}}); !reflect.DeepEqual(got.Status, want) {
 		t.Errorf("status = %+v, want %+v", got.Status, want)
@@ -416,10 +416,12 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	if got.Spec.VIPCIDR != "243.0.0.0/16" {
 		t.Errorf("VIP CIDR = %s after a write to the status, want it as it was", got.Spec.VIPCIDR)
 	}
-	err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
-		Body([]byte(`{"status":{"mergeOptions":"all"}}`)).Do(t.Context()).Error()
-	if !apierrors.IsInvalid(err) {
-		t.Errorf("status.mergeOptions: %v, want it rejected", err)
+	for _, status := range []string{`"mergeOptions":"all"`, `"vip":"some"`, `"vip":"derived 10.250.0.0/15"`} {
+		err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
+			Body([]byte(`{"status":{` + status + `}}`)).Do(t.Context()).Error()
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("status %s: %v, want it rejected", status, err)
+		}
 	}
 	testMemberProperties(t, client)
 }

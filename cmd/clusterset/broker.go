@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 func newBroker(f *factory) *cobra.Command {
@@ -17,29 +18,39 @@ func newBroker(f *factory) *cobra.Command {
 }
 
 func newBrokerInit(f *factory) *cobra.Command {
-	var aggregateView bool
+	var o admin.InitOptions
 	c := &cobra.Command{
 		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: cobra.NoArgs,
 		Long: `Prepare an API server to be the broker of a clusterset: install CRDs, roles, a priority level and admission policies. No program
 of clusterset runs on the broker. The broker needs kube-controller-manager, which counts quotas and deletes namespaces.
 
-You can run the command again at any time; it then updates what an older version has installed.`,
+You can run the command again at any time; it then updates what an older version has installed.
+
+--vip says which option "vip" the members shall have: "clusterset join" takes it where neither a flag nor the cluster says otherwise, and
+"clusterset status" names the members that have another one. Nothing changes in clusters that are members already.`,
 		Example: `  clusterset broker init --broker-context hub
+  clusterset broker init --broker-context hub --vip cidr --vip-cidr-pool 10.250.0.0/15
   clusterset broker init --broker-kubeconfig hub.yaml --dry-run=server`,
 	}
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
-	c.Flags().BoolVar(&aggregateView, "aggregate-view", false, "also install the CRD ServiceImport, for members whose controller has aggregate_view on")
+	c.Flags().StringVar(&o.VIP, "vip", "", "vip `MODE` of all members: derived, cidr or none; any lets each member choose; default: the one given before, or any")
+	c.Flags().StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the VIP CIDRs of all members with --vip=cidr, one of each IP family; default: "+merge.DefaultVIPNetworks.String())
+	completeWords(c, "vip", "derived", "cidr", "none", admin.VIPAny)
+	c.Flags().BoolVar(&o.AggregateView, "aggregate-view", false, "also install the CRD ServiceImport, for members whose controller has aggregate_view on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		w, err := out.writeOptions()
-		if err != nil {
+		var err error
+		if o.WriteOptions, err = out.writeOptions(); err != nil {
 			return err
+		}
+		if o.VIPPool != "" && o.VIP != string(merge.CIDR) {
+			return fmt.Errorf("--vip-cidr-pool=%s: want it with --vip=cidr", o.VIPPool)
 		}
 		config, err := f.requireBroker()
 		if err != nil {
 			return err
 		}
-		if err := admin.Init(c.Context(), config, admin.InitOptions{WriteOptions: w, AggregateView: aggregateView}); err != nil {
+		if err := admin.Init(c.Context(), config, o); err != nil {
 			return err
 		}
 		return out.finish(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --context CLUSTER --broker-context BROKER --cluster-id ID --image IMAGE")

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 func newJoin(f *factory) *cobra.Command {
@@ -81,9 +82,9 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
 	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
 	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR[,CIDR]` from which the cluster allocates clusterset IPs, one of each IP family; auto chooses free ones, none gives them up; default: those that the member has")
-	f.StringVar(&o.VIPPool, "vip-cidr-pool", o.VIPPool, "`CIDR[,CIDR]` that contain the --vip-cidr of all members, one of each IP family")
+	f.StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the --vip-cidr of all members, one of each IP family; default: those of the clusterset, or "+merge.DefaultVIPNetworks.String())
 	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto; "+
-		"default: the one given before, cidr if the cluster has a VIP CIDR, or derived")
+		"default: the one given before, cidr if the cluster has a VIP CIDR, the one of the clusterset (clusterset broker init --vip), or derived")
 	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster exports: pod_ip or service_ip; default: the one given before, or pod_ip")
 	for _, name := range []string{"vip", "endpoints"} {
 		f.Lookup(name).DefValue = "" // the text has it
@@ -191,10 +192,14 @@ func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
 	if slices.ContainsFunc(j.Components, func(c admin.Component) bool { return c == admin.ComponentController || c == admin.ComponentAllInOne }) {
 		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
 	}
+	vip := ""
+	if j.VIP != string(merge.Derived) {
+		vip = fmt.Sprintf(" Its option vip has to be %q.", j.VIP)
+	}
 	return member + fmt.Sprintf(`Next:
   1. Install the controller and the DNS server with Helm or kubectl (docs/deployment.md). The controller reads the file
-     "kubeconfig" of Secret %s/clusterset-broker.
+     "kubeconfig" of Secret %s/clusterset-broker.%s
   2. clusterset dns apply
   3. clusterset export SERVICE -n NAMESPACE
-  4. clusterset status`, o.Namespace)
+  4. clusterset status`, o.Namespace, vip)
 }

@@ -99,6 +99,24 @@ func undoesWiring(t *testing.T, east *controlplane.ControlPlane, member string) 
 	must(t, east.DeleteYAML(t.Context(), []byte(pasted)))
 }
 
+// createdByController is a namespace of "import_namespaces create".
+const createdByController = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: bank
+  labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}
+  annotations: {clusterset-dns.io/created-for: west}
+`
+
+// namesCreated: uninstall leaves namespaces that the controller has created, and names them.
+func namesCreated(t *testing.T, east *controlplane.ControlPlane, member string) {
+	t.Helper()
+	must(t, east.ApplyYAML(t.Context(), []byte(createdByController)))
+	want(t, exitProblems, []string{"left: Namespace bank was created for imports"}, "uninstall", member, "--dry-run")
+	must(t, east.DeleteYAML(t.Context(), []byte(createdByController)))
+}
+
 // uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at first; made begins the
 // names of what the test has made for itself. docs/spec/operations.md 6.
 func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string, before [2]map[string]bool) {
@@ -149,6 +167,7 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 		emptied.Go(func() { empty(ctx, east, namespace) })
 	}
 	undoesWiring(t, east, member)
+	namesCreated(t, east, member)
 	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
 		"uninstall", member)
 	cancel()

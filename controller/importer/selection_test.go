@@ -139,15 +139,15 @@ func (i importing) checkRegion(west partner) {
 		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
 	}
 	region := []v1alpha1.Property{{Name: about.RegionName, Value: "eu"}}
-	published := func(want []v1alpha1.Property, version string) func() bool {
+	published := func(want []v1alpha1.Property, version, vip string) func() bool {
 		return func() bool {
 			status := i.Broker.Member(memberenv.ID).Status
-			return slices.Equal(status.Properties, want) && status.Version == version
+			return slices.Equal(status.Properties, want) && status.Version == version && status.VIP == vip
 		}
 	}
 	i.Create(property(about.RegionName, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
 	i.Await("properties", func() bool { return len(i.Member.Properties()) == 4 })
-	i.beat("v1", published(region, "v1"))
+	i.beat("v1", published(region, "v1", "derived"))
 	if n := i.Log.Count(`ClusterProperties that are not published: property too.long has value "xxx`); n != 1 {
 		i.Errorf("logged %d times, want once: %v", n, i.Log)
 	}
@@ -166,7 +166,7 @@ func (i importing) checkRegion(west partner) {
 
 	i.DropFields(crd.Members, ".status.properties")
 	i.Await("the older CRD", func() bool { return apiserver.IsUnknownField(publish()) && i.Broker.Synced() })
-	i.beat("v2", published(nil, "v2"))
+	i.beat("v2", published(nil, "v2", ""))
 	if n := i.Log.Count("ClusterProperties and the option vip are not published: the broker does not know the fields"); n != 1 {
 		i.Errorf("logged %d times, want once: %v", n, i.Log)
 	}
@@ -315,7 +315,7 @@ func (i importing) beat(version string, shown func() bool) {
 	var g errgroup.Group
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: time.Minute, TTL: time.Hour,
-		Status: v1alpha1.MemberStatus{Version: version}, Log: i.Log,
+		Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"}, Log: i.Log,
 	}
 	g.Go(func() error { return h.Run(ctx) })
 	i.Await("status "+version, shown)

@@ -90,3 +90,30 @@ func leaveAs(t *testing.T, m *testclusterset.Member, id string) {
 		t.Fatal(err)
 	}
 }
+
+// TestClustersetVIP: a controller publishes its option vip, and status names the member whose option is not that of the clusterset
+// (docs/spec/controller.md 7.9).
+func TestClustersetVIP(t *testing.T) {
+	set := func(vip string) {
+		t.Helper()
+		if err := admin.Init(context.WithoutCancel(t.Context()), clusters.Broker.Config(), admin.InitOptions{VIP: vip, AggregateView: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	set("derived")
+	defer set(admin.VIPAny)
+	start(t, east)
+	start(t, west, "vip cidr 10.250.0.0/16")
+	const want = ` has vip cidr 10.250.0.0/16, and the clusterset has vip derived: run "clusterset join --vip=derived" there, or give its controller this option`
+	until.OK(t, "status", func(ctx context.Context) error {
+		state, err := admin.Status(ctx, nil, east.Config(), admin.StatusDefaults())
+		if err != nil {
+			return err
+		}
+		problems := strings.Join(state.Problems, "\n")
+		if !strings.Contains(problems, fmt.Sprintf("member %q", west.ID)+want) || strings.Contains(problems, fmt.Sprintf("member %q has vip", east.ID)) {
+			return fmt.Errorf("problems %q, want west alone with another vip", state.Problems)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// The setting "vip" of a clusterset is an annotation on the CRD of Member at the broker, which every member may read
+// (docs/spec/controller.md 7.9).
+
+// vipOf returns the setting of the clusterset, the zero value if it has none. definition is the CRD of Member at the broker, nil if it does not exist.
+func vipOf(definition *unstructured.Unstructured) (merge.VIPSetting, error) {
+	if definition == nil {
+		return merge.VIPSetting{}, nil
+	}
+	s, err := merge.ParseVIPSetting(strings.Fields(definition.GetAnnotations()[broker.AnnotationVIP]))
+	if err != nil {
+		return s, fmt.Errorf("annotation %s of %s: %w; set it with \"clusterset broker init --vip\"", broker.AnnotationVIP, describe(definition), err)
+	}
+	return s, nil
+}
+
+// clustersetVIP reads the setting of the clusterset.
+func (c *cluster) clustersetVIP(ctx context.Context) (merge.VIPSetting, error) {
+	definition, err := c.find(ctx, brokerCRDs()[0])
+	if err != nil {
+		return merge.VIPSetting{}, err
+	}
+	return vipOf(definition)
+}
+
+// chooseVIP decides on the option "vip" of the controller of the cluster (docs/spec/controller.md 7.9): given by a flag or an earlier join, else
+// cidr if the cluster has a VIP CIDR, else that of the clusterset, else derived. It completes the options about VIP CIDRs accordingly.
+func (in *joinInput) chooseVIP(given string) error {
+	o := &in.options
+	chosen, err := merge.ParseVIPSetting(strings.Fields(cmp.Or(given, string(merge.Derived))))
+	if err != nil {
+		return fmt.Errorf("vip: %w", err)
+	}
+	switch {
+	case given != "" || o.VIPCIDR == VIPNone:
+	case in.hasVIPCIDR(): // the controller was started otherwise before
+		chosen.Mode = merge.CIDR
+	case in.clustersetVIP.Mode != "":
+		chosen, in.vipFromClusterset = in.clustersetVIP, true
+		if chosen.Mode == merge.CIDR && o.VIPCIDR == "" {
+			o.VIPCIDR = VIPAuto
+		}
+	}
+	switch {
+	case o.VIPPool != "":
+		if chosen.Networks, err = merge.ParseVIPNetworks(strings.Split(o.VIPPool, ",")); err != nil {
+			return fmt.Errorf("vip CIDR pool: %w", err)
+		}
+	case in.clustersetVIP.Mode == merge.CIDR && (given == "" || o.Values.VIP != ""):
+		chosen.Networks = in.clustersetVIP.Networks
+	}
+	in.vip, o.VIPPool = chosen, chosen.Networks.String()
+	return nil
+}
+
+func (in *joinInput) hasVIPCIDR() bool {
+	id, err := in.clusterID() // without an id, decide has the error
+	return err == nil && len(ownVIPCIDRs(in.members, id)) > 0
+}
+
+// vipWarnings lists what is not as the clusterset, or the pool, says.
+func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
+	var all []string
+	if in.clustersetVIP.Mode != "" && in.vip.String() != in.clustersetVIP.String() {
+		all = append(all, fmt.Sprintf("this cluster has vip %s, and the clusterset has vip %s: run \"%s\" to have the same", in.vip, in.clustersetVIP, joinWithVIP(in.clustersetVIP)))
+	}
+	if in.vip.Mode != merge.CIDR {
+		return all
+	}
+	named, _ := parseCIDRs(spec.VIPCIDRs())
+	for _, p := range named {
+		if pool := in.vip.Networks.Of(p.Addr()); !within(p, pool) {
+			all = append(all, fmt.Sprintf("the VIP CIDR %s is not in %s, the pool of all members: nothing is allocated from it; join with --vip-cidr=NETWORK, a free part of the pool", p, pool))
+		}
+	}
+	return all
+}
+
+// joinWithVIP returns the command by which a member gets the setting of the clusterset.
+func joinWithVIP(s merge.VIPSetting) string {
+	command := "clusterset join --vip=" + string(s.Mode)
+	if networks := strings.Fields(s.String())[1:]; len(networks) > 0 {
+		command += " --vip-cidr-pool=" + strings.Join(networks, ",")
+	}
+	return command
+}
