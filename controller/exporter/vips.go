@@ -166,7 +166,7 @@ func (v *vips) update(svc types.NamespacedName) bool {
 	case !slices.Equal(v.pools.Prefixes(), prefixes):
 		return false
 	}
-	v.pools.Name(svc, v.named(svc), time.Now())
+	v.name(svc, time.Now())
 	v.count()
 	return true
 }
@@ -220,7 +220,7 @@ func (v *vips) observe(svc types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pools != nil {
-		v.pools.Name(svc, v.named(svc), time.Now())
+		v.name(svc, time.Now())
 		v.count()
 	}
 }
@@ -234,16 +234,20 @@ func (v *vips) rebuild(before []vip.Freed) {
 	}
 	v.drop()
 	v.pools = vip.NewPools(prefixes, vip.Quarantine)
-	named := make(map[types.NamespacedName][]netip.Addr)
+	named, own := make(map[types.NamespacedName][]netip.Addr), []netip.Addr(nil)
 	for addr, claims := range v.broker.VIPs() {
 		for _, c := range claims {
 			named[c.Service] = append(named[c.Service], addr)
+			if c.Cluster == v.clusterID {
+				own = append(own, addr)
+			}
 		}
 	}
 	now := time.Now()
 	for svc, addrs := range named {
 		v.pools.Name(svc, addrs, now)
 	}
+	v.pools.Own(own)
 	v.pools.Restore(before, now)
 	v.unsaved = v.pools.Continue(v.dropped, now) || v.unsaved
 	v.count()
@@ -267,19 +271,24 @@ func (v *vips) claims(svc types.NamespacedName) []merge.Claim {
 	return claims
 }
 
-// named returns the addresses in the records of a service.
-func (v *vips) named(svc types.NamespacedName) []netip.Addr {
-	var ips []string
+// name gives the addresses in the records of a service to the pools. The caller holds v.mu.
+func (v *vips) name(svc types.NamespacedName, now time.Time) {
+	var own, others []netip.Addr
 	for _, r := range v.broker.Records(svc) {
 		if r.Cluster != v.clusterID {
-			ips = append(ips, r.Spec.VIP.Addresses()...)
+			others = append(others, addresses(r.Spec.VIP)...)
 		}
 	}
-	if own, _ := v.broker.Own(svc); own != nil {
-		ips = append(ips, own.Spec.VIP.Addresses()...)
+	if record, _ := v.broker.Own(svc); record != nil {
+		own = addresses(record.Spec.VIP)
 	}
-	var addrs []netip.Addr
-	for _, ip := range ips {
+	v.pools.Name(svc, slices.Concat(own, others), now)
+	v.pools.Own(own)
+}
+
+// addresses returns the valid clusterset IPs of a record.
+func addresses(v *v1alpha1.VIP) (addrs []netip.Addr) {
+	for _, ip := range v.Addresses() {
 		if addr, err := netip.ParseAddr(ip); err == nil {
 			addrs = append(addrs, addr)
 		}
@@ -422,7 +431,7 @@ func (v *vips) settle(svc types.NamespacedName) {
 		return
 	}
 	now := time.Now()
-	v.pools.Name(svc, v.named(svc), now)
+	v.name(svc, now)
 	v.release(svc, now)
 	v.count()
 }

@@ -46,6 +46,13 @@ func (ps Pools) Name(service types.NamespacedName, addrs []netip.Addr, now time.
 	}
 }
 
+// Own is [Pool.Own] for each pool.
+func (ps Pools) Own(addrs []netip.Addr) {
+	for _, p := range ps {
+		p.Own(addrs)
+	}
+}
+
 // Release is [Pool.Release] for each pool.
 func (ps Pools) Release(service types.NamespacedName, now time.Time) {
 	for _, p := range ps {

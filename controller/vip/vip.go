@@ -14,7 +14,8 @@
 //
 // [Pool.Quarantined] and [Pool.Restore] carry the quarantine over a restart.
 //
-// An address may be named and reserved at once. Only the service that had an address gets it again during the quarantine.
+// An address may be named and reserved at once. Only the service that had an address gets it again during the quarantine, as long as there is
+// another one: what only other members have named is given out before a pool counts as exhausted. They could keep it so by naming ever more.
 //
 // The package is pure: the caller passes the time and the addresses that records name.
 package vip
@@ -43,7 +44,8 @@ type Pool struct {
 
 	named    map[types.NamespacedName][]netip.Addr // in the export records of a service, of any cluster
 	reserved map[types.NamespacedName]netip.Addr
-	taken    map[netip.Addr]int // by how many services it is named or reserved
+	taken    map[netip.Addr]int  // by how many services it is named or reserved
+	ours     map[netip.Addr]bool // those of them that were reserved, or that records of this member named
 	freed    map[netip.Addr]freed
 	changed  bool // freed has another address than Quarantined returned last
 }
@@ -52,6 +54,7 @@ type Pool struct {
 type freed struct {
 	service types.NamespacedName // the last that had it
 	until   time.Time
+	foreign bool // only records of other members named it
 }
 
 // A Freed is an address in quarantine, as a later Pool gets it.
@@ -70,7 +73,7 @@ func New(prefix netip.Prefix, quarantine time.Duration) *Pool {
 	return &Pool{
 		prefix: prefix.Masked(), quarantine: quarantine,
 		named: make(map[types.NamespacedName][]netip.Addr), reserved: make(map[types.NamespacedName]netip.Addr),
-		taken: make(map[netip.Addr]int), freed: make(map[netip.Addr]freed),
+		taken: make(map[netip.Addr]int), ours: make(map[netip.Addr]bool), freed: make(map[netip.Addr]freed),
 	}
 }
 
@@ -96,6 +99,15 @@ func (p *Pool) Name(service types.NamespacedName, addrs []netip.Addr, now time.T
 	}
 }
 
+// Own says that records of this member name addresses, of those that were given to [Pool.Name].
+func (p *Pool) Own(addrs []netip.Addr) {
+	for _, a := range addrs {
+		if p.taken[a] > 0 {
+			p.ours[a] = true
+		}
+	}
+}
+
 // Allocate returns the address that is reserved for the service, or else reserves one. It returns false if all addresses are
 // taken or in quarantine.
 //
@@ -105,14 +117,25 @@ func (p *Pool) Allocate(service types.NamespacedName, now time.Time) (netip.Addr
 	if a, ok := p.reserved[service]; ok {
 		return a, true
 	}
+	addr, ok := p.first(service, func(a netip.Addr) bool { return p.free(a, service, now) })
+	if !ok {
+		addr, ok = p.first(service, func(a netip.Addr) bool { return p.usable(a) && p.freed[a].foreign })
+	}
+	if ok {
+		p.reserved[service] = addr
+		p.take(addr)
+		p.ours[addr] = true
+	}
+	return addr, ok
+}
+
+// first returns the first address that is good for a service, from its preferred one on.
+func (p *Pool) first(service types.NamespacedName, good func(netip.Addr) bool) (netip.Addr, bool) {
 	addr := p.preferred(service)
 	// No more than these are in the way, with the two ends: the next one is free. A pool with addresses that no service may
 	// have, such as a loopback network, counts as exhausted instead of being searched through.
 	for range len(p.taken) + len(p.freed) + 3 {
-		if p.free(addr, service, now) {
-			delete(p.freed, addr)
-			p.reserved[service] = addr
-			p.take(addr)
+		if good(addr) {
 			return addr, true
 		}
 		if addr = addr.Next(); !p.prefix.Contains(addr) {
@@ -151,10 +174,10 @@ func (p *Pool) Usage(now time.Time) (used, quarantined, free int) {
 }
 
 // Quarantined returns at most limit addresses in quarantine, those first that are in it for longest still, and whether one came to them
-// since the last call.
+// since the last call. Those that only other members have named are left out: nothing is lost that another service may not have.
 func (p *Pool) Quarantined(now time.Time, limit int) (all []Freed, changed bool) {
 	for a, f := range p.freed {
-		if now.Before(f.until) {
+		if now.Before(f.until) && !f.foreign {
 			all = append(all, Freed{Addr: a, Service: f.service, Until: f.until})
 		}
 	}
@@ -174,7 +197,7 @@ func (p *Pool) Restore(all []Freed, now time.Time) {
 		if last := now.Add(p.quarantine); until.After(last) {
 			until = last
 		}
-		p.freed[f.Addr] = freed{f.Service, until}
+		p.freed[f.Addr] = freed{service: f.Service, until: until}
 	}
 }
 
@@ -194,6 +217,9 @@ func (p *Pool) Continue(before *Pool, now time.Time) bool {
 
 func (p *Pool) take(a netip.Addr) {
 	p.taken[a]++
+	if f, waits := p.freed[a]; waits && !f.foreign {
+		p.ours[a] = true // a copy that comes late does not end what the address was
+	}
 	delete(p.freed, a)
 }
 
@@ -201,17 +227,21 @@ func (p *Pool) drop(service types.NamespacedName, a netip.Addr, now time.Time) {
 	if p.taken[a]--; p.taken[a] > 0 {
 		return
 	}
+	f := freed{service: service, until: now.Add(p.quarantine), foreign: !p.ours[a]}
 	delete(p.taken, a)
-	p.freed[a], p.changed = freed{service, now.Add(p.quarantine)}, true
+	delete(p.ours, a)
+	p.freed[a], p.changed = f, p.changed || !f.foreign
+}
+
+// usable reports whether a service may have the address, but for the quarantine.
+func (p *Pool) usable(a netip.Addr) bool {
+	return p.taken[a] == 0 && a.IsGlobalUnicast() && (!p.hasEnds() || a != p.prefix.Addr() && p.prefix.Contains(a.Next()))
 }
 
 // free reports whether the service may have the address.
 func (p *Pool) free(a netip.Addr, service types.NamespacedName, now time.Time) bool {
-	if p.taken[a] > 0 || !a.IsGlobalUnicast() || p.hasEnds() && (a == p.prefix.Addr() || !p.prefix.Contains(a.Next())) {
-		return false
-	}
 	f, waits := p.freed[a]
-	return !waits || f.service == service || !now.Before(f.until)
+	return p.usable(a) && (!waits || f.service == service || !now.Before(f.until))
 }
 
 func (p *Pool) hostBits() int { return p.prefix.Addr().BitLen() - p.prefix.Bits() }

@@ -127,6 +127,7 @@ func TestContinue(t *testing.T) {
 	gone := addr("243.0.0.4")
 	before.Name(service(1), []netip.Addr{kept}, start)
 	before.Name(service(2), []netip.Addr{gone}, start)
+	before.Own([]netip.Addr{kept, gone})
 	reserved := mustAllocate(t, before, 3, start)
 
 	p := newPool("243.0.0.0/29")
@@ -145,6 +146,33 @@ func TestContinue(t *testing.T) {
 	}
 	if a := mustAllocate(t, p, 3, start); a != reserved {
 		t.Errorf("the service that had %s gets %s", reserved, a)
+	}
+}
+
+// What only other members named waits for nobody once a pool is exhausted: one that names ever more addresses would keep it so.
+func TestQuarantineOfOthers(t *testing.T) {
+	p := newPool("243.0.0.4/30") // two addresses
+	ours, foreign := mustAllocate(t, p, 1, start), addr("243.0.0.5")
+	if ours == foreign {
+		foreign = addr("243.0.0.6")
+	}
+	p.Name(service(2), []netip.Addr{foreign}, start)
+	p.Name(service(2), nil, start)
+	p.Release(service(1), start)
+	if _, quarantined, _ := p.Usage(start); quarantined != 2 {
+		t.Errorf("%d in quarantine, want both", quarantined)
+	}
+	if all, _ := p.Quarantined(start, 10); len(all) != 1 || all[0].Addr != ours {
+		t.Errorf("to be saved: %v, want %s alone", all, ours)
+	}
+	if a := mustAllocate(t, p, 3, start); a != foreign {
+		t.Errorf("service 3 gets %s, want %s", a, foreign)
+	}
+	// A copy that comes late and goes again does not end the quarantine of ours.
+	p.Name(service(2), []netip.Addr{ours}, start)
+	p.Name(service(2), nil, start)
+	if a, ok := p.Allocate(service(4), start); ok {
+		t.Errorf("service 4 gets %s, want nothing yet", a)
 	}
 }
 
@@ -240,6 +268,7 @@ func TestPoolAgreesWithModel(t *testing.T) {
 					addrs = append(addrs, all[r.IntN(len(all))])
 				}
 				p.Name(service(i), addrs, now)
+				p.Own(addrs)
 				m.change(i, now, all, func() { m.named[i] = addrs })
 			case 1:
 				p.Release(service(i), now)
