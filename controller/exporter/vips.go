@@ -48,8 +48,9 @@ type vips struct {
 	metrics    *metrics.Metrics
 	retry      func(types.NamespacedName, time.Duration)
 
-	mu    sync.Mutex
-	pools vip.Pools // nil while this member has no VIP CIDR, or not all records or the quarantine before it are known
+	mu     sync.Mutex
+	pools  vip.Pools    // nil while this member has no VIP CIDR, or not all records or the quarantine before it are known
+	second netip.Prefix // of these, that of the second VIP CIDR
 	// dropped are the pools before, of each family the last one: a VIP CIDR may be away for a moment, as its Member is.
 	dropped vip.Pools
 	unread  error // why the quarantine cannot be read
@@ -73,7 +74,7 @@ type blame struct {
 // member got a VIP CIDR at the join.
 func (v *vips) of(svc types.NamespacedName) *export.VIP {
 	o := v.merging()
-	if len(v.prefixes(o.Pools)) == 0 && v.options.VIP != merge.CIDR {
+	if len(v.own(o.Pools)) == 0 && v.options.VIP != merge.CIDR {
 		return nil
 	}
 	all := v.copied(svc, merge.Allocated(svc, v.claims(svc), o), o)
@@ -114,18 +115,17 @@ func (v *vips) own(pools []merge.Pool) []merge.Pool {
 	return slices.DeleteFunc(slices.Clone(pools), func(p merge.Pool) bool { return p.Cluster != v.clusterID || !p.Prefix.IsValid() })
 }
 
-// prefixes returns the networks of the VIP CIDRs of this member.
-func (v *vips) prefixes(pools []merge.Pool) []netip.Prefix {
+func prefixesOf(pools []merge.Pool) []netip.Prefix {
 	var all []netip.Prefix
-	for _, p := range v.own(pools) {
+	for _, p := range pools {
 		all = append(all, p.Prefix)
 	}
 	return all
 }
 
-// current returns them as the Members are now.
+// current returns the networks of the VIP CIDRs of this member as the Members are now.
 func (v *vips) current() []netip.Prefix {
-	return v.prefixes(merge.Pools(v.broker.Members(), v.options.VIPNetworks))
+	return prefixesOf(v.own(merge.Pools(v.broker.Members(), v.options.VIPNetworks)))
 }
 
 // superseded reports that our record on the broker has this IP, although it is not the allocation: merge assigned it to another service.
@@ -228,18 +228,23 @@ func (v *vips) observe(svc types.NamespacedName) {
 // rebuild makes the pools of the VIP CIDRs, if there are some and they have none: from all records, the quarantine of the instance before, and
 // that of the pools before, of which the latest may not be saved. The caller holds v.mu.
 func (v *vips) rebuild(before []vip.Freed) {
-	prefixes := v.current()
+	own := v.own(merge.Pools(v.broker.Members(), v.options.VIPNetworks))
+	prefixes := prefixesOf(own)
 	if len(prefixes) == 0 || slices.Equal(v.pools.Prefixes(), prefixes) {
 		return
 	}
 	v.drop()
+	v.second = netip.Prefix{}
+	if i := slices.IndexFunc(own, func(p merge.Pool) bool { return p.Second }); i >= 0 {
+		v.second = own[i].Prefix
+	}
 	v.pools = vip.NewPools(prefixes, vip.Quarantine)
-	named, own := make(map[types.NamespacedName][]netip.Addr), []netip.Addr(nil)
+	named, ours := make(map[types.NamespacedName][]netip.Addr), []netip.Addr(nil)
 	for addr, claims := range v.broker.VIPs() {
 		for _, c := range claims {
 			named[c.Service] = append(named[c.Service], addr)
 			if c.Cluster == v.clusterID {
-				own = append(own, addr)
+				ours = append(ours, addr)
 			}
 		}
 	}
@@ -247,7 +252,7 @@ func (v *vips) rebuild(before []vip.Freed) {
 	for svc, addrs := range named {
 		v.pools.Name(svc, addrs, now)
 	}
-	v.pools.Own(own)
+	v.pools.Own(ours)
 	v.pools.Restore(before, now)
 	v.unsaved = v.pools.Continue(v.dropped, now) || v.unsaved
 	v.count()
@@ -369,12 +374,8 @@ func (v *vips) unavailable(svc types.NamespacedName, families []corev1.IPFamily,
 	return ""
 }
 
-// isSecond reports whether a pool is that of the second VIP CIDR of this member.
-func (v *vips) isSecond(pool *vip.Pool) bool {
-	return slices.ContainsFunc(v.own(merge.Pools(v.broker.Members(), v.options.VIPNetworks)), func(p merge.Pool) bool {
-		return p.Second && p.Prefix == pool.Prefix()
-	})
-}
+// isSecond reports whether a pool is that of the second VIP CIDR of this member. The caller holds v.mu.
+func (v *vips) isSecond(pool *vip.Pool) bool { return v.second == pool.Prefix() }
 
 // choose reserves an address of the pool for a service. One that is reserved already was superseded. The caller holds v.mu.
 func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (merge.Allocation, bool) {
