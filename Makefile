@@ -235,7 +235,7 @@ bench-full: ## measure everything, with plots and profiles, into bin/bench-full;
 	@exec bin/bench -full -out bin/bench-full
 
 .PHONY: bench-failover
-bench-failover: ## measure how connections move between clusters by way of kube-proxy, with 5,000 services; takes half an hour, as root
+bench-failover: ## measure how connections move between clusters by way of kube-proxy, with 5,000 services; takes half an hour or more, as root
 	@$(NEED) $@ nft ip
 	@go build -o bin/bench ./test/tools/bench
 	@exec bin/bench -full -failover -together -out bin/bench-failover

@@ -51,7 +51,8 @@ func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 // within reports whether pool contains all of p.
 func within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
 
-// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool.
+// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool. If there is none, it
+// returns the one that leastUsed does.
 func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 	size := pool.Addr().BitLen() - 16
 	if pool.Addr().Is4() {

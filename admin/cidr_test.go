@@ -88,7 +88,7 @@ func TestTakenFromFormer(t *testing.T) {
 		in.records = append(in.records, v1alpha1.ExportedService{Spec: v1alpha1.ExportedServiceSpec{VIP: &vip}})
 	}
 	a := Admission{ClusterID: "east", Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16"}}
-	if got := strings.Join(in.warnings(a), "\n"); !strings.Contains(got, "1 addresses in 243.0.0.0/16 are those of clusters that are no members") {
+	if got := strings.Join(in.warnings(a), "\n"); !strings.Contains(got, "1 addresses in 243.0.0.0/16 still belong to clusters that have left") {
 		t.Errorf("warnings = %q, want how many addresses are taken", got)
 	}
 	a.Spec.VIPCIDR = "243.2.0.0/16"

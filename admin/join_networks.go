@@ -234,8 +234,8 @@ func (in *joinInput) warnings(a Admission) []string {
 			"join with --vip-cidr auto to have one of each", a.Spec.VIPCIDR)
 	}
 	if n := in.takenFromFormer(a); n > 0 {
-		warn("no part of the VIP CIDR pool is free: %d addresses in %s are those of clusters that are no members, by records of members; "+
-			"services that have them get others", n, strings.Join(a.Spec.VIPCIDRs(), ","))
+		warn("no part of the VIP CIDR pool is free: %d addresses in %s still belong to clusters that have left, according to export records; "+
+			"services that use them get other ones", n, strings.Join(a.Spec.VIPCIDRs(), ","))
 	}
 	if o := in.overlapping(a.ClusterID); o != "" {
 		warn("%s: no endpoint in both is imported by a cluster that has that network", o)

@@ -208,7 +208,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 		return err
 	}
 	if ids := twoVIPCIDRs(members); len(ids) > 0 && set.lacksSecondVIP() {
-		s.problem("broker: its export records have one clusterset IP, and %s could allocate a second one: run \"clusterset broker init\"", strings.Join(ids, ", "))
+		s.problem("broker: its CRD has no field for a second clusterset IP, which %s could allocate: run \"clusterset broker init\"", strings.Join(ids, ", "))
 	}
 	if s.state.Cluster == nil {
 		return s.findConflicts(ctx, c, members, records)

@@ -86,7 +86,7 @@ var variants = []struct {
 	{overlay: "dns", mode: deploy.OnlyDNS, notes: "clusterset-system/clusterset-dns\n"},
 	{overlay: "all-in-one", mode: deploy.AllInOne, notes: "--service=clusterset-system/clusterset\n"},
 	{overlay: "openshift", mode: deploy.Separate, values: map[string]any{"openshift": true}},
-	{mode: deploy.OnlyController, notes: "--vip=cidr --endpoints=service_ip\n", values: map[string]any{"vip": "cidr 10.250.0.0/15 fd00:250::/48", "endpoints": "service_ip"}},
+	{mode: deploy.OnlyController, notes: "--vip=cidr --vip-cidr-pool=10.250.0.0/15,fd00:250::/48 --endpoints=service_ip\n", values: map[string]any{"vip": "cidr 10.250.0.0/15 fd00:250::/48", "endpoints": "service_ip"}},
 	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true}},
 	{mode: deploy.AllInOne, values: map[string]any{
 		"createNamespaces": true,

@@ -193,7 +193,7 @@ var table = []Entry{
 	{APIRejectsUser, "the API server of the cluster rejects the credential", "an expired or foreign credential in the kubeconfig", "Log in again, or choose another context."},
 	{CRDMissing, "the cluster does not have the kind ServiceImport", "the CRDs were never installed, or were removed", "Run clusterset join, which installs them."},
 
-	{NamespaceMissing, "the namespace does not exist in this cluster", "a service is imported only where its namespace exists", "Create the namespace, or have the controller do it: import_namespaces create. Its log and the Events in namespace default say if it could not."},
+	{NamespaceMissing, "the namespace does not exist in this cluster", "a service is imported only where its namespace exists", "Create the namespace, or have the controller do it: import_namespaces create. If that fails, its log and the Events in namespace default say why."},
 	{NamespaceTerminating, "the namespace is being deleted", "", "Wait until it is gone and create it again; kubectl describe namespace shows what holds it."},
 	{NamespaceExcluded, "the namespace takes no part in the clusterset", "kube-*, that of the controller and those of a broker never do; default only if import_namespaces names it", "Use another namespace, or import_namespaces for default."},
 

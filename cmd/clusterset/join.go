@@ -111,7 +111,7 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 		"default: those of the join before, or controller,dns,wiring")
 	f.StringVar(&o.Values.Image, "image", "", "`IMAGE` with the programs; default: the one that the cluster has")
 	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
-	f.Bool("create-namespaces", false, "have the controller create namespaces that imports lack, with the right to; default: what was given before, or false")
+	f.Bool("create-namespaces", false, "let the controller create namespaces that imports lack, and grant it that right; default: what was given before, or false")
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
 	f.BoolVar(&o.DNS.Restart, "restart", false, "start the Pods of the cluster's DNS server anew if it does not read its configuration again")
 	f.BoolVar(&o.Wait, "wait", true, "wait until new Pods run, the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")

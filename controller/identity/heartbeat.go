@@ -96,7 +96,7 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 	return h.setStatus(ctx)
 }
 
-// setStatus writes the status with the properties of this cluster, or to a broker whose CRD is older what that of 0.1 has: it is asked again
+// setStatus writes the status with the properties of this cluster, or, to a broker with the CRD of 0.1, only the fields of that one: the broker is asked again
 // after a time, since an administrator may update it.
 func (h *Heartbeat) setStatus(ctx context.Context) error {
 	status := v1alpha1.MemberStatus{Version: h.Status.Version, MergeOptions: h.Status.MergeOptions}

@@ -59,7 +59,7 @@ them, too. */ -}}
 {{- /* Some clusters, those of GKE among them, admit Pods of the priority class outside of kube-system only by a quota that names it. */ -}}
 {{- define "clusterset.quota" }}
 ---
-# Where Pods of this priority class need a quota, as on GKE, this is it. It limits nothing.
+# Some clusters, such as GKE, admit Pods of this priority class only under a quota that names it: this one. It limits nothing.
 apiVersion: v1
 kind: ResourceQuota
 metadata:
@@ -431,7 +431,7 @@ spec:
     # What is there from before may still be deleted.
     - expression: "request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-')"
       message: "the controller writes nothing in the namespaces kube-* and openshift-*"
-    # A Namespace begins without anything that others read in it. RBAC grants no more than to create it.
+    # A new Namespace carries nothing that other programs act on. RBAC grants only its creation.
     - expression: >-
         variables.kind != 'namespaces' || request.operation == 'CREATE' && object.metadata.name != 'default' &&
         !object.metadata.name.startsWith('clusterset-') && object.metadata.name != '{{ .top.Release.Namespace }}' &&
@@ -440,7 +440,7 @@ spec:
         variables.annotations.all(k, k == 'clusterset-dns.io/created-for') &&
         !has(object.metadata.finalizers) && !has(object.metadata.ownerReferences)
       message: >-
-        the controller creates only Namespaces with its own label and annotation, and none of default, clusterset-*, its own and those of the members of a broker
+        the controller creates only Namespaces with its own label and annotation, and never default, clusterset-*, its own namespace or one named like that of a broker member
     # ServiceExports are those of users.
     - expression: >-
         variables.kind != 'serviceexports' || request.operation == 'UPDATE' &&

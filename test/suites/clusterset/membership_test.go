@@ -3,6 +3,7 @@ package clusterset
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,9 @@ func TestClustersetVIP(t *testing.T) {
 		state, err := admin.Status(ctx, nil, east.Config(), admin.StatusDefaults())
 		if err != nil {
 			return err
+		}
+		if i := slices.IndexFunc(state.Members, func(m admin.MemberState) bool { return m.ID == east.ID }); i < 0 || state.Members[i].VIP != "derived" {
+			return fmt.Errorf("members %+v, want that east publishes its vip", state.Members)
 		}
 		problems := strings.Join(state.Problems, "\n")
 		if !strings.Contains(problems, fmt.Sprintf("member %q", west.ID)+want) || strings.Contains(problems, fmt.Sprintf("member %q has vip", east.ID)) {

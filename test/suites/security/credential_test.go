@@ -288,12 +288,24 @@ func askOn(t *testing.T, server *testclusterset.DNS, name, want string) (stop fu
 		}
 		t.Logf("%d questions were answered", asked.Load())
 	}()
-	stop = func() {
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return func() {
+		t.Helper()
+		before := asked.Load()
+		until.True(t, "another answer", func() bool {
+			select {
+			case <-done: // with an error
+				return true
+			default:
+				return asked.Load() > before
+			}
+		})
 		cancel()
 		<-done
 	}
-	t.Cleanup(stop)
-	return stop
 }
 
 // lines is the log of a controller.
