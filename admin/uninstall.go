@@ -208,6 +208,9 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 func (u *uninstaller) nameCreated(ctx context.Context) error {
 	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+broker.ManagedBy)
 	for _, o := range found {
+		if o.GetAnnotations()[broker.AnnotationCreatedFor] == "" {
+			continue // of a member, where the cluster is the broker, too
+		}
 		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", describe(o), broker.LabelManagedBy)
 	}
 	return err

@@ -347,9 +347,11 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	return strings.Join(exhausted, " "), dropped
 }
 
-// missing returns the families of a record that neither it nor another one of the service has a clusterset IP of.
+// missing returns the families of a record that neither it nor another one of the service has a clusterset IP of. One that only other records say
+// a cluster has allocated which is no member does not count: any member can write such a record, also one that no importer takes.
 func (v *vips) missing(svc types.NamespacedName, record *v1alpha1.ExportedService) []corev1.IPFamily {
-	has := append(merge.AllocationsOf(record.Spec.VIP), merge.Allocated(svc, v.claims(svc), v.merging())...)
+	o := v.merging()
+	has := append(merge.AllocationsOf(record.Spec.VIP), v.copied(svc, merge.Allocated(svc, v.claims(svc), o), o)...)
 	return slices.DeleteFunc(slices.Clone(record.Spec.IPFamilies), func(f corev1.IPFamily) bool { return hasFamily(has, f) })
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
@@ -273,6 +274,18 @@ func TestVIPOfNoMember(t *testing.T) {
 	if got := a.readyOf(db); got != "True/Exported" {
 		t.Errorf("ready = %s, want True/Exported: the service has an address", got)
 	}
+	// A cluster that has to allocate is not kept from it by such a record, such as one that is Headless and reaches no other cluster.
+	own := memberenv.Service("own")
+	ghost := alphaRecord(own, record.Spec.VIP)
+	ghost.Spec.Type = v1alpha1.Headless
+	ghost.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: about.ClusterIDName, Value: alpha}}}}
+	b.Create(ghost)
+	a.Await("alpha's record of its own", func() bool { return len(a.Broker.Records(own)) == 1 })
+	a.create(own, "")
+	if v := a.vipOf(own); len(v.IPs) != 1 || v.AllocatedBy != memberenv.ID {
+		t.Errorf("vip = %+v beside an address that no member has allocated: want one of this cluster", v)
+	}
+
 	b.Delete(record)
 	a.do(db, "alpha's record gone", func() bool { return len(a.Broker.Records(db)) == 1 })
 	if v := a.vipOf(db); len(v.IPs) != 1 || v.AllocatedBy != memberenv.ID {

@@ -39,7 +39,9 @@ type Heartbeat struct {
 
 	// Used by Run alone.
 	renewed  time.Time // when the last heartbeat was sent that succeeded
-	withheld time.Time // until when properties and VIP are left out, as the CRD of the broker does not have them
+	lacking  int       // how many of statusFields are left out, as the CRD of the broker does not have them,
+	withheld time.Time // and until when
+	older    logging.OnChange[string]
 	leftOut  logging.OnChange[string]
 }
 
@@ -96,23 +98,54 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 	return h.setStatus(ctx)
 }
 
-// setStatus writes the status with the properties of this cluster, or, to a broker with the CRD of 0.1, only the fields of that one: the broker is asked again
-// after a time, since an administrator may update it.
+// statusFields are what is published, the newest first, and what a log says of a broker that does not know them.
+var statusFields = []struct {
+	clear func(*v1alpha1.MemberStatus)
+	log   string
+}{
+	{func(s *v1alpha1.MemberStatus) { s.VIP = "" },
+		"the option vip is not published: the broker does not know the field; update it with clusterset broker init"},
+	{func(s *v1alpha1.MemberStatus) { s.Properties = nil },
+		"ClusterProperties and the option vip are not published: the broker does not know the fields; update it with clusterset broker init"},
+}
+
+// setStatus writes the status with what the CRD of the broker knows. The broker is asked again after a time, since an administrator may update it.
 func (h *Heartbeat) setStatus(ctx context.Context) error {
-	status := v1alpha1.MemberStatus{Version: h.Status.Version, MergeOptions: h.Status.MergeOptions}
-	old := status
+	properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
+	if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
+		h.Log.Warningf("ClusterProperties that are not published: %s", text)
+	}
+	status := v1alpha1.MemberStatus{
+		Version: h.Status.Version, MergeOptions: h.Status.MergeOptions, Properties: properties, VIP: h.Status.VIP,
+	}
 	if time.Now().After(h.withheld) {
-		properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
-		if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
-			h.Log.Warningf("ClusterProperties that are not published: %s", text)
+		h.lacking = 0
+	}
+	for _, f := range statusFields[:h.lacking] {
+		f.clear(&status)
+	}
+	for {
+		err := h.Broker.SetStatus(ctx, status)
+		switch {
+		case err == nil:
+			h.sayLacking()
+			return nil
+		case !apiserver.IsUnknownField(err) || h.lacking == len(statusFields):
+			return err
 		}
-		status.Properties, status.VIP = properties, h.Status.VIP
-	}
-	err := h.Broker.SetStatus(ctx, status)
-	if apiserver.IsUnknownField(err) {
+		statusFields[h.lacking].clear(&status)
+		h.lacking++
 		h.withheld = time.Now().Add(fieldsRetry)
-		h.Log.Warningf("ClusterProperties and the option vip are not published: the broker does not know the fields; update it with clusterset broker init")
-		return h.Broker.SetStatus(ctx, old)
 	}
-	return err
+}
+
+// sayLacking logs which fields the broker does not know, when that has changed.
+func (h *Heartbeat) sayLacking() {
+	var text string
+	if h.lacking > 0 {
+		text = statusFields[h.lacking-1].log
+	}
+	if h.older.Changed(text) && text != "" {
+		h.Log.Warningf("%s", text)
+	}
 }

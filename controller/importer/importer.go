@@ -107,7 +107,7 @@ func New(cfg Config) *Importer {
 	}
 	i.creates = &namespaces{
 		member: cfg.Member, policy: cfg.Policy, limits: i.planner.limits, rejections: cfg.Rejections, events: cfg.Conditions.Events, log: cfg.Log,
-		retry: cfg.Retry,
+		retry: cfg.Retry, turn: make(chan struct{}, 1),
 	}
 	return i
 }
@@ -177,7 +177,7 @@ func (i *Importer) follow(ctx context.Context, own ownExport, in inputs) error {
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
-	return errors.Join(i.creates.ensure(ctx, svc, p.exporters), newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts))
+	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts), i.creates.ensure(ctx, svc, p.exporters))
 }
 
 // report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.

@@ -3,7 +3,6 @@ package importer
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,19 +35,33 @@ type namespaces struct {
 	log        logging.Logger
 	retry      func(types.NamespacedName, time.Duration)
 
-	mu sync.Mutex // one creation after the other, so that the limits count all of them
+	turn chan struct{} // one creation after the other, so that the limits count all of them; capacity 1
 }
+
+// How long a creation may take, and when one is tried whose turn it was not.
+const (
+	createTimeout = 10 * time.Second
+	createRetry   = time.Second
+)
 
 // ensure creates the namespace of a service if it is missing and may be created. exporters are the clusters of the valid records that reach
 // this cluster; the own one is not among them, as nothing is exported from a namespace that is missing.
 func (n *namespaces) ensure(ctx context.Context, svc types.NamespacedName, exporters []string) error {
-	if len(exporters) == 0 || !n.policy.Creates(svc.Namespace) {
+	if len(exporters) == 0 || !n.policy.Creates(svc.Namespace) || n.member.Namespace(svc.Namespace) != nil {
+		return nil // if it terminates, its next event leads here again
+	}
+	// Services of other namespaces do not wait for a webhook that takes its time over this one.
+	select {
+	case n.turn <- struct{}{}:
+	default:
+		n.retry(svc, createRetry)
 		return nil
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer func() { <-n.turn }()
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
 	if n.member.Namespace(svc.Namespace) != nil {
-		return nil // if it terminates, its next event leads here again
+		return nil
 	}
 	cluster, why := n.admit(exporters)
 	if why != "" {

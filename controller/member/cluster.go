@@ -235,12 +235,13 @@ func (c *Cluster) kindOf(o apiserver.Object) followed {
 // Namespace returns the namespace, nil if there is none.
 func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
 
-// CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels and annotations say.
+// CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels and annotations say. Where
+// this cluster is the broker, too, the namespaces of members are none of them.
 func (c *Cluster) CreatedNamespaces() map[string]int {
 	created := map[string]int{}
 	for _, ns := range c.namespaces.List() {
-		if ns.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy {
-			created[ns.Annotations[apibroker.AnnotationCreatedFor]]++
+		if id := ns.Annotations[apibroker.AnnotationCreatedFor]; id != "" && ns.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy {
+			created[id]++
 		}
 	}
 	return created

@@ -111,7 +111,7 @@ func TestClustersetVIP(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(state.Members, func(m admin.MemberState) bool { return m.ID == east.ID }); i < 0 || state.Members[i].VIP != "derived" {
+		if i := slices.IndexFunc(state.Members, func(m admin.MemberState) bool { return m.ClusterID == east.ID }); i < 0 || state.Members[i].VIP != "derived" {
 			return fmt.Errorf("members %+v, want that east publishes its vip", state.Members)
 		}
 		problems := strings.Join(state.Problems, "\n")
