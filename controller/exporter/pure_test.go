@@ -51,6 +51,7 @@ func TestQuarantineIsSavedAgain(t *testing.T) {
 	freed := func() vip.Pools {
 		pools := vip.NewPools([]netip.Prefix{cidr}, vip.Quarantine)
 		pools.Name(svc, []netip.Addr{cidr.Addr()}, start)
+		pools.Own([]netip.Addr{cidr.Addr()})
 		pools.Name(svc, nil, start)
 		return pools
 	}
