@@ -16,7 +16,8 @@ while IFS=: read -r file target; do
 	echo "fuzz: $package $target, for $each"
 	status=0
 	# Minimizing takes up to a minute for each input that reaches new code, by default; with objects as JSON nothing else gets done.
-	output=$(go test -pgo=off -run '^$' -fuzz "^$target\$" -fuzztime "$each" -fuzzminimizetime 100x "$package" 2>&1 | tee /dev/stderr) || status=$?
+	# tee appends: a file that standard error goes to would begin anew.
+	output=$(go test -pgo=off -run '^$' -fuzz "^$target\$" -fuzztime "$each" -fuzzminimizetime 100x "$package" 2>&1 | tee -a /dev/stderr) || status=$?
 	inputs=$(grep -o 'execs: [0-9]*' <<<"$output" | tail -n 1 | grep -o '[0-9]*' || echo 0)
 	table+=("$(printf '%12d  %s %s' "$inputs" "$package" "$target")")
 	((status == 0)) || failed+=("$package $target")
