@@ -51,8 +51,8 @@ func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 // within reports whether pool contains all of p.
 func within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
 
-// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool. If there is none, it
-// returns the one that leastUsed does.
+// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool. If every
+// network overlaps with a claim, it returns the result of leastUsed.
 func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 	size := pool.Addr().BitLen() - 16
 	if pool.Addr().Is4() {
@@ -78,7 +78,7 @@ func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 }
 
 // leastUsed returns the part of pool that no member claims and of which records name the fewest addresses of former members, for a pool without a
-// free part: anybody who exports can write such records. It reports false if there is none.
+// free part: every member that exports can write such records. It reports false if members claim every part.
 func leastUsed(pool netip.Prefix, bits int, claims []claim) (netip.Prefix, bool) {
 	used := make(map[netip.Prefix]map[netip.Addr]bool)
 	members := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.former })

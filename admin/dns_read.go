@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/admin/wiring"
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // A DNSState is what the resolvers of a cluster do with the zone.
@@ -115,7 +116,7 @@ func (w *wirer) server(ctx context.Context) (DNSServer, error) {
 	}
 	for _, slice := range decode[discoveryv1.EndpointSlice](w.cluster, slices) {
 		for i := range slice.Endpoints {
-			if ready := slice.Endpoints[i].Conditions.Ready; ready == nil || *ready {
+			if broker.IsReady(slice.Endpoints[i].Conditions) {
 				s.Ready = true
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -162,7 +163,7 @@ func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *
 	}
 	for _, s := range slices.Value {
 		for _, e := range s.Endpoints {
-			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+			if broker.IsReady(e.Conditions) {
 				addresses = append(addresses, e.Addresses...)
 			}
 		}

@@ -203,7 +203,7 @@ func (v *validation) endpoints(list []discoveryv1.Endpoint, family index.Family)
 	ready := make([]index.Endpoint, 0, len(list))
 	for i := range list {
 		ep := &list[i]
-		if ep.Conditions.Ready != nil && !*ep.Conditions.Ready {
+		if !broker.IsReady(ep.Conditions) {
 			continue
 		}
 		var addrs []netip.Addr

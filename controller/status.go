@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -177,7 +178,7 @@ func (p *parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport,
 // readyEndpoints returns how many endpoints of a slice are ready.
 func readyEndpoints(e *discoveryv1.EndpointSlice) (n int) {
 	for _, ep := range e.Endpoints {
-		if ep.Conditions.Ready == nil || *ep.Conditions.Ready {
+		if apibroker.IsReady(ep.Conditions) {
 			n++
 		}
 	}

@@ -201,13 +201,11 @@ func isThis(m *v1alpha1.Member, uid Read[types.UID]) bool {
 	return uid.State == Present && m.Spec.KubeSystemUID == string(uid.Value)
 }
 
-func ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
-
 func (n *endpoints) count(s *discoveryv1.EndpointSlice) {
 	n.slices++
 	n.all += len(s.Endpoints)
 	for i := range s.Endpoints {
-		if ready(&s.Endpoints[i]) {
+		if broker.IsReady(s.Endpoints[i].Conditions) {
 			n.ready++
 		}
 	}
@@ -219,7 +217,7 @@ func (n *endpoints) judge(s *discoveryv1.EndpointSlice, declared, reserved []net
 		return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	for i := range s.Endpoints {
-		if !ready(&s.Endpoints[i]) {
+		if !broker.IsReady(s.Endpoints[i].Conditions) {
 			continue
 		}
 		usable := false

@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
@@ -113,7 +114,7 @@ func hasUnreadyHost(w *walk, cluster, host string) bool {
 	for _, slice := range w.in.Here.Slices.Value {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if sourceOf(slice) == cluster && !ready(e) && e.Hostname != nil && strings.EqualFold(*e.Hostname, host) {
+			if sourceOf(slice) == cluster && !broker.IsReady(e.Conditions) && e.Hostname != nil && strings.EqualFold(*e.Hostname, host) {
 				return true
 			}
 		}

@@ -28,7 +28,7 @@ func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
 	return records
 }
 
-// Replace returns records with own, nil if there is none, in place of this member's record: its own API server is ahead of the broker. Of
+// Replace returns records with own in place of this member's record, or without that if own is nil: its own API server is ahead of the broker. Of
 // the record on the broker only the times count that decide on precedence (docs/spec/controller.md 5). It does not change records.
 func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) []merge.Record {
 	ours := merge.Record{Cluster: b.cfg.ClusterID}

@@ -243,7 +243,7 @@ func (x *exporter) families() []corev1.IPFamily {
 	}
 	var families []corev1.IPFamily
 	for _, addr := range x.clusterIPs() {
-		families = append(families, familyOf(addr))
+		families = append(families, broker.FamilyOf(addr))
 	}
 	if len(families) == 0 {
 		return []corev1.IPFamily{corev1.IPv4Protocol}

@@ -92,7 +92,7 @@ func zone(z *string) *string {
 // family is ready the list is empty, so that no request goes to a cluster that cannot serve it (first Lighthouse
 // document, "EndpointSlice Behaviour").
 func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	family := discoveryv1.AddressType(familyOf(addr))
+	family := discoveryv1.AddressType(broker.FamilyOf(addr))
 	s := x.newSlice(broker.ServiceIPSource(string(family)), family)
 	for _, p := range x.service.Spec.Ports {
 		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
@@ -101,7 +101,7 @@ func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSli
 		})
 	}
 	if slices.ContainsFunc(sources, func(source *discoveryv1.EndpointSlice) bool {
-		return source.AddressType == family && slices.ContainsFunc(source.Endpoints, ready)
+		return source.AddressType == family && slices.ContainsFunc(source.Endpoints, isReady)
 	}) {
 		yes := true
 		s.Endpoints = []discoveryv1.Endpoint{{

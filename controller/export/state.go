@@ -64,13 +64,6 @@ func (x *exporter) clusterIPs() []netip.Addr {
 	return addrs
 }
 
-func familyOf(addr netip.Addr) corev1.IPFamily {
-	if addr.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
-}
-
 func clone[T any](p *T) *T {
 	if p == nil {
 		return nil
@@ -96,4 +89,4 @@ func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *disc
 	return s
 }
 
-func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+func isReady(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }

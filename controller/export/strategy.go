@@ -180,7 +180,7 @@ func (g *group) sortOnce() {
 // unfitness is 0 for an endpoint that is ready, 1 for one that serves while it terminates, else 2.
 func unfitness(e discoveryv1.Endpoint) int {
 	switch {
-	case ready(e):
+	case isReady(e):
 		return 0
 	case e.Conditions.Serving != nil && *e.Conditions.Serving:
 		return 1

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -81,7 +82,7 @@ func (v *vips) of(svc types.NamespacedName) *export.VIP {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, a := range v.reserved[svc] {
-		if !hasFamily(all, familyOf(a.IP)) && !v.superseded(svc, a) {
+		if !hasFamily(all, apibroker.FamilyOf(a.IP)) && !v.superseded(svc, a) {
 			all = append(all, a)
 		}
 	}
@@ -135,7 +136,7 @@ func (v *vips) superseded(svc types.NamespacedName, reserved merge.Allocation) b
 }
 
 func hasFamily(all []merge.Allocation, family corev1.IPFamily) bool {
-	return slices.ContainsFunc(all, func(a merge.Allocation) bool { return familyOf(a.IP) == family })
+	return slices.ContainsFunc(all, func(a merge.Allocation) bool { return apibroker.FamilyOf(a.IP) == family })
 }
 
 // sync updates the pool with the addresses of a service's records. The first time, and when the VIP CIDR changed, it makes the
@@ -371,7 +372,7 @@ func (v *vips) unavailable(svc types.NamespacedName, families []corev1.IPFamily,
 		return fmt.Sprintf("There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr.", v.options.VIPNetworks)
 	case !slices.ContainsFunc(families, func(f corev1.IPFamily) bool { return v.pools.Of(f == corev1.IPv4Protocol) != nil }):
 		prefix := v.pools.Prefixes()[0]
-		return fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is %s and the Service is not.", prefix, familyOf(prefix.Addr()))
+		return fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is %s and the Service is not.", prefix, apibroker.FamilyOf(prefix.Addr()))
 	}
 	return ""
 }
@@ -381,9 +382,9 @@ func (v *vips) isSecond(pool *vip.Pool) bool { return v.second == pool.Prefix() 
 
 // choose reserves an address of the pool for a service. One that is reserved already was superseded. The caller holds v.mu.
 func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (merge.Allocation, bool) {
-	family := familyOf(pool.Prefix().Addr())
+	family := apibroker.FamilyOf(pool.Prefix().Addr())
 	if hasFamily(v.reserved[svc], family) {
-		v.reserved[svc] = slices.DeleteFunc(v.reserved[svc], func(a merge.Allocation) bool { return familyOf(a.IP) == family })
+		v.reserved[svc] = slices.DeleteFunc(v.reserved[svc], func(a merge.Allocation) bool { return apibroker.FamilyOf(a.IP) == family })
 		pool.Release(svc, now)
 	}
 	addr, ok := pool.Allocate(svc, now)
@@ -454,11 +455,4 @@ func (v *vips) count() {
 		}
 		v.metrics.SetPool(family, used, quarantined, free)
 	}
-}
-
-func familyOf(addr netip.Addr) corev1.IPFamily {
-	if addr.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
 }

@@ -24,8 +24,8 @@ import (
 type inputs struct {
 	service    types.NamespacedName
 	own        export.Result                   // what this cluster exports
-	namespace  *corev1.Namespace               // of the service, nil if there is none
-	imported   *mcsv1beta1.ServiceImport       // of that name, whether it is ours or not; nil if there is none
+	namespace  *corev1.Namespace               // of the service; nil if it does not exist
+	imported   *mcsv1beta1.ServiceImport       // of that name, whether it is ours or not; nil if it does not exist
 	derived    *corev1.Service                 // of that name, like imported
 	properties []*aboutv1beta1.ClusterProperty // of this cluster
 	families   []corev1.IPFamily               // in which Services get addresses here; none while they are unknown

@@ -90,7 +90,7 @@ func (n *namespaces) ensure(ctx context.Context, svc types.NamespacedName, expor
 	return nil
 }
 
-// admit returns the first of the exporters for which one more namespace may be created, or why there is none.
+// admit returns the first of the exporters for which one more namespace may be created, or says why none may be.
 func (n *namespaces) admit(exporters []string) (cluster, why string) {
 	created, total := n.member.CreatedNamespaces(), 0
 	for _, number := range created {

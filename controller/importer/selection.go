@@ -295,7 +295,7 @@ func sameNumber(p, q discoveryv1.EndpointPort) bool {
 	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }
 
-// eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If there is none, proxies also take
+// eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If no endpoint is, proxies also take
 // endpoints that terminate and still serve; so a cluster that is drained is left while its Pods still accept connections.
 func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discoveryv1.EndpointSlice) bool) []string {
 	with := func(counts func(discoveryv1.EndpointConditions) bool) []string {
@@ -303,14 +303,12 @@ func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discovery
 			return has(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return counts(ep.Conditions) })
 		})
 	}
-	clusters := with(isReady)
+	clusters := with(apibroker.IsReady)
 	if len(clusters) == 0 && c == proxies {
 		clusters = with(isDrained)
 	}
 	return clusters
 }
-
-func isReady(is discoveryv1.EndpointConditions) bool { return is.Ready == nil || *is.Ready }
 
 // isDrained reports whether an endpoint terminates and still serves.
 func isDrained(is discoveryv1.EndpointConditions) bool {

@@ -85,7 +85,7 @@ func TestVIPsAreRouted(t *testing.T) {
 		})
 	}
 	if i.Log.Count("someone else overwrites the addresses in the status of derived Service "+merge.DerivedName("shop", "db")) != 1 {
-		t.Errorf("nobody learns that someone else overwrites the addresses: %s", i.Log)
+		t.Errorf("log = %s, want once that someone else overwrites the addresses", i.Log)
 	}
 	if len(waits) > 0 && slices.Min(waits) <= 0 {
 		t.Errorf("waits = %v, want none that ends at once", waits)
@@ -220,13 +220,18 @@ func (i importing) tryBalancer() error {
 	return err
 }
 
+// recordWithVIP is a record with a clusterset IP that the partner has allocated now.
+func (p partner) recordWithVIP() *v1alpha1.ExportedService {
+	record, at := p.record(), metav1.Now().Rfc3339Copy()
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: p.id, At: &at}
+	return record
+}
+
 // docs/spec/controller.md 5.7: where the mode changes the Service is changed in place. While that is denied, the import keeps the addresses that it has.
 func TestChangeOfMode(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
-	record := west.record()
-	at := metav1.Now().Rfc3339Copy()
-	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
+	record := west.recordWithVIP()
 	b.Create(record, west.slice("a", "10.2.0.1"))
 	i := b.start(func(*Config) {})
 	i.do("record", func() bool { return i.addressOf("west") != "" })
@@ -287,9 +292,7 @@ func (i importing) allowBalancers() {
 func TestVIPsThatAreNotRouted(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
-	record := west.record()
-	at := metav1.Now().Rfc3339Copy()
-	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
+	record := west.recordWithVIP()
 	b.Create(record, west.slice("a", "10.2.0.1"))
 	i := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
 	i.forbidBalancers()

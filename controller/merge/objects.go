@@ -125,7 +125,7 @@ func route(s *corev1.Service, ips []string) {
 	s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, &class, &no
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	for _, ip := range ips {
-		if addr, err := netip.ParseAddr(ip); err == nil && slices.Contains(s.Spec.IPFamilies, familyOf(addr)) {
+		if addr, err := netip.ParseAddr(ip); err == nil && slices.Contains(s.Spec.IPFamilies, broker.FamilyOf(addr)) {
 			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -193,7 +192,7 @@ func (m *merger) ofFamilies(vips []Allocation) []Allocation {
 	var all []Allocation
 	for _, f := range m.families {
 		for _, a := range vips {
-			if familyOf(a.IP) == f {
+			if broker.FamilyOf(a.IP) == f {
 				all = append(all, a)
 			}
 		}
@@ -240,13 +239,6 @@ func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
 
 func wantsVIP(e *entry) bool { return e.Spec.VIP != nil && e.Spec.VIP.Wanted }
 
-func familyOf(addr netip.Addr) corev1.IPFamily {
-	if addr.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
-}
-
 // setIPs gives the import its addresses, and its families in their order (KEP-1645).
 func setIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
 	if len(ips) == 0 {
@@ -256,6 +248,6 @@ func setIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
 	imp.Spec.IPFamilies = nil
 	for _, ip := range ips {
 		addr, _ := netip.ParseAddr(ip) // of a Service, or an allocation
-		imp.Spec.IPFamilies = append(imp.Spec.IPFamilies, familyOf(addr))
+		imp.Spec.IPFamilies = append(imp.Spec.IPFamilies, broker.FamilyOf(addr))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
@@ -40,12 +41,10 @@ func leftOut(all []importedService, self string, o OnExpiry) []string {
 	}
 	for _, s := range all {
 		for _, slice := range s.slices {
-			if o == Remove || slices.ContainsFunc(slice.Endpoints, isReady) {
+			if o == Remove || slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return apibroker.IsReady(e.Conditions) }) {
 				delete(out, slice.Labels[mcsv1beta1.LabelSourceCluster])
 			}
 		}
 	}
 	return slices.Sorted(maps.Keys(out))
 }
-
-func isReady(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }

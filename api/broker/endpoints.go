@@ -1,0 +1,19 @@
+package broker
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// FamilyOf returns the IP family of an address.
+func FamilyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// IsReady reports whether an endpoint with these conditions is ready: if that is unknown, it counts as ready (discovery.k8s.io/v1).
+func IsReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
