@@ -183,7 +183,7 @@ conformance: ## run the conformance suite of the MCS API in CHECKOUT=folder, int
 test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
 	@$(NEED) $@ chromium
 	@CGO_ENABLED=0 go -C test/tools/browser build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
-	go test -pgo=off -tags page -count=1 -timeout 10m -run '^TestStatusPageInBrowser$$' ./controller $(PAGE_FLAGS)
+	go test -pgo=off -tags page -count=1 -timeout 10m -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start

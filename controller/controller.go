@@ -10,6 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/lease"
+	"github.com/clusterset-dns/clusterset/controller/statuspage"
 )
 
 // Run is one instance of the controller. It blocks until ctx ends and every goroutine that it started has ended; it then returns
@@ -23,11 +24,10 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("controller: %w", err)
 	}
 	instance := lease.NewInstance()
-	b := &board{instance: instance, version: cfg.Version}
-	b.say(nil, "This instance starts.")
+	board := statuspage.NewBoard(instance, cfg.Version)
 	standby := func(holder string) {
 		cfg.Log.Infof("standing by: %s leads", holder)
-		b.say(nil, fmt.Sprintf("This instance stands by: %s leads.", holder))
+		board.Say(nil, fmt.Sprintf("This instance stands by: %s leads.", holder))
 		// Only the leader uses the kubeconfig, but a bad one should be known before this instance has to lead.
 		if _, err := identity.LoadLink(cfg.Broker, cfg.Context); err != nil {
 			cfg.Log.Errorf("broker: %v", err)
@@ -39,10 +39,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
-	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: b}
+	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: board}
 	g, ctx := errgroup.WithContext(ctx)
 	if cfg.StatusPage.IsValid() {
-		g.Go(func() error { return newStatusPage(cfg, b.status).run(ctx) })
+		server := statuspage.New(cfg.StatusPage, board.Status, cfg.Log, &logging.Barrier{Log: cfg.Log, Panicked: cfg.Metrics.Panicked})
+		g.Go(func() error { return server.Run(ctx) })
 	}
 	g.Go(func() error { return e.Run(ctx, t.run) })
 	if err := g.Wait(); err != nil {

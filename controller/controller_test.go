@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/statuspage"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -163,7 +164,7 @@ func TestAwaitKinds(t *testing.T) {
 	defer cancel()
 	var g errgroup.Group
 	g.Go(func() error {
-		if _, ok := (term{cfg: cfg, board: &board{}}).awaitKinds(ctx); ok || ctx.Err() == nil {
+		if _, ok := (term{cfg: cfg, board: statuspage.NewBoard("", "")}).awaitKinds(ctx); ok || ctx.Err() == nil {
 			t.Errorf("kinds found: %t, the term goes on: %t; want neither", ok, ctx.Err() == nil)
 		}
 		return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/controller/statuspage"
 )
 
 // errIdentityChanged ends parts that were built for another identity than the cluster has now.
@@ -115,6 +116,14 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	b.Handle(p.brokerHandlers(rejections))
 	return p, nil
+}
+
+// shown returns what the status page reads.
+func (p *parts) shown() *statuspage.Parts {
+	return &statuspage.Parts{
+		Member: p.member, Broker: p.broker, Membership: p.membership, Freezes: p.freezes, Expiry: p.expiry, Importer: p.importer,
+		Policy: p.cfg.policy(), TTL: p.cfg.TTL,
+	}
 }
 
 // setClusterID creates the ClusterProperty of the cluster id, if the options have an id and it is missing.

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/statuspage"
 )
 
 // kindsRetry is the time between two checks of an API server that lacks what the controller needs.
@@ -26,14 +27,14 @@ type term struct {
 	cfg      Config
 	instance string
 	fence    *lease.Fence
-	board    *board
+	board    *statuspage.Board
 }
 
 // run acts until ctx ends.
 func (t term) run(ctx context.Context) error {
 	t.cfg.Metrics.SetLeader(true)
 	defer t.cfg.Metrics.SetLeader(false)
-	defer t.board.say(nil, "This instance no longer leads.")
+	defer t.board.Say(nil, "This instance no longer leads.")
 	t.cfg.Log.Infof("leading as %s", t.instance)
 	defer t.cfg.Log.Infof("no longer leading")
 	for ctx.Err() == nil {
@@ -67,7 +68,7 @@ func (t term) awaitKinds(ctx context.Context) (member.Kinds, bool) {
 		}
 		if failure.Changed(err.Error()) {
 			t.cfg.Log.Errorf("waiting: %v", err)
-			t.board.say(nil, fmt.Sprintf("This instance leads, and waits: %v", err))
+			t.board.Say(nil, fmt.Sprintf("This instance leads, and waits: %v", err))
 		}
 		select {
 		case <-ctx.Done():
@@ -109,7 +110,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.Run(ctx) })
 	g.Go(func() error { return events.Run(ctx) })
-	t.board.say(nil, "This instance leads, and reads the state of this cluster.")
+	t.board.Say(nil, "This instance leads, and reads the state of this cluster.")
 	g.Go(func() error {
 		if !awaitSynced(ctx, m) {
 			return nil
@@ -120,8 +121,8 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 			return err
 		}
 		defer p.broker.Close()
-		t.board.say(p, "This instance leads.")
-		defer t.board.say(nil, "This instance leads, and starts again.")
+		t.board.Say(p.shown(), "This instance leads.")
+		defer t.board.Say(nil, "This instance leads, and starts again.")
 		return p.run(ctx)
 	})
 	return g.Wait()

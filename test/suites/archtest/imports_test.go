@@ -86,7 +86,8 @@ var rules = []rule{
 	{name: "safety knows no part above it", pkg: "controller/safety", deny: parts("identity", "exporter", "importer")},
 	{name: "identity knows no part above it", pkg: "controller/identity", deny: parts("exporter", "importer")},
 	{name: "the exporter does not know the importer", pkg: "controller/exporter", deny: parts("importer")},
-	{name: "only the wiring knows the lease and the queue", pkg: "controller/importer", deny: parts("lease", "queue")},
+	{name: "only the wiring knows lease, queue and status page", pkg: "controller/importer", deny: parts("lease", "queue", "statuspage", "page")},
+	{name: "the status page knows neither lease nor queue", pkg: "controller/statuspage", deny: parts("lease", "queue")},
 }
 
 // A pkg is what the go command reports about a package.

@@ -1,4 +1,4 @@
-package controller
+package statuspage
 
 import (
 	"bytes"
@@ -22,9 +22,8 @@ const (
 	drainTime   = 5 * time.Second // for requests that are being answered at the end, at most
 )
 
-// A statusPage serves the status page (docs/spec/operations.md 8). Nothing of the controller depends on it: an address that cannot be listened on is
-// logged and tried again.
-type statusPage struct {
+// A Server serves the page over HTTP. Nothing of the controller depends on it: an address that cannot be listened on is logged and tried again.
+type Server struct {
 	address netip.AddrPort
 	status  func(page.Query) page.Status
 	log     logging.Logger
@@ -32,15 +31,13 @@ type statusPage struct {
 	busy    chan struct{} // one page is made at a time; capacity 1
 }
 
-func newStatusPage(cfg Config, status func(page.Query) page.Status) *statusPage {
-	return &statusPage{
-		address: cfg.StatusPage, status: status, log: cfg.Log, busy: make(chan struct{}, 1),
-		barrier: &logging.Barrier{Log: cfg.Log, Panicked: cfg.Metrics.Panicked},
-	}
+// New returns a Server at an address. status returns what is shown; a panic in it is logged and counted by barrier.
+func New(address netip.AddrPort, status func(page.Query) page.Status, log logging.Logger, barrier *logging.Barrier) *Server {
+	return &Server{address: address, status: status, log: log, barrier: barrier, busy: make(chan struct{}, 1)}
 }
 
-// run serves until ctx ends; it then returns nil.
-func (s *statusPage) run(ctx context.Context) error {
+// Run serves until ctx ends; it then returns nil.
+func (s *Server) Run(ctx context.Context) error {
 	var failure logging.OnChange[string]
 	for ctx.Err() == nil {
 		err := s.serve(ctx)
@@ -59,7 +56,7 @@ func (s *statusPage) run(ctx context.Context) error {
 }
 
 // serve listens and serves until ctx ends or that fails.
-func (s *statusPage) serve(ctx context.Context) error {
+func (s *Server) serve(ctx context.Context) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address.String())
 	if err != nil {
 		return err
@@ -82,7 +79,7 @@ func (s *statusPage) serve(ctx context.Context) error {
 }
 
 // ServeHTTP implements [http.Handler].
-func (s *statusPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", page.Policy())
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -105,7 +102,7 @@ func (s *statusPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // addressed reports whether a Host header may name this server. A page of the web that has its name resolve to the loopback address would
 // otherwise read the status in the browser of an administrator.
-func (s *statusPage) addressed(host string) bool {
+func (s *Server) addressed(host string) bool {
 	if !s.address.Addr().IsLoopback() {
 		return true
 	}
@@ -117,7 +114,7 @@ func (s *statusPage) addressed(host string) bool {
 }
 
 // answer writes the page, as JSON if that is asked for.
-func (s *statusPage) answer(w http.ResponseWriter, r *http.Request) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.busy <- struct{}{}:
 	case <-r.Context().Done():

@@ -1,4 +1,4 @@
-package controller
+package statuspage
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/page"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
@@ -22,10 +23,10 @@ import (
 func servePage(t *testing.T, address string, status func(page.Query) page.Status) (url func() string, log *logtest.Recorder) {
 	t.Helper()
 	log = &logtest.Recorder{}
-	cfg := Config{Log: log, Metrics: NewMetrics(nil), StatusPage: netip.MustParseAddrPort(address)}
+	server := New(netip.MustParseAddrPort(address), status, log, &logging.Barrier{Log: log})
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return newStatusPage(cfg, status).run(ctx) })
+	g.Go(func() error { return server.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		if err := g.Wait(); err != nil {

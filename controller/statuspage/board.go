@@ -1,4 +1,4 @@
-package controller
+package statuspage
 
 import (
 	"cmp"
@@ -15,46 +15,69 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/page"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A board has what the status page shows of this instance: what it does, and while it leads the parts that know the rest. Its methods may
-// be called by several goroutines.
-type board struct {
+// A Board has what the page shows of this instance: what it does, and while it leads the parts that know the rest. Its methods may be called
+// by several goroutines.
+type Board struct {
 	instance, version string
 
 	mu    sync.Mutex
 	state page.State
-	parts *parts // nil while it does not lead, or waits
+	parts *Parts // nil while it does not lead, or waits
 }
 
-// say sets what the instance does; p are its parts, nil if it has none.
-func (b *board) say(p *parts, detail string) {
+// Parts are what a Board reads while this instance leads. All are there.
+type Parts struct {
+	Member     *member.Cluster
+	Broker     *broker.Broker
+	Membership *identity.Membership
+	Freezes    *safety.Freezes
+	Expiry     *safety.Expiry
+	Importer   *importer.Importer
+	Policy     member.Policy
+	TTL        time.Duration // of the options: the least that a heartbeat lives
+}
+
+// NewBoard returns the Board of an instance that starts.
+func NewBoard(instance, version string) *Board {
+	b := &Board{instance: instance, version: version}
+	b.Say(nil, "This instance starts.")
+	return b
+}
+
+// Say sets what the instance does; p are its parts, nil if it has none.
+func (b *Board) Say(p *Parts, detail string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.state, b.parts = page.State{Leads: p != nil, Detail: detail, Since: time.Now()}, p
 }
 
-// status returns what is known now. It reads memory, and holds no lock of the parts for longer than one read.
-func (b *board) status(q page.Query) page.Status {
+// Status returns what is known now. It reads memory, and holds no lock of the parts for longer than one read.
+func (b *Board) Status(q page.Query) page.Status {
 	b.mu.Lock()
 	s, p := page.Status{At: time.Now(), Instance: b.instance, Version: b.version, State: b.state}, b.parts
 	b.mu.Unlock()
 	if p == nil {
 		return s
 	}
-	link := p.broker.State()
-	s.Cluster = p.membership.Status().ClusterID
+	link := p.Broker.State()
+	s.Cluster = p.Membership.Status().ClusterID
 	s.Broker = page.Link{Connected: link.Link, Membership: link.Membership.String(), Detail: link.Detail}
-	for _, f := range p.freezes.InForce() {
+	for _, f := range p.Freezes.InForce() {
 		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Code: string(f.Code), Detail: f.Detail, Suspends: f.Suspends, Since: f.Since})
 	}
 	p.addServices(&s, q)
 	p.addConflicts(&s)
-	for _, c := range p.importer.Selections() {
+	for _, c := range p.Importer.Selections() {
 		s.Selections = append(s.Selections, page.Selection{
 			Service: c.Service.String(), Port: c.Port, Clusters: c.Clusters, Why: c.Why, Since: c.Since, Prefers: c.Selectors,
 		})
@@ -64,14 +87,14 @@ func (b *board) status(q page.Query) page.Status {
 }
 
 // addServices adds one page of all services, and with them the members, whose exports they are.
-func (p *parts) addServices(s *page.Status, q page.Query) {
-	exports, all := p.member.Exports(), make(map[string]types.NamespacedName)
+func (p *Parts) addServices(s *page.Status, q page.Query) {
+	exports, all := p.Member.Exports(), make(map[string]types.NamespacedName)
 	imported := make(map[string]int)
-	for _, svc := range slices.Concat(exports, p.broker.Services()) {
+	for _, svc := range slices.Concat(exports, p.Broker.Services()) {
 		all[svc.String()] = svc
 	}
-	for _, svc := range p.member.Imports() {
-		imp := p.member.Import(svc)
+	for _, svc := range p.Member.Imports() {
+		imp := p.Member.Import(svc)
 		if !member.IsOurs(imp) {
 			continue
 		}
@@ -90,22 +113,22 @@ func (p *parts) addServices(s *page.Status, q page.Query) {
 }
 
 // addMembers adds all members, of which so many exports are imported.
-func (p *parts) addMembers(s *page.Status, imported map[string]int) {
-	exported, result := p.broker.RecordCounts(), p.expiry.Result()
+func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
+	exported, result := p.Broker.RecordCounts(), p.Expiry.Result()
 	versions := make(map[string]string)
-	for _, m := range p.broker.Members() {
+	for _, m := range p.Broker.Members() {
 		versions[m.Name] = m.Status.Version
 	}
-	for _, l := range p.broker.Liveness() {
+	for _, l := range p.Broker.Liveness() {
 		m := page.Member{
 			ID: l.Cluster, State: page.Live, Heartbeat: l.Seen, Version: versions[l.Cluster], Since: result.Since(l.Cluster),
 			Exports: exported[l.Cluster], Imported: imported[l.Cluster],
 		}
-		if p.cfg.TTL > 0 {
-			m.TTL = max(p.cfg.TTL, l.TTL)
+		if p.TTL > 0 {
+			m.TTL = max(p.TTL, l.TTL)
 		}
 		switch {
-		case l.Cluster == p.membership.Identity.ClusterID:
+		case l.Cluster == p.Membership.Identity.ClusterID:
 			m.State = page.Self
 		case result.Expired(l.Cluster):
 			m.State = page.Expired
@@ -121,8 +144,8 @@ func (p *parts) addMembers(s *page.Status, imported map[string]int) {
 }
 
 // addConflicts adds the services whose exports disagree.
-func (p *parts) addConflicts(s *page.Status) {
-	conflicts := p.importer.Conflicts()
+func (p *Parts) addConflicts(s *page.Status) {
+	conflicts := p.Importer.Conflicts()
 	for svc, found := range conflicts {
 		c := merge.Condition(found, 0)
 		s.Conflicts = append(s.Conflicts, page.Conflict{Service: svc.String(), Reasons: c.Reason, Detail: c.Message})
@@ -132,16 +155,16 @@ func (p *parts) addConflicts(s *page.Status) {
 }
 
 // service returns the row of one service.
-func (p *parts) service(svc types.NamespacedName) page.Service {
+func (p *Parts) service(svc types.NamespacedName) page.Service {
 	row := page.Service{Name: svc.String()}
-	for _, r := range p.broker.Records(svc) {
+	for _, r := range p.Broker.Records(svc) {
 		row.Exporters = append(row.Exporters, r.Cluster)
 	}
 	var conditions []metav1.Condition
-	imp := p.member.Import(svc)
+	imp := p.Member.Import(svc)
 	if member.IsOurs(imp) {
 		row.Type, row.Addresses, conditions = string(imp.Spec.Type), imp.Spec.IPs, imp.Status.Conditions
-		for _, e := range p.member.ImportedSlices(svc) {
+		for _, e := range p.Member.ImportedSlices(svc) {
 			row.Ready += readyEndpoints(e)
 		}
 	}
@@ -150,22 +173,21 @@ func (p *parts) service(svc types.NamespacedName) page.Service {
 }
 
 // stateOf says in a few words what is wrong with a service in this cluster, or that it is ready.
-func (p *parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport, conditions []metav1.Condition) (state string, ok bool) {
-	if exp := p.member.Export(svc); exp != nil {
+func (p *Parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport, conditions []metav1.Condition) (state string, ok bool) {
+	if exp := p.Member.Export(svc); exp != nil {
 		for _, name := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
 			if c := meta.FindStatusCondition(exp.Status.Conditions, string(name)); c != nil && c.Status != metav1.ConditionTrue {
 				return fmt.Sprintf("export: %s: %s", c.Reason, c.Message), false
 			}
 		}
 	}
-	ns := p.member.Namespace(svc.Namespace)
-	policy := p.cfg.policy()
+	ns := p.Member.Namespace(svc.Namespace)
 	switch c := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceImportConditionReady)); {
 	case imp != nil && !member.IsOurs(imp):
 		return "not imported: the ServiceImport is not that of the controller", false
 	case imp == nil && ns == nil:
 		return "not imported: this cluster has no namespace of the name", false
-	case imp == nil && policy.Of(ns) != export.Allowed:
+	case imp == nil && p.Policy.Of(ns) != export.Allowed:
 		return "not imported: the namespace does not take part", false
 	case imp == nil:
 		return "not imported", false

@@ -1,6 +1,6 @@
 //go:build page
 
-package controller
+package statuspage
 
 import (
 	"flag"
@@ -65,13 +65,13 @@ func shop(text func(string) string) func(page.Query) page.Status {
 // docs/spec/operations.md 8: in a real browser the page has its colours, light and dark, can be used by keyboard and by screen readers, and
 // runs nothing, whatever members have written.
 func TestStatusPageInBrowser(t *testing.T) {
-	folder, docs := t.TempDir(), "../docs/images"
+	folder, docs := t.TempDir(), "../../docs/images"
 	hostile := func(s string) string {
 		return s + `</title></style><script>alert(1)</script><img src=x onerror=alert(2)><svg onload=alert(3)>` + "\u202e"
 	}
 	for name, text := range map[string]func(string) string{"plain": func(s string) string { return s }, "hostile": hostile} {
 		url, _ := servePage(t, "127.0.0.1:0", shop(text))
-		cmd := exec.CommandContext(t.Context(), "../bin/browser", "chromium", url(), folder)
+		cmd := exec.CommandContext(t.Context(), "../../bin/browser", "chromium", url(), folder)
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s:\n%s", name, out)
 		if err != nil {
