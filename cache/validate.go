@@ -45,10 +45,7 @@ func (v *validation) reject(reason Reason, what, value, want string) {
 	if v.has(reason) {
 		return
 	}
-	if len(value) > 80 {
-		value = value[:80] + "..."
-	}
-	v.rejected = append(v.rejected, Rejection{reason, fmt.Sprintf("%s %q: %s", what, value, want)})
+	v.rejected = append(v.rejected, Rejection{reason, fmt.Sprintf("%s %.80q: %s", what, value, want)})
 }
 
 // rejectFor notes a rejection that an error explains.

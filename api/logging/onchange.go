@@ -3,6 +3,8 @@ package logging
 import (
 	"strings"
 	"sync"
+
+	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
 // An OnChange remembers which state was logged last, so that a loop that meets the same failure each second logs it once.
@@ -87,12 +89,7 @@ func Text(err error) string {
 	return err.Error()
 }
 
-// Line returns the text of err on one line of at most 303 octets, for a log.
+// Line returns the text of err on one line of at most 300 octets, for a log.
 func Line(err error) string {
-	const limit = 300
-	text := strings.ReplaceAll(err.Error(), "\n", " ")
-	if len(text) > limit {
-		text = text[:limit] + "..."
-	}
-	return text
+	return shorten.Text(strings.ReplaceAll(err.Error(), "\n", " "), 300)
 }

@@ -103,7 +103,7 @@ func TestText(t *testing.T) {
 
 func TestLine(t *testing.T) {
 	long := strings.Repeat("x", 301)
-	for text, want := range map[string]string{"a\nb": "a b", long[:300]: long[:300], long: long[:300] + "..."} {
+	for text, want := range map[string]string{"a\nb": "a b", long[:300]: long[:300], long: long[:297] + "..."} {
 		if got := Line(errors.New(text)); got != want {
 			t.Errorf("Line(%q) = %q, want %q", text, got, want)
 		}

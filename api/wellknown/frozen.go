@@ -2,8 +2,9 @@ package wellknown
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
 // AnnotationFrozen on [ControllerLease] has the reasons for which the controller that holds the Lease has suspended operations
@@ -34,8 +35,7 @@ func FormatFreezes(all []Freeze) string {
 	list := make([]Freeze, 0, maxFreezes)
 	for _, f := range all[:min(len(all), maxFreezes)] {
 		f.Since = f.Since.UTC().Truncate(time.Second)
-		f.Reason, f.Code = cut(f.Reason), cut(f.Code)
-		f.Detail, f.Suspends = cut(f.Detail), cut(f.Suspends)
+		cut(&f)
 		list = append(list, f)
 	}
 	text, err := json.Marshal(list)
@@ -51,16 +51,14 @@ func ParseFreezes(text string) (all []Freeze) {
 		return nil
 	}
 	for i := range all {
-		f := &all[i]
-		f.Reason, f.Code, f.Detail, f.Suspends = cut(f.Reason), cut(f.Code), cut(f.Detail), cut(f.Suspends)
+		cut(&all[i])
 	}
 	return all
 }
 
-// cut returns at most [maxFreezeText] octets of a text, without splitting a character.
-func cut(text string) string {
-	if len(text) <= maxFreezeText {
-		return text
+// cut shortens the texts of a Freeze.
+func cut(f *Freeze) {
+	for _, text := range []*string{&f.Reason, &f.Code, &f.Detail, &f.Suspends} {
+		*text = shorten.Text(*text, maxFreezeText)
 	}
-	return strings.ToValidUTF8(text[:maxFreezeText-len("...")], "") + "..."
 }

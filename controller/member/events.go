@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
@@ -99,7 +100,7 @@ func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition)
 
 // add queues an Event.
 func (e *Events) add(event *eventsv1.Event) {
-	event.ReportingInstance = CutText(e.instance, 128)
+	event.ReportingInstance = shorten.Text(e.instance, 128)
 	if id := e.cluster(); apibroker.IsClusterID(id) {
 		event.Labels = map[string]string{apibroker.LabelClusterID: id}
 	}

@@ -8,24 +8,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
 // MaxNote is the limit of the API server for the note of an Event, in octets.
 const MaxNote = 1024
 
-// CutText returns at most limit octets of text without splitting a character; text that is cut ends with "...".
-func CutText(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	const end = "..."
-	return strings.ToValidUTF8(text[:limit-len(end)], "") + end
-}
-
 // cutMessage returns at most limit octets of the message of a condition, and always the codes at its end.
 func cutMessage(message string, limit int) string {
 	text, codes := reason.Split(message)
-	return CutText(text, limit-len(codes)) + codes
+	return shorten.Text(text, limit-len(codes)) + codes
 }
 
 // Rejection returns why an API server will never accept a write as it is, "" if err is nil or may pass without a change. The
@@ -41,7 +33,7 @@ func Rejection(err error) string {
 	}
 	switch status.Status().Code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return CutText(status.Status().Message, MaxNote)
+		return shorten.Text(status.Status().Message, MaxNote)
 	}
 	return ""
 }

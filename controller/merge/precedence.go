@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +23,7 @@ func admit(service types.NamespacedName, records []Record, o Options) ([]*entry,
 	for i := range records {
 		r := &records[i]
 		if !broker.IsClusterID(r.Cluster) {
-			reject(r, BadCluster, "cluster id "+quote(r.Cluster)+": want one RFC 1123 label, or two joined by one dot")
+			reject(r, BadCluster, fmt.Sprintf("cluster id %.80q: want one RFC 1123 label, or two joined by one dot", r.Cluster))
 			continue
 		}
 		if err := r.Spec.Validate(); err != nil {

@@ -2,8 +2,6 @@ package merge
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
 
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
@@ -46,15 +44,4 @@ const (
 func compareRejections(a, b Rejection) int {
 	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Object, b.Object),
 		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Detail, b.Detail))
-}
-
-// quote shows a value that came from elsewhere, cut so that it cannot flood a log.
-func quote(s string) string { return fmt.Sprintf("%q", cut(s, 80)) }
-
-// cut returns at most limit octets of s, without splitting a character.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "..."
 }

@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
 // A Source is the slices of one member, and what is believed of them.
@@ -55,7 +56,7 @@ func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 		switch {
 		case i == nil:
 		case names[i.Name]:
-			im.reject(s, Duplicate, fmt.Errorf("slice %s: want it once", quote(s.Name)))
+			im.reject(s, Duplicate, fmt.Errorf("slice %.80q: want it once", s.Name))
 		default:
 			names[i.Name] = true
 			imported = append(imported, i)
@@ -75,7 +76,7 @@ type importer struct {
 
 // reject records a rejection, once for each slice and reason.
 func (im *importer) reject(s *discoveryv1.EndpointSlice, reason Reason, err error) {
-	r := Rejection{Cluster: im.src.Cluster, Object: cut(s.Name, 253), Reason: reason}
+	r := Rejection{Cluster: im.src.Cluster, Object: shorten.Text(s.Name, 253), Reason: reason}
 	if im.reported[r] {
 		return
 	}
@@ -90,15 +91,15 @@ func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
 	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
 	switch {
 	case !ok || !isHash(hash):
-		return BadName, fmt.Errorf("slice %s: want <name>.<namespace>.<hash> of its service", quote(s.Name))
+		return BadName, fmt.Errorf("slice %.80q: want <name>.<namespace>.<hash> of its service", s.Name)
 	case s.Labels[mcsv1beta1.LabelServiceName] != service.Name:
-		return BadName, fmt.Errorf("service %s: want %s", quote(s.Labels[mcsv1beta1.LabelServiceName]), service.Name)
+		return BadName, fmt.Errorf("service %.80q: want %s", s.Labels[mcsv1beta1.LabelServiceName], service.Name)
 	case s.Labels[broker.LabelSourceNamespace] != service.Namespace:
-		return BadName, fmt.Errorf("namespace %s: want %s", quote(s.Labels[broker.LabelSourceNamespace]), service.Namespace)
+		return BadName, fmt.Errorf("namespace %.80q: want %s", s.Labels[broker.LabelSourceNamespace], service.Namespace)
 	case s.Labels[mcsv1beta1.LabelSourceCluster] != im.src.Cluster:
-		return BadName, fmt.Errorf("cluster %s: want %s", quote(s.Labels[mcsv1beta1.LabelSourceCluster]), im.src.Cluster)
+		return BadName, fmt.Errorf("cluster %.80q: want %s", s.Labels[mcsv1beta1.LabelSourceCluster], im.src.Cluster)
 	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
-		return BadSlice, fmt.Errorf("address type %s: want IPv4 or IPv6", quote(string(s.AddressType)))
+		return BadSlice, fmt.Errorf("address type %.80q: want IPv4 or IPv6", s.AddressType)
 	case len(s.Endpoints) > broker.MaxEndpoints:
 		return BadSlice, fmt.Errorf("%d endpoints: want at most %d", len(s.Endpoints), broker.MaxEndpoints)
 	case len(s.Ports) > broker.MaxPorts:

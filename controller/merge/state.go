@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
 // merger is the state of one call of Merge.
@@ -75,12 +76,15 @@ type finding struct {
 	unresolved bool
 }
 
+// maxUsing is how many octets of the value that holds a message has.
+const maxUsing = 83
+
 // conflict puts a finding into words: `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1".
 // 2/5 clusters disagree.`
 func (m *merger) conflict(f finding) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Conflicting %s. ", f.what)
-	using := quote(f.using)
+	using := fmt.Sprintf("%q", shorten.Text(f.using, maxUsing))
 	switch {
 	case m.o.OnConflict == Withhold && f.unresolved:
 		fmt.Fprintf(&b, "Service withheld, not using %s", using)

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -217,7 +218,7 @@ func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
 	reject := func(c claim, want string) {
 		m.rejected = append(m.rejected, Rejection{
 			Cluster: c.Cluster, Object: broker.RecordName(service.Namespace, service.Name), Reason: AlienVIP,
-			Detail: "clusterset IP " + quote(c.IP.String()) + ": want " + want,
+			Detail: fmt.Sprintf("clusterset IP %q: want %s", c.IP, want),
 		})
 	}
 	valid, invalid := judge(claims, m.o)
@@ -227,7 +228,7 @@ func (m *merger) rejectVIPs(service types.NamespacedName, claims []Claim) {
 		case m.o.reserves(c.IP):
 			reject(c, "one outside of the networks of Pods and Services of this cluster")
 		default:
-			reject(c, "one in a VIP CIDR of its allocator, "+quote(c.By))
+			reject(c, fmt.Sprintf("one in a VIP CIDR of its allocator, %.80q", c.By))
 		}
 	}
 	for _, c := range valid {

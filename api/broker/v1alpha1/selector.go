@@ -93,7 +93,7 @@ func (s *ClusterSelector) validate() error {
 	}
 	for i, p := range s.MatchProperties {
 		if slices.ContainsFunc(s.MatchProperties[:i], func(q Property) bool { return q.Name == p.Name }) {
-			return fmt.Errorf("key %s: want it once", quote(p.Name))
+			return fmt.Errorf("key %.80q: want it once", p.Name)
 		}
 		if err := checkRequirement(p.Name, p.Value); err != nil {
 			return err
@@ -111,14 +111,14 @@ func (e *PropertyExpression) validate() error {
 	switch e.Operator {
 	case In, NotIn:
 		if len(e.Values) == 0 || len(e.Values) > broker.MaxSelectorValues {
-			return fmt.Errorf("key %s: %s with %d values: want 1 to %d", quote(e.Key), e.Operator, len(e.Values), broker.MaxSelectorValues)
+			return fmt.Errorf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values), broker.MaxSelectorValues)
 		}
 	case Exists, DoesNotExist:
 		if len(e.Values) > 0 {
-			return fmt.Errorf("key %s: %s with %d values: want none", quote(e.Key), e.Operator, len(e.Values))
+			return fmt.Errorf("key %.80q: %s with %d values: want none", e.Key, e.Operator, len(e.Values))
 		}
 	default:
-		return fmt.Errorf("operator %s: want In, NotIn, Exists or DoesNotExist", quote(string(e.Operator)))
+		return fmt.Errorf("operator %.80q: want In, NotIn, Exists or DoesNotExist", e.Operator)
 	}
 	return checkRequirement(e.Key, e.Values...)
 }
@@ -126,11 +126,11 @@ func (e *PropertyExpression) validate() error {
 // checkRequirement checks the name of a property and values of it.
 func checkRequirement(key string, values ...string) error {
 	if !broker.IsPropertyName(key) {
-		return fmt.Errorf("key %s: want the name of a ClusterProperty, such as region.topology.k8s.io", quote(key))
+		return fmt.Errorf("key %.80q: want the name of a ClusterProperty, such as region.topology.k8s.io", key)
 	}
 	for _, v := range values {
 		if !broker.IsPropertyValue(v) {
-			return fmt.Errorf("value %s of %s: want 1 to %d characters", quote(v), key, broker.MaxPropertyValue)
+			return fmt.Errorf("value %.80q of %s: want 1 to %d characters", v, key, broker.MaxPropertyValue)
 		}
 	}
 	return nil

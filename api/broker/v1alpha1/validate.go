@@ -30,11 +30,11 @@ func (s *ExportedServiceSpec) Validate() error {
 func checkNames(s *ExportedServiceSpec) error {
 	switch {
 	case !broker.IsLabel(s.Namespace):
-		return fmt.Errorf("namespace %s: want one RFC 1123 label", quote(s.Namespace))
+		return fmt.Errorf("namespace %.80q: want one RFC 1123 label", s.Namespace)
 	case !broker.IsLabel(s.Name):
-		return fmt.Errorf("name %s: want one RFC 1123 label", quote(s.Name))
+		return fmt.Errorf("name %.80q: want one RFC 1123 label", s.Name)
 	case s.Type != ClusterSetIP && s.Type != Headless:
-		return fmt.Errorf("type %s: want ClusterSetIP or Headless", quote(string(s.Type)))
+		return fmt.Errorf("type %.80q: want ClusterSetIP or Headless", s.Type)
 	case s.ExportCreated.IsZero():
 		return errors.New("exportCreated: want a time")
 	case s.ExportCreated.Year() < 0 || s.ExportCreated.Year() > 9999:
@@ -52,13 +52,13 @@ func checkPorts(s *ExportedServiceSpec) error {
 	for i, p := range s.Ports {
 		switch {
 		case p.Name != "" && !broker.IsLabel(p.Name):
-			return fmt.Errorf("port name %s: want one RFC 1123 label", quote(p.Name))
+			return fmt.Errorf("port name %.80q: want one RFC 1123 label", p.Name)
 		case !isProtocol(p.Protocol):
-			return fmt.Errorf("protocol %s: want TCP, UDP or SCTP", quote(string(p.Protocol)))
+			return fmt.Errorf("protocol %.80q: want TCP, UDP or SCTP", p.Protocol)
 		case p.Port < 1 || p.Port > 65535:
 			return fmt.Errorf("port %d: want 1 to 65535", p.Port)
 		case p.AppProtocol != nil && !broker.IsLabelKey(*p.AppProtocol):
-			return fmt.Errorf("appProtocol %s: want a word, with or without the prefix of a domain", quote(*p.AppProtocol))
+			return fmt.Errorf("appProtocol %.80q: want a word, with or without the prefix of a domain", *p.AppProtocol)
 		}
 		for _, q := range s.Ports[:i] {
 			if p.Name == q.Name || p.Protocol == q.Protocol && p.Port == q.Port {
@@ -77,7 +77,7 @@ func checkPolicies(s *ExportedServiceSpec) error {
 	switch s.SessionAffinity {
 	case "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP:
 	default:
-		return fmt.Errorf("session affinity %s: want None or ClientIP", quote(string(s.SessionAffinity)))
+		return fmt.Errorf("session affinity %.80q: want None or ClientIP", s.SessionAffinity)
 	}
 	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		if t := *c.ClientIP.TimeoutSeconds; t < 1 || t > 86400 {
@@ -86,10 +86,10 @@ func checkPolicies(s *ExportedServiceSpec) error {
 	}
 	if p := s.InternalTrafficPolicy; p != nil && *p != corev1.ServiceInternalTrafficPolicyCluster &&
 		*p != corev1.ServiceInternalTrafficPolicyLocal {
-		return fmt.Errorf("internal traffic policy %s: want Cluster or Local", quote(string(*p)))
+		return fmt.Errorf("internal traffic policy %.80q: want Cluster or Local", *p)
 	}
 	if d := s.TrafficDistribution; d != nil && !broker.IsLabelKey(*d) {
-		return fmt.Errorf("traffic distribution %s: want a word, with or without the prefix of a domain", quote(*d))
+		return fmt.Errorf("traffic distribution %.80q: want a word, with or without the prefix of a domain", *d)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func checkMetadata(s *ExportedServiceSpec) error {
 	keys := make(map[string]bool)
 	for _, l := range s.Labels {
 		if !broker.IsLabelValue(l.Value) {
-			return fmt.Errorf("label value %s: want at most 63 letters, digits, '-', '_' and '.'", quote(l.Value))
+			return fmt.Errorf("label value %.80q: want at most 63 letters, digits, '-', '_' and '.'", l.Value)
 		}
 		if err := checkKey(l.Key, keys); err != nil {
 			return err
@@ -113,7 +113,7 @@ func checkMetadata(s *ExportedServiceSpec) error {
 	for _, a := range s.Annotations {
 		size += len(a.Key) + utf8.RuneCountInString(a.Value)
 		if utf8.RuneCountInString(a.Value) > broker.MaxValue {
-			return fmt.Errorf("annotation %s: want a value of at most %d characters", quote(a.Key), broker.MaxValue)
+			return fmt.Errorf("annotation %.80q: want a value of at most %d characters", a.Key, broker.MaxValue)
 		}
 		if err := checkKey(a.Key, keys); err != nil {
 			return err
@@ -128,11 +128,11 @@ func checkMetadata(s *ExportedServiceSpec) error {
 func checkKey(key string, seen map[string]bool) error {
 	switch {
 	case !broker.IsLabelKey(key):
-		return fmt.Errorf("key %s: want that of a label or annotation", quote(key))
+		return fmt.Errorf("key %.80q: want that of a label or annotation", key)
 	case broker.IsRejectedKey(key):
-		return fmt.Errorf("key %s: want one without a reserved prefix", quote(key))
+		return fmt.Errorf("key %.80q: want one without a reserved prefix", key)
 	case seen[key]:
-		return fmt.Errorf("key %s: want it once", quote(key))
+		return fmt.Errorf("key %.80q: want it once", key)
 	}
 	seen[key] = true
 	return nil
@@ -144,7 +144,7 @@ func checkFamilies(s *ExportedServiceSpec) error {
 	}
 	for i, f := range s.IPFamilies {
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol || slices.Contains(s.IPFamilies[:i], f) {
-			return fmt.Errorf("IP family %s: want IPv4 or IPv6, each once", quote(string(f)))
+			return fmt.Errorf("IP family %.80q: want IPv4 or IPv6, each once", f)
 		}
 	}
 	return checkIPs(s.ClusterIPs)
@@ -178,7 +178,7 @@ func (v *VIP) Validate() error {
 // checkAllocation rejects who allocated an address, and when.
 func checkAllocation(by string, at metav1.Time) error {
 	if !broker.IsClusterID(by) {
-		return fmt.Errorf("vip allocated by %s: want a cluster id", quote(by))
+		return fmt.Errorf("vip allocated by %.80q: want a cluster id", by)
 	}
 	if at.IsZero() || at.Year() < 0 || at.Year() > 9999 {
 		return errors.New("vip: want a time that RFC 3339 can say")
@@ -198,7 +198,7 @@ func checkIPs(ips []string) error {
 		case err != nil:
 			return err
 		case addr.String() != s:
-			return fmt.Errorf("address %s: want it as %s", quote(s), addr)
+			return fmt.Errorf("address %.80q: want it as %s", s, addr)
 		case i == 1 && addr.Is4() == first.Is4():
 			return fmt.Errorf("addresses %s and %s: want at most one for each family", first, addr)
 		}
@@ -212,9 +212,9 @@ func checkIPs(ips []string) error {
 func (m *Member) Validate() error {
 	switch {
 	case !broker.IsClusterID(m.Name):
-		return fmt.Errorf("member %s: want a cluster id, one RFC 1123 label, or two joined by one dot", quote(m.Name))
+		return fmt.Errorf("member %.80q: want a cluster id, one RFC 1123 label, or two joined by one dot", m.Name)
 	case !isUID(m.Spec.KubeSystemUID):
-		return fmt.Errorf("kube-system UID %s: want a lower-case UUID", quote(m.Spec.KubeSystemUID))
+		return fmt.Errorf("kube-system UID %.80q: want a lower-case UUID", m.Spec.KubeSystemUID)
 	case len(m.Spec.PodCIDRs) > broker.MaxCIDRs || len(m.Spec.ServiceCIDRs) > broker.MaxCIDRs:
 		return fmt.Errorf("%d pod CIDRs and %d service CIDRs: want at most %d of each",
 			len(m.Spec.PodCIDRs), len(m.Spec.ServiceCIDRs), broker.MaxCIDRs)
@@ -222,7 +222,7 @@ func (m *Member) Validate() error {
 	hash := broker.NamespaceName("", m.Name)
 	prefix, ok := strings.CutSuffix(m.Spec.Namespace, hash)
 	if !ok || !broker.IsLabel(m.Spec.Namespace) || broker.NamespaceName(prefix, m.Name) != m.Spec.Namespace {
-		return fmt.Errorf("namespace %s: want a prefix of 1 to 40 octets and %s", quote(m.Spec.Namespace), hash)
+		return fmt.Errorf("namespace %.80q: want a prefix of 1 to 40 octets and %s", m.Spec.Namespace, hash)
 	}
 	for _, c := range slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()) {
 		if _, err := broker.ParsePrefix(c); err != nil {
@@ -240,7 +240,7 @@ func checkSecondVIPCIDR(first, second string) error {
 	a, errA := broker.ParsePrefix(first)
 	b, errB := broker.ParsePrefix(second)
 	if errA != nil || errB != nil || a.Addr().Is4() == b.Addr().Is4() {
-		return fmt.Errorf("second VIP CIDR %s: want one of the other IP family than the VIP CIDR %s", quote(second), quote(first))
+		return fmt.Errorf("second VIP CIDR %.80q: want one of the other IP family than the VIP CIDR %.80q", second, first)
 	}
 	return nil
 }
@@ -254,9 +254,9 @@ func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []er
 		more := len(p.Name) + len(p.Value)
 		switch {
 		case !broker.IsPropertyName(p.Name):
-			rejected = append(rejected, fmt.Errorf("property %s: want the name of a ClusterProperty", quote(p.Name)))
+			rejected = append(rejected, fmt.Errorf("property %.80q: want the name of a ClusterProperty", p.Name))
 		case !broker.IsPropertyValue(p.Value):
-			rejected = append(rejected, fmt.Errorf("property %s has value %s: want 1 to %d characters", p.Name, quote(p.Value), broker.MaxPropertyValue))
+			rejected = append(rejected, fmt.Errorf("property %s has value %.80q: want 1 to %d characters", p.Name, p.Value, broker.MaxPropertyValue))
 		case again:
 			rejected = append(rejected, fmt.Errorf("property %s: want it once", p.Name))
 		case len(valid) == broker.MaxProperties || size+more > broker.MaxPropertySize:
@@ -288,12 +288,4 @@ func (p ServicePort) String() string {
 		text = p.Name + "/" + text
 	}
 	return text
-}
-
-// quote shows a value that came from elsewhere, cut so that it cannot flood a log.
-func quote(s string) string {
-	if len(s) > 80 {
-		s = strings.ToValidUTF8(s[:80], "") + "..."
-	}
-	return fmt.Sprintf("%q", s)
 }
