@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
+	"github.com/clusterset-dns/clusterset/resolver"
 )
 
 // process has the instances of this process, with the stores and the controller that run.
@@ -96,7 +97,7 @@ func storeConfigOf(config plugin.Config) (cache.Config, error) {
 		NoEndpoints: config.NoEndpoints, Deny: config.Deny,
 		Index: index.Options{
 			ClusterNames: config.ClusterNames, Zone: config.Topology.Zone, Region: config.Topology.Region,
-			MaxNames: plugin.MaxNames(config.Zones),
+			MaxNames: resolver.MaxNames(config.Zones...),
 		},
 		Reverse:      len(config.Reverse) > 0,
 		TopologyNode: config.Topology.Node,

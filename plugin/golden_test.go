@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/plugin"
+	"github.com/clusterset-dns/clusterset/resolver"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
@@ -150,7 +151,7 @@ func source(c plugin.Config, path string) cache.Config {
 		Namespaces: c.Namespaces, NamespaceLabels: c.NamespaceLabels, Labels: c.Labels, NoEndpoints: c.NoEndpoints,
 		Index: index.Options{
 			ClusterNames: c.ClusterNames, Zone: c.Topology.Zone, Region: c.Topology.Region,
-			MaxNames: plugin.MaxNames(c.Zones),
+			MaxNames: resolver.MaxNames(c.Zones...),
 		},
 		Reverse:      len(c.Reverse) > 0,
 		TopologyNode: c.Topology.Node,

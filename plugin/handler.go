@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -72,13 +71,10 @@ type zone struct {
 	options    resolver.Options
 }
 
-// maxName is the most octets of an owner name without the final dot (RFC 1035 section 2.3.4).
-const maxName = 253
-
 // NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a reload.
 func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler {
 	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, rotation: rotation}
-	limits := MaxNames(config.Zones)
+	limits := resolver.MaxNames(config.Zones...)
 	for _, origin := range config.Zones {
 		h.zones = append(h.zones, zone{
 			origin: origin, nameServer: h.nameServerOf(origin), mailbox: mailboxOf(origin),
@@ -86,8 +82,8 @@ func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler 
 				ClusterNames: config.ClusterNames,
 				Policy:       config.Policy,
 				MaxAnswers:   config.MaxAnswers,
-				MaxName:      maxRelative(origin),
-				Limit:        slices.Index(limits, maxRelative(origin)-len(branch)),
+				MaxName:      resolver.MaxName(origin),
+				Limit:        resolver.Limit(origin, limits),
 			}})
 	}
 	for _, origin := range config.Reverse {
@@ -181,7 +177,7 @@ type query struct {
 	options      resolver.Options
 	question     resolver.Question
 	answer, glue resolver.Answer
-	text         [maxName + 2]byte // scratch for a name
+	text         [resolver.MaxOwner + 2]byte // scratch for a name
 }
 
 var queries = sync.Pool{New: func() any { return new(query) }}
@@ -320,26 +316,4 @@ func (q *query) size(m *dns.Msg) int {
 		size -= need
 	}
 	return max(size, q.preamble())
-}
-
-// branch stands between the names of services and the zone.
-const branch = ".svc"
-
-// MaxNames are the most octets that names of services, clusters and hosts have in zones, without what follows the namespace: each number
-// once, the largest first.
-func MaxNames(zones []string) (all []int) {
-	for _, origin := range zones {
-		all = append(all, maxRelative(origin)-len(branch))
-	}
-	slices.Sort(all)
-	slices.Reverse(all)
-	return slices.Compact(all)
-}
-
-// maxRelative is the most octets of a name relative to origin.
-func maxRelative(origin string) int {
-	if origin == "." {
-		return maxName
-	}
-	return maxName - len(origin)
 }

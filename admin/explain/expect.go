@@ -20,15 +20,12 @@ type expectation struct {
 	values  []string // sorted
 }
 
-// maxName is the most octets of a relative name, so that the owner name has at most 253.
-func maxName(zone string) int { return 253 - len(zone) - len(".") }
-
 func expect(in *Input, t Target, service *index.Service) expectation {
 	edit := new(index.Index).Edit()
 	if service != nil {
 		edit.Put(service)
 	}
-	o := &resolver.Options{ClusterNames: true, Policy: resolver.All, MaxName: maxName(in.Zone)}
+	o := &resolver.Options{ClusterNames: true, Policy: resolver.All, MaxName: resolver.MaxName(dns.Fqdn(in.Zone))}
 	a := resolver.Resolve(edit.Index(), resolver.Question{Name: t.Relative, Type: in.Type, Union: true}, o)
 	e := expectation{outcome: a.Outcome}
 	if t.Service == "" {

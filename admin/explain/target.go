@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/resolver"
 	"github.com/clusterset-dns/clusterset/resolver/denial"
 )
 
@@ -24,7 +25,7 @@ func Locate(name, zone string) (_ Target, ok bool) {
 // parse takes a fully qualified name apart.
 func parse(name, zone string) (Target, *denial.Fault) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	if len(name) > 253 {
+	if len(name) > resolver.MaxOwner {
 		return badShape(reason.NameTooLong, "%.40s... has %d octets", name, len(name))
 	}
 	if bad := denial.CheckLabels(name); bad != nil {

@@ -3,6 +3,8 @@ package explain
 import (
 	"slices"
 
+	"github.com/miekg/dns"
+
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
@@ -23,7 +25,7 @@ func newWalk(in *Input, t Target) *walk {
 	w := &walk{in: in, target: t}
 	if raw := in.Here.Import.Value.JSON; in.Here.Import.State == Present {
 		// A spec that does not decode is a rejection, which a check reports.
-		w.evaluated, _ = cache.Evaluate(raw, in.Here.Slices.Value, index.Options{ClusterNames: true, MaxNames: []int{maxName(in.Zone) - len(".svc")}})
+		w.evaluated, _ = cache.Evaluate(raw, in.Here.Slices.Value, index.Options{ClusterNames: true, MaxNames: resolver.MaxNames(dns.Fqdn(in.Zone))})
 	}
 	w.exporters = exporters(in, t, w.evaluated)
 	w.expected = expect(in, t, w.evaluated.Service)

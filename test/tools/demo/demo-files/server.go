@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/plugin"
+	"github.com/clusterset-dns/clusterset/resolver"
 	"github.com/clusterset-dns/clusterset/test/tools/demo/ask"
 )
 
@@ -39,7 +40,7 @@ func setup(c *caddy.Controller) error {
 	}
 	store, err := cache.New(cache.Config{
 		Manifests: config.Manifests, Name: "manifests", CheckInterval: config.StaleAfter / 2, Log: plugin.Log,
-		Index: index.Options{ClusterNames: config.ClusterNames, MaxNames: plugin.MaxNames(config.Zones)},
+		Index: index.Options{ClusterNames: config.ClusterNames, MaxNames: resolver.MaxNames(config.Zones...)},
 	})
 	if err != nil {
 		return err
