@@ -207,7 +207,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		o.err = e.publisher.publish(ctx, svc, published(r))
 	}
 	r.Dropped = append(r.Dropped, dropped...)
-	if r.Record != nil && len(e.own.fields.paths(time.Now())) > 0 {
+	if r.Record != nil && e.own.fields.lackAny(time.Now()) {
 		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
 	}
 	if o.err == nil {

@@ -28,8 +28,9 @@ const fieldsPeriod = 10 * time.Minute
 type fields struct {
 	broker *broker.Broker
 
-	mu      sync.Mutex
-	unknown map[string]time.Time // paths such as "ports.appProtocol" or topologyLabels, by when they are tried again
+	mu       sync.Mutex
+	unknown  map[string]time.Time // paths such as "ports.appProtocol", by when they are tried again
+	topology time.Time            // when the labels of slices are tried again that the broker denies; zero if it does not
 }
 
 // essential is the field that no record is written without: the export would reach clusters that it is not meant for.
@@ -38,16 +39,22 @@ const essential = "toClusters"
 // without returns r without the fields that are unknown to the broker. It says so in r.Dropped, or in r.Failed if the record must not be
 // written without one of them.
 func (f *fields) without(r export.Result) export.Result {
-	paths := f.paths(time.Now())
-	if r.Record == nil || len(paths) == 0 {
-		return r
+	if now := time.Now(); r.Record != nil && f.lackAny(now) {
+		if f.denyTopology(now) {
+			r = withoutTopology(r)
+		}
+		r = withoutPaths(r, f.paths(now))
+		slices.Sort(r.Dropped)
 	}
+	return r
+}
+
+// withoutPaths returns r without the fields at these paths.
+func withoutPaths(r export.Result, paths []string) export.Result {
 	spec := jsonOf(r.Record.Spec)
 	for _, path := range paths {
 		parts := strings.Split(path, ".")
 		switch {
-		case path == topologyLabels:
-			r = withoutTopology(r)
 		case parts[0] == essential && len(r.Record.Spec.ToClusters) > 0:
 			r.Failed = fmt.Sprintf("Nothing is exported: the broker does not know field %q, without which the export would reach all clusters; "+
 				"update it with clusterset broker init.", path)
@@ -55,7 +62,6 @@ func (f *fields) without(r export.Result) export.Result {
 			r.Dropped = append(r.Dropped, notExported(path))
 		}
 	}
-	slices.Sort(r.Dropped)
 	record := r.Record.DeepCopy()
 	record.Spec = specOf(spec)
 	r.Record = record
@@ -74,6 +80,17 @@ func notExported(path string) string {
 // lack reports whether the broker does not know a field.
 func (f *fields) lack(path string) bool { return slices.Contains(f.paths(time.Now()), path) }
 
+// denyTopology reports whether the broker does not allow [apibroker.LabelForZone] and [apibroker.LabelForRegion]: the policies of 0.1.0 deny slices
+// that have them.
+func (f *fields) denyTopology(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return now.Before(f.topology)
+}
+
+// lackAny reports whether there is anything that exports are written without.
+func (f *fields) lackAny(now time.Time) bool { return f.denyTopology(now) || len(f.paths(now)) > 0 }
+
 // paths returns the fields that count as unknown, sorted.
 func (f *fields) paths(now time.Time) []string {
 	f.mu.Lock()
@@ -81,10 +98,6 @@ func (f *fields) paths(now time.Time) []string {
 	maps.DeleteFunc(f.unknown, func(_ string, until time.Time) bool { return !now.Before(until) })
 	return slices.Sorted(maps.Keys(f.unknown))
 }
-
-// topologyLabels stands for [apibroker.LabelForZone] and [apibroker.LabelForRegion] among the fields that a broker does not know: the
-// policies of 0.1.0 deny slices that have them.
-const topologyLabels = "topology labels of slices"
 
 // withoutTopology returns r with the labels in its slices for the broker left out.
 func withoutTopology(r export.Result) export.Result {
@@ -126,19 +139,22 @@ func (f *fields) learn(ctx context.Context, failure error, r export.Result) (boo
 		}
 		missing = missingFields(jsonOf(r.Record.Spec), jsonOf(kept.Spec))
 	}
-	if at := slices.IndexFunc(r.Slices, hasTopology); at >= 0 && member.Rejection(failure) != "" && f.deniesTopology(ctx, r.Slices[at]) {
-		missing = append(missing, topologyLabels)
-	}
+	at := slices.IndexFunc(r.Slices, hasTopology)
+	denied := at >= 0 && member.Rejection(failure) != "" && f.takesUnlabelled(ctx, r.Slices[at])
+	until := time.Now().Add(fieldsPeriod)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, path := range missing {
-		f.unknown[path] = time.Now().Add(fieldsPeriod)
+		f.unknown[path] = until
 	}
-	return len(missing) > 0, nil
+	if denied {
+		f.topology = until
+	}
+	return denied || len(missing) > 0, nil
 }
 
-// deniesTopology reports whether the broker takes a slice only without its labels. Nothing is written.
-func (f *fields) deniesTopology(ctx context.Context, s *discoveryv1.EndpointSlice) bool {
+// takesUnlabelled reports whether the broker takes a slice only without its labels. Nothing is written.
+func (f *fields) takesUnlabelled(ctx context.Context, s *discoveryv1.EndpointSlice) bool {
 	return member.Rejection(f.broker.TrySlice(ctx, s)) != "" && f.broker.TrySlice(ctx, unlabelled(s)) == nil
 }
 

@@ -229,4 +229,9 @@ func TestUnknownFields(t *testing.T) {
 	if got := f.paths(time.Now()); !slices.Equal(got, []string{"new"}) {
 		t.Errorf("paths = %q, want that which is not tried again yet", got)
 	}
+	now := time.Now()
+	f = &fields{topology: now.Add(time.Second)}
+	if !f.lackAny(now) || f.lackAny(now.Add(time.Second)) {
+		t.Errorf("labels of slices are left out now: %t, later: %t; want them tried again later", f.lackAny(now), f.lackAny(now.Add(time.Second)))
+	}
 }
