@@ -192,9 +192,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.readVIP(ctx, c); err != nil {
-		return err
-	}
+	s.addVIP(set)
 	members, err := list[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
 	if err != nil {
 		return err
@@ -311,19 +309,14 @@ func twoVIPCIDRs(members []v1alpha1.Member) (ids []string) {
 	return ids
 }
 
-// readVIP reads the setting of the clusterset. A broker of version 0.1 does not let members read it, and has none.
-func (s *collector) readVIP(ctx context.Context, c *cluster) error {
-	definition, err := c.find(ctx, brokerCRDs()[0])
-	if err != nil && !apierrors.IsForbidden(err) {
-		return err
-	}
-	setting, err := vipOf(definition)
+// addVIP adds the setting of the clusterset. A broker of version 0.1 does not let members read its CRDs, and has none.
+func (s *collector) addVIP(set setState) {
+	setting, err := vipOf(set.crd(v1alpha1.Members))
 	if err != nil {
 		s.problem("broker: %v", err)
-		return nil
+		return
 	}
 	s.state.Broker.VIP = setting.String()
-	return nil
 }
 
 func (s *collector) problem(format string, args ...any) {

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -96,16 +97,23 @@ func (c *cluster) readSet(ctx context.Context, set []*unstructured.Unstructured)
 	return s, nil
 }
 
+// crd returns a CRD as it exists, nil if it does not exist or could not be read.
+func (s setState) crd(kind schema.GroupVersionResource) *unstructured.Unstructured {
+	i := slices.IndexFunc(s.found, func(o *unstructured.Unstructured) bool { return o.GetName() == kind.GroupResource().String() })
+	if i < 0 {
+		return nil
+	}
+	return s.found[i]
+}
+
 // lacksSecondVIP reports whether the CRD of export records has no field for an address from a second VIP CIDR, as after a broker init that was
 // interrupted.
 func (s setState) lacksSecondVIP() bool {
-	i := slices.IndexFunc(s.found, func(o *unstructured.Unstructured) bool {
-		return o.GetName() == v1alpha1.ExportedServices.GroupResource().String()
-	})
-	if i < 0 {
+	records := s.crd(v1alpha1.ExportedServices)
+	if records == nil {
 		return false
 	}
-	versions, _, _ := unstructured.NestedSlice(s.found[i].Object, "spec", "versions")
+	versions, _, _ := unstructured.NestedSlice(records.Object, "spec", "versions")
 	return !slices.ContainsFunc(versions, func(v any) bool {
 		version, _ := v.(map[string]any)
 		_, has, _ := unstructured.NestedMap(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "vip", "properties", "second")
