@@ -49,7 +49,10 @@ func startKubelet(t *testing.T, m *member, bin string) (stop func()) {
 	client, err := corev1client.NewForConfig(m.Config())
 	must(t, err)
 	k := &kubelet{T: t, member: m, client: client, bin: bin, logs: map[string]*bytes.Buffer{}}
-	logs := httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
+	logs := httptest.NewUnstartedServer(http.HandlerFunc(k.serveLog))
+	logs.TLS, err = m.KubeletTLS()
+	must(t, err)
+	logs.StartTLS()
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	must(t, err)
 	_, err = m.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Patch(t.Context(), nodeName, "application/strategic-merge-patch+json", fmt.Appendf(nil,
