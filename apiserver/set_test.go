@@ -24,7 +24,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
-	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/leaks"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -47,7 +48,7 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 	client, err := apiserver.NewClient(cfg)
 	must(t, err)
 	f := &follower{T: t, client: client}
-	o.Client, o.Name, o.Log = client, "test", logger{t}
+	o.Client, o.Name, o.Log = client, "test", logtest.To(t, "")
 	o.RolledBack = func() { f.overlay.Reset(); f.rolledBack.Add(1) }
 	o.Interval = cmp.Or(o.Interval, 200*time.Millisecond)
 	f.set = apiserver.NewSet(o)
@@ -76,21 +77,15 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 			t.Error(err)
 		}
 		client.Close()
-		noGoroutine(t, before)
+		leaks.None(t, before)
 	}
 	t.Cleanup(f.stop)
 	return f
 }
 
-type logger struct{ t *testing.T }
-
-func (l logger) Infof(format string, args ...any)    { l.t.Logf("I "+format, args...) }
-func (l logger) Warningf(format string, args ...any) { l.t.Logf("W "+format, args...) }
-func (l logger) Errorf(format string, args ...any)   { l.t.Logf("E "+format, args...) }
-
 func (f *follower) await(names ...string) {
 	f.Helper()
-	eventually(f.T, "services "+strings.Join(names, " "), func() bool { return slices.Equal(f.names(), names) })
+	until.True(f.T, "services "+strings.Join(names, " "), func() bool { return slices.Equal(f.names(), names) })
 }
 
 func (f *follower) names() []string {
@@ -137,7 +132,7 @@ func TestLife(t *testing.T) {
 	t.Run("absent kind", func(t *testing.T) {
 		f := follow(t, cp.Config(), apiserver.SetConfig{})
 		f.await("a")
-		eventually(t, "an absent kind", func() bool {
+		until.True(t, "an absent kind", func() bool {
 			return slices.Equal(f.set.Absent(), []string{"ClusterProperty"}) && strings.HasPrefix(f.set.Waiting(), "ClusterProperty: ")
 		})
 		if f.set.Synced() || !f.set.LastContact().IsZero() {
@@ -145,7 +140,7 @@ func TestLife(t *testing.T) {
 		}
 		// Trouble is that of one watch: a decision that needs the other one is not held up.
 		shop, property := apiserver.WatchID{Kind: "Service", Namespace: "shop"}, apiserver.WatchID{Kind: "ClusterProperty"}
-		eventually(t, "a healthy watch", func() bool { return f.set.Health(shop).Healthy() })
+		until.True(t, "a healthy watch", func() bool { return f.set.Health(shop).Healthy() })
 		if !f.set.Synced(shop) || f.set.Err(shop) != nil || f.set.LastContact(shop).IsZero() {
 			t.Errorf("%s: %+v, want it to be healthy", shop, f.set.Health(shop))
 		}
@@ -153,7 +148,7 @@ func TestLife(t *testing.T) {
 			t.Errorf("%s: %+v, want that it fails as absent", property, h)
 		}
 		must(t, cp.InstallCRDs(t.Context(), crd.ClusterProperties))
-		eventually(t, "synced, with contact to a known cluster", func() bool {
+		until.True(t, "synced, with contact to a known cluster", func() bool {
 			return f.set.Synced() && f.set.Err() == nil && f.set.Waiting() == "" && len(f.set.Absent()) == 0 &&
 				!f.set.LastContact().IsZero() && f.set.UID() != ""
 		})
@@ -166,7 +161,7 @@ func TestLife(t *testing.T) {
 	t.Run("credential", func(t *testing.T) { testCredential(t, cp) })
 	t.Run("wrong from the start", func(t *testing.T) {
 		f := follow(t, cp.Config(), apiserver.SetConfig{UID: "another"})
-		eventually(t, "replaced", f.set.Replaced)
+		until.True(t, "replaced", f.set.Replaced)
 		if f.set.Synced() || len(f.names()) > 0 || !strings.Contains(f.set.Waiting(), "another UID") {
 			t.Errorf("services %v, waiting for %q, want nothing read of another cluster", f.names(), f.set.Waiting())
 		}
@@ -198,11 +193,11 @@ func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
 func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")
-	eventually(t, "a list", f.services.HasSynced)
+	until.True(t, "a list", f.services.HasSynced)
 	var late atomic.Int32 // a handler may come after the list
 	_, err := f.services.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { late.Add(1) }})
 	must(t, err)
-	eventually(t, "what was listed before", func() bool { return late.Load() == 1 })
+	until.True(t, "what was listed before", func() bool { return late.Load() == 1 })
 	kept := f.services.GetStore().List()[0].(*corev1.Service)
 	copied := kept.DeepCopy()
 
@@ -223,8 +218,8 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	theirs := s.DeepCopy()
 	theirs.Labels["tier"] = "gold"
 	must(t, f.client.Update(t.Context(), theirs))
-	eventually(t, "their write", func() bool { return len(silver()) == 0 })
-	eventually(t, "two services", func() bool { return len(f.overlay.List()) == 2 })
+	until.True(t, "their write", func() bool { return len(silver()) == 0 })
+	until.True(t, "two services", func() bool { return len(f.overlay.List()) == 2 })
 	// Answers may come in the wrong order: the later version stays.
 	before := theirs.DeepCopy()
 	theirs.Labels["tier"] = "silver"
@@ -241,11 +236,11 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	again := service("own", "silver")
 	must(t, f.client.Create(t.Context(), again))
-	eventually(t, "a service of the same name", func() bool { return slices.Equal(silver(), []string{"own"}) })
+	until.True(t, "a service of the same name", func() bool { return slices.Equal(silver(), []string{"own"}) })
 	must(t, f.client.Delete(t.Context(), again))
 	f.await("a")
 	// An answer to a write from before somebody else's deletion, which comes after the watch has delivered that.
-	eventually(t, "a late answer does not bring the service back", func() bool {
+	until.True(t, "a late answer does not bring the service back", func() bool {
 		f.overlay.Wrote(again.DeepCopy())
 		_, ok := f.overlay.Get("shop/own")
 		return !ok
@@ -295,10 +290,10 @@ func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
 func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")
-	eventually(t, "synced", func() bool { return f.set.Synced() })
+	until.True(t, "synced", func() bool { return f.set.Synced() })
 	cp.KillAPIServer()
-	eventually(t, "an error", func() bool { return f.set.Err() != nil })
-	eventually(t, "every watch fails as unreachable", func() bool {
+	until.True(t, "an error", func() bool { return f.set.Err() != nil })
+	until.True(t, "every watch fails as unreachable", func() bool {
 		for _, h := range f.set.Healths() {
 			if h.State != apiserver.Failing || h.Class != apiserver.Unreachable || !h.Listed {
 				return false
@@ -313,7 +308,7 @@ func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	must(t, cp.StartAPIServer(t.Context()))
 	create(t, cp, "b")
 	f.await("a", "b")
-	eventually(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(last) })
+	until.True(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(last) })
 	remove(t, cp, "b")
 	f.await("a")
 	if n := f.rolledBack.Load(); n != 0 {
@@ -324,12 +319,12 @@ func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
 func testFrozen(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")
-	eventually(t, "contact", func() bool { return !f.set.LastContact().IsZero() })
+	until.True(t, "contact", func() bool { return !f.set.LastContact().IsZero() })
 	must(t, cp.Freeze())
-	eventually(t, "an error", func() bool { return f.set.Err() != nil })
+	until.True(t, "an error", func() bool { return f.set.Err() != nil })
 	silent := f.set.LastContact()
 	must(t, cp.Thaw())
-	eventually(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(silent) })
+	until.True(t, "contact", func() bool { return f.set.Err() == nil && f.set.LastContact().After(silent) })
 	create(t, cp, "b")
 	f.await("a", "b")
 	remove(t, cp, "b")
@@ -343,11 +338,11 @@ func testCredential(t *testing.T, cp *controlplane.ControlPlane) {
 	cfg := cp.Config()
 	cfg.BearerToken = "forged"
 	f := follow(t, cfg, apiserver.SetConfig{})
-	eventually(t, "refused", func() bool { return apierrors.IsUnauthorized(f.set.Err()) })
+	until.True(t, "refused", func() bool { return apierrors.IsUnauthorized(f.set.Err()) })
 	if f.set.Synced() {
 		t.Error("synced without a credential")
 	}
-	eventually(t, "a wait for the credential", func() bool { return f.set.Waiting() != "" })
+	until.True(t, "a wait for the credential", func() bool { return f.set.Waiting() != "" })
 }
 
 // A broker that was restored is followed to where it is (docs/spec/controller.md 8).
@@ -362,17 +357,17 @@ func testRolledBack(t *testing.T, cp *controlplane.ControlPlane) {
 	for i := range 20 { // so that the server does not catch up with what was seen
 		create(t, cp, fmt.Sprint("x", i))
 	}
-	eventually(t, "all", func() bool { return len(f.names()) == 22 })
+	until.True(t, "all", func() bool { return len(f.names()) == 22 })
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	f.await("a", "gone")
-	eventually(t, "a call of RolledBack", func() bool { return f.rolledBack.Load() > 0 })
-	eventually(t, "the list is known", f.set.Consistent)
+	until.True(t, "a call of RolledBack", func() bool { return f.rolledBack.Load() > 0 })
+	until.True(t, "the list is known", f.set.Consistent)
 	if before := f.mostBefore.Load(); before != 22 { // A list may come twice.
 		t.Errorf("%d services were known when the list came, want all that were there before, 22", before)
 	}
 	create(t, cp, "after")
 	f.await("a", "after", "gone")
-	eventually(t, "no error", func() bool { return f.set.Err() == nil })
+	until.True(t, "no error", func() bool { return f.set.Err() == nil })
 	remove(t, cp, "after")
 	remove(t, cp, "gone")
 	f.await("a")
@@ -388,29 +383,13 @@ func testReplaced(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")
 	must(t, cp.RestoreEtcd(t.Context(), theirs))
-	eventually(t, "replaced", f.set.Replaced)
+	until.True(t, "replaced", f.set.Replaced)
 	create(t, cp, "theirs")
 	must(t, cp.RestoreEtcd(t.Context(), ours))
-	eventually(t, "the right cluster", func() bool { return !f.set.Replaced() && f.set.Err() == nil })
+	until.True(t, "the right cluster", func() bool { return !f.set.Replaced() && f.set.Err() == nil })
 	if got := f.names(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("services %v, want what the right cluster has", got)
 	}
 	create(t, cp, "b")
 	f.await("a", "b")
-}
-
-// noGoroutine fails the test if goroutines are left that before does not have. A control plane that was started again has
-// new ones: it waits for its processes, and an admin's client connects anew.
-func noGoroutine(t *testing.T, before goleak.Option) {
-	t.Helper()
-	until.OK(t, "no goroutine is left", func(context.Context) error {
-		return goleak.Find(before, goleak.IgnoreAnyFunction(subprocess.Goroutine),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
-	})
-}
-
-// eventually waits until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	until.True(t, what, ok)
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
-	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/leaks"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -83,12 +83,7 @@ func start(t *testing.T, cfg Config) *running {
 // goroutines are alive in the end: the other one has to run longer, and its end is checked.
 func startAfter(t *testing.T, cfg Config, old *Store) *running {
 	t.Helper()
-	ignored := []goleak.Option{
-		goleak.IgnoreCurrent(),
-		// Those of the control plane, which may have been restarted. The connections of the Store are counted.
-		goleak.IgnoreAnyFunction(subprocess.Goroutine),
-		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
-	}
+	before := goleak.IgnoreCurrent()
 	log := &journal{t: t}
 	var conns atomic.Int64
 	if cfg.REST != nil {
@@ -130,8 +125,7 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 			t.Fatal("Run does not end")
 		}
 		if old == nil {
-			// client-go closes connections in the background.
-			until.OK(t, "no goroutine is left", func(context.Context) error { return goleak.Find(ignored...) })
+			leaks.None(t, before) // but for connections, which are counted
 		}
 		eventually(t, "no connection is open", func() bool { return conns.Load() == 0 })
 	})

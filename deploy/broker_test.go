@@ -30,6 +30,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -176,7 +177,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{
 		Name: east, Labels: map[string]string{broker.LabelClusterID: "east"}, Annotations: grant.Annotations(),
 	}})
-	eventually(t, "the grant", func(ctx context.Context) error { return refused(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,") })
+	until.OK(t, "the grant", func(ctx context.Context) error { return refused(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,") })
 	const alone = "for this API server alone"
 	for _, tt := range []struct {
 		name    string
@@ -271,7 +272,7 @@ func TestBrokerWrites(t *testing.T) {
 		join(t, c, id, networks)
 		// The policy for addresses finds the Member a moment later.
 		r, s := exported(id, export.Options{})
-		eventually(t, "parameters", func(ctx context.Context) error { return c.Apply(ctx, r, s) })
+		until.OK(t, "parameters", func(ctx context.Context) error { return c.Apply(ctx, r, s) })
 		apply(t, c, lease(id, broker.HeartbeatName), view(id))
 	}
 	east, west := namespaceOf("east"), namespaceOf("west")
@@ -521,7 +522,7 @@ func TestBrokerAddresses(t *testing.T) {
 		{"east", "10.2.0.1", notDeclared}, {"east", "10.1.0.1", ""}, {"none", "10.1.0.1", notDeclared}, {"gone", "10.1.0.1", "no params found"},
 		{"wide4", "10.200.0.1", notDeclared}, {"wide6", "10.200.0.1", notDeclared},
 	} {
-		eventually(t, "policy for "+tt.id, func(ctx context.Context) error {
+		until.OK(t, "policy for "+tt.id, func(ctx context.Context) error {
 			return refused(create(ctx, tt.id, addressSlice("IPv4", tt.address)), tt.refused)
 		})
 	}

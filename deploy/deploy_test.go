@@ -168,7 +168,7 @@ func restricted(t *testing.T, client kubernetes.Interface) {
 	for _, d := range all.Items {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
 		// A quota counts a moment after it is made.
-		eventually(t, "Pod of Deployment "+d.Name, func(ctx context.Context) error {
+		until.OK(t, "Pod of Deployment "+d.Name, func(ctx context.Context) error {
 			_, err := client.CoreV1().Pods(system).Create(ctx, pod, metav1.CreateOptions{DryRun: dryRun})
 			return err
 		})
@@ -317,12 +317,6 @@ func applyYAML(t *testing.T, c *controlplane.ControlPlane, text []byte) {
 	if err := c.ApplyYAML(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// eventually calls f until it returns nil. Policies take effect a moment after they are made.
-func eventually(t *testing.T, what string, f func(context.Context) error) {
-	t.Helper()
-	until.OK(t, what, f)
 }
 
 // refused says what is wrong with the outcome of a write: with a reason given, it has to be refused with that.

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func property(version, name, value string) *unstructured.Unstructured {
@@ -123,7 +124,7 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 		for what, f := range map[string]func(context.Context) error{
 			"change": func(ctx context.Context) error { return set(ctx, about.ClusterIDName, "west") }, "delete": remove, "delete all": removeAll,
 		} {
-			eventually(t, when+": "+what, func(ctx context.Context) error { return refused(f(ctx), "") })
+			until.OK(t, when+": "+what, func(ctx context.Context) error { return refused(f(ctx), "") })
 		}
 	}
 	create := func(name, value string) {
@@ -137,7 +138,7 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 	free("before the join")
 	create(about.ClusterSetName, "production")
 	// The property is found a moment later.
-	eventually(t, "policy", func(ctx context.Context) error { return refused(set(ctx, about.ClusterIDName, "west"), stays) })
+	until.OK(t, "policy", func(ctx context.Context) error { return refused(set(ctx, about.ClusterIDName, "west"), stays) })
 	for _, tt := range []struct {
 		name    string
 		err     error

@@ -130,7 +130,7 @@ func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy
 		}
 		return write{object: ns}
 	}
-	eventually(t, account+" creates namespaces", func(ctx context.Context) error { return refused(namespace("a", nil).do(ctx, client), "") })
+	until.OK(t, account+" creates namespaces", func(ctx context.Context) error { return refused(namespace("a", nil).do(ctx, client), "") })
 	if got := of.verbs(t, "namespaces", "", ""); got != "get list watch create" {
 		t.Errorf("%s may do %q with namespaces, want to create and read them", account, got)
 	}
@@ -221,7 +221,7 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		public   = "writes only addresses of private or reserved networks"
 	)
 	ready := write{object: service("shop", "derived-0", nil, nil)}
-	eventually(t, "policy for "+account, func(ctx context.Context) error { return refused(ready.do(ctx, client), mark) })
+	until.OK(t, "policy for "+account, func(ctx context.Context) error { return refused(ready.do(ctx, client), mark) })
 	for _, tt := range []struct {
 		name    string
 		write   write
@@ -296,7 +296,7 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 			e.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "bank", UID: "a"}}
 		}, others},
 	} {
-		eventually(t, account+": "+tt.name, func(ctx context.Context) error { // the policy counts a moment after it was written
+		until.OK(t, account+": "+tt.name, func(ctx context.Context) error { // the policy counts a moment after it was written
 			return refused(patch(tt.change).do(ctx, client), tt.refused)
 		})
 	}

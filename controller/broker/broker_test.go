@@ -36,7 +36,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
-	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/leaks"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -154,7 +155,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
 	l := &link{T: t, changed: make(map[types.NamespacedName]int), beats: make(map[string]int)}
 	c := broker.Config{
-		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logger{t},
+		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, ""),
 		Interval: 200 * time.Millisecond, Silence: 10 * time.Second,
 		Barrier: &logging.Barrier{Panicked: func() { l.note(func() { l.panics++ }) }},
 	}
@@ -192,7 +193,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 		if last := running.Add(-1) == 0; !last || !sole {
 			return
 		}
-		noGoroutine(t, before)
+		leaks.None(t, before)
 	})
 	t.Cleanup(l.stop)
 	return l
@@ -212,13 +213,13 @@ func (l *link) count(f func() int) int {
 
 func (l *link) awaitState(want broker.Membership) broker.State {
 	l.Helper()
-	eventually(l.T, want.String(), func() bool { return l.State().Membership == want })
+	until.True(l.T, want.String(), func() bool { return l.State().Membership == want })
 	return l.State()
 }
 
 func (l *link) awaitRecords(svc types.NamespacedName, clusters ...string) {
 	l.Helper()
-	eventually(l.T, fmt.Sprintf("records of %s from %v", svc, clusters), func() bool {
+	until.True(l.T, fmt.Sprintf("records of %s from %v", svc, clusters), func() bool {
 		var got []string
 		for _, r := range l.Records(svc) {
 			got = append(got, r.Cluster)
@@ -226,12 +227,6 @@ func (l *link) awaitRecords(svc types.NamespacedName, clusters ...string) {
 		return slices.Equal(got, clusters)
 	})
 }
-
-type logger struct{ t *testing.T }
-
-func (l logger) Infof(format string, args ...any)    { l.t.Logf("I "+format, args...) }
-func (l logger) Warningf(format string, args ...any) { l.t.Logf("W "+format, args...) }
-func (l logger) Errorf(format string, args ...any)   { l.t.Logf("E "+format, args...) }
 
 func TestBroker(t *testing.T) {
 	a := newAdmin(t, crd.ExportedServices, crd.Members)
@@ -253,7 +248,7 @@ func TestBroker(t *testing.T) {
 func testRead(t *testing.T, a admin) {
 	a.apply(record("east", db), record("west", db), slice("west", db, "db-1"), slice("west", db, "db-2"), slice("west", web, "web-1"))
 	l := connect(t, a.cp.Config())
-	eventually(t, "synced and admitted", func() bool {
+	until.True(t, "synced and admitted", func() bool {
 		s := l.State()
 		return l.Synced() && s.Link && s.Membership == broker.Admitted && s.Detail == "" && l.Waiting() == ""
 	})
@@ -282,13 +277,13 @@ func testRead(t *testing.T, a admin) {
 	// A panic on one object costs neither the process nor the watch.
 	panics := record("west", types.NamespacedName{Namespace: "shop", Name: "panics"})
 	a.apply(panics)
-	eventually(t, "a panic", func() bool { return l.count(func() int { return l.panics }) > 0 })
+	until.True(t, "a panic", func() bool { return l.count(func() int { return l.panics }) > 0 })
 	must(t, a.c.Delete(t.Context(), panics))
 	before := changes(db)
 	a.apply(slice("west", db, "db-3"))
-	eventually(t, "a change of db", func() bool { return changes(db) > before })
+	until.True(t, "a change of db", func() bool { return changes(db) > before })
 	must(t, a.c.Delete(t.Context(), slice("west", web, "web-1")))
-	eventually(t, "web gone", func() bool { return slices.Equal(l.Services(), []types.NamespacedName{db}) })
+	until.True(t, "web gone", func() bool { return slices.Equal(l.Services(), []types.NamespacedName{db}) })
 	if n := changes(web); n > 0 {
 		t.Errorf("%d changes of a service that no member exports, want none", n)
 	}
@@ -300,7 +295,7 @@ func testRead(t *testing.T, a admin) {
 
 func testWrite(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
-	eventually(t, "synced", l.Synced)
+	until.True(t, "synced", l.Synced)
 	l.awaitRecords(db, "east", "west")
 	kept := l.Records(db)[1].Spec
 	copied := *kept.DeepCopy()
@@ -337,10 +332,10 @@ func testWrite(t *testing.T, a admin) {
 	if own, ownSlices := l.Own(web); own != nil || len(ownSlices) > 0 {
 		t.Errorf("own = %v and %v right after they were deleted, want none", own, ownSlices)
 	}
-	eventually(t, "web gone", func() bool { return !slices.Contains(l.Services(), web) })
+	until.True(t, "web gone", func() bool { return !slices.Contains(l.Services(), web) })
 
 	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
-	eventually(t, "the status", func() bool { return l.Members()[0].Status.Version == "1.2.3" })
+	until.True(t, "the status", func() bool { return l.Members()[0].Status.Version == "1.2.3" })
 	version := l.Members()[0].ResourceVersion
 	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
 	m := &v1alpha1.Member{}
@@ -361,12 +356,12 @@ func testWrite(t *testing.T, a admin) {
 // docs/spec/controller.md 8: what counts is when a Lease was seen to change, not what it says.
 func testHeartbeats(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
-	eventually(t, "synced", l.Synced)
+	until.True(t, "synced", l.Synced)
 	if got := l.Heartbeats(); len(got) != 2 || !got["west"].IsZero() {
 		t.Errorf("heartbeats = %v, want two that are zero", got)
 	}
 	a.apply(lease("west", time.Now().Add(-time.Hour)))
-	eventually(t, "a heartbeat", func() bool { return l.count(func() int { return l.beats["west"] }) == 1 })
+	until.True(t, "a heartbeat", func() bool { return l.count(func() int { return l.beats["west"] }) == 1 })
 	first := l.Heartbeats()["west"]
 	if time.Since(first) > 10*time.Minute {
 		t.Errorf("heartbeat at %s, want it by the clock here", first)
@@ -376,17 +371,17 @@ func testHeartbeats(t *testing.T, a admin) {
 	same.Annotations = map[string]string{"a": "1"}
 	must(t, a.c.Update(t.Context(), same)) // no heartbeat
 	a.apply(lease("west", time.Now().Add(time.Hour)))
-	eventually(t, "another heartbeat", func() bool { return l.Heartbeats()["west"].After(first) })
+	until.True(t, "another heartbeat", func() bool { return l.Heartbeats()["west"].After(first) })
 	if !l.Echo().IsZero() {
 		t.Error("an echo before the first heartbeat")
 	}
 	sent := time.Now()
 	must(t, l.Renew(t.Context(), 90*time.Second))
-	eventually(t, "an echo", func() bool { return !l.Echo().Before(sent) })
+	until.True(t, "an echo", func() bool { return !l.Echo().Before(sent) })
 	sent = time.Now()
 	must(t, l.Renew(t.Context(), 90*time.Second))
-	eventually(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
-	eventually(t, "our own two", func() bool { return l.count(func() int { return l.beats["east"] }) == 2 })
+	until.True(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
+	until.True(t, "our own two", func() bool { return l.count(func() int { return l.beats["east"] }) == 2 })
 	for _, m := range l.Liveness() {
 		if want := map[string]time.Duration{"east": 90 * time.Second}[m.Cluster]; m.TTL != want {
 			t.Errorf("TTL of %s = %s, want %s", m.Cluster, m.TTL, want)
@@ -403,7 +398,7 @@ func testHeartbeats(t *testing.T, a admin) {
 		beats := l.count(func() int { return l.beats["east"] })
 		theirs.Spec.RenewTime = new(metav1.NowMicro())
 		a.apply(theirs)
-		eventually(t, "their heartbeat", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
+		until.True(t, "their heartbeat", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
 		if rival := l.Rival(); (rival != "") != want {
 			t.Errorf("after %d heartbeats of another holder: %q, want a rival: %t", n+1, rival, want)
 		}
@@ -414,13 +409,13 @@ func testHeartbeats(t *testing.T, a admin) {
 		beats := l.count(func() int { return l.beats["east"] })
 		theirs.Spec.RenewTime = new(metav1.NowMicro())
 		a.apply(theirs)
-		eventually(t, "a heartbeat of the newer", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
+		until.True(t, "a heartbeat of the newer", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
 	}
 	if rival := l.Rival(); rival != "" {
 		t.Errorf("rival %q, want none: it began after us", rival)
 	}
 	must(t, l.DeleteHeartbeat(t.Context()))
-	eventually(t, "no Lease of ours", func() bool { return l.Heartbeats()["east"].IsZero() })
+	until.True(t, "no Lease of ours", func() bool { return l.Heartbeats()["east"].IsZero() })
 }
 
 // docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member anything.
@@ -447,7 +442,7 @@ func testHostile(t *testing.T, a admin) {
 		a.apply(ns)
 	}
 	l := connect(t, a.cp.Config())
-	eventually(t, "synced", l.Synced)
+	until.True(t, "synced", l.Synced)
 	l.awaitRecords(db, "east", "west")
 	l.awaitRecords(types.NamespacedName{Namespace: "shop", Name: "spoofed"})
 	if got := l.Slices(db, "west"); len(got) != 2 {
@@ -477,7 +472,7 @@ func testHostile(t *testing.T, a admin) {
 		slices.Sort(list)
 		return list
 	}
-	eventually(t, "all reported", func() bool { return len(got()) >= len(want) })
+	until.True(t, "all reported", func() bool { return len(got()) >= len(want) })
 	l.Records(db)
 	if got := got(); !slices.Equal(got, want) {
 		t.Errorf("rejected %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
@@ -486,13 +481,13 @@ func testHostile(t *testing.T, a admin) {
 	before := l.count(func() int { return l.membersChanged })
 	a.apply(member("stranger"))
 	l.awaitRecords(db, "east", "stranger", "west")
-	eventually(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
+	until.True(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	before = l.count(func() int { return l.membersChanged })
 	// One that names another's namespace does not.
 	thief := member("thief")
 	thief.Spec.Namespace = namespaceOf("west")
 	a.apply(thief)
-	eventually(t, "the thief is known", func() bool { return l.count(func() int { return l.membersChanged }) > before })
+	until.True(t, "the thief is known", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	l.awaitRecords(db, "east", "stranger", "west")
 	if got := l.Members(); len(got) != 3 {
 		t.Errorf("members = %v, want three", got)
@@ -516,9 +511,9 @@ func testVIPs(t *testing.T, a admin) {
 	unseen.Spec.VIP = vip("243.0.0.2")
 	a.apply(mine, copied, other, unseen)
 	l := connect(t, a.cp.Config())
-	eventually(t, "synced", l.Synced)
+	until.True(t, "synced", l.Synced)
 	want := []string{"east db", "west db", "east web"}
-	eventually(t, fmt.Sprintf("claims %v", want), func() bool {
+	until.True(t, fmt.Sprintf("claims %v", want), func() bool {
 		var got []string
 		for _, c := range l.Claims(db) {
 			got = append(got, c.Cluster+" "+c.Service.Name)
@@ -581,9 +576,9 @@ func testUndecodable(t *testing.T, a admin) {
 	}
 	after := connect(t, a.cp.Config())
 	for _, l := range []*link{before, after} {
-		eventually(t, "synced", l.Synced)
+		until.True(t, "synced", l.Synced)
 		for name := range rows {
-			eventually(t, name+" is rejected", func() bool { return l.undecodable(name) == 1 })
+			until.True(t, name+" is rejected", func() bool { return l.undecodable(name) == 1 })
 		}
 		put("east", "good", at("2026-01-02T00:00:00Z", "exportCreated"))
 		l.awaitRecords(good, "east", "west")
@@ -592,7 +587,7 @@ func testUndecodable(t *testing.T, a admin) {
 	put("west", "good", rows["lower-case"])
 	for _, l := range []*link{before, after} {
 		l.awaitRecords(good, "east")
-		eventually(t, "the bad version is rejected", func() bool { return l.undecodable("good") == 1 })
+		until.True(t, "the bad version is rejected", func() bool { return l.undecodable("good") == 1 })
 	}
 	put("west", "good", at("2026-01-03T00:00:00Z", "exportCreated"))
 	for _, l := range []*link{before, after} {
@@ -633,8 +628,8 @@ func testOneWatch(t *testing.T, a admin) {
 	must(t, err)
 	l := connect(t, cfg)
 	l.awaitState(broker.Admitted)
-	eventually(t, "exports without the watch of Leases", func() bool { return l.MayExport() == nil })
-	eventually(t, "the watch of Leases is missed", func() bool { return strings.Contains(l.State().Detail, "leases") })
+	until.True(t, "exports without the watch of Leases", func() bool { return l.MayExport() == nil })
+	until.True(t, "the watch of Leases is missed", func() bool { return strings.Contains(l.State().Detail, "leases") })
 	if s := l.State(); s.Link || !l.Synced() || !l.Echo().IsZero() {
 		t.Errorf("state = %+v, synced %t, echo %s; want no link, true, none", s, l.Synced(), l.Echo())
 	}
@@ -706,7 +701,7 @@ func testExpelled(t *testing.T, a admin) {
 	before := l.count(func() int { return l.membersChanged })
 	a.join("north")
 	l.awaitState(broker.Admitted)
-	eventually(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
+	until.True(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	notExpelledByAnother(t, a)
 	l.awaitState(broker.Admitted)
 	must(t, a.c.Delete(t.Context(), member("north")))
@@ -739,7 +734,7 @@ func notExpelledByAnother(t *testing.T, a admin) {
 	delete(ns.Labels, api.LabelClusterID)
 	must(t, a.c.Update(t.Context(), ns))
 	// The second question follows when the first one did not confirm a removal.
-	eventually(t, "an answer", func() bool { return asked.Load() > 1 || l.State().Membership == broker.Expelled })
+	until.True(t, "an answer", func() bool { return asked.Load() > 1 || l.State().Membership == broker.Expelled })
 	if s := l.State(); s.Membership != broker.Unknown {
 		t.Errorf("state = %+v after an answer of another API server, want unknown", s)
 	}
@@ -755,7 +750,7 @@ func testLost(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
 	l.awaitRecords(db, "east", "west")
 	a.cp.KillAPIServer()
-	eventually(t, "no link, and why", func() bool { return !l.State().Link && l.State().Detail != "" })
+	until.True(t, "no link, and why", func() bool { return !l.State().Link && l.State().Detail != "" })
 	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
 		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
 	}
@@ -763,28 +758,28 @@ func testLost(t *testing.T, a admin) {
 		t.Error("renewed on a broker that is away")
 	}
 	absent := connect(t, a.cp.Config()) // down at start
-	eventually(t, "a reason", func() bool { return strings.Contains(absent.Waiting(), "refused") })
+	until.True(t, "a reason", func() bool { return strings.Contains(absent.Waiting(), "refused") })
 	if absent.Synced() || absent.State().Link || absent.State().Membership != broker.Unknown {
 		t.Errorf("state = %+v of a broker that was never reached", absent.State())
 	}
 	must(t, a.cp.StartAPIServer(t.Context()))
 	for _, l := range []*link{l, absent} {
-		eventually(t, "a link", func() bool { return l.State().Link && l.Synced() })
+		until.True(t, "a link", func() bool { return l.State().Link && l.Synced() })
 		l.awaitRecords(db, "east", "west")
 	}
 	cfg := a.cp.Config()
 	cfg.BearerToken = "revoked"
 	revoked := connect(t, cfg)
-	eventually(t, "a rejected credential", func() bool {
+	until.True(t, "a rejected credential", func() bool {
 		s := revoked.State()
 		return s.Credential && !s.Link && strings.HasPrefix(s.Detail, "credential") && revoked.Waiting() != ""
 	})
 	// It ends though the broker does not answer.
 	must(t, a.cp.Freeze())
-	eventually(t, "no link", func() bool { return !l.State().Link })
+	until.True(t, "no link", func() bool { return !l.State().Link })
 	absent.stop()
 	must(t, a.cp.Thaw())
-	eventually(t, "a link", func() bool { return l.State().Link })
+	until.True(t, "a link", func() bool { return l.State().Link })
 }
 
 // docs/spec/controller.md 8: what this member wrote since is forgotten with the broker's.
@@ -792,7 +787,7 @@ func testRestored(t *testing.T, a admin) {
 	saved, err := a.cp.SaveEtcd(t.Context())
 	must(t, err)
 	l := connect(t, a.cp.Config())
-	eventually(t, "synced", l.Synced)
+	until.True(t, "synced", l.Synced)
 	for i := range 20 {
 		must(t, l.ApplyRecord(t.Context(), record("east", types.NamespacedName{Namespace: "late", Name: fmt.Sprint("x", i)})))
 	}
@@ -800,9 +795,9 @@ func testRestored(t *testing.T, a admin) {
 		t.Errorf("%d own services, want 21", n)
 	}
 	must(t, a.cp.RestoreEtcd(t.Context(), saved))
-	eventually(t, "the restored state", func() bool { return slices.Equal(l.OwnServices(), []types.NamespacedName{db}) })
+	until.True(t, "the restored state", func() bool { return slices.Equal(l.OwnServices(), []types.NamespacedName{db}) })
 	must(t, l.ApplyRecord(t.Context(), record("east", web)))
-	eventually(t, "the new one", func() bool { return slices.Equal(l.OwnServices(), []types.NamespacedName{db, web}) })
+	until.True(t, "the new one", func() bool { return slices.Equal(l.OwnServices(), []types.NamespacedName{db, web}) })
 	l.awaitRecords(web, "east")
 }
 
@@ -824,26 +819,10 @@ func testMembership(t *testing.T, a admin) {
 	must(t, a.cp.DeleteCRDs(t.Context(), crd.ExportedServices))
 	fresh := connect(t, a.cp.Config())
 	fresh.awaitState(broker.NoCRDs)
-	eventually(t, "a wait for ExportedService", func() bool { return strings.Contains(fresh.Waiting(), "ExportedService") })
+	until.True(t, "a wait for ExportedService", func() bool { return strings.Contains(fresh.Waiting(), "ExportedService") })
 	if fresh.Synced() {
 		t.Error("synced without ExportedService")
 	}
-}
-
-// noGoroutine fails the test if goroutines are left that before does not have. A control plane that was started again has
-// new ones: it waits for its processes, and an admin's client connects anew.
-func noGoroutine(t *testing.T, before goleak.Option) {
-	t.Helper()
-	until.OK(t, "no goroutine is left", func(context.Context) error {
-		return goleak.Find(before, goleak.IgnoreAnyFunction(subprocess.Goroutine),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
-	})
-}
-
-// eventually waits until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	until.True(t, what, ok)
 }
 
 func must(t *testing.T, err error) {
