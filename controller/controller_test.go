@@ -58,20 +58,9 @@ func (i *instance) start() (stop func()) {
 }
 
 // gauge returns the sum of a gauge over its labels.
-func (i *instance) gauge(name string) (sum float64) {
+func (i *instance) gauge(name string) float64 {
 	i.Helper()
-	families, err := i.registry.Gather()
-	if err != nil {
-		i.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "coredns_clusterset_controller_"+name {
-			for _, m := range f.GetMetric() {
-				sum += m.GetGauge().GetValue()
-			}
-		}
-	}
-	return sum
+	return memberenv.Metric(i.T, i.registry, name, "")
 }
 
 // One instance acts from when there is something to act on: kubeconfig and join may come later, in any order. When it ends

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -147,13 +148,19 @@ func (i *Instance) ConditionsOf(svc types.NamespacedName) string {
 	return strings.Join(text, " ")
 }
 
+// Metric returns that of this instance; see [Metric].
+func (i *Instance) Metric(name, label string) float64 {
+	i.Helper()
+	return Metric(i.T, i.registry, name, label)
+}
+
 // Metric returns the sum of the time series of a metric, without the prefix of the controller, that have the label value, ""
 // for all: the value of counters and gauges, the count of histograms.
-func (i *Instance) Metric(name, label string) (sum float64) {
-	i.Helper()
-	families, err := i.registry.Gather()
+func Metric(t testing.TB, metrics prometheus.Gatherer, name, label string) (sum float64) {
+	t.Helper()
+	families, err := metrics.Gather()
 	if err != nil {
-		i.Fatal(err)
+		t.Fatal(err)
 	}
 	for _, f := range families {
 		if f.GetName() != "coredns_clusterset_controller_"+name {
