@@ -97,24 +97,26 @@ func undo(r Resolver) *Edit  { return r.Undo }
 
 // same compares the objects that edits change.
 func same(a, b Objects) error {
-	byName := func(o Objects) map[string]any {
-		all := map[string]any{}
-		for _, c := range o.ConfigMaps {
-			content := c.DeepCopy()
-			if len(content.GetAnnotations()) == 0 {
-				content.SetAnnotations(nil)
-			}
-			all[c.GetName()] = content.Object
-		}
-		if o.OpenShift != nil {
-			all["dns"] = o.OpenShift.Object
-		}
-		return all
-	}
-	if x, y := byName(a), byName(b); !reflect.DeepEqual(x, y) {
+	if x, y := content(a), content(b); !reflect.DeepEqual(x, y) {
 		return fmt.Errorf("objects are\n%v\nwant\n%v", x, y)
 	}
 	return nil
+}
+
+// content has the objects that edits change, by name.
+func content(o Objects) map[string]any {
+	all := map[string]any{}
+	for _, c := range o.ConfigMaps {
+		content := c.DeepCopy()
+		if len(content.GetAnnotations()) == 0 {
+			content.SetAnnotations(nil)
+		}
+		all[c.GetName()] = content.Object
+	}
+	if o.OpenShift != nil {
+		all["dns"] = o.OpenShift.Object
+	}
+	return all
 }
 
 func wish(addresses ...string) Wish {
@@ -149,7 +151,7 @@ func TestGolden(t *testing.T) {
 			if err := same(after.run(w, undo), before); err != nil {
 				t.Errorf("after undo: %v", err)
 			}
-			moved := after.run(wish("10.96.0.54", "fd00::54"), apply)
+			moved := moveTo(t, before, after, w)
 			if err := same(moved.run(w, undo), before); err != nil {
 				t.Errorf("after an update and undo: %v", err)
 			}
@@ -158,6 +160,32 @@ func TestGolden(t *testing.T) {
 			}
 		})
 	}
+}
+
+// moveTo gives the DNS server other addresses: what has our edit is outdated until it has them.
+func moveTo(t *testing.T, before, after Objects, w Wish) (moved Objects) {
+	t.Helper()
+	to := wish("10.96.0.54", "fd00::54")
+	first := Find(before, w)
+	for i, r := range Find(after, to) {
+		if first[i].Apply != nil && (r.State != Outdated || r.Apply == nil) {
+			t.Errorf("after a move: %s is %s, with edit %v: want it outdated, and an edit", r.Kind, r.State, r.Apply)
+		}
+	}
+	moved = after.run(to, apply)
+	for i, r := range Find(moved, to) {
+		if first[i].Apply != nil && (r.State != Wired || r.Apply != nil) {
+			t.Errorf("after an update: %s is %s, with edit %v: want it wired, and nothing to do", r.Kind, r.State, r.Apply)
+		}
+	}
+	original := content(before)
+	for name, object := range content(moved) {
+		text := fmt.Sprint(object)
+		if !reflect.DeepEqual(object, original[name]) && (!strings.Contains(text, "10.96.0.54") || strings.Contains(text, target)) {
+			t.Errorf("after an update %s is\n%s\nwant 10.96.0.54 in it, not %s", name, text, target)
+		}
+	}
+	return moved
 }
 
 func describe(all []Resolver) string {
