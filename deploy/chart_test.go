@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
@@ -88,6 +89,8 @@ var variants = []struct {
 	{overlay: "openshift", mode: deploy.Separate, values: map[string]any{"openshift": true}},
 	{mode: deploy.OnlyController, notes: "--vip=cidr --vip-cidr-pool=10.250.0.0/15,fd00:250::/48 --endpoints=service_ip\n", values: map[string]any{"vip": "cidr 10.250.0.0/15 fd00:250::/48", "endpoints": "service_ip"}},
 	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true}},
+	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true, "controllerOptions": chartOptions}},
+	{mode: deploy.AllInOne, values: map[string]any{"createNamespaces": true, "controllerOptions": chartOptions}},
 	{mode: deploy.AllInOne, values: map[string]any{
 		"createNamespaces": true,
 		"image":            "example.org/a:1", "imagePullSecrets": []string{"a", "b"}, "replicas": 3, "zone": "example.org", "clusterDomain": "k8s.example",
@@ -140,12 +143,116 @@ func TestChartValues(t *testing.T) {
 	for _, values := range []map[string]any{
 		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
 		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"}, {"imagePullSecrets": []string{"a\n- name: b"}},
+		{"controllerOptions": nil}, options("ttl", "5"), options("vip", "none"), options("broker", "x"), options("lease", ""), options("lease", "5s  30s"),
+		options("lease", "0\n}"), options("lease", "0\n"), options("affinity", `local" #`), options("affinity", "{$HOME}"), options("affinity", nil),
+		options("affinity", []string{"local"}), options("import_namespaces", "create"), options("import_namespaces", "create a"),
+		{"createNamespaces": true, "controllerOptions": map[string]any{"import_namespaces": "team=a"}},
 	} {
 		if out, err := helm(t, values, "template", "chart", system); err == nil {
 			t.Errorf("values %v make\n%s\nwant an error", values, out)
 		}
 		if out, err := helm(t, values, "lint", "chart"); err == nil {
 			t.Errorf("values %v pass helm lint:\n%s\nwant an error", values, out)
+		}
+	}
+}
+
+func options(name string, value any) map[string]any {
+	return map[string]any{"controllerOptions": map[string]any{name: value}}
+}
+
+// chartOptions are values of controllerOptions, one for each option of the controller that the chart does not set by other values.
+var chartOptions = map[string]any{
+	"cluster_id": "east", "service_cidr": "10.96.0.0/12 fd00::/108", "lease": "5s 30s", "on_expiry": "keep", "on_conflict": "withhold", "port_merge": "intersection",
+	"type_conflict": "exclude", "precedence": "broker", "affinity": "local 1m", "exported_affinity": false, "import_namespaces": "shop bank", "legacy_conditions": true,
+	"aggregate_view": "on", "status_page": "0.0.0.0:9154", "controller_qps": 50,
+}
+
+// TestControllerOptions sets each option of the controller by a value of the chart, for a controller alone and for one in a DNS server.
+func TestControllerOptions(t *testing.T) {
+	for _, create := range []bool{false, true} {
+		want := controller.Defaults()
+		for _, o := range controller.Options() {
+			value, ok := chartOptions[o.Name]
+			words := strings.Fields(fmt.Sprint(value))
+			if own := slices.Contains([]string{"broker", "controller_namespace", "vip", "endpoints"}, o.Name); own == ok {
+				t.Fatalf("option %s: got %v in controllerOptions; want it there, or as a value of its own", o.Name, value)
+			}
+			if !ok {
+				continue
+			}
+			switch value {
+			case true:
+				words = []string{"on"}
+			case false:
+				words = []string{"off"}
+			}
+			if o.Name == "import_namespaces" && create {
+				words = append([]string{"create"}, words...)
+			}
+			set(t, &want, o.Name, words)
+		}
+		for _, mode := range []deploy.Mode{deploy.OnlyController, deploy.AllInOne} {
+			manifest, _ := template(t, map[string]any{"mode": string(mode), "createNamespaces": create, "controllerOptions": chartOptions})
+			got := configured(t, manifest)
+			got.Broker = ""
+			if different := want.Difference(&got); different != "" {
+				t.Errorf("mode %s, createNamespaces %t: %s differs: %+v, want %+v, in\n%s", mode, create, different, got, want, manifest)
+			}
+		}
+	}
+}
+
+// configured returns what the arguments or the Corefile in a manifest make of a controller.
+func configured(t *testing.T, manifest string) controller.Config {
+	t.Helper()
+	config := controller.Defaults()
+	all, err := controlplane.ParseYAML([]byte(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		object := o.(*unstructured.Unstructured).Object
+		if text, ok, _ := unstructured.NestedString(object, "data", "Corefile"); ok {
+			_, block, _ := strings.Cut(text, "    clusterset {\n")
+			block, _, _ = strings.Cut(block, "    }\n")
+			for line := range strings.Lines(block) {
+				if words := strings.Fields(line); len(words) > 1 {
+					set(t, &config, words[0], words[1:])
+				}
+			}
+		}
+		containers, _, _ := unstructured.NestedSlice(object, "spec", "template", "spec", "containers")
+		for _, c := range containers {
+			args, _, _ := unstructured.NestedStringSlice(c.(map[string]any), "args")
+			var namespaces []string // the words of repeated flags add up
+			for _, arg := range args {
+				name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+				name = strings.ReplaceAll(name, "-", "_")
+				words := strings.Fields(value)
+				if name == "import_namespaces" {
+					namespaces = append(namespaces, words...)
+					words = namespaces
+				}
+				set(t, &config, name, words)
+			}
+		}
+	}
+	return config
+}
+
+// set sets an option of the controller. Other names are ignored: they are directives of the DNS server, or flags of the command.
+func set(t *testing.T, config *controller.Config, name string, words []string) {
+	t.Helper()
+	for _, o := range controller.Options() {
+		if o.Name != name {
+			continue
+		}
+		if len(words) < o.Min || o.Max >= 0 && len(words) > o.Max {
+			t.Fatalf("%s %q: want %s", name, words, o.Args)
+		}
+		if err := o.Set(config, words); err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func Rights(o Options) ([]byte, error) {
 
 // render executes one template as Helm does.
 func render(name string, o Options) ([]byte, error) {
-	templates, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"dict": dict, "toJson": toJSON}).
+	templates, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"dict": dict, "replace": replace, "toJson": toJSON}).
 		ParseFS(chart, "chart/templates/*.tpl", "chart/templates/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
@@ -112,7 +112,7 @@ func render(name string, o Options) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// dict and toJSON are the functions of Helm that the templates use.
+// dict, replace and toJSON are the functions of Helm that the templates use.
 func dict(pairs ...any) (map[string]any, error) {
 	m := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -124,6 +124,8 @@ func dict(pairs ...any) (map[string]any, error) {
 	}
 	return m, nil
 }
+
+func replace(from, to, text string) string { return strings.ReplaceAll(text, from, to) }
 
 func toJSON(v any) (string, error) {
 	text, err := json.Marshal(v)

@@ -1,5 +1,5 @@
-{{- /* The parts of which the manifests are made. They use nothing but Go's own template functions, "dict" and "toJson": package deploy renders
-them, too. */ -}}
+{{- /* The parts of which the manifests are made. They use nothing but Go's own template functions, "dict", "replace" and "toJson": package
+deploy renders them, too. */ -}}
 
 {{- /* The label that says what has installed an object; manifests to apply by hand have none. */ -}}
 {{- define "clusterset.managed" }}
@@ -74,6 +74,12 @@ spec:
       - {scopeName: PriorityClass, operator: In, values: [system-cluster-critical]}
 {{- end }}
 
+{{- /* The arguments of an option of the controller. YAML reads the words on and off as booleans. */ -}}
+{{- define "clusterset.arguments" }}
+{{- $text := print . }}
+{{- if eq $text "true" }}on{{ else if eq $text "false" }}off{{ else }}{{ $text }}{{ end }}
+{{- end }}
+
 {{- /* A DNS server: with "broker", the controller runs in the same process. */ -}}
 {{- define "clusterset.server" }}
 ---
@@ -115,8 +121,12 @@ data:
             controller_namespace {{ .top.Release.Namespace }}
             vip {{ .top.Values.vip }}
             endpoints {{ .top.Values.endpoints }}
-            {{- if .top.Values.createNamespaces }}
+            {{- $create := .top.Values.createNamespaces }}
+            {{- if and $create (not (index .top.Values.controllerOptions "import_namespaces")) }}
             import_namespaces create
+            {{- end }}
+            {{- range $name, $value := .top.Values.controllerOptions }}
+            {{ $name }} {{ if and $create (eq $name "import_namespaces") }}create {{ end }}{{ template "clusterset.arguments" $value }}
             {{- end }}
             {{- end }}
         }
