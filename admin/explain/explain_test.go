@@ -117,6 +117,15 @@ func TestVerdict(t *testing.T) {
 	}{
 		{name: "nothing is wrong", change: func(*Input) {}, want: reason.Resolves, resolves: true},
 		{name: "no import", change: away, want: reason.ImportMissing},
+		{name: "a namespace of OpenShift", want: reason.NamespaceExcluded,
+			change: func(in *Input) { away(in); in.Name = "db.openshift-dns.svc.clusterset.local." }},
+		{name: "the namespace of the controller", want: reason.NamespaceExcluded,
+			change: func(in *Input) { away(in); in.Name = "db.system.svc.clusterset.local." }},
+		{name: "a namespace of a broker", want: reason.NamespaceExcluded,
+			change: func(in *Input) {
+				away(in)
+				in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{broker.LabelClusterID: "east"}}})
+			}},
 		{name: "the controller stopped, and the import is there", want: reason.ControllerStopped, resolves: true,
 			change: func(in *Input) { in.Here.Leader = present(lease(time.Hour)) }},
 		{name: "the controller stopped before the import", want: reason.ControllerStopped,

@@ -37,10 +37,10 @@ func checkNamespace(w *walk) {
 		w.wrong(name, reason.NamespaceMissing, "namespace %s does not exist", w.target.Namespace)
 	case ns.State == Present && (ns.Value.DeletionTimestamp != nil || ns.Value.Status.Phase == corev1.NamespaceTerminating):
 		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
-	case excluded(w.target.Namespace, w.in.Namespace) && !w.foreign():
+	case w.neverTakesPart() && !w.foreign():
 		w.fault(w.found(), at(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
 	case w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
-		w.wrong(name, reason.NamespaceExcluded, "namespace default takes part only if import_namespaces names it")
+		w.wrong(name, reason.NamespaceExcluded, "namespace default takes part only if import_namespaces names it or its selector matches it")
 	case ns.State == Present, w.in.Here.Import.State == Present:
 		w.ok(name, "%s exists", w.target.Namespace)
 	default:
@@ -48,9 +48,11 @@ func checkNamespace(w *walk) {
 	}
 }
 
-// excluded reports whether no option can make a namespace take part (docs/spec/controller.md 9.2).
-func excluded(namespace, controller string) bool {
-	return strings.HasPrefix(namespace, "kube-") || namespace == controller
+// neverTakesPart reports whether no option can make the namespace take part (docs/spec/controller.md 9.2).
+func (w *walk) neverTakesPart() bool {
+	ns := w.in.Here.Namespace
+	ofBroker := ns.State == Present && ns.Value.Labels[broker.LabelClusterID] != ""
+	return ofBroker || wellknown.NeverTakesPart(w.target.Namespace, w.in.Namespace)
 }
 
 func held(ns *corev1.Namespace) string {

@@ -195,7 +195,7 @@ var table = []Entry{
 
 	{NamespaceMissing, "the namespace does not exist in this cluster", "a service is imported only where its namespace exists", "Create the namespace, or have the controller do it: import_namespaces create. If that fails, its log and the Events in namespace default say why."},
 	{NamespaceTerminating, "the namespace is being deleted", "", "Wait until it is gone and create it again; kubectl describe namespace shows what holds it."},
-	{NamespaceExcluded, "the namespace takes no part in the clusterset", "kube-*, that of the controller and those of a broker never do; default only if import_namespaces names it", "Use another namespace, or import_namespaces for default."},
+	{NamespaceExcluded, "the namespace takes no part in the clusterset", "kube-*, openshift-*, that of the controller and those of a broker never do; default only if import_namespaces names it or its selector matches it", "Use another namespace, or import_namespaces for default."},
 
 	{NotAMember, "the cluster is not a member of a clusterset", "ClusterProperty clusterset.k8s.io does not exist", "Run clusterset join."},
 	{MembershipDeleted, "ClusterProperty clusterset.k8s.io was deleted, and the broker has this cluster as a member", "it was deleted by hand", "Run clusterset join to restore it, or clusterset leave."},

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 )
 
@@ -49,7 +50,7 @@ func (p Policy) selects(ns *corev1.Namespace) bool {
 
 // excludes reports whether no option can make the namespace take part.
 func (p Policy) excludes(namespace string) bool {
-	return strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-") || namespace == p.Controller
+	return wellknown.NeverTakesPart(namespace, p.Controller)
 }
 
 // Creates reports whether a namespace that does not exist shall be created for imports. Never those of which something else in the cluster may

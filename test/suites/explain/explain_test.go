@@ -260,6 +260,7 @@ func nowhere(kubeconfig string) string {
 var members = []fault{
 	{reason.NotExported, "nothing.shop", 0, nil},
 	{reason.NamespaceExcluded, "db.kube-public", 0, nil},
+	{reason.NamespaceExcluded, "db.openshift-dns", 0, func(w *world) { w.west.Put(w, testclusterset.Namespace("openshift-dns")) }},
 	{reason.NamespaceTerminating, "db.doomed", 0, func(w *world) {
 		ns := testclusterset.Namespace("doomed")
 		w.west.Put(w, ns)
