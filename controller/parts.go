@@ -164,6 +164,16 @@ func (p *parts) brokerHandlers(rejections *importer.Rejections) broker.Handlers 
 	}
 }
 
+// heartbeats returns the heartbeat of each member, for the metrics. Where no member expires, by lease 0, the TTL that the member asks
+// for says when it should have renewed.
+func (p *parts) heartbeats() map[string]metrics.Heartbeat {
+	all := make(map[string]metrics.Heartbeat)
+	for _, m := range p.broker.Liveness() {
+		all[m.Cluster] = metrics.Heartbeat{Seen: m.Seen, TTL: max(p.cfg.TTL, m.TTL)}
+	}
+	return all
+}
+
 // run acts until ctx ends, and then returns nil, or until the identity or the kinds change. The broker need not answer.
 func (p *parts) run(ctx context.Context) error {
 	p.membership.Review()
@@ -172,7 +182,7 @@ func (p *parts) run(ctx context.Context) error {
 		Queues: map[string]func() (int, time.Duration){
 			queueExports: p.requeue.exports.Waiting, queueImports: p.requeue.imports.Waiting,
 		},
-		Heartbeats: p.broker.Heartbeats, WithheldExports: p.member.WithheldExports,
+		Heartbeats: p.heartbeats, WithheldExports: p.member.WithheldExports,
 	})
 	if err := p.member.Handle(ctx, p.requeue.memberChanged); err != nil {
 		if ctx.Err() != nil {

@@ -6,7 +6,7 @@
 //	                                     which cluster id
 //	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices, Claims
 //	of all members                       namespace, and is it well-formed?     (of accepted objects only)
-//	Leases                   --watch-->  when was each seen to change?     --> Heartbeats
+//	Leases                   --watch-->  when was each seen to change?     --> Liveness
 //
 //	this member's namespace  <--apply--  ApplyRecord, ApplySlice, Renew, ... ; Own returns its own writes at once
 //

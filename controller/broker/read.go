@@ -153,16 +153,6 @@ func (b *Broker) isMember(m *v1alpha1.Member) bool {
 	return err == nil && id == m.Name
 }
 
-// Heartbeats returns for every member when its Lease was last seen to change, by the clock of this process; zero for a member
-// without a Lease. The first sight of a Lease counts as a change.
-func (b *Broker) Heartbeats() map[string]time.Time {
-	at := make(map[string]time.Time)
-	for id, r := range b.renewals() {
-		at[id] = r.at
-	}
-	return at
-}
-
 // Liveness returns what is known of the heartbeats of every member, sorted by id, for package liveness.
 func (b *Broker) Liveness() []liveness.Member {
 	var members []liveness.Member

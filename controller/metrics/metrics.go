@@ -60,10 +60,16 @@ type counted struct {
 type Sources struct {
 	// Queues returns the number of waiting keys and the age of the oldest one, by name of the queue.
 	Queues map[string]func() (depth int, age time.Duration)
-	// Heartbeats returns when the heartbeat of each member was last seen to change, zero if never.
-	Heartbeats func() map[string]time.Time
+	// Heartbeats returns the heartbeat of each member.
+	Heartbeats func() map[string]Heartbeat
 	// WithheldExports returns how many ServiceExports are gone and stay exported.
 	WithheldExports func() int
+}
+
+// A Heartbeat is what is known of the heartbeat of a member.
+type Heartbeat struct {
+	Seen time.Time     // when it was last seen to change, or seen first; zero if never
+	TTL  time.Duration // age at which it is expired for this cluster; 0 if that is not known
 }
 
 // New makes the metrics and registers them with reg, unless reg is nil. It panics if they are registered already.
@@ -86,7 +92,7 @@ func New(reg prometheus.Registerer, l Labels) *Metrics {
 		leader:     gauge("leader", "Whether this instance is the leader."),
 		member:     gauge("member", "Whether this cluster is a member of a clusterset."),
 		memberInfo: gauges("member_info", "Always 1, with the cluster id of this cluster while it is a member of a clusterset.", "cluster"),
-		connected:  gauge("broker_connected", "Whether the broker answers."),
+		connected:  gauge("broker_connected", "Whether the broker answers and every watch of it works."),
 		frozen:     gauges("frozen", "Whether operations are suspended, by freeze reason.", "reason"),
 		errors:     counters("errors_total", "Counter of services whose reconcile failed and is retried, by queue.", "queue"),
 		panics:     counter("panics_total", "Counter of panics that were recovered."),
@@ -261,6 +267,8 @@ var (
 		"Time since the review of the state, which is due every second, ended; 0 on an instance that does not lead.", nil, nil)
 	descLease = prometheus.NewDesc(prefix+"lease_age_seconds",
 		"Time since the heartbeat of a member was seen to change.", []string{"cluster"}, nil)
+	descTTL = prometheus.NewDesc(prefix+"lease_ttl_seconds",
+		"Age at which the heartbeat of a member is expired.", []string{"cluster"}, nil)
 	descWithheld = prometheus.NewDesc(prefix+"withheld_exports", "Number of ServiceExports that are gone and stay exported.", nil, nil)
 )
 
@@ -270,6 +278,7 @@ func (scraped) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descAge
 	ch <- descReview
 	ch <- descLease
+	ch <- descTTL
 	ch <- descWithheld
 }
 
@@ -299,9 +308,12 @@ func (c scraped) Collect(ch chan<- prometheus.Metric) {
 	if sources.Heartbeats == nil {
 		return
 	}
-	for cluster, seen := range sources.Heartbeats() {
-		if !seen.IsZero() {
-			gauge(descLease, time.Since(seen).Seconds(), cluster)
+	for cluster, h := range sources.Heartbeats() {
+		if !h.Seen.IsZero() {
+			gauge(descLease, time.Since(h.Seen).Seconds(), cluster)
+		}
+		if h.TTL > 0 {
+			gauge(descTTL, h.TTL.Seconds(), cluster)
 		}
 	}
 }

@@ -106,3 +106,24 @@ func TestUndeclaredAddresses(t *testing.T) {
 		t.Errorf("after Reset: %v, want 0", got)
 	}
 }
+
+// A member without a heartbeat, or that asks for no TTL where none is set, has no such metric.
+func TestHeartbeats(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	m := New(reg, Labels{})
+	m.SetSources(Sources{Heartbeats: func() map[string]Heartbeat {
+		return map[string]Heartbeat{"east": {Seen: time.Now(), TTL: time.Minute}, "west": {TTL: time.Hour}, "north": {Seen: time.Now()}}
+	}})
+	ages, err := testutil.GatherAndCount(reg, prefix+"lease_age_seconds")
+	if err != nil || ages != 2 {
+		t.Errorf("%d ages, %v, want those of east and north", ages, err)
+	}
+	want := `# HELP coredns_clusterset_controller_lease_ttl_seconds Age at which the heartbeat of a member is expired.
+# TYPE coredns_clusterset_controller_lease_ttl_seconds gauge
+coredns_clusterset_controller_lease_ttl_seconds{cluster="east"} 60
+coredns_clusterset_controller_lease_ttl_seconds{cluster="west"} 3600
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), prefix+"lease_ttl_seconds"); err != nil {
+		t.Error(err)
+	}
+}
