@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -31,6 +32,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A Clusterset is a broker and the clusters that are, or may become, its members.
@@ -182,11 +184,33 @@ func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (
 	return joined, m.MountSecret(ctx)
 }
 
-// Leave removes the cluster from the clusterset.
-func (m *Member) Leave(ctx context.Context) error {
-	_, err := admin.Leave(ctx, m.clusterset.Broker.Config(), m.Config(),
-		admin.LeaveOptions{Namespace: wellknown.ControllerNamespace})
-	return err
+// Leave removes the cluster, which joined with this cluster ID, from the clusterset. It finalizes the broker namespace as
+// kube-controller-manager would.
+func (m *Member) Leave(t testing.TB, id string) {
+	t.Helper()
+	onBroker := m.clusterset.Broker
+	namespace := broker.NamespaceName(admin.DefaultPrefix, id)
+	left := make(chan error, 1)
+	go func() {
+		_, err := admin.Leave(t.Context(), onBroker.Config(), m.Config(), admin.LeaveOptions{Namespace: wellknown.ControllerNamespace})
+		left <- err
+	}()
+	until.OK(t, "the end of broker namespace "+namespace, func(ctx context.Context) error {
+		ns, err := onBroker.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+			Get(ctx, namespace, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case ns.GetDeletionTimestamp() == nil:
+			return errors.New("it is not being deleted")
+		}
+		return onBroker.Delete(ctx, Namespace(namespace))
+	})
+	if err := <-left; err != nil {
+		t.Fatalf("leave %s: %v", id, err)
+	}
 }
 
 // BrokerKubeconfig returns the path of the member's kubeconfig for the broker, which a Pod would mount.

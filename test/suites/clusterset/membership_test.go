@@ -8,13 +8,9 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
-	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -28,7 +24,7 @@ func TestMembership(t *testing.T) {
 		"slice of web from north.registry1, derived: http=TCP/8080 at 10.22.0.1\n"
 	s.awaitImports(t, both, clusters.Members...)
 
-	leave(t, north)
+	north.Leave(t, north.ID)
 	s.awaitImports(t, webImported, east, west)
 	s.awaitImports(t, "", north)
 	s.condition(t, north, "web", "Valid=False/NotMember")
@@ -59,37 +55,12 @@ func TestMembership(t *testing.T) {
 	server.Answers(t, "renamed.web."+s.namespace, dns.TypeA, "NOERROR 10.22.0.1")
 	server.Answers(t, "north.registry1.web."+s.namespace, dns.TypeA, "NXDOMAIN")
 
-	leaveAs(t, north, "renamed")
+	north.Leave(t, "renamed")
 	s.awaitImports(t, webImported, east, west)
 	if _, err := north.Join(t.Context(), withVIPs); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitImports(t, both, clusters.Members...)
-}
-
-// leave removes a member, and finalizes its broker namespace as kube-controller-manager would.
-func leave(t *testing.T, m *testclusterset.Member) { leaveAs(t, m, m.ID) }
-
-func leaveAs(t *testing.T, m *testclusterset.Member, id string) {
-	t.Helper()
-	namespace := broker.NamespaceName(admin.DefaultPrefix, id)
-	left := make(chan error, 1)
-	go func() { left <- m.Leave(t.Context()) }()
-	until.OK(t, "the broker namespace", func(ctx context.Context) error {
-		ns, err := clusters.Broker.Dynamic().Resource(spacesGVR).Get(ctx, namespace, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		case ns.GetDeletionTimestamp() == nil:
-			return fmt.Errorf("%s is not being deleted", ns.GetName())
-		}
-		return clusters.Broker.Delete(ctx, testclusterset.Namespace(ns.GetName()))
-	})
-	if err := <-left; err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestClustersetVIP: a controller publishes its option vip, and status names the member whose option is not that of the clusterset

@@ -382,7 +382,7 @@ func TestAttacks(t *testing.T) {
 		for _, a := range attacks {
 			mallory.try(t, a, a.policies, east, west)
 		}
-		mark(t, e, w, 2)
+		mark(t, e, w)
 		before.unchanged(t)
 	})
 	t.Run("no policies", func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestAttacks(t *testing.T) {
 				mallory.try(t, a, a.rest, east, west)
 			}
 		}
-		mark(t, e, w, 3)
+		mark(t, e, w)
 		before.unchanged(t)
 	})
 	t.Run("withdrawal", func(t *testing.T) {
@@ -401,7 +401,7 @@ func TestAttacks(t *testing.T) {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 			until.OK(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
 		}
-		mark(t, e, w, 4)
+		mark(t, e, w)
 		before.undisturbed(t)
 	})
 }
@@ -563,19 +563,17 @@ type snapshot struct {
 func newSnapshot(t *testing.T, f *testclusterset.Clusterset, honest ...member) *snapshot {
 	t.Helper()
 	s := &snapshot{clusterset: f, honest: honest}
-	s.were = settled(t, f, 100, func() []map[string]string { return s.now(t) })
+	s.were = settled(t, f, func() []map[string]string { return s.now(t) })
 	return s
 }
 
 // settled returns what look sees once that does not change any more: a write that follows from what is there may be still on its way.
-// The marks are numbered from n on.
-func settled[T any](t *testing.T, f *testclusterset.Clusterset, n int, look func() T) (seen T) {
+func settled[T any](t *testing.T, f *testclusterset.Clusterset, look func() T) (seen T) {
 	t.Helper()
 	east, west, _ := members(f)
 	until.True(t, "objects that do not change", func() bool {
 		seen = look()
-		n++
-		mark(t, east, west, n)
+		mark(t, east, west)
 		return reflect.DeepEqual(seen, look())
 	})
 	return seen

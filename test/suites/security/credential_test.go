@@ -76,7 +76,7 @@ func TestRenewal(t *testing.T) {
 		return nil
 	})
 	awaitRejection(t, f.Broker, old)
-	mark(t, e, w, 5)
+	mark(t, e, w)
 	stop()
 
 	renewed, err := apiserver.ParseToken(brokerToken(t, w))
@@ -109,7 +109,7 @@ func TestRevocation(t *testing.T) {
 	for _, m := range []*testclusterset.Member{e, w} {
 		imported(t, m, "ring", "db", "10.21.0.3", "10.22.0.3")
 	}
-	was := settled(t, f, 200, func() map[string]string { return importedVersions(t, w) })
+	was := settled(t, f, func() map[string]string { return importedVersions(t, w) })
 
 	account := f.Broker.Dynamic().Resource(accounts).Namespace(w.BrokerNamespace())
 	if err := account.Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
@@ -138,7 +138,7 @@ func TestRevocation(t *testing.T) {
 	join(t, w)
 	until.OK(t, "metric frozen", func(context.Context) error { return frozen(t, west, 0) })
 	imported(t, e, "ring", "late", "10.22.0.4")
-	mark(t, e, w, 7)
+	mark(t, e, w)
 	log.await(t, "no longer frozen (credential)")
 }
 

@@ -35,39 +35,43 @@ func TestFlood(t *testing.T) {
 	run(t, e)
 	run(t, w)
 	join(t, m, func(o *admin.JoinOptions) { o.Quota = admin.Quota{Exports: most, Slices: most, Leases: 1} })
-	if err := f.Broker.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
-		t.Fatal(err)
-	}
+	shared.quotas.Do(func() {
+		if err := f.Broker.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
+			t.Fatal(err)
+		}
+	})
 	mallory := newAttacker(t, f, m)
 	if err := f.Broker.AwaitQuotas(t.Context(), m.BrokerNamespace()); err != nil {
 		t.Fatal(err)
 	}
-	mark(t, e, w, 8)
+	mark(t, e, w)
 	t.Run("objects", func(t *testing.T) {
 		for _, v := range []*testclusterset.Member{e, w} {
 			v.Put(t, testclusterset.Namespace("flood"))
 		}
 		mallory.fill(t)
-		mark(t, e, w, 9)
+		mark(t, e, w)
 	})
 	t.Run("requests", func(t *testing.T) {
 		before := brokerRejections(t, f.Broker)
 		flood := mallory.flood(t, f.Broker)
 		defer flood.stop()
-		for n := 10; n < 13 || flood.rejected.Load() == 0; n++ {
-			if mark(t, e, w, n); n > 40 {
-				t.Fatal("none of mallory's requests was rejected")
-			}
+		hers := "clusterset-" + m.BrokerNamespace()
+		for range 3 {
+			mark(t, e, w)
 		}
+		// Not until any of her requests gets a 429: on a busy machine one may get it because it has waited for too long.
+		until.OK(t, "rejections because the queues of flow schema "+hers+" are full", func(context.Context) error {
+			if mark(t, e, w); brokerRejections(t, f.Broker)[hers] == before[hers] {
+				return fmt.Errorf("still %v, and %d requests were rejected for any reason", before[hers], flood.rejected.Load())
+			}
+			return nil
+		})
 		flood.stop()
 		if flood.strange.Load() > 0 {
 			t.Errorf("%d requests of mallory were of another flow schema than hers", flood.strange.Load())
 		}
-		hers := "clusterset-" + m.BrokerNamespace()
 		after := brokerRejections(t, f.Broker)
-		if after[hers] == 0 {
-			t.Errorf("the broker counts no rejected requests of flow schema %s", hers)
-		}
 		for schema, rejected := range after {
 			if schema != hers && rejected > before[schema] {
 				t.Errorf("%v requests of flow schema %s were rejected, want those of %s alone", rejected-before[schema], schema, hers)

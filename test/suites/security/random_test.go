@@ -74,13 +74,13 @@ func TestRandomWrites(t *testing.T) {
 	if writer.accepted == 0 || writer.rejected == 0 {
 		t.Errorf("%d writes were accepted and %d rejected, want some of both", writer.accepted, writer.rejected)
 	}
-	mark(t, e, w, 14)
+	mark(t, e, w)
 	before.undisturbed(t)
 	writer.withdraw(t, e, w)
 	for _, v := range []member{east, west} {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 	}
-	mark(t, e, w, 15)
+	mark(t, e, w)
 	before.undisturbed(t)
 	before.broker(t)
 }
@@ -306,7 +306,7 @@ func (r *randomWriter) patch(ctx context.Context, u *unstructured.Unstructured) 
 	var sub []string
 	resource := map[string]schema.GroupVersionResource{"ExportedService": records, "EndpointSlice": exported, "ServiceImport": imports}[u.GetKind()]
 	if u.GetKind() == "Member" || resource.Resource == "" {
-		resource, sub = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}, []string{"status"}
+		resource, sub = joined, []string{"status"}
 		_, err = r.client.Resource(resource).Patch(ctx, r.ID, types.MergePatchType, text, metav1.PatchOptions{}, sub...)
 		return err
 	}
