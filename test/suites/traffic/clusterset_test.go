@@ -25,10 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
-
-// patience is how long something may take that takes no time on an idle machine.
-const patience = 2 * time.Minute
 
 // How often members say that they are alive, and how long the others believe it.
 const renew, leaseTTL = time.Second, 5 * time.Second
@@ -46,25 +44,7 @@ func must(t *testing.T, err error) {
 // eventually ends the test if check does not return nil one day.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	by(t, time.Now().Add(patience), what, check)
-}
-
-// by ends the test if check has not returned nil when the deadline is over.
-func by(t *testing.T, deadline time.Time, what string, check func() error) {
-	t.Helper()
-	for {
-		err := check()
-		late := time.Now().After(deadline)
-		switch {
-		case err != nil && late:
-			t.Fatalf("%s: still: %v", what, err)
-		case late:
-			t.Fatalf("%s: only %s after the deadline", what, time.Since(deadline))
-		case err == nil:
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	until.OK(t, what, func(context.Context) error { return check() })
 }
 
 // A clusterset is members that reach each other's pods.

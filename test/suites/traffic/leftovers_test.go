@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // endEnv makes the test binary one whose TestTraffic comes to the bad end that the value names, in the middle.
@@ -117,7 +119,7 @@ func TestNothingIsLeft(t *testing.T) {
 // badEnd returns what the process had started before it ended. Its temporary files were in dir.
 func badEnd(t *testing.T, how, dir string) (left []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*until.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestTraffic$")
 	cmd.Env = append(os.Environ(), endEnv+"="+how, "TMPDIR="+dir)

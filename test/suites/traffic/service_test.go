@@ -115,12 +115,6 @@ var families = []string{"ip4", "ip6"}
 // others: by their addresses, at the port where they listen.
 func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 	t.Helper()
-	m.reachesBy(t, time.Now().Add(patience), d, port, want...)
-}
-
-// reachesBy is reaches with an end to waiting.
-func (m *member) reachesBy(t *testing.T, deadline time.Time, d door, port int32, want ...netip.Addr) {
-	t.Helper()
 	for _, family := range families {
 		var pods []string
 		for _, a := range want {
@@ -129,7 +123,7 @@ func (m *member) reachesBy(t *testing.T, deadline time.Time, d door, port int32,
 			}
 		}
 		slices.Sort(pods)
-		by(t, deadline, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func() error {
+		eventually(t, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func() error {
 			got, err := m.knock(t.Context(), d, family, 30*len(pods))
 			if err == nil && !slices.Equal(got, pods) {
 				err = fmt.Errorf("reached %s, want %s", got, pods)
@@ -142,13 +136,7 @@ func (m *member) reachesBy(t *testing.T, deadline time.Time, d door, port int32,
 // lacks waits until there is no such door for clients in the member.
 func (m *member) lacks(t *testing.T, d door) {
 	t.Helper()
-	m.lacksBy(t, time.Now().Add(patience), d)
-}
-
-// lacksBy is lacks with an end to waiting.
-func (m *member) lacksBy(t *testing.T, deadline time.Time, d door) {
-	t.Helper()
-	by(t, deadline, fmt.Sprintf("from %s to %+v", m.ID, d), func() error {
+	eventually(t, fmt.Sprintf("from %s to %+v", m.ID, d), func() error {
 		targets, err := m.resolve(t.Context(), d, "ip")
 		if missing := new(net.DNSError); errors.As(err, &missing) && missing.IsNotFound {
 			return nil

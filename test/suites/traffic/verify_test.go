@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A kubelet runs the Pods of "clusterset verify" as processes in the node, with the program and arguments that they have, and serves their
@@ -155,7 +156,7 @@ func (k *kubelet) start(ctx context.Context, p *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	defer process.Stop(patience)
+	defer process.Stop(until.Patience)
 	for !strings.HasPrefix(process.Out.String(), "listening at ") {
 		select {
 		case <-ctx.Done():
@@ -205,7 +206,7 @@ func (c *clusterset) verified(t *testing.T) {
 	bin := filepath.Join(root, "bin", "test-clusterset")
 	must(t, server.BuildProgram(t.Context(), root, "./cmd/clusterset", bin))
 	o := admin.VerifyDefaults()
-	o.Image, o.Timeout, o.Progress = "none.invalid/none", patience, func(what string) { t.Log(what) }
+	o.Image, o.Timeout, o.Progress = "none.invalid/none", until.Patience, func(what string) { t.Log(what) }
 	var clusters []admin.VerifyCluster
 	for _, m := range c.members() {
 		defer startKubelet(t, m, bin)()
