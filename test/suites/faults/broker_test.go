@@ -638,12 +638,14 @@ func TestBrokerIsAnother(t *testing.T) {
 	long := func(c *controller.Config) { c.TTL = time.Minute }
 	e = run(t, east, long)
 	run(t, west, long)
+	awaitImport(t, west, ns, "a", "10.21.0.3 10.22.0.1")
+	// The metrics begin at 0, and the imports of b and c are as they were. A change of west shows that east is frozen no longer.
+	for _, name := range names[1:] {
+		serve(t, west, ns, name, "10.22.0.2")
+		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.2")
+	}
 	e.awaitMetric("frozen", "broker_identity", 0)
 	e.awaitMetric("frozen", "lost_records", 0)
-	for _, name := range names[1:] {
-		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
-	}
-	awaitImport(t, west, ns, "a", "10.21.0.3 10.22.0.1")
 	inEast()
 	e.stop()
 }

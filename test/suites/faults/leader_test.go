@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -30,7 +32,8 @@ func TestTwoInstances(t *testing.T) {
 	j := &journal{}
 	first := run(t, east, behind(t, j.of("first")))
 	first.awaitMetric("leader", "", 1)
-	second := run(t, east, behind(t, j.of("second")))
+	var log logtest.Recorder
+	second := run(t, east, behind(t, j.of("second")), func(c *controller.Config) { c.Log = &log })
 	names := func(from, to int) (all []string) {
 		for n := from; n < to; n++ {
 			all = append(all, fmt.Sprintf("web-%d", n))
@@ -43,7 +46,11 @@ func TestTwoInstances(t *testing.T) {
 	for _, name := range names(0, 5) {
 		awaitImport(t, east, ns, name, "10.21.0.1")
 	}
-	second.awaitMetric("leader", "", 0)
+	// The metric alone proves nothing: it is 0 also before the second has asked for the lease.
+	until.True(t, "a second instance that stands by", func() bool { return log.Count("standing by: ") > 0 })
+	if leads, err := second.metric("leader", ""); err != nil || leads != 0 {
+		t.Errorf("leader = %v (%v) in the second instance, want 0 beside the first", leads, err)
+	}
 	over := make(chan struct{})
 	for _, name := range names(5, 20) {
 		export(t, east, ns, name, "10.21.0.1")
