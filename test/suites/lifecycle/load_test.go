@@ -7,9 +7,12 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A load sends queries from several goroutines until it is stopped. It notes each answer that is not permitted.
+// A load sends queries from several goroutines until it is stopped. It notes each answer that is not permitted, and each datagram without an
+// answer. A busy machine may answer late: a datagram counts as lost only after [until.Patience].
 type load struct {
 	t       *testing.T
 	stopped chan struct{}
@@ -45,10 +48,11 @@ func (l *load) run(addr string, q question, answers []string) {
 		// Slow enough to leave time for the rest.
 		case <-time.After(2 * time.Millisecond):
 		}
-		m, err := askAt(addr, q)
+		m, err := askWithin(until.Patience, addr, q)
 		switch {
 		case err != nil && isTimeout(err):
 			l.lost.Add(1)
+			l.note("%s: no answer for %s", q, until.Patience)
 		case err != nil:
 			l.note("%s: %v", q, err)
 		case !slices.Contains(answers, say(m)):
@@ -80,13 +84,12 @@ func (l *load) more(n int64) {
 // enough is the number of answers without which a load proves nothing.
 const enough = 100
 
-// stop ends the load when there were enough answers, and few datagrams lost: a busy machine answers late now and then. It fails the test if an
-// answer was wrong.
+// stop ends the load when there were enough answers. It fails the test if an answer was wrong or did not come.
 func (l *load) stop() {
 	l.t.Helper()
 	eventually(l.t, "enough answers", func() error {
-		if got, lost := l.answers.Load(), l.lost.Load(); got < enough || lost > got/20 {
-			return fmt.Errorf("%d answers and %d datagrams lost: want %d answers, and few that are lost", got, lost, enough)
+		if got := l.answers.Load(); got < enough {
+			return fmt.Errorf("%d answers, want %d", got, enough)
 		}
 		return nil
 	})

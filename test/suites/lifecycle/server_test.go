@@ -143,11 +143,14 @@ func (s *server) ask(q question) (m *dns.Msg, err error) {
 }
 
 // askAt sends q once.
-func askAt(addr string, q question) (*dns.Msg, error) {
+func askAt(addr string, q question) (*dns.Msg, error) { return askWithin(5*time.Second, addr, q) }
+
+// askWithin sends q once, and waits that long for the answer.
+func askWithin(timeout time.Duration, addr string, q question) (*dns.Msg, error) {
 	words := strings.Fields(string(q))
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(words[0]), dns.StringToType[words[1]])
-	client := dns.Client{Timeout: 5 * time.Second}
+	client := dns.Client{Timeout: timeout}
 	edns, do := true, false
 	for _, w := range words[2:] {
 		switch w {
@@ -227,15 +230,22 @@ func (s *server) serial() uint32 {
 
 // settledSerial returns the serial once no move of it can be pending. A second change within one second moves the serial when that
 // second is over. It must not be called while objects change.
-//
-// Only times in which the test could look count: a server in this process stands still when the test does.
 func (s *server) settledSerial() uint32 {
 	s.t.Helper()
+	return settled(s.t, "the serial", s.serial)
+}
+
+// settled returns what look returns once that has not changed for more than two seconds: the serial and NOTIFYs follow a change after a second at
+// most.
+//
+// Only times in which the test could look count: a server in this process stands still when the test does.
+func settled[T comparable](t *testing.T, what string, look func() T) T {
+	t.Helper()
 	const quiet, stall = 2500 * time.Millisecond, 250 * time.Millisecond
-	last, looked := s.serial(), time.Now()
+	last, looked := look(), time.Now()
 	var seen time.Duration
-	until.True(s.t, "a serial that does not move", func() bool {
-		now, at := s.serial(), time.Now()
+	until.True(t, what+" does not change", func() bool {
+		now, at := look(), time.Now()
 		if now != last {
 			last, seen = now, 0
 		}
