@@ -32,6 +32,10 @@ const (
 // The owner calls [Withheld.Add] and [Withheld.Drop] as objects go and come, and [Withheld.Release] every second. It keeps the objects. The
 // zero value is empty. The methods may be called by several goroutines.
 type Withheld struct {
+	// For is how long no other deletion must follow before one takes effect, and how long it waits for that at most; 0 means 3 and 10 seconds. It is
+	// for tests that want many deletions withheld, however slow the API server is.
+	For time.Duration
+
 	mu       sync.Mutex
 	keys     map[string]time.Time // of objects, with the time of the deletion
 	released map[string]time.Time // of objects that were removed within massPeriod, with the time of the deletion
@@ -76,6 +80,9 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 		return 0
 	}
 	quiet, most := withholdFor, withholdMost
+	if w.For > 0 {
+		quiet, most = w.For, w.For
+	}
 	if w.mass {
 		quiet, most = confirm, max(confirm, massMost)
 	}

@@ -62,6 +62,8 @@ type Config struct {
 	// ConfirmAfter is how long the watch must be healthy before ServiceImports that are gone at once are removed; 0 means
 	// [apiserver.ConfirmAfter].
 	ConfirmAfter time.Duration
+	// withholdFor is that of [apiserver.Withheld], for tests.
+	withholdFor time.Duration
 	// CheckInterval is the time between two server checks; 0 means 30 seconds.
 	CheckInterval time.Duration
 

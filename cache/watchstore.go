@@ -60,7 +60,9 @@ func newWatchStores(s *Store) []*watchStore {
 	}
 	var watches []*watchStore
 	add := func(kind Kind, namespace string, selector labels.Selector) {
-		watches = append(watches, &watchStore{store: s, kind: kind, namespace: namespace, selector: selector, pending: true})
+		w := &watchStore{store: s, kind: kind, namespace: namespace, selector: selector, pending: true}
+		w.withheld.For = s.cfg.withholdFor
+		watches = append(watches, w)
 	}
 	for _, namespace := range namespaces {
 		add(ServiceImport, namespace, imports)
