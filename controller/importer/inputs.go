@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -8,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -23,12 +24,12 @@ import (
 // same state. All of it is shared with the caches.
 type inputs struct {
 	service    types.NamespacedName
-	own        export.Result                   // what this cluster exports
-	namespace  *corev1.Namespace               // of the service; nil if it does not exist
-	imported   *mcsv1beta1.ServiceImport       // of that name, whether it is ours or not; nil if it does not exist
-	derived    *corev1.Service                 // of that name, like imported
-	properties []*aboutv1beta1.ClusterProperty // of this cluster
-	families   []corev1.IPFamily               // in which Services get addresses here; none while they are unknown
+	own        export.Result             // what this cluster exports
+	namespace  *corev1.Namespace         // of the service; nil if it does not exist
+	imported   *mcsv1beta1.ServiceImport // of that name, whether it is ours or not; nil if it does not exist
+	derived    *corev1.Service           // of that name, like imported
+	properties map[string]string         // ClusterProperties of this cluster, by name
+	families   []corev1.IPFamily         // in which Services get addresses here; none while they are unknown
 	expired    liveness.Result
 	has        broker.View
 	records    []merge.Record // of has, with the own one as it is in this cluster
@@ -52,16 +53,30 @@ type reader struct {
 func (r reader) read(svc types.NamespacedName, own export.Result) inputs {
 	in := inputs{
 		service: svc, own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
-		properties: r.member.Properties(), families: r.member.Families(), expired: r.expiry.Result(),
+		families: r.member.Families(), expired: r.expiry.Result(),
 	}
 	self := r.broker.Member(r.clusterID)
 	in.has, in.options = r.broker.MergeView(svc, r.options)
 	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
 	in.records = r.broker.Replace(in.has.Records, own.Record)
+	published := r.published(self)
+	in.properties = r.properties(published)
 	if in.reach = r.broker.Selectable(in.records); in.reach != nil {
-		in.reach[r.clusterID] = r.published(self)
+		in.reach[r.clusterID] = published
 	}
 	return in
+}
+
+// properties returns the ClusterProperties of this cluster by which it selects others: published, and those that others do not see. Of one that
+// does not decode the same value counts in both.
+func (r reader) properties(published map[string]string) map[string]string {
+	own := make(map[string]string)
+	for _, property := range r.member.Properties() {
+		own[property.Name] = property.Spec.Value
+	}
+	maps.Copy(own, published)
+	own[about.ClusterIDName] = r.clusterID
+	return own
 }
 
 // published returns those of the ClusterProperties of this cluster that other members see, as they see them: which exports reach this cluster

@@ -8,7 +8,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -120,8 +119,7 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 		prefers.weights = weights.String()
 	}
 	if len(selectors) > 0 {
-		own := p.ownProperties(in)
-		prefers.selectors, prefers.results = selectors.String(), selectors.Evaluate(p.selectable(in, r, own), own)
+		prefers.selectors, prefers.results = selectors.String(), selectors.Evaluate(p.selectable(in, r), in.properties)
 	}
 	return prefers
 }
@@ -131,14 +129,14 @@ func ofNamespace(ns *corev1.Namespace, why merge.Reason, detail string) merge.Re
 	return merge.Rejection{Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: why, Detail: detail}
 }
 
-// selectable returns the ClusterProperties of the clusters whose endpoints count in r, by their ids; own are those of this cluster.
-func (p planner) selectable(in inputs, r merge.Result, own map[string]string) map[string]map[string]string {
+// selectable returns the ClusterProperties of the clusters whose endpoints count in r, by their ids.
+func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]string {
 	clusters := make(map[string]map[string]string)
 	for _, m := range r.Members {
 		switch {
 		case m.LeftOut != "":
 		case m.Cluster == p.clusterID:
-			clusters[m.Cluster] = own
+			clusters[m.Cluster] = in.properties
 		default:
 			clusters[m.Cluster] = nil
 			if other := in.has.Members[m.Cluster]; other != nil {
@@ -147,16 +145,6 @@ func (p planner) selectable(in inputs, r merge.Result, own map[string]string) ma
 		}
 	}
 	return clusters
-}
-
-// ownProperties returns the ClusterProperties of this cluster.
-func (p planner) ownProperties(in inputs) map[string]string {
-	own := make(map[string]string, len(in.properties))
-	for _, property := range in.properties {
-		own[property.Name] = property.Spec.Value
-	}
-	own[about.ClusterIDName] = p.clusterID
-	return own
 }
 
 // acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md 9). What an export that

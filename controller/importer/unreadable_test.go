@@ -2,8 +2,10 @@ package importer
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,13 +13,15 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/controller/selection"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 3.8, 7.1: what an export reaches by a ClusterProperty stays imported while that property does not decode, also over a
-// restart, and while its CRD is away.
+// docs/spec/controller.md 3.8, 7.1: what an export reaches by a ClusterProperty stays imported, and what this cluster selects by it stays selected,
+// while that property does not decode, also over a restart, and while its CRD is away.
 func TestReachByPropertyThatIsAway(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -27,12 +31,20 @@ func TestReachByPropertyThatIsAway(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "gold"},
 	})
 	i := b.start(func(*Config) {})
-	i.do("record", func() bool { return i.addressOf("west") != "" })
+	// It matches every cluster without the property, if this cluster has it.
+	const others = `[{"propertySelector":{"matchExpressions":[{"key":"tier","operator":"NotIn","values":["` + selection.SameAsImporter + `"]}]}}]`
+	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationSelectors, others))
+	i.do("record and selectors", func() bool {
+		return i.addressOf("west") != "" && i.Member.Namespace("shop").Annotations[apibroker.AnnotationSelectors] != ""
+	})
 	stays := func(what string) {
 		t.Helper()
 		i.Expect(what, i.do("", func() bool { return true }))
 		if got := clustersOfImport(i); got != "west" {
 			t.Errorf("%s: clusters of the import = %q, want west", what, got)
+		}
+		if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["west"]]`; got != want {
+			t.Errorf("%s: results = %s, want %s", what, got, want)
 		}
 	}
 	stays("before")
