@@ -114,7 +114,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter, ImportLacks: own.kinds.ImportLacks,
 		Selectors: cfg.selectors(), IgnoreExported: !cfg.ExportedAffinity, Hold: cfg.Hold,
 	})
-	b.Handle(p.brokerHandlers(rejections))
+	b.Handle(p.brokerHandlers(ctx, rejections))
 	return p, nil
 }
 
@@ -150,7 +150,7 @@ func newBroker(
 	})
 }
 
-func (p *parts) brokerHandlers(rejections *importer.Rejections) broker.Handlers {
+func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
 	return broker.Handlers{
 		Changed: func(svc types.NamespacedName, initial bool) {
 			p.exporter.RecordsChanged(svc)
@@ -160,7 +160,10 @@ func (p *parts) brokerHandlers(rejections *importer.Rejections) broker.Handlers 
 		Heartbeat:      func(string) { p.expiry.Renewed() },
 		Rejected:       rejections.Report,
 		RolledBack:     p.massLoss.RolledBack,
-		Listed:         p.massLoss.Listed,
+		Listed: func() {
+			p.massLoss.Listed()
+			p.exporter.Listed(ctx)
+		},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // A Requirement is a CRD that a member needs (docs/spec/controller.md 5.3). A CRD of a cluster meets it if it serves one of the
@@ -56,6 +57,13 @@ func Properties() Requirement {
 	return Requirement{
 		Name: "clusterproperties." + about.GroupName, Versions: []string{"v1beta1", "v1alpha1"}, Manifest: ClusterProperties,
 		needed: []string{"spec.value"}, source: "sigs.k8s.io/about-api",
+	}
+}
+
+// Records requires ExportedService. None of its fields is needed: a record is written without those that a broker lacks.
+func Records() Requirement {
+	return Requirement{
+		Name: "exportedservices." + broker.GroupName, Versions: []string{"v1alpha1"}, Manifest: ExportedServices, source: "clusterset broker init",
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -41,6 +43,26 @@ func (b *Broker) KeptRecord(ctx context.Context, r *v1alpha1.ExportedService) (*
 		return nil, fmt.Errorf("broker: %w", err)
 	}
 	return r, nil
+}
+
+// RecordLacks returns the paths of the fields, such as "ports.appProtocol", that the broker's CRD of export records does not have.
+func (b *Broker) RecordLacks(ctx context.Context) ([]string, error) {
+	required := crd.Records()
+	definition, err := b.client.Definition(ctx, required.Name)
+	if err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	served, err := required.Check(definition)
+	if err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	var paths []string
+	for _, field := range served.Lacks {
+		if path, ok := strings.CutPrefix(field, "spec."); ok {
+			paths = append(paths, strings.ReplaceAll(path, "[]", ""))
+		}
+	}
+	return paths, nil
 }
 
 // DeleteRecord removes the export record with the name of r from the namespace of this member, if it has the UID of r.

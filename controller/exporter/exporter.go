@@ -111,6 +111,10 @@ func (e *Exporter) Own() *Own { return e.own }
 // not free.
 func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
 
+// Listed reports that the broker listed its objects, before the list can be read: from the first record on, what is written and what this cluster
+// imports of its own is without the fields that the CRD of the broker lacks.
+func (e *Exporter) Listed(ctx context.Context) { e.own.fields.read(ctx) }
+
 // Review reconciles the exports that wait for the broker, once it can be written again. It is to be called every second.
 func (e *Exporter) Review() {
 	if e.waitsFor() != "" {
@@ -141,6 +145,9 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		return err
 	}
 	e.vips.sync(ctx, svc)
+	if isMember && e.waitsFor() == "" {
+		e.own.fields.refresh(ctx)
+	}
 	r, exp, readable := e.own.Export(svc, is)
 	if !readable {
 		e.cfg.Retry(svc, member.UnreadableRetry)

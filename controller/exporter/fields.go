@@ -20,17 +20,57 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// fieldsPeriod is how long a field counts as unknown to the broker before it is tried again: an administrator may update the CRD.
+// fieldsPeriod is how long a field counts as unknown to the broker before its CRD is read, or the field tried, again: an administrator may update
+// the CRD.
 const fieldsPeriod = 10 * time.Minute
+
+// fieldsTimeout bounds a reading of the CRD while others wait for it.
+const fieldsTimeout = 5 * time.Second
 
 // fields remembers which fields of an export record the broker does not know, since its CRD is older than this controller, and whether its
 // policies deny labels of slices: they are left out, and the rest is exported (docs/spec/controller.md 3.6). The methods may be called by several goroutines.
+//
+//	a list of the broker, or a field is due ──► read the CRD ──► unknown, known
+//	a write fails for a field that the CRD seemed to have, or the CRD cannot be read ──► learn ──► unknown
 type fields struct {
 	broker *broker.Broker
 
 	mu       sync.Mutex
-	unknown  map[string]time.Time // paths such as "ports.appProtocol", by when they are tried again
+	unknown  map[string]time.Time // paths such as "ports.appProtocol", by when they are due
 	topology time.Time            // when the labels of slices are tried again that the broker denies; zero if it does not
+}
+
+// read takes from the CRD which fields the broker knows, so that neither a record nor the import of this cluster has others for a moment. Where it
+// cannot be read, as an administrator may have made the rights on the broker, those that are due count as known: the next write tries them.
+func (f *fields) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, fieldsTimeout)
+	defer cancel()
+	lacks, err := f.broker.RecordLacks(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(f.unknown, func(_ string, due time.Time) bool { return err == nil || !now.Before(due) })
+	for _, path := range lacks {
+		f.unknown[path] = now.Add(fieldsPeriod)
+	}
+}
+
+// refresh reads the CRD if a field is due.
+func (f *fields) refresh(ctx context.Context) {
+	if f.due(time.Now()) {
+		f.read(ctx)
+	}
+}
+
+func (f *fields) due(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, due := range f.unknown {
+		if !now.Before(due) {
+			return true
+		}
+	}
+	return false
 }
 
 // essential is the field that no record is written without: the export would reach clusters that it is not meant for.
@@ -43,7 +83,7 @@ func (f *fields) without(r export.Result) export.Result {
 		if f.denyTopology(now) {
 			r = withoutTopology(r)
 		}
-		r = withoutPaths(r, f.paths(now))
+		r = withoutPaths(r, f.paths())
 		slices.Sort(r.Dropped)
 	}
 	return r
@@ -78,7 +118,7 @@ func notExported(path string) string {
 }
 
 // lack reports whether the broker does not know a field.
-func (f *fields) lack(path string) bool { return slices.Contains(f.paths(time.Now()), path) }
+func (f *fields) lack(path string) bool { return slices.Contains(f.paths(), path) }
 
 // denyTopology reports whether the broker does not allow [apibroker.LabelForZone] and [apibroker.LabelForRegion]: the policies of 0.1.0 deny slices
 // that have them.
@@ -89,13 +129,12 @@ func (f *fields) denyTopology(now time.Time) bool {
 }
 
 // lackAny reports whether there is anything that exports are written without.
-func (f *fields) lackAny(now time.Time) bool { return f.denyTopology(now) || len(f.paths(now)) > 0 }
+func (f *fields) lackAny(now time.Time) bool { return f.denyTopology(now) || len(f.paths()) > 0 }
 
 // paths returns the fields that count as unknown, sorted.
-func (f *fields) paths(now time.Time) []string {
+func (f *fields) paths() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.unknown, func(_ string, until time.Time) bool { return !now.Before(until) })
 	return slices.Sorted(maps.Keys(f.unknown))
 }
 

@@ -225,11 +225,11 @@ func TestUnknownFields(t *testing.T) {
 			t.Errorf("%s: an absent field was there", tt.name)
 		}
 	}
-	f := &fields{unknown: map[string]time.Time{"old": time.Now(), "new": time.Now().Add(time.Hour)}}
-	if got := f.paths(time.Now()); !slices.Equal(got, []string{"new"}) {
-		t.Errorf("paths = %q, want that which is not tried again yet", got)
-	}
 	now := time.Now()
+	f := &fields{unknown: map[string]time.Time{"a": now.Add(time.Hour), "b": now.Add(time.Minute)}}
+	if got := f.paths(); !slices.Equal(got, []string{"a", "b"}) || f.due(now) || !f.due(now.Add(time.Minute)) {
+		t.Errorf("paths = %q, due %t, and %t after a minute; want both, and one that is due then", got, f.due(now), f.due(now.Add(time.Minute)))
+	}
 	f = &fields{topology: now.Add(time.Second)}
 	if !f.lackAny(now) || f.lackAny(now.Add(time.Second)) {
 		t.Errorf("labels of slices are left out now: %t, later: %t; want them tried again later", f.lackAny(now), f.lackAny(now.Add(time.Second)))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,6 +80,7 @@ func TestExportRejected(t *testing.T) {
 
 	b.endpointsGoOn(a, service)
 	b.olderBroker(a)
+	a = b.olderBrokerFromTheStart(a)
 	b.olderPolicies(a)
 	b.failingDelete(a)
 	b.movedEndpoints(a)
@@ -157,6 +159,38 @@ func (b *env) olderBroker(a *exporting) {
 		b.Errorf("on an older broker: Ready = %+v, want True, %s", ready, want)
 	}
 	a.Expect("on an older broker, again", a.do(older, "", func() bool { return true }))
+}
+
+// olderBrokerFromTheStart restarts beside the older CRD: what is exported lacks its fields before anything is written, and so does what this cluster
+// imports of it. When the CRD is newer, the fields are exported once they are due.
+func (b *env) olderBrokerFromTheStart(a *exporting) *exporting {
+	b.Helper()
+	older := memberenv.Service("older")
+	a.End()
+	a = b.start(func(*Config) {})
+	r := a.exported(older)
+	if r.Record.Spec.TrafficDistribution != nil || len(r.Dropped) != 3 {
+		b.Errorf("after a restart: record %+v, left out %q, want it without three fields", r.Record, r.Dropped)
+	}
+	a.Expect("after a restart", a.do(older, "", func() bool { return true }))
+
+	b.DropFields(crd.ExportedServices) // which drops nothing
+	whole := r.Record.DeepCopy()
+	whole.Spec.TrafficDistribution = new("PreferClose")
+	a.Await("the newer CRD", func() bool {
+		kept, err := a.Broker.KeptRecord(b.Context(), whole)
+		return err == nil && kept.Spec.TrafficDistribution != nil && a.waitsFor() == ""
+	})
+	a.own.fields.mu.Lock()
+	for path := range a.own.fields.unknown {
+		a.own.fields.unknown[path] = time.Now()
+	}
+	a.own.fields.mu.Unlock()
+	a.do(older, "", func() bool { return true })
+	if record, _ := a.Broker.Own(older); record == nil || record.Spec.TrafficDistribution == nil {
+		b.Errorf("on the newer broker: record %v, want one with the traffic distribution", record)
+	}
+	return a
 }
 
 // olderPolicies deny the labels of a slice for a zone: it is exported without them, and says so (docs/spec/controller.md 3.6).
