@@ -231,18 +231,19 @@ func (i importing) checkProtocol(record *v1alpha1.ExportedService, slice *discov
 	}
 }
 
-// checkHints has traffic prefer its own zone: docs/spec/controller.md 5.6. With one endpoint without a zone there are no hints.
+// checkHints has traffic prefer its own zone: docs/spec/controller.md 5.6. An endpoint without a zone takes no hint from others, and their
+// slices are not written.
 func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
 	i.Helper()
 	record.Spec.TrafficDistribution, slice.Endpoints[0].Zone = new(corev1.ServiceTrafficDistributionPreferClose), new("a")
 	i.Update(record)
 	i.Update(slice)
-	for _, tt := range []struct{ zone, want string }{{"b", "a b"}, {"", ""}} {
+	for _, tt := range []struct{ zone, want string }{{"b", "a b"}, {"", "a"}} {
 		if source.Endpoints[0].Zone = nil; tt.zone != "" {
 			source.Endpoints[0].Zone = &tt.zone
 		}
 		i.Update(source)
-		i.do("zone "+tt.zone, func() bool {
+		written := i.do("zone "+tt.zone, func() bool {
 			west, own := i.Broker.Slices(db, "west"), i.Member.SourceSlices(db)[0].Endpoints[0].Zone
 			return len(west) == 1 && west[0].Endpoints[0].Zone != nil && (own == nil) == (tt.zone == "") &&
 				slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return r.Spec.TrafficDistribution != nil })
@@ -258,6 +259,9 @@ func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *d
 		slices.Sort(zones)
 		if got := strings.Join(zones, " "); got != tt.want {
 			i.Errorf("own zone %q: hints for %q, want %q", tt.zone, got, tt.want)
+		}
+		if tt.zone == "" {
+			i.Expect("no zone", written, importedWrite("PATCH", "east", "db-1"))
 		}
 		i.Expect("again", i.do("", always))
 	}

@@ -8,7 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// docs/spec/controller.md 5.6: which hints endpoints get, complete or none.
+// docs/spec/controller.md 5.6: which hints endpoints get. An endpoint without a zone takes no hint from others; hints for nodes are complete or left out.
 func TestSetHints(t *testing.T) {
 	// of makes a slice of endpoints "<zone>/<node>".
 	of := func(endpoints ...string) *discoveryv1.EndpointSlice {
@@ -37,8 +37,10 @@ func TestSetHints(t *testing.T) {
 		{"one of another implementation", "example.com/near", all(of("a/n")), nil, "-"},
 		{"own zones, of two clusters", "PreferClose", all(of("a/n", "b/m"), of("a")), nil, "[a]/[] [b]/[] [a]/[]"},
 		{"PreferSameZone", "PreferSameZone", all(of("a/n")), nil, "[a]/[]"},
-		{"one without a zone", "PreferClose", all(of("a/n", "b/m"), of("")), nil, "- - -"},
-		{"one beside without a zone", "PreferClose", all(of("a/n")), all(of("")), "-"},
+		{"one without a zone", "PreferClose", all(of("a/n", "b/m"), of("")), nil, "[a]/[] [b]/[] -"},
+		{"one beside without a zone", "PreferClose", all(of("a/n")), all(of("")), "[a]/[]"},
+		{"one beside without a node", "PreferSameNode", all(of("a/n")), all(of("")), "[a]/[]"},
+		{"nodes, and one without a zone", "PreferSameNode", all(of("a/n", "/m")), nil, "[a]/[n] []/[m]"},
 		{"own nodes", "PreferSameNode", all(of("a/n", "b/m")), nil, "[a]/[n] [b]/[m]"},
 		{"nodes, and another cluster: zones alone", "PreferSameNode", all(of("a/n"), of("b")), nil, "[a]/[] [b]/[]"},
 		{"nodes without zones", "PreferSameNode", all(of("/n")), nil, "[]/[n]"},
