@@ -94,6 +94,7 @@ func TestReadiness(t *testing.T) {
 	lost := fmt.Errorf("broker: %w", context.DeadlineExceeded)
 	busy := fmt.Errorf("broker: %w", apierrors.NewTooManyRequests("busy", 1))
 	const waiting = "Waiting for the broker: the last attempt failed and is repeated."
+	const more = "End other exports of this cluster, or raise its quota with clusterset join --quota-exports=NUMBER --quota-slices=NUMBER."
 	for _, tt := range []struct {
 		name string
 		r    export.Result
@@ -111,9 +112,10 @@ func TestReadiness(t *testing.T) {
 		{name: "link lost before", r: valid, o: outcome{waitsFor: "Waiting."}, want: "Unknown Pending Waiting. [export-pending]"},
 		{name: "link lost afterwards", r: valid, o: outcome{waitsFor: "Waiting."}, has: true, want: "True Exported The broker has this export."},
 		{name: "rejected", r: valid, o: outcome{err: denied},
-			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota [export-rejected]`},
+			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota. ` + more + ` [export-rejected]`},
 		{name: "a slice rejected", r: valid, o: outcome{err: denied}, has: true,
-			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota [export-rejected]`},
+			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota. ` +
+				`What it has of this export stays in use. ` + more + ` [export-rejected]`},
 		{name: "no answer", r: valid, o: outcome{err: lost}, want: "Unknown Pending " + waiting + " [export-pending]"},
 		{name: "a broker that has just started", r: valid, o: outcome{err: starting}, want: "Unknown Pending " + waiting + " [export-pending]"},
 		{name: "too many requests", r: valid, o: outcome{err: busy}, want: "Unknown Pending " + waiting + " [export-pending]"},

@@ -47,7 +47,7 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 	case r.Failed != "":
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: r.Failed}
 	case rejection != "":
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: "The broker rejects the export: " + rejection}
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: rejectionMessage(rejection, published)}
 	case o.noVIP != "" && published:
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
 	case published:
@@ -58,6 +58,20 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: exported, Message: exportedMessage(r.Dropped)}
 	}
 	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: cmp.Or(o.waitsFor, retrying)}
+}
+
+// rejectionMessage says what the broker rejects, and over a quota what goes on and what to do. published says whether the broker has the record: then all that
+// it has stays in use, also where the endpoints are to be divided into other slices (docs/spec/controller.md 3.7).
+func rejectionMessage(rejection string, published bool) string {
+	text := "The broker rejects the export: " + rejection
+	if !strings.Contains(rejection, "exceeded quota") {
+		return text
+	}
+	text = strings.TrimSuffix(text, ".") + "."
+	if published {
+		text += " What it has of this export stays in use."
+	}
+	return text + " End other exports of this cluster, or raise its quota with clusterset join --quota-exports=NUMBER --quota-slices=NUMBER."
 }
 
 // exportedMessage says that the service is exported, and which parts of it are not.
