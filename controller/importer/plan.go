@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -74,6 +75,7 @@ func (p planner) plan(in inputs) plan {
 	made.wanted = slices.ContainsFunc(made.records, func(r merge.Record) bool {
 		return r.Cluster == made.result.Oldest && r.Spec.VIP != nil && r.Spec.VIP.Wanted
 	})
+	made.result = untilAllocated(in, made)
 	if made.prefers = p.preferencesOf(in, made.result, &made.rejected); made.result.Import != nil {
 		made.prefers.annotate(made.result.Import)
 	}
@@ -82,6 +84,26 @@ func (p planner) plan(in inputs) plan {
 		made.cluster.Families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
 	return made
+}
+
+// untilAllocated returns the result of a plan, or in place of one that waits for its first clusterset IP the one with the derived Service that the
+// import has.
+func untilAllocated(in inputs, made plan) merge.Result {
+	if !made.wanted || !keepsDerived(in, made.result) {
+		return made.result
+	}
+	o := in.options
+	o.VIP = merge.Derived
+	kept := merge.Merge(in.service, made.records, o)
+	metav1.SetMetaDataAnnotation(&kept.Import.ObjectMeta, apibroker.AnnotationUseVIP, "true")
+	return kept
+}
+
+// keepsDerived reports whether r, which was merged with "vip cidr", has no clusterset IP yet while the import has the addresses of a derived Service, from
+// the time of "vip derived": clients use them until there are others.
+func keepsDerived(in inputs, r merge.Result) bool {
+	return in.options.VIP == merge.CIDR && r.Import != nil && len(r.Import.Spec.IPs) == 0 && in.imported != nil && len(in.imported.Spec.IPs) > 0 &&
+		in.derived != nil && merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
 }
 
 func exportersOf(members []merge.Member) []string {

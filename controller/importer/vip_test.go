@@ -278,6 +278,39 @@ func TestChangeOfMode(t *testing.T) {
 	i.Expect("again", i.do("", always))
 }
 
+// docs/spec/controller.md 5.7: where the mode changes to "vip cidr" before an exporter has allocated a clusterset IP, the derived Service and its
+// addresses stay until there is one.
+func TestChangeOfModeBeforeTheVIP(t *testing.T) {
+	b := newEnv(t)
+	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
+	record := west.record()
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true}
+	b.Create(record, west.slice("a", "10.2.0.1"))
+	i := b.start(func(*Config) {})
+	i.do("record", func() bool { return i.addressOf("west") != "" })
+	before := i.read()
+	routed := i.with(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	for range 2 {
+		routed.do("", always)
+		is := i.read()
+		if is.Service == nil || is.Service.UID != before.Service.UID || !slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) ||
+			is.Import.Annotations[apibroker.AnnotationUseVIP] != "true" {
+			t.Fatalf("%+v, want the Service and the addresses of before, and that the oldest export wants others", is)
+		}
+		i.checkStatus("Ready=True/Ready", "west")
+	}
+	i.Expect("again", routed.do("", always))
+
+	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":["243.7.0.9"],"allocatedBy":"west","at":"2026-01-02T03:04:05Z"}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	routed.do("a clusterset IP", func() bool { return len(i.Broker.Claims(db)) == 1 })
+	if is := i.read(); is.Service == nil || is.Service.UID != before.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
+		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) {
+		t.Errorf("%+v, want the same Service, which carries the clusterset IP", is)
+	}
+}
+
 // allowBalancers ends forbidBalancers.
 func (i importing) allowBalancers() {
 	i.Helper()
