@@ -220,7 +220,7 @@ var table = []Entry{
 
 	{NotExported, "no cluster exports the service", "there is no ServiceExport, or its controller has not written it to the broker", "Run clusterset export in the cluster that has the service; check name and namespace."},
 	{ExportNoService, "a ServiceExport has no Service", "the Service does not exist, or has another name", "Create the Service, or correct the name of the ServiceExport."},
-	{ExportInvalidType, "the Service cannot be exported", "it is of type ExternalName, or made by clusterset", "Export a Service with endpoints of its own."},
+	{ExportInvalidType, "the Service cannot be exported", "it is of type ExternalName, or made by clusterset; or it is headless, and the annotation clusterset-dns.io/cluster-selectors of its ServiceExport selects clusters", "Export a Service with endpoints of its own. For a headless one, remove the annotation."},
 	{ExportSelectors, "the cluster selectors of a ServiceExport, or the clusters that it is to reach, are malformed", "the annotation clusterset-dns.io/cluster-selectors or clusterset-dns.io/to-clusters", "Correct the annotation: the condition Valid says what is wanted."},
 	{ExportNamespace, "the namespace of the ServiceExport takes no part", "import_namespaces leaves it out", "Export from another namespace, or change import_namespaces."},
 	{ExportNotMember, "the exporting cluster is not a member", "it has not joined, or has left", "Run clusterset join there."},
@@ -228,7 +228,7 @@ var table = []Entry{
 	{ExportPending, "the ServiceExport waits", "its condition Ready says for what", "Do what the condition Ready says."},
 	{ExportRejected, "the export, or its clusterset IP, cannot be had as it is", "a policy, a quota or a bound of the broker, or no free address; the condition Ready says which", "Do what the condition Ready says."},
 	{ExportUndeclared, "addresses of the service are not exported", "they are outside of the networks that the cluster declared", "Run clusterset join again with all networks in --pod-cidr."},
-	{ExportAnnotation, "a value of an annotation of the ServiceExport is ignored", "an unknown affinity, or a value that is neither true nor false", "Correct the annotation: the condition Valid names it."},
+	{ExportAnnotation, "a value of an annotation of the ServiceExport is ignored", "an unknown affinity or slice strategy; an affinity of a headless Service; a slice strategy where the cluster exports cluster IPs; or a value that is neither true nor false", "Correct or remove the annotation: the condition Valid names it."},
 	{RecordMissing, "the broker does not have the export, though its conditions say so", "the broker was restored, or the record was deleted by hand", "Look at the log of the controller, which writes it again when it is not frozen."},
 	{RecordInvalid, "a record on the broker is not accepted", "it was written by hand or by another version", "Update the controller of that cluster, or delete the record."},
 	{SourceNotAllowed, "the namespace does not accept the exporting cluster", "its annotation clusterset-dns.io/allowed-source-clusters", "Add the cluster ID to the annotation."},
