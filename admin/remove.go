@@ -17,7 +17,8 @@ import (
 )
 
 // Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an error if the
-// member renewed its heartbeat less than a minute ago, unless Force is set, and if the broker has no object with this id.
+// member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is set, and if the broker has no
+// object with this id.
 //
 // A cluster that still exists has to learn of it (docs/spec/controller.md 7.4), so its namespace and account stay, with the right to read
 // that namespace and its mark. A second call deletes them, and so does the next Remove of another member, once no token of the account can

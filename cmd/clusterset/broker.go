@@ -68,7 +68,8 @@ all other members, and its cluster ID becomes free. A cluster that still runs en
 The namespace of the member stays, with a mark that its old credential may read, until you run the command a second time, the cluster ID
 joins again, or another member is removed after that credential has expired.
 
-The command fails if the member renewed its heartbeat less than a minute ago, unless --force is given. After an interruption, run it again.`,
+The command fails if the member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless --force is given.
+After an interruption, run it again.`,
 		Example:           `  clusterset broker remove east --broker-context hub`,
 		ValidArgsFunction: f.completeMembers,
 	}

@@ -77,7 +77,7 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	flags.StringVar(&e.options.Namespace, "controller-namespace", e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
 	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config, error) { return e.brokerLoader().RawConfig() }))
 	completeBy(c, "controller-namespace", e.completeNamespaces)
-	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, "`DURATION` after which a heartbeat has expired; give the TTL of the lease option of the controllers")
+	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, leaseTTLUsage)
 	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` after which an API server or a DNS server counts as unreachable")
 }
 

@@ -26,9 +26,22 @@ type factory struct {
 	brokerKubeconfig, brokerContext string
 }
 
-// brokerFlags adds the flags that select the broker.
+// leaseTTLUsage describes --lease-ttl. The larger TTL counts, that of the flag or that of the heartbeat.
+const leaseTTLUsage = "`DURATION` after which a heartbeat has expired, unless the heartbeat asks for more: the TTL of the option lease of the controllers"
+
+// brokerFlags adds the flags that select the broker, of which a command of its administrator needs one.
 func (f *factory) brokerFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", "kubeconfig `FILE` of an administrator of the broker; default: the kubeconfig of kubectl")
+	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")
+}
+
+// brokerReadFlags adds the flags that select the broker, for a command that else reads it with the credential of the cluster.
+func (f *factory) brokerReadFlags(c *cobra.Command) {
+	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker; default: with --broker-context the kubeconfig of kubectl, "+
+		"else the credential of the cluster")
+}
+
+func (f *factory) addBrokerFlags(c *cobra.Command, kubeconfig string) {
+	c.Flags().StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", kubeconfig)
 	c.Flags().StringVar(&f.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
 	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config, error) { return f.brokerLoader().RawConfig() }))
 }

@@ -44,7 +44,7 @@ Exit codes: 0, everything was read; 1, the command failed, and there is no archi
 		Example: `  clusterset gather --context east --contexts west,north --broker-context hub
   clusterset gather - --since 1h | tar -tz`,
 	}
-	f.brokerFlags(c)
+	f.brokerReadFlags(c)
 	flags := c.Flags()
 	flags.StringSliceVar(&g.contexts, "contexts", nil, "`CONTEXT,...` of further members in the kubeconfig, repeatable")
 	flags.StringVar(&g.options.Namespace, "controller-namespace", g.options.Namespace, "`NAMESPACE` of the controllers in their clusters")

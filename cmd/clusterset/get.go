@@ -73,9 +73,9 @@ of kubectl select, unless --broker-kubeconfig or --broker-context is given.`,
 		Example: "  clusterset get members\n  clusterset get members -o wide --broker-context hub",
 	}
 	g.flags(c)
-	f.brokerFlags(c)
+	f.brokerReadFlags(c)
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
-	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, "`DURATION` after which a heartbeat has expired, if the heartbeat itself does not say so")
+	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, leaseTTLUsage)
 	completeBy(c, "controller-namespace", f.completeNamespaces)
 	read := func(ctx context.Context) (admin.MemberList, error) {
 		onBroker, onMember, err := f.brokerOrMember()

@@ -22,10 +22,11 @@ credential of the cluster, unless --broker-kubeconfig or --broker-context is giv
 
 The output ends with one line for each problem and each warning.
 
-Problems, which mean that something does not work: a heartbeat or the credential has expired, no controller is the leader, the broker is
-not the one that the cluster joined or has no Member for it, the cluster lacks the ClusterProperty that makes it a member, a leave was
-interrupted, a CRD is too old, an export is not ready (the first ten are named), Pods have addresses outside of the networks that the cluster
-declared. For the last one all Pods are read, with --watch once a minute.
+Problems, which mean that something does not work, such as: a heartbeat is missing or has expired, the credential has expired, no controller is
+the leader, the controller is frozen, the broker is not the one that the cluster joined, has removed the cluster or has no Member for it, CRDs or
+policies of the broker are missing or were changed, a CRD is too old, a member has another option vip than the clusterset, the cluster lacks
+the ClusterProperty that makes it a member, a leave was interrupted, an export is not ready (the first ten are named), endpoints or Pods have
+addresses outside of the networks that the cluster declared. For the last one all Pods are read, with --watch once a minute.
 
 Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member, Nodes with networks that the cluster
 did not declare.
@@ -41,12 +42,12 @@ Exit codes: 0, no problems (there may be warnings); 1, the command failed, and t
   clusterset status --context east --watch
   clusterset status --broker-only --broker-context hub -o json`,
 	}
-	f.brokerFlags(c)
+	f.brokerReadFlags(c)
 	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: wide, json or yaml; default: a table")
 	completeWords(c, "output", "wide", "json", "yaml")
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
-	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, "`DURATION` after which a heartbeat has expired; give the TTL of the lease option of the controllers")
+	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, leaseTTLUsage)
 	w := watchOptions{}
 	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
 	c.Flags().DurationVar(&w.interval, "interval", 2*time.Second, "`DURATION` between two reads of --watch")

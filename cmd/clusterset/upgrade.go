@@ -25,7 +25,7 @@ The broker is read with the credential of the cluster, unless --broker-kubeconfi
 Exit codes: 0, there is nothing to do; 1, the command failed, or the clusterset is newer than this program; 2, there is something to do.`,
 		Example: "  clusterset upgrade --check --context east --broker-context hub",
 	}
-	f.brokerFlags(c)
+	f.brokerReadFlags(c)
 	c.Flags().BoolVar(&check, "check", false, "required: the command changes nothing by itself")
 	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: json or yaml; default: text")
 	completeWords(c, "output", "json", "yaml")
