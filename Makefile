@@ -22,6 +22,9 @@ GOLANGCI_LINT := bin/golangci-lint
 # Installs what Go does not build, or says what is left out: see the script.
 NEED = test/tools/need.sh
 
+# go test, which fails where no test ran, for targets of a few tests: bin/summary sees to that in `make test`.
+GO_TEST = test/tools/gotest.sh
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -72,7 +75,7 @@ SEED      ?=
 .PHONY: differential
 differential: ## compare our answers to QUESTIONS=100000 random questions with those of NSD; SEED=1 for the same again
 	@$(NEED) $@ nsd
-	seed=$(SEED); go test -pgo=off -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
+	seed=$(SEED); $(GO_TEST) -pgo=off -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
 
 # How long.
 ATTACK_TIME ?= 10m
@@ -80,7 +83,7 @@ ATTACK_TIME ?= 10m
 .PHONY: attack
 attack: ## let a member write at random to the broker for ATTACK_TIME=10m; the answers of the others must not change
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	go test -race -pgo=off -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
+	$(GO_TEST) -race -pgo=off -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
 
 # How long.
 SOAK_TIME ?= 1h
@@ -88,7 +91,7 @@ SOAK_TIME ?= 1h
 .PHONY: soak
 soak: ## kill the API server and change objects under load for SOAK_TIME=1h; memory, goroutines and descriptors must stay flat
 	@$(MAKE) --no-print-directory control-plane
-	go test -pgo=off -count=1 -v -timeout 0 -run '^TestAPIKilledUnderLoad$$' ./test/suites/lifecycle -args -soak $(SOAK_TIME)
+	$(GO_TEST) -pgo=off -count=1 -v -timeout 0 -run '^TestAPIKilledUnderLoad$$' ./test/suites/lifecycle -args -soak $(SOAK_TIME)
 
 # How many.
 OPERATIONS ?= 200
@@ -96,7 +99,7 @@ OPERATIONS ?= 200
 .PHONY: interleavings
 interleavings: ## do OPERATIONS=200 random changes in three members, and restart controllers; SEED=1 for the same again
 	@$(MAKE) --no-print-directory control-plane
-	seed=$(SEED); go test -race -pgo=off -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
+	seed=$(SEED); $(GO_TEST) -race -pgo=off -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
 		-args -operations $(OPERATIONS) -interleaving $${seed:-$$(date +%s)}
 
 # How long for each target, and which targets.
@@ -128,12 +131,12 @@ test-race: test ## the same: tests never run without the race detector
 # It compiles all plugins of CoreDNS, and downloads what they need.
 .PHONY: test-plugin-cfg
 test-plugin-cfg: ## build a whole CoreDNS with this plugin, as README.md says, start it, and list what the plugin adds
-	go test -tags plugincfg -count=1 -timeout 60m -v -run '^TestWholeCoreDNS$$' ./test/suites/docs
+	$(GO_TEST) -tags plugincfg -count=1 -timeout 60m -v -run '^TestWholeCoreDNS$$' ./test/suites/docs
 
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
 	@$(NEED) $@ dig
-	go test -tags image -count=1 -timeout 20m -run TestImage ./test/suites/docs
+	$(GO_TEST) -tags image -count=1 -timeout 20m -run TestImage ./test/suites/docs
 
 # A version of a commit that has no tag. What is not committed is not in the release.
 # RELEASE_IMAGE is where the image will be published.
@@ -148,18 +151,18 @@ release: ## build all files of a release into dist/, twice to compare; VERSION=v
 .PHONY: test-release
 test-release: release bin/helm ## build a release and check its files; starts the image as test-image does
 	@$(NEED) $@ dig
-	go -C release test -tags release -count=1 -timeout 20m -run '^TestRelease' . -args -version '$(RELEASE)'
-	go test -tags 'image release' -count=1 -timeout 20m -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
+	$(GO_TEST) -C release -tags release -count=1 -timeout 20m -run '^TestRelease' . -args -version '$(RELEASE)'
+	$(GO_TEST) -tags 'image release' -count=1 -timeout 20m -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
 
 .PHONY: test-upgrade
 test-upgrade: control-plane ## run members of the previous release and of this checkout together, through an upgrade and back
-	go test -pgo=off -tags upgrade -count=1 -v -timeout 30m ./test/suites/upgrade
+	$(GO_TEST) -pgo=off -tags upgrade -count=1 -v -timeout 30m ./test/suites/upgrade
 
 .PHONY: test-traffic
 test-traffic: ## send real packets between network namespaces; as root
 	@$(NEED) $@ nft ip gcc
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	go test -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
+	$(GO_TEST) -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
 
 # Those that test/harness/kubernetes pins beside that of the control plane.
 KUBE_PROXIES ?= oldest newest
@@ -169,7 +172,7 @@ test-kube-proxies: ## send real packets through the oldest and the newest kube-p
 	@$(NEED) $@ nft ip iptables
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	for version in $(KUBE_PROXIES); do \
-		go test -pgo=off -vet=off -count=1 -timeout 20m -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
+		$(GO_TEST) -pgo=off -vet=off -count=1 -timeout 20m -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
 
 # A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite.
 CHECKOUT    ?=
@@ -183,7 +186,7 @@ conformance: ## run the conformance suite of the MCS API in CHECKOUT=folder, int
 test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
 	@$(NEED) $@ chromium
 	@CGO_ENABLED=0 go -C test/tools/browser build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
-	go test -pgo=off -tags page -count=1 -timeout 10m -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
+	$(GO_TEST) -pgo=off -tags page -count=1 -timeout 10m -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
