@@ -15,12 +15,13 @@ import (
 // FuzzServeDNS gives the handler any message that the server accepts as a query: it never panics, and its replies can be
 // packed and fit the client.
 func FuzzServeDNS(f *testing.F) {
-	s := serve(f, setup{
-		zones: []string{"clusterset.local", "."}, corefile: "max_answers 3",
-		objects: golden.Malformed(rand.New(rand.NewPCG(1, 3)), 20),
-	})
+	objects := golden.Malformed(rand.New(rand.NewPCG(1, 3)), 20)
+	for _, o := range hosts(60) { // more than 512 octets take
+		objects = append(objects, strings.Replace(o, "shop/db", "shop/many", 1))
+	}
+	s := serve(f, setup{zones: []string{"clusterset.local", "."}, corefile: "max_answers 50", objects: objects})
 	for _, name := range []string{
-		".", "clusterset.local.", "svc.clusterset.local.", "db.shop.svc.clusterset.local.", "svc.shop.svc.clusterset.local.",
+		".", "clusterset.local.", "svc.clusterset.local.", "db.shop.svc.clusterset.local.", "many.shop.svc.clusterset.local.", "svc.shop.svc.clusterset.local.",
 		`_http\._tcp.db.shop.svc.clusterset.local.`, `\000.db.shop.svc.clusterset.local.`, `x\.clusterset.local.`,
 		"_http._tcp.east.db.shop.svc.clusterset.local.", strings.Repeat("x.", 118) + "clusterset.local.",
 		strings.Repeat("_tcp.", 40) + "db.shop.svc.clusterset.local.", "_.db.shop.svc.clusterset.local.",
@@ -43,8 +44,18 @@ func FuzzServeDNS(f *testing.F) {
 			t.Errorf("ServeDNS(%v) = %v", query, err)
 		}
 		if recorder.Msg != nil {
-			if _, err := recorder.Msg.Pack(); err != nil {
+			recorder.Msg.Compress = true // as the server does where a reply would not fit otherwise
+			packed, err := recorder.Msg.Pack()
+			if err != nil {
 				t.Errorf("the reply to %v: %v", query, err)
+			}
+			// As large as the client takes (docs/spec/dns.md 4.7); udp_size is at its default.
+			limit := dns.MinMsgSize
+			if o := query.IsEdns0(); o != nil {
+				limit = max(limit, int(o.UDPSize()))
+			}
+			if len(packed) > limit {
+				t.Errorf("the reply to %v has %d octets, want at most %d", query, len(packed), limit)
 			}
 		}
 	})
