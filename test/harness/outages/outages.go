@@ -14,7 +14,7 @@ import (
 // A Fault is one row of the table.
 type Fault struct {
 	ID, Name, Bound string
-	// Tests prove it. None says that nothing does yet.
+	// Tests prove it.
 	Tests []Test
 }
 
@@ -30,6 +30,8 @@ const columns = 5
 var (
 	proof = regexp.MustCompile("`([a-z0-9/.]+)`((?:,? `(?:Test|Fuzz)[A-Za-z0-9]+`)+)")
 	name  = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
+	// anyName is a name of a test, in whatever form.
+	anyName = regexp.MustCompile("(?:Test|Fuzz)[A-Z]")
 )
 
 // Read returns the faults of the file in their order.
@@ -55,6 +57,11 @@ func Read(path string) ([]Fault, error) {
 			for _, test := range name.FindAllStringSubmatch(group[2], -1) {
 				f.Tests = append(f.Tests, Test{Dir: group[1], Name: test[1]})
 			}
+		}
+		// Each quoted word is a directory or a test; those in another form would not run, and nothing would say so.
+		if quoted := len(anyName.FindAllString(cells[4], -1)); quoted != len(f.Tests) {
+			return nil, fmt.Errorf("%s:%d: the proof of %s has %d names of tests, of which %d are in the form `package` `TestA`, `TestB`",
+				path, number+1, f.ID, quoted, len(f.Tests))
 		}
 		faults = append(faults, f)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,22 +12,25 @@ import (
 func TestPrint(t *testing.T) {
 	a, b := outages.Test{Dir: "x", Name: "TestA"}, outages.Test{Dir: "x", Name: "TestB"}
 	faults := []outages.Fault{
-		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "6 s", Tests: []outages.Test{a, b}}, {ID: "F3", Bound: "-"},
+		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "6 s", Tests: []outages.Test{a, b}},
 	}
 	for _, tt := range []struct {
 		name, events, want string
-		ok                 bool
+		untested, ok       bool
 	}{
 		{name: "passed", ok: true,
 			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"F1: 2 s"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 pass 5 s 2 s\nF2 pass 6 s -\nF3 no test - -"},
+			want: "F1 pass 5 s 2 s\nF2 pass 6 s -"},
+		{name: "one has no test", untested: true, events: `{"Action":"pass","Test":"TestA"}
+{"Action":"pass","Test":"TestB"}`,
+			want: "F1 pass 5 s -\nF2 pass 6 s -\nF3 no test - -"},
 		{name: "one failed", events: `{"Action":"pass","Test":"TestA"}
 {"Action":"fail","Test":"TestB"}`,
-			want: "F1 pass 5 s -\nF2 fail 6 s -\nF3 no test - -"},
+			want: "F1 pass 5 s -\nF2 fail 6 s -"},
 		{name: "one did not run", events: `{"Action":"pass","Test":"TestB"}`,
-			want: "F1 did not run 5 s -\nF2 did not run 6 s -\nF3 no test - -"},
+			want: "F1 did not run 5 s -\nF2 did not run 6 s -"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := outcomes{status: map[outages.Test]string{}, measured: map[string][]string{}}
@@ -34,6 +38,10 @@ func TestPrint(t *testing.T) {
 				if err := o.add("x", []byte(line)); err != nil {
 					t.Fatal(err)
 				}
+			}
+			faults := faults
+			if tt.untested {
+				faults = append(slices.Clone(faults), outages.Fault{ID: "F3", Bound: "-"})
 			}
 			var out strings.Builder
 			if ok := o.print(&out, faults); ok != tt.ok {
