@@ -227,10 +227,13 @@ func to(cluster string) []v1alpha1.ClusterSelector {
 func TestEvidenceOfACondition(t *testing.T) {
 	in := input()
 	in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService", Message: "Nothing. [export-no-service]"})
-	for _, s := range Explain(*in).Chain {
-		if want := "Valid=False/NoService: Nothing."; s.Code == reason.ExportNoService && s.Evidence != want {
-			t.Errorf("evidence = %q, want %q", s.Evidence, want)
-		}
+	chain := Explain(*in).Chain
+	at := slices.IndexFunc(chain, func(s Step) bool { return s.Code == reason.ExportNoService })
+	if at < 0 {
+		t.Fatalf("chain %+v: want a step with %s", chain, reason.ExportNoService)
+	}
+	if got, want := chain[at].Evidence, "Valid=False/NoService: Nothing."; got != want {
+		t.Errorf("evidence = %q, want %q", got, want)
 	}
 }
 
