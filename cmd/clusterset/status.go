@@ -22,11 +22,10 @@ credential of the cluster, unless --broker-kubeconfig or --broker-context is giv
 
 The output ends with one line for each problem and each warning.
 
-Problems, which mean that something does not work, such as: a heartbeat is missing or has expired, the credential has expired, no controller is
-the leader, the controller is frozen, the broker is not the one that the cluster joined, has removed the cluster or has no Member for it, CRDs or
-policies of the broker are missing or were changed, a CRD is too old, a member has another option vip than the clusterset, the cluster lacks
-the ClusterProperty that makes it a member, a leave was interrupted, an export is not ready (the first ten are named), endpoints or Pods have
-addresses outside of the networks that the cluster declared. For the last one all Pods are read, with --watch once a minute.
+Problems, which mean that something does not work, such as: a heartbeat is missing or has expired, the credential has expired, no controller is the leader, the controller is
+frozen, the broker is not the one that the cluster joined, has removed the cluster or has no Member for it, CRDs or policies of the broker are missing or were changed, a CRD
+is too old, a member has another option vip than the clusterset, the cluster lacks the ClusterProperty that makes it a member, a leave was interrupted, an export is not ready
+(the first ten are named), endpoints or Pods have addresses outside of the networks that the cluster declared. For the last one all Pods are read, with --watch once a minute.
 
 Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member, Nodes with networks that the cluster
 did not declare.
