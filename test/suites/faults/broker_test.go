@@ -452,18 +452,25 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	w.awaitMetric("frozen", "broker_identity", 1)
 	serve(t, west, ns, "web", "10.22.0.2")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
+	// The exporter has handled the first change when the importer has handled a second one.
+	serve(t, west, ns, "web", "10.22.0.3")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.3")
+	checkImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	if err := join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "broker_identity", 0)
-	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
 	inWest()
 
 	// With the CRD go all properties, the cluster id, too, and policies do not apply.
 	deleteCRD(t, west, crd.ClusterProperties)
 	w.awaitMetric("frozen", "broker_identity", 1)
-	serve(t, west, ns, "web", "10.22.0.3")
-	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.3")
+	for _, ip := range []string{"10.22.0.4", "10.22.0.5"} {
+		serve(t, west, ns, "web", ip)
+		awaitImport(t, west, ns, "web", "10.21.0.1 "+ip)
+	}
+	checkImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
 	inWest()
 	// Another controller, which never knew the id, asks the broker as well.
 	w.stop()
@@ -477,7 +484,7 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "broker_identity", 0)
-	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.5")
 	inWest()
 }
 
@@ -620,6 +627,7 @@ func TestBrokerIsAnother(t *testing.T) {
 	awaitImport(t, east, ns, "a", "10.21.0.3 10.22.0.1")
 	inEast()
 	e.stop()
+	checkNothingWritten(t, other, east)
 
 	joinOther := func(m *testclusterset.Member, replace bool) error {
 		o := admin.JoinDefaults()
@@ -648,6 +656,20 @@ func TestBrokerIsAnother(t *testing.T) {
 	e.awaitMetric("frozen", "lost_records", 0)
 	inEast()
 	e.stop()
+}
+
+// checkNothingWritten fails the test if a member, which may, has written exports or its heartbeat to a broker that it has not joined.
+func checkNothingWritten(t *testing.T, other *controlplane.ControlPlane, m *testclusterset.Member) {
+	t.Helper()
+	for _, kind := range []schema.GroupVersionResource{records, endpoints, leases} {
+		list, err := other.Dynamic().Resource(kind).Namespace(m.BrokerNamespace()).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			t.Errorf("%s has written %s %s to a broker that it has not joined", m.ID, kind.Resource, o.GetName())
+		}
+	}
 }
 
 // A member's own API server is restored from a backup: the controller follows the restored state.
