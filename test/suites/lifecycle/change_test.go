@@ -1,10 +1,13 @@
 package lifecycle
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -132,32 +135,58 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 	outages.Measured(t, "F1", "%d answers, %d wrong, %d datagrams lost", l.answers.Load(), len(l.wrong), l.lost.Load())
 }
 
+// lastContact is a metric of one watch.
+var lastContact = regexp.MustCompile(`(?m)^coredns_clusterset_last_contact_seconds\{[^}]*\} (\S+)$`)
+
 // TestStaleAfter stops the API server. Answers are marked as stale after stale_after, until it is back.
 func TestStaleAfter(t *testing.T) {
 	ns := namespace(t, "stale")
 	apply(t, vip(ns, "web", "10.96.4.1"))
+	ready, metrics := port(t), port(t)
 	s := start(t, `
 clusterset.local.:{port} {
 	bind 127.0.0.1
+	ready 127.0.0.1:{ready}
+	prometheus 127.0.0.1:{metrics}
 	clusterset {
 		kubeconfig {kubeconfig}
 		namespaces stale
 		startup_timeout 90s
 		stale_after 2s
 	}
-}`)
+}`, "{ready}", fmt.Sprint(ready), "{metrics}", fmt.Sprint(metrics))
+	silent := func() error {
+		_, text, err := get(fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics))
+		if err != nil {
+			return err
+		}
+		for _, m := range lastContact.FindAllStringSubmatch(text, -1) {
+			if seconds, err := strconv.ParseFloat(m[1], 64); err != nil || seconds < 2 {
+				return fmt.Errorf("%s: want at least stale_after (%w)", m[0], err)
+			}
+		}
+		return nil
+	}
 	const web, none = question("web.stale.svc.clusterset.local A"), question("none.stale.svc.clusterset.local A")
 	s.await(web, "NOERROR 10.96.4.1")
 	written := journal.mark()
 	must(t, api(t).Freeze())
 	s.await(web, "NOERROR EDE3 10.96.4.1")
 	eventually(t, "a log line", func() error { return isIn(written(), "clusterset.local.: answers are stale: ") })
+	eventually(t, "a metric that says so", silent)
+	must(t, wantReady(ready, true))
 	s.want(web+" noedns", "NOERROR 10.96.4.1")
 	s.want(none, "NXDOMAIN EDE19")
 	s.want("clusterset.local MX", "NOERROR EDE3")
 	must(t, api(t).Thaw())
 	s.await(web, "NOERROR 10.96.4.1")
 	eventually(t, "a log line", func() error { return isIn(written(), "clusterset.local.: no answer is stale any longer") })
+	eventually(t, "a metric that says so", func() error {
+		if silent() == nil {
+			return errors.New("all watches are silent for stale_after")
+		}
+		return nil
+	})
 	api(t).KillAPIServer()
 	s.await(none, "NXDOMAIN EDE19")
 	must(t, api(t).StartAPIServer(t.Context()))

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -108,6 +109,7 @@ clusterset.local.:{port} {
 	health 127.0.0.1:{health} {
 		lameduck {lameduck}
 	}
+	ready 127.0.0.1:{ready}
 	transfer {
 		to 127.0.0.1:{notified}
 	}
@@ -123,7 +125,7 @@ const termQuestion = question("web.term.svc.clusterset.local A")
 func startTerm(t *testing.T, lameduck time.Duration) *coreDNS {
 	t.Helper()
 	return startSubprocess(t, termCorefile,
-		"{health}", fmt.Sprint(port(t)), "{lameduck}", lameduck.String(), "{notified}", fmt.Sprint(port(t)))
+		"{health}", fmt.Sprint(port(t)), "{lameduck}", lameduck.String(), "{notified}", fmt.Sprint(port(t)), "{ready}", fmt.Sprint(port(t)))
 }
 
 // TestTerm ends CoreDNS by SIGTERM in several states of the API server. It waits for everything that it started, and answers follow
@@ -162,23 +164,38 @@ func TestTerm(t *testing.T) {
 	})
 }
 
-// testLameduck changes an object in the lameduck time. On a slow machine the time may be over before the change is served: the test
-// tries again with more time.
+// testLameduck changes an object in the lameduck time, in which the process is not ready and loses no answer. On a slow machine the time may be
+// over before the change is served: the test tries again with more time.
 func testLameduck(t *testing.T, ns string) {
 	for lameduck := 5 * time.Second; ; lameduck *= 3 {
 		p := startTerm(t, lameduck)
 		p.await(termQuestion, "NOERROR 10.96.7.1")
+		ready := func() bool {
+			status, _, err := get("http://127.0.0.1:" + p.values[len(p.values)-1] + "/ready")
+			return err == nil && status == http.StatusOK
+		}
+		until.True(t, "ready", ready)
+		l := startLoad(t, p.addr, permitted{termQuestion: {"NOERROR 10.96.7.1", "NOERROR 10.96.7.2"}})
 		p.signal(syscall.SIGTERM)
 		eventually(t, "lameduck", func() error { return p.wrote("Going into lameduck mode") })
+		if ready() {
+			t.Error("ready in the lameduck time")
+		}
 		apply(t, vip(ns, "web", "10.96.7.2"))
 		var err error
 		until.True(t, "the change, or the end", func() bool {
 			err = p.says(termQuestion, "NOERROR 10.96.7.2")
 			return err == nil || p.hasEnded()
 		})
+		l.end()
+		ended := p.hasEnded()
 		p.awaitEnd()
 		apply(t, vip(ns, "web", "10.96.7.1"))
-		if err == nil {
+		if err == nil && !ended {
+			if len(l.wrong) > 0 || l.answers.Load() == 0 {
+				t.Errorf("%d answers in the lameduck time, and these: %q", l.answers.Load(), l.wrong)
+			}
+			outages.Measured(t, "F25", "%d answers, %d lost or wrong", l.answers.Load(), len(l.wrong))
 			return
 		}
 		if lameduck > time.Minute {
@@ -293,6 +310,17 @@ func TestSnapshot(t *testing.T) {
 	if got := p.serial(); got <= serial {
 		t.Errorf("serial after the change: %d, want one above %d", got, serial)
 	}
+	p.terminate()
+
+	// The API server accepts connections and says nothing.
+	must(t, api(t).Freeze())
+	defer func() { must(t, api(t).Thaw()) }()
+	begin = time.Now()
+	p = startSubprocess(t, corefile, values...)
+	p.await(web, "NOERROR EDE3 10.96.7.6")
+	outages.Within(t, "F4", begin, "first answer while the API server says nothing")
+	must(t, api(t).Thaw())
+	p.await(web, "NOERROR 10.96.7.6")
 	p.terminate()
 
 	// A broken snapshot is ignored.
