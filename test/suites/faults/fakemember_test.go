@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/page"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A fakeMember is a member on the broker without a cluster: the test writes what its controller would.
@@ -239,16 +240,40 @@ func TestClockIsWrong(t *testing.T) {
 		"jumps":  func(n int) time.Time { return time.Now().Add([]time.Duration{time.Hour, -time.Hour}[n%2]) },
 	}
 	var stops []func()
+	var oldest fakeMember
 	for i, id := range []string{"behind", "jumps"} {
 		g := newFakeMember(t, id, "d"+string(rune('0'+i)), ns, "web", "10.30.0.2"+string(rune('0'+i)))
 		stops = append(stops, heartbeats(t, g.namespace, id, clocks[id]))
+		if i == 0 {
+			oldest = g
+		}
 	}
 	stuck := newFakeMember(t, "stuck", "d9", ns, "web", "10.30.0.29")
 	stop := heartbeats(t, stuck.namespace, stuck.id, func(int) time.Time { return time.Now().Add(time.Hour) })
+	// The oldest export decides, whatever its member takes for the time.
+	record := oldest.record(ns, "web", 80)
+	hourAgo := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	record.Spec.SessionAffinity, record.Spec.ExportCreated = corev1.ServiceAffinityClientIP, hourAgo
+	if err := clusters.Broker.Apply(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	affinity := func(ctx context.Context) error {
+		imp, err := west.Import(ctx, ns, "web")
+		if err == nil && imp.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+			err = fmt.Errorf("session affinity %q, want that of the oldest export", imp.Spec.SessionAffinity)
+		}
+		return err
+	}
+	until.OK(t, "session affinity of the oldest export", affinity)
 	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21 10.30.0.29")
+	inWest := undisturbed(t, west, ns, "behind", "jumps")
 	stop()
 	// The time in which one expires is enough for the others.
 	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21")
+	inWest()
+	if err := affinity(t.Context()); err != nil {
+		t.Error(err)
+	}
 	look.Await(t, "one member is expired", func(s page.Status, _ string) error {
 		states := testclusterset.MemberStates(s)
 		if states["stuck"] != page.Expired || s.Counts.Expired < 1 || states["behind"] != page.Live || states["jumps"] != page.Live {

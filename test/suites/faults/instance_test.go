@@ -169,11 +169,15 @@ var (
 )
 
 // undisturbed watches the imports of a namespace. check fails the test if an object was deleted, or a slice lost its last endpoint, in the
-// meantime: until an object that it writes last comes by the same watch.
-func undisturbed(t testing.TB, m *testclusterset.Member, namespace string) (check func()) {
+// meantime: until an object that it writes last comes by the same watch. With clusters only the slices of these count.
+func undisturbed(t testing.TB, m *testclusterset.Member, namespace string, clusters ...string) (check func()) {
 	t.Helper()
 	lost := make(chan error, 2)
-	for resource, selector := range map[schema.GroupVersionResource]string{imports: "", endpoints: mcsv1beta1.LabelSourceCluster} {
+	slicesOf := mcsv1beta1.LabelSourceCluster
+	if len(clusters) > 0 {
+		slicesOf += " in (none," + strings.Join(clusters, ",") + ")"
+	}
+	for resource, selector := range map[schema.GroupVersionResource]string{imports: "", endpoints: slicesOf} {
 		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			t.Fatal(err)
