@@ -349,18 +349,33 @@ func TestLifeOfObjects(t *testing.T) {
 	t.Run("only answers are contact", func(t *testing.T) {
 		var broken atomic.Value // the end of paths that get the status
 		broken.Store("nothing")
-		var status atomic.Int64
+		var status, rejected atomic.Int64
 		r := start(t, Config{CheckInterval: 100 * time.Millisecond, REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
-			return strings.HasSuffix(r.URL.Path, broken.Load().(string)) && fail(w, int(status.Load()))
+			if !strings.HasSuffix(r.URL.Path, broken.Load().(string)) {
+				return false
+			}
+			if r.URL.Query().Get("limit") != "1" { // which is that of a server check
+				rejected.Add(1)
+			}
+			return fail(w, int(status.Load()))
 		})})
-		r.awaitNames(t, "pay.bank db.shop")
-		for _, code := range []int{http.StatusForbidden, http.StatusNotFound} {
+		want := show(r.awaitNames(t, "pay.bank db.shop"))
+		for _, code := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusInternalServerError} {
 			status.Store(int64(code))
+			rejected.Store(0)
 			broken.Store("/endpointslices")
+			began := time.Now()
 			r.client.Drop()
 			eventually(t, "slices are silent, imports are not", func() bool {
-				return r.Silence("", true) > time.Second && r.Silence("shop", true) > time.Second && r.Silence("shop", false) < time.Second
+				return r.Silence("", true) > 3*time.Second && r.Silence("shop", true) > 3*time.Second && r.Silence("shop", false) < time.Second
 			})
+			// Pauses of 250, 500 and 1000 ms or more, and then of seconds; each attempt is two requests at most.
+			if n, most := rejected.Load(), 2*(4+int64(time.Since(began).Seconds())); n == 0 || n > most {
+				t.Errorf("%d: %d requests in %s, want at least one and at most %d", code, n, time.Since(began), most)
+			}
+			if got := show(r.State()); got != want {
+				t.Errorf("%d: got %s, want the state before, %s", code, got, want)
+			}
 			broken.Store("nothing")
 			eventually(t, "slices are back", func() bool { return r.Silence("", true) < time.Second })
 		}
@@ -368,6 +383,9 @@ func TestLifeOfObjects(t *testing.T) {
 		status.Store(http.StatusUnauthorized)
 		broken.Store("/namespaces/kube-system")
 		eventually(t, "imports are silent", func() bool { return r.Silence("", false) > time.Second })
+		if got := show(r.State()); got != want {
+			t.Errorf("got %s, want the state before, %s", got, want)
+		}
 		broken.Store("nothing")
 		eventually(t, "imports are back", func() bool { return r.Silence("", true) < time.Second })
 	})
@@ -661,8 +679,25 @@ func TestLifeAnotherCluster(t *testing.T) {
 	apply(t, cp, shopWeb)
 	ours, err := cp.SaveEtcd(t.Context())
 	must(t, err)
-	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
+	var checks atomic.Int64
+	r := start(t, Config{CheckInterval: 100 * time.Millisecond, REST: behind(t, cp, func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+			checks.Add(1)
+		}
+		return false
+	})})
 	before := r.awaitNames(t, "web.shop")
+	strange := make(chan string, 1) // what was served of the other cluster
+	frozen, thaw := context.WithCancel(t.Context())
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for ; frozen.Err() == nil; time.Sleep(time.Millisecond) {
+			if got := names(r.State()); got != "web.shop" {
+				strange <- got
+				return
+			}
+		}
+	})
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	eventually(t, "frozen", func() bool { return r.State().Stale() && r.Stats().Frozen })
@@ -671,8 +706,15 @@ func TestLifeAnotherCluster(t *testing.T) {
 	}
 	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
-	if got := names(r.State()); got != "web.shop" || !r.State().Stale() {
-		t.Errorf("got %q, stale %t, want the state of our cluster", got, r.State().Stale())
+	seen := checks.Load()
+	eventually(t, "checks of the other cluster", func() bool { return checks.Load() > seen+10 })
+	if !r.State().Stale() {
+		t.Error("not stale, want the state of our cluster and stale")
+	}
+	thaw()
+	watcher.Wait()
+	if len(strange) > 0 {
+		t.Errorf("served %q, want the state of our cluster all the time", <-strange)
 	}
 
 	// The right one is back, without a restart.
