@@ -44,7 +44,7 @@ type MassLossConfig struct {
 //   - A list lacks some. [MassLoss.Review] compares each new list with the imports; until it is confirmed, [LostRecords] is
 //     in force if more than half is missing.
 //   - The watch reports deletions. [MassLoss.Unconfirmed] makes the first deletions wait until no other follows for a moment: if
-//     they become more than half of all imports, and more than a few, they freeze like a list.
+//     those of one TTL become more than half of all imports, and more than a few, they freeze like a list.
 //
 // A loss takes one of two ways:
 //
@@ -123,13 +123,14 @@ func (l *MassLoss) Review() {
 	}
 	joined := l.joined() // before the losses: a member that goes meanwhile did not go with a rollback, which waits for l.mu
 	lost := l.lost()
-	c := compare(lost)
+	c := l.pending.compare(now, lost)
 	mass := !l.list.since.IsZero()
 	l.list = l.list.next(now, l.TTL, c)
 	detail := ""
 	switch {
 	case l.list.confirmed:
-		l.confirmList(now, lost, joined, mass)
+		l.pending.list(now, lost, mass, c.massLoss())
+		l.noteUnjoined(lost, joined)
 	case l.list.since.IsZero():
 		detail = "the broker was rolled back"
 	default:
@@ -142,10 +143,9 @@ func (l *MassLoss) Review() {
 	}
 }
 
-// confirmList accepts the losses of a list. Those of a mass loss that lasted for a TTL are confirmed; all others wait, because members
-// restore their records one by one. joined are the clusters with a Member. The caller holds l.mu.
-func (l *MassLoss) confirmList(now time.Time, lost map[importedExport]bool, joined map[string]bool, mass bool) {
-	l.pending.list(now, lost, mass, compare(lost).massLoss())
+// noteUnjoined notes the clusters without a Member whose exports the first confirmed list after a rollback lacks. joined are the clusters with
+// one. The caller holds l.mu.
+func (l *MassLoss) noteUnjoined(lost map[importedExport]bool, joined map[string]bool) {
 	for e, missing := range lost {
 		if missing && l.restored && !joined[e.cluster] {
 			l.unjoined[e.cluster] = time.Time{}

@@ -35,10 +35,15 @@ func record(svc types.NamespacedName, namespace string) *v1alpha1.ExportedServic
 	}
 }
 
-// docs/spec/controller.md 8: more than a few losses by watch, more than half of what is imported, freeze; when the records are
+// docs/spec/controller.md 8.7: more than a few losses by watch within a TTL, more than half of what is imported, freeze; when the records are
 // back nothing is frozen.
 func TestMassLossByWatch(t *testing.T) {
-	const services = 11 // one more than a few
+	t.Run("at once", func(t *testing.T) { testMassLossByWatch(t, 20, 0) }) // 11 is one more than a few
+	t.Run("after a pause", func(t *testing.T) { testMassLossByWatch(t, 22, 11) })
+}
+
+// testMassLossByWatch loses the exports of so many services: some of them first, and as many as make a mass loss when these are confirmed.
+func testMassLossByWatch(t *testing.T, services, first int) {
 	env := memberenv.New(t)
 	env.Join()
 	namespace := env.AddMember(west, "")
@@ -85,17 +90,26 @@ func TestMassLossByWatch(t *testing.T) {
 	if review("a list that is compared", l.Compared); frozen() {
 		t.Fatal("frozen with all records")
 	}
-	for _, svc := range all {
-		env.Delete(record(svc, namespace))
+	unconfirmed := func(svc types.NamespacedName) []string {
+		return l.Unconfirmed(svc, i.Member.Import(svc), i.Broker.View(svc))
 	}
-	env.Await("no records", records(0))
-	for _, svc := range all {
-		if got := l.Unconfirmed(svc, i.Member.Import(svc), i.Broker.View(svc)); !slices.Equal(got, []string{west}) {
-			t.Errorf("%s: unconfirmed are %v, want %s", svc, got, west)
+	lose := func(from, to int) {
+		for _, svc := range all[from:to] {
+			env.Delete(record(svc, namespace))
+		}
+		env.Await("the records are gone", records(services-to))
+		for _, svc := range all[from:to] {
+			if got := unconfirmed(svc); !slices.Equal(got, []string{west}) {
+				t.Errorf("%s: unconfirmed are %v, want %s", svc, got, west)
+			}
 		}
 	}
-	review("frozen, as more than a few are lost at once, which is all there is", frozen)
-	for _, svc := range all {
+	if lose(0, first); first > 0 {
+		review("confirmed, as this is half", func() bool { return len(unconfirmed(all[0])) == 0 })
+	}
+	lose(first, services/2+1)
+	review("frozen, as more than a few are lost, and more than half", frozen)
+	for _, svc := range all[:services/2+1] {
 		env.Create(record(svc, namespace))
 	}
 	env.Await("all records are back", records(services))

@@ -14,6 +14,7 @@ type pendingLoss struct {
 	quiet     time.Duration // without a change, until it is confirmed
 	latest    time.Time     // when it is confirmed at the latest
 	confirmed bool          // the import may lose it
+	accepted  bool          // as part of a mass loss that lasted: it counts for no other one
 }
 
 // pendingLosses are the losses of the last TTL. One is confirmed, and the import loses it, when for a while no other followed and none came
@@ -33,7 +34,7 @@ func newPendingLosses(quiet, ttl time.Duration) pendingLosses {
 	return pendingLosses{quiet: quiet, ttl: ttl, all: make(map[importedExport]pendingLoss)}
 }
 
-// list replaces the losses by those of a list. They are confirmed if that was a mass loss, and lasted. Else they may wait for a TTL, as long
+// list replaces the losses by those of a list. They are confirmed and accepted if that was a mass loss, and lasted. Else they may wait for a TTL, as long
 // as members restore their records. If they are what is left of a mass loss, members restore so many that one may well pause for longer
 // than quiet: all wait until none came back for a TTL.
 func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, lasted bool) {
@@ -52,7 +53,7 @@ func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, 
 		if old, known := before[e]; known && old.quiet > quiet { // of a mass loss, and listed again
 			loss = old
 		}
-		if loss.confirmed = lasted; lasted {
+		if loss.confirmed, loss.accepted = lasted, lasted; lasted {
 			loss.since = now
 		}
 		p.all[e] = loss
@@ -78,7 +79,8 @@ func (p *pendingLosses) wait(now time.Time) (waits bool) {
 	return waits
 }
 
-// compare compares the losses that wait with what was imported before them. lost says of what is imported whether the broker lacks it.
+// compare compares the losses of the last TTL with what was imported before them: a broker that loses records with pauses between them must not empty
+// the imports few by few. lost says of what is imported whether the broker lacks it.
 func (p *pendingLosses) compare(now time.Time, lost map[importedExport]bool) comparison {
 	lost = maps.Clone(lost)
 	for e, loss := range p.all {
@@ -88,7 +90,7 @@ func (p *pendingLosses) compare(now time.Time, lost map[importedExport]bool) com
 			if !loss.confirmed {
 				p.last = now
 			}
-		case loss.confirmed:
+		case loss.accepted:
 			delete(lost, e)
 		default:
 			lost[e] = true

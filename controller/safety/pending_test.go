@@ -102,17 +102,63 @@ func TestPendingLossesAreListedAgain(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 8.7: what the imports have lost within a TTL counts beside what waits, unless it was accepted as a mass loss.
+func TestLossesOfATTL(t *testing.T) {
+	const quiet, ttl = 2 * time.Second, time.Minute
+	begin := time.Unix(1_700_000_000, 0)
+	export := func(n int) importedExport { return importedExport{cluster: fmt.Sprint(n)} }
+	var p pendingLosses
+	var imported map[importedExport]bool
+	lose := func(now time.Time, from, to int) comparison {
+		for n := from; n < to; n++ {
+			p.lose(now, export(n))
+			imported[export(n)] = true
+		}
+		p.wait(now)
+		return p.compare(now, imported)
+	}
+	for _, tt := range []struct {
+		name   string
+		accept bool
+		pause  time.Duration
+		want   comparison
+	}{
+		{name: "after a pause", pause: quiet, want: comparison{imported: 30, lost: 20}},
+		{name: "after a TTL", pause: ttl + quiet, want: comparison{imported: 20, lost: 10}},
+		{name: "after a mass loss", accept: true, pause: quiet, want: comparison{imported: 20, lost: 10}},
+	} {
+		p, imported = newPendingLosses(quiet, ttl), make(map[importedExport]bool)
+		for n := range 30 {
+			imported[export(n)] = false
+		}
+		if got, want := lose(begin, 0, 10), (comparison{imported: 30, lost: 10}); got != want {
+			t.Errorf("%s: first %v, want %v", tt.name, got, want)
+		}
+		if now := begin.Add(quiet); tt.accept {
+			p.list(now, imported, true, true)
+		} else if n := len(p.confirm(now)); n != 10 {
+			t.Errorf("%s: %d are confirmed, want 10", tt.name, n)
+		}
+		for n := range 10 {
+			delete(imported, export(n))
+		}
+		if got := lose(begin.Add(quiet+tt.pause), 10, 20); got != tt.want {
+			t.Errorf("%s: then %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // The clusters whose Member went with a rollback are those without one when the losses were read, whatever the broker has since.
 func TestUnjoined(t *testing.T) {
 	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
 	lost := map[importedExport]bool{{svc, "west"}: true, {svc, "north"}: true, {svc, "south"}: false}
 	l := NewMassLoss(MassLossConfig{TTL: time.Minute})
-	l.confirmList(time.Now(), lost, map[string]bool{"north": true}, false)
+	l.noteUnjoined(lost, map[string]bool{"north": true})
 	if len(l.unjoined) > 0 {
 		t.Errorf("unjoined = %v without a rollback, want none", l.unjoined)
 	}
 	l.restored = true
-	l.confirmList(time.Now(), lost, map[string]bool{"north": true}, false)
+	l.noteUnjoined(lost, map[string]bool{"north": true})
 	if got := slices.Sorted(maps.Keys(l.unjoined)); !slices.Equal(got, []string{"west"}) || l.restored {
 		t.Errorf("unjoined = %v, want west alone", got)
 	}
