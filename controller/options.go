@@ -60,7 +60,7 @@ func Options() []Option {
 			choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker)},
 		{"affinity", "local|region|remote|none [HOLD]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
 			(*Config).setAffinity},
-		{"exported_affinity", "on|off", "on", "follow the clusters that exports prefer", 1, 1, toggle(func(c *Config) *bool { return &c.ExportedAffinity })},
+		{"exported_affinity", "on|off", "on", "follow the clusters and zones that exports prefer", 1, 1, toggle(func(c *Config) *bool { return &c.ExportedAffinity })},
 		{"import_namespaces", "create [NAME...]|NAME...|SELECTOR", "", "namespaces to export and import; with create, missing ones are created; without names: all except kube-*, openshift-*, " +
 			"default and the controller's own", 1, -1,
 			(*Config).setNamespaces},

@@ -118,6 +118,9 @@ const (
 	AnnotationCiliumAffinity = "service.cilium.io/affinity"
 	// AnnotationWeights on a Namespace holds the [Weights] of clusters. The controller writes it to ServiceImports.
 	AnnotationWeights = "clusterset-dns.io/weights"
+	// AnnotationTrafficDistribution on a Namespace replaces the traffic distribution that exports ask for: a value of spec.trafficDistribution of
+	// Services, or none.
+	AnnotationTrafficDistribution = "clusterset-dns.io/traffic-distribution"
 )
 
 // AnnotationDerivedService on a ServiceImport is the name of the Service that is derived from it. Implementations of the Gateway API that route

@@ -78,6 +78,7 @@ func (p planner) plan(in inputs) plan {
 	made.result = untilAllocated(in, made)
 	if made.prefers = p.preferencesOf(in, made.result, &made.rejected); made.result.Import != nil {
 		made.prefers.annotate(made.result.Import)
+		p.distribute(in, &made)
 	}
 	made.cluster = merge.Cluster{Sources: p.sources(in, made.result, &made.rejected), Families: in.families}
 	if len(in.families) == 0 { // the API server decides
@@ -144,6 +145,18 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 		prefers.selectors, prefers.results = selectors.String(), selectors.Evaluate(p.selectable(in, r), in.properties)
 	}
 	return prefers
+}
+
+// distribute gives the import of a plan its traffic distribution.
+func (p planner) distribute(in inputs, made *plan) {
+	spec := &made.result.Import.Spec
+	if p.ignoreExported {
+		spec.TrafficDistribution = nil
+	}
+	var err error
+	if spec.TrafficDistribution, err = distributionOf(in.namespace, spec.TrafficDistribution); err != nil {
+		made.rejected = append(made.rejected, ofNamespace(in.namespace, merge.BadDistribution, err.Error()))
+	}
 }
 
 // ofNamespace returns why something that a Namespace of this cluster says does not count.

@@ -70,6 +70,44 @@ func textOf(p plan) string {
 	return strings.Join(text, " ")
 }
 
+// docs/spec/selection.md 5: what the Namespace of an import says about zones comes before what exports ask for.
+func TestDistribution(t *testing.T) {
+	const same, node = corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode
+	for _, tt := range []struct {
+		exported, namespace string
+		ignore              bool
+		want, rejected      string
+	}{
+		{},
+		{exported: same, want: same},
+		{exported: same, ignore: true},
+		{exported: same, namespace: "none"},
+		{exported: same, namespace: node, want: node},
+		{namespace: node, ignore: true, want: node},
+		{exported: same, namespace: "PreferMoon",
+			rejected: `annotation clusterset-dns.io/traffic-distribution: "PreferMoon": want PreferSameZone, PreferSameNode, PreferClose or none`},
+	} {
+		in := planInputs(map[string]int32{"west": 1})
+		if tt.exported != "" {
+			in.records[0].Spec.TrafficDistribution = &tt.exported
+		}
+		if tt.namespace != "" {
+			in.namespace.Annotations = map[string]string{apibroker.AnnotationTrafficDistribution: tt.namespace}
+		}
+		made := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2), ignoreExported: tt.ignore}.plan(in)
+		var got, rejected string
+		if d := made.result.Import.Spec.TrafficDistribution; d != nil {
+			got = *d
+		}
+		for _, r := range made.rejected {
+			rejected += r.Detail
+		}
+		if got != tt.want || rejected != tt.rejected {
+			t.Errorf("%+v: distribution %q, rejected %q", tt, got, rejected)
+		}
+	}
+}
+
 // What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, 9.2, 9.6).
 func TestPlan(t *testing.T) {
 	annotate := func(key, value string) func(*inputs) {

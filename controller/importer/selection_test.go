@@ -231,14 +231,23 @@ func (i importing) checkProtocol(record *v1alpha1.ExportedService, slice *discov
 	}
 }
 
+// orNull returns a string as JSON, null for "".
+func orNull(s string) string {
+	if s == "" {
+		return "null"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
 // checkHints has traffic prefer its own zone: docs/spec/controller.md 5.6. An endpoint without a zone takes no hint from others, and their
-// slices are not written.
+// slices are not written. In a Namespace that prefers no zone there are no hints.
 func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
 	i.Helper()
 	record.Spec.TrafficDistribution, slice.Endpoints[0].Zone = new(corev1.ServiceTrafficDistributionPreferClose), new("a")
 	i.Update(record)
 	i.Update(slice)
-	for _, tt := range []struct{ zone, want string }{{"b", "a b"}, {"", "a"}} {
+	for _, tt := range []struct{ zone, ofNamespace, want string }{{zone: "b", want: "a b"}, {want: "a"}, {zone: "b", ofNamespace: "none"}} {
+		i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, apibroker.AnnotationTrafficDistribution, orNull(tt.ofNamespace)))
 		if source.Endpoints[0].Zone = nil; tt.zone != "" {
 			source.Endpoints[0].Zone = &tt.zone
 		}
@@ -246,6 +255,7 @@ func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *d
 		written := i.do("zone "+tt.zone, func() bool {
 			west, own := i.Broker.Slices(db, "west"), i.Member.SourceSlices(db)[0].Endpoints[0].Zone
 			return len(west) == 1 && west[0].Endpoints[0].Zone != nil && (own == nil) == (tt.zone == "") &&
+				i.Member.Namespace("shop").Annotations[apibroker.AnnotationTrafficDistribution] == tt.ofNamespace &&
 				slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return r.Spec.TrafficDistribution != nil })
 		})
 		var zones []string
@@ -258,7 +268,7 @@ func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *d
 		}
 		slices.Sort(zones)
 		if got := strings.Join(zones, " "); got != tt.want {
-			i.Errorf("own zone %q: hints for %q, want %q", tt.zone, got, tt.want)
+			i.Errorf("own zone %q, distribution of the Namespace %q: hints for %q, want %q", tt.zone, tt.ofNamespace, got, tt.want)
 		}
 		if tt.zone == "" {
 			i.Expect("no zone", written, importedWrite("PATCH", "east", "db-1"))

@@ -38,7 +38,9 @@ const (
 	BadProperty Reason = "property"    // a ClusterProperty that a member publishes, out of bounds
 	BadSelector Reason = "selector"    // annotations of a Namespace that say which clusters traffic goes to
 	BadWeights  Reason = "weights"     // the annotation of a Namespace with weights of clusters
-	BeyondLimit Reason = "limit"       // more than an importing cluster takes of one member, or of all
+	// BadDistribution is that of the annotation of a Namespace with a traffic distribution.
+	BadDistribution Reason = "distribution"
+	BeyondLimit     Reason = "limit" // more than an importing cluster takes of one member, or of all
 )
 
 func compareRejections(a, b Rejection) int {

@@ -127,7 +127,7 @@ func TestControllerMetrics(t *testing.T) {
 	equalSets(t, "reason of rejection", quotedWords(list), []string{
 		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate), string(merge.BadSlice),
 		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.OwnCIDR), string(merge.AlienVIP), string(merge.NotTaken), string(merge.BeyondLimit),
-		string(merge.Undecodable), string(merge.BadProperty), string(merge.BadSelector), string(merge.BadWeights),
+		string(merge.Undecodable), string(merge.BadProperty), string(merge.BadSelector), string(merge.BadWeights), string(merge.BadDistribution),
 	})
 }
 
