@@ -204,38 +204,37 @@ func TestLosesSlices(t *testing.T) {
 	}
 }
 
-// A writer knows what exists after any order of writes.
-func TestSlicesOfAWriter(t *testing.T) {
+// What exists is known after any order of writes.
+func TestObjects(t *testing.T) {
 	slice := func(name, version string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
 	}
-	w := &writer{}
-	w.setSlices([]*discoveryv1.EndpointSlice{slice("a", "1"), slice("b", "1"), slice("c", "1")})
+	os := newObjects(merge.Objects{Slices: []*discoveryv1.EndpointSlice{slice("a", "1"), slice("b", "1"), slice("c", "1")}})
 	check := func(what string, want ...string) {
 		t.Helper()
 		var got []string
-		for _, e := range w.now.Slices {
+		for _, e := range os.Slices {
 			got = append(got, e.Name+e.ResourceVersion)
-			if existing := w.existing(e); existing != e {
+			if existing := os.existing(e); existing != e {
 				t.Errorf("%s: existing(%s) = %v, want the slice", what, e.Name, existing)
 			}
 		}
-		if slices.Sort(got); !slices.Equal(got, want) || len(w.at) != len(want) {
-			t.Errorf("%s: %q, %d names; want %q", what, got, len(w.at), want)
+		if slices.Sort(got); !slices.Equal(got, want) || len(os.at) != len(want) {
+			t.Errorf("%s: %q, %d names; want %q", what, got, len(os.at), want)
 		}
 	}
-	w.remove(slice("a", "1"))
+	os.remove(slice("a", "1"))
 	check("first removed", "b1", "c1")
-	w.remove(slice("a", "1"))
+	os.remove(slice("a", "1"))
 	check("removed again", "b1", "c1")
-	w.record(slice("b", "2"))
-	w.record(slice("d", "1"))
+	os.set(slice("b", "2"))
+	os.set(slice("d", "1"))
 	check("changed and created", "b2", "c1", "d1")
-	w.remove(slice("d", "1"))
-	w.remove(slice("c", "1"))
-	w.remove(slice("b", "2"))
+	os.remove(slice("d", "1"))
+	os.remove(slice("c", "1"))
+	os.remove(slice("b", "2"))
 	check("all removed")
-	w.record(slice("a", "3"))
+	os.set(slice("a", "3"))
 	check("created again", "a3")
 }
 

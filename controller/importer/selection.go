@@ -243,58 +243,6 @@ func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
 	e.Labels[corev1.IsHeadlessService] = ""
 }
 
-// isHidden reports whether a slice has the label by which every kube-proxy leaves it out, and adds and removes its endpoints as the label comes
-// and goes. The label service-proxy-name does not do: from Kubernetes 1.36 on kube-proxy looks for it at Services alone.
-func isHidden(e *discoveryv1.EndpointSlice) bool {
-	_, hidden := e.Labels[corev1.IsHeadlessService]
-	return hidden
-}
-
-// shows reports whether an update makes something of a slice visible to proxies that was not.
-func shows(update, existing *discoveryv1.EndpointSlice) bool {
-	return !isHidden(update) && (isHidden(existing) || lacksPort(existing, update))
-}
-
-// hides reports whether an update hides something of a slice that proxies see. It may show something else of it.
-func hides(update, existing *discoveryv1.EndpointSlice) bool {
-	return !isHidden(existing) && (isHidden(update) || lacksPort(update, existing))
-}
-
-// lacksPort reports whether a slice lacks a port that another one has.
-func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(other.Ports, func(p discoveryv1.EndpointPort) bool { return !hasPort(e, keyOf(other, p)) })
-}
-
-// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and what they see now of the ports that its
-// cluster offers, under any name. A slice has each name once: a port that changes its protocol is hidden as the new one is shown.
-func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
-	v := update.DeepCopy()
-	delete(v.Labels, corev1.IsHeadlessService)
-	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
-		key := keyOf(existing, p)
-		clashes := slices.ContainsFunc(update.Ports, func(q discoveryv1.EndpointPort) bool {
-			return keyOf(update, q) != key && keyOf(update, q).name == key.name
-		})
-		return clashes || !slices.ContainsFunc(offered, func(q discoveryv1.EndpointPort) bool {
-			return keyOf(update, q).protocol == key.protocol && sameNumber(q, p)
-		})
-	})
-	for _, p := range update.Ports {
-		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
-		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
-			v.Ports[at] = p
-		} else if !isHidden(update) { // else it has all ports, and shows none
-			v.Ports = append(v.Ports, p)
-		}
-	}
-	return v
-}
-
-// sameNumber reports whether two ports have the same number, or none.
-func sameNumber(p, q discoveryv1.EndpointPort) bool {
-	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
-}
-
 // eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If no endpoint is, proxies also take
 // endpoints that terminate and still serve; so a cluster that is drained is left while its Pods still accept connections.
 func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discoveryv1.EndpointSlice) bool) []string {

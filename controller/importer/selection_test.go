@@ -415,83 +415,13 @@ func TestChoosePorts(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 4: what an update shows and hides is a matter of its ports, not of their number.
-func TestShowsAndHides(t *testing.T) {
-	of := func(hidden bool, ports ...string) *discoveryv1.EndpointSlice {
-		e := &discoveryv1.EndpointSlice{}
-		e.Labels = map[string]string{}
-		for _, name := range ports {
-			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
-		}
-		if hidden {
-			e.Labels[corev1.IsHeadlessService] = ""
-		}
-		return e
-	}
-	const hidden, seen = true, false
-	for _, tt := range []struct {
-		name             string
-		update, existing *discoveryv1.EndpointSlice
-		shows, hides     bool
-		visible          string // ports, if proxies see some now
-	}{
-		{"nothing", of(seen, "a"), of(seen, "a"), false, false, "a"},
-		{"a port more", of(seen, "a", "b"), of(seen, "a"), true, false, "ab"},
-		{"a port less", of(seen, "b"), of(seen, "a", "b"), false, true, "ab"},
-		{"another port", of(seen, "b"), of(seen, "a"), true, true, "ab"},
-		{"all is hidden", of(hidden, "a", "b"), of(seen, "b"), false, true, "b"},
-		{"all is shown", of(seen, "a"), of(hidden, "a"), true, false, ""},
-		{"some is shown", of(seen, "a"), of(hidden, "a", "b"), true, false, ""},
-		{"hidden before and after", of(hidden, "a", "b"), of(hidden, "a"), false, false, ""},
-	} {
-		if s, h := shows(tt.update, tt.existing), hides(tt.update, tt.existing); s != tt.shows || h != tt.hides {
-			t.Errorf("%s: shows %t, hides %t; want %t, %t", tt.name, s, h, tt.shows, tt.hides)
-		}
-		var got string
-		v := visible(tt.update, tt.existing, slices.Concat(tt.update.Ports, tt.existing.Ports))
-		for _, p := range v.Ports {
-			got += *p.Name
-		}
-		if tt.visible != "" && (got != tt.visible || isHidden(v)) {
-			t.Errorf("%s: ports %q, hidden %t; want %q until all others are shown", tt.name, got, isHidden(v), tt.visible)
-		}
-	}
-}
-
-// docs/spec/selection.md 4: what a cluster no longer offers goes at once, such as a port with another protocol, beside which the API server
-// takes no port of the same name.
-func TestVisibleIsOffered(t *testing.T) {
-	of := func(protocols ...corev1.Protocol) *discoveryv1.EndpointSlice {
-		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}
-		for _, p := range protocols {
-			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: new("dns"), Protocol: &p})
-		}
-		return e
-	}
-	update, existing := of(corev1.ProtocolUDP), of(corev1.ProtocolTCP)
-	if !shows(update, existing) || !hides(update, existing) {
-		t.Fatal("a port with another protocol is not another port")
-	}
-	if v := visible(update, existing, update.Ports); len(v.Ports) != 1 || *v.Ports[0].Protocol != corev1.ProtocolUDP {
-		t.Errorf("ports = %+v, want that of the update alone", v.Ports)
-	}
-	if v := visible(of(), existing, nil); len(v.Ports) != 0 {
-		t.Errorf("ports = %+v, want none", v.Ports)
-	}
-	renamed := of(corev1.ProtocolTCP)
-	renamed.Ports[0].Name = new("domain")
-	if v := visible(renamed, existing, renamed.Ports); len(v.Ports) != 2 {
-		t.Errorf("ports = %+v, want that of both names", v.Ports)
-	}
-}
-
 // docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all others are replaced, and decide
 // on the selection together. One that has some of its ports hidden would look as if it had lost them, and its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
-	w := &writer{writerConfig: writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}, svc: db}
-	w.asked = make(map[string]string)
-	w.now.Service = &corev1.Service{}
-	w.now.Import = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}
+	cfg := writerConfig{choices: newChoices(time.Hour), responses: newResponses(), retry: func(types.NamespacedName, time.Duration) {}}
+	w := newWriterOf(cfg, db, merge.Objects{
+		Import: &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}, Service: &corev1.Service{},
+	})
 	preferences{selectors: `[local]`, results: selection.Results{{"east"}}}.annotate(w.now.Import)
 	desired := func(ready bool) (all []*discoveryv1.EndpointSlice) {
 		for cluster, ports := range map[string][]string{"east": {"pg", "admin"}, "west": {"pg"}} {
@@ -506,10 +436,10 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 		return all
 	}
 	prefers := writtenPreferences(w.now.Import)
-	w.choices.choose(db, prefers, proxies, desired(false), w.now)
+	w.choices.choose(db, prefers, proxies, desired(false), w.now.Objects)
 	existing := desired(true)
-	w.choices.choose(db, prefers, proxies, existing, w.now) // east is back, and waits; the port that only it has is in use
-	w.setSlices(existing)
+	w.choices.choose(db, prefers, proxies, existing, w.now.Objects) // east is back, and waits; the port that only it has is in use
+	w.now.setSlices(existing)
 	before := w.choices.get(db)
 	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, desired(true)); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,165 @@
+package importer
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/clusterset-dns/clusterset/controller/merge"
+)
+
+// A visibility orders the updates of slices of which some are hidden, so that proxies have an endpoint at any time (docs/spec/selection.md 4).
+// The zero value belongs to an import for which no clusters are selected.
+//
+// What an update does to proxies decides when it is written:
+//
+//	              | shows nothing | shows something
+//	--------------+---------------+------------------------------------------------------------------------
+//	hides nothing | other         | show
+//	hides         | hide          | both: first as [visible] says, which hides nothing; the next comparison
+//	something     |               | asks for the update again, which is then a hide
+//
+//	show, both ---> deletions, creations, other, deletions of old slices ---> hide
+//
+// A hide also waits until proxies see all that they should. It may be in vain to wait for that: a slice is rejected as invalid, its name is taken,
+// or a webhook changes it. Then others stay visible for as long.
+type visibility struct {
+	chosen  []*discoveryv1.EndpointSlice          // the desired slices, those of clusters that are not in use hidden
+	offered map[string][]discoveryv1.EndpointPort // their ports by name of the slice, hidden or not
+}
+
+// visibilityOf returns the visibility of desired slices of which nothing is hidden yet.
+func visibilityOf(desired []*discoveryv1.EndpointSlice) visibility {
+	v := visibility{chosen: desired, offered: make(map[string][]discoveryv1.EndpointPort, len(desired))}
+	for _, e := range desired {
+		v.offered[e.Name] = slices.Clone(e.Ports)
+	}
+	return v
+}
+
+// A sequence has updates of slices by when they are written: see [visibility].
+type sequence struct {
+	show, both, other, hide []*discoveryv1.EndpointSlice
+}
+
+// sequence orders updates. rejects reports whether it is known that the API server does not keep an update as it is until others are shown: one that
+// also shows something is then written as it should be in the end.
+func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects, rejects func(*discoveryv1.EndpointSlice) bool) (s sequence) {
+	if len(v.chosen) == 0 {
+		return sequence{other: updates}
+	}
+	for _, o := range updates {
+		existing := now.slice(o.Name)
+		switch shows, hides := shows(o, existing), hides(o, existing); {
+		case shows && hides && rejects(o):
+			s.other = append(s.other, o)
+		case shows && hides && differs(v.until(o, now), existing):
+			s.both = append(s.both, o)
+		case hides:
+			s.hide = append(s.hide, o)
+		case shows:
+			s.show = append(s.show, o)
+		default:
+			s.other = append(s.other, o)
+		}
+	}
+	return s
+}
+
+// heldBack divides updates into those to write and those that hide something while proxies do not see all that they should, and no change is coming
+// that shows it.
+func (v visibility) heldBack(
+	c merge.Changes, now *objects, rejects func(*discoveryv1.EndpointSlice) bool,
+) (write, held []*discoveryv1.EndpointSlice) {
+	coming := func(o *discoveryv1.EndpointSlice) bool {
+		same := func(e *discoveryv1.EndpointSlice) bool { return e.Name == o.Name }
+		return slices.ContainsFunc(c.Create.Slices, same) || slices.ContainsFunc(c.Update.Slices, same)
+	}
+	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) && !coming(o) }) {
+		return c.Update.Slices, nil
+	}
+	for _, o := range c.Update.Slices {
+		existing := now.slice(o.Name)
+		if hides(o, existing) && (rejects(o) || !differs(v.until(o, now), existing)) {
+			held = append(held, o)
+		} else {
+			write = append(write, o)
+		}
+	}
+	return write, held
+}
+
+// complete reports whether proxies see all that they should.
+func (v visibility) complete(now *objects) bool {
+	return !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) })
+}
+
+// until returns an update as it is until others are shown: see [visible].
+func (v visibility) until(o *discoveryv1.EndpointSlice, now *objects) *discoveryv1.EndpointSlice {
+	return visible(o, now.slice(o.Name), v.offered[o.Name])
+}
+
+// isMissing reports whether proxies do not see yet what they should see of a desired slice.
+func isMissing(o *discoveryv1.EndpointSlice, now *objects) bool {
+	e := now.slice(o.Name)
+	return !isHidden(o) && (e == nil || !merge.IsImported(e) || shows(o, e))
+}
+
+// isHidden reports whether a slice has the label by which every kube-proxy leaves it out, and adds and removes its endpoints as the label comes
+// and goes. The label service-proxy-name does not do: from Kubernetes 1.36 on kube-proxy looks for it at Services alone.
+func isHidden(e *discoveryv1.EndpointSlice) bool {
+	_, hidden := e.Labels[corev1.IsHeadlessService]
+	return hidden
+}
+
+// shows reports whether an update makes something of a slice visible to proxies that was not.
+func shows(update, existing *discoveryv1.EndpointSlice) bool {
+	return !isHidden(update) && (isHidden(existing) || lacksPort(existing, update))
+}
+
+// hides reports whether an update hides something of a slice that proxies see. It may show something else of it.
+func hides(update, existing *discoveryv1.EndpointSlice) bool {
+	return !isHidden(existing) && (isHidden(update) || lacksPort(update, existing))
+}
+
+// lacksPort reports whether a slice lacks a port that another one has.
+func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(other.Ports, func(p discoveryv1.EndpointPort) bool { return !hasPort(e, keyOf(other, p)) })
+}
+
+// differs reports whether an update has anything to write.
+func differs(update, existing *discoveryv1.EndpointSlice) bool {
+	c := merge.Diff(merge.Objects{Slices: []*discoveryv1.EndpointSlice{update}}, merge.Objects{Slices: []*discoveryv1.EndpointSlice{existing}})
+	return !c.Empty()
+}
+
+// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and what they see now of the ports that its
+// cluster offers, under any name. A slice has each name once: a port that changes its protocol is hidden as the new one is shown.
+func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+	v := update.DeepCopy()
+	delete(v.Labels, corev1.IsHeadlessService)
+	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
+		key := keyOf(existing, p)
+		clashes := slices.ContainsFunc(update.Ports, func(q discoveryv1.EndpointPort) bool {
+			return keyOf(update, q) != key && keyOf(update, q).name == key.name
+		})
+		return clashes || !slices.ContainsFunc(offered, func(q discoveryv1.EndpointPort) bool {
+			return keyOf(update, q).protocol == key.protocol && sameNumber(q, p)
+		})
+	})
+	for _, p := range update.Ports {
+		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
+		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
+			v.Ports[at] = p
+		} else if !isHidden(update) { // else it has all ports, and shows none
+			v.Ports = append(v.Ports, p)
+		}
+	}
+	return v
+}
+
+// sameNumber reports whether two ports have the same number, or none.
+func sameNumber(p, q discoveryv1.EndpointPort) bool {
+	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
+}
