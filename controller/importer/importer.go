@@ -141,26 +141,20 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	case is.ClusterID == "":
 		return i.withdraw(ctx, svc)
 	}
-	own, exp, readable := i.cfg.Own.Export(svc, is)
+	result, exp, readable := i.cfg.Own.Export(svc, is)
+	own := ownExport{result, exp, is.ClusterID}
 	switch {
 	case !readable:
 		i.cfg.Retry(svc, member.UnreadableRetry)
 		return nil
 	case !is.Settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
-		return i.refreshOwn(ctx, svc, ownExport{own, exp, is.ClusterID})
+		return i.refreshOwn(ctx, svc, own)
 	}
-	return i.follow(ctx, ownExport{own, exp, is.ClusterID}, i.reader.read(svc, own))
-}
-
-// An ownExport is what this cluster exports of a service, read once.
-type ownExport struct {
-	export.Result
-	exp     *mcsv1beta1.ServiceExport // nil if there is none
-	cluster string                    // the id of this cluster
+	return i.follow(ctx, i.reader.read(svc, own))
 }
 
 // follow makes this cluster have what the inputs come to, unless that is a loss that is not certain.
-func (i *Importer) follow(ctx context.Context, own ownExport, in inputs) error {
+func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
 	p := i.planner.plan(in)
@@ -168,7 +162,7 @@ func (i *Importer) follow(ctx context.Context, own ownExport, in inputs) error {
 	if losesClusters(p.result, in.imported) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
 		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
 			i.planner.limits.keep(svc, before)
-			return i.refreshOwn(ctx, svc, own)
+			return i.refreshOwn(ctx, svc, in.own)
 		}
 		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, in.imported, in.has); len(unconfirmed) > 0 {
 			i.planner.limits.keep(svc, before)
@@ -177,7 +171,7 @@ func (i *Importer) follow(ctx context.Context, own ownExport, in inputs) error {
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
-	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, own, p.conflicts), i.creates.ensure(ctx, svc, p.exporters))
+	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, in.own, p.conflicts), i.creates.ensure(ctx, svc, p.exporters))
 }
 
 // report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.

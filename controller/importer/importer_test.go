@@ -538,7 +538,8 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	i.Expect("a loss that may be one of many", i.do("record gone", gone))
 	i.Delete(slice)
 	i.Expect("nor the slice", i.do("slice gone", func() bool { return i.addressOf("west") == "" }))
-	own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+	result, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+	own := ownExport{result, exp, memberenv.ID}
 	neither := i.reader.read(db, own)
 	back(i)
 	if n := i.planner.limits.contributions(db)["west"].endpoints; n != 1 {
@@ -551,7 +552,7 @@ func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv
 	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Hour) }) // the other one may have confirmed the loss of the slice
 	compared(i.Instance, i.cfg.MassLoss)
 	for what, in := range map[string]inputs{"record": neither, "slice": noSlice} {
-		if err := i.follow(i.Context(), ownExport{own, exp, memberenv.ID}, in); err != nil {
+		if err := i.follow(i.Context(), in); err != nil {
 			i.Error(err)
 		}
 		i.Expect("a view from before the "+what+" was back", i.Writes.Take())

@@ -24,7 +24,7 @@ import (
 // same state. All of it is shared with the caches.
 type inputs struct {
 	service    types.NamespacedName
-	own        export.Result             // what this cluster exports
+	own        ownExport                 // what this cluster exports
 	namespace  *corev1.Namespace         // of the service; nil if it does not exist
 	imported   *mcsv1beta1.ServiceImport // of that name, whether it is ours or not; nil if it does not exist
 	derived    *corev1.Service           // of that name, like imported
@@ -39,6 +39,13 @@ type inputs struct {
 	options merge.Options // for this service
 }
 
+// An ownExport is what this cluster exports of a service, read once.
+type ownExport struct {
+	export.Result
+	exp     *mcsv1beta1.ServiceExport // nil if there is none
+	cluster string                    // the id of this cluster
+}
+
 // A reader reads inputs.
 type reader struct {
 	member    *member.Cluster
@@ -50,7 +57,7 @@ type reader struct {
 
 // read returns the inputs as they are now. The view is read last, but for what only adds to it: what is lost by then is lost in the view,
 // and it is asked whether that may be so.
-func (r reader) read(svc types.NamespacedName, own export.Result) inputs {
+func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	in := inputs{
 		service: svc, own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
 		families: r.member.Families(), expired: r.expiry.Result(),

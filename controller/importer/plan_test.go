@@ -40,7 +40,7 @@ func planInputs(ports map[string]int32) inputs {
 		s := []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Name: "of-" + cluster}, Endpoints: make([]discoveryv1.Endpoint, 2)}}
 		in.records = append(in.records, r)
 		if cluster == "east" {
-			in.own = export.Result{Record: &v1alpha1.ExportedService{Spec: r.Spec}, Local: s}
+			in.own.Result = export.Result{Record: &v1alpha1.ExportedService{Spec: r.Spec}, Local: s}
 			continue
 		}
 		in.has.Records = append(in.has.Records, r)

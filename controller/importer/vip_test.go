@@ -123,14 +123,15 @@ func (i importing) beaten(west partner) {
 	if o := i.read(); len(o.Import.Spec.IPs) > 0 {
 		i.Fatalf("ips = %v, want none: they are those of app", o.Import.Spec.IPs)
 	}
-	own, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+	result, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
+	own := ownExport{result, exp, memberenv.ID}
 	before := i.reader.read(db, own)
 	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null}}}`)); err != nil {
 		i.Fatal(err)
 	}
 	i.Await("no address", func() bool { return len(i.Broker.Claims(db)) == 0 })
 	i.Writes.Take()
-	if err := i.follow(i.Context(), ownExport{own, exp, memberenv.ID}, before); err != nil {
+	if err := i.follow(i.Context(), before); err != nil {
 		i.Error(err)
 	}
 	i.Expect("a claim from before", i.Writes.Take())
