@@ -96,25 +96,28 @@ func (p publisher) publishRecord(
 	return p.broker.ApplyRecord(ctx, r.Record)
 }
 
-// publishSlices writes new slices before it deletes old ones: a service whose endpoints move from one slice to another has
-// endpoints all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does.
+// publishSlices writes slices that are new or lose no endpoint first, and deletes old ones last: an endpoint that moves from one slice to another is on
+// the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does.
 func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice) error {
 	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
 		unwanted[e.Name] = e
 	}
+	has := maps.Clone(unwanted)
+	named := func(name string) *discoveryv1.EndpointSlice { return has[name] }
 	var errs []error
-	var rejected []*discoveryv1.EndpointSlice
+	var rejected []*discoveryv1.EndpointSlice // with the endpoints that the broker does not have there
 	mayPass := false
-	for _, w := range want {
-		e := unwanted[w.Name]
+	for _, w := range merge.LosingLast(want, named) {
+		e := has[w.Name]
 		delete(unwanted, w.Name)
-		err := p.publishSlice(ctx, w, e)
+		err := p.publishSlice(ctx, merge.Retained(w, e, rejected), e)
 		if err != nil && !isOfObject(err) {
 			return err
 		}
 		if err != nil {
-			errs, rejected = append(errs, err), append(rejected, w)
+			errs = append(errs, err)
+			rejected = append(rejected, merge.Unwritten([]*discoveryv1.EndpointSlice{w}, named)...)
 			mayPass = mayPass || member.Rejection(err) == ""
 		}
 	}

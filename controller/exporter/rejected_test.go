@@ -294,4 +294,11 @@ func (b *env) movedEndpoints(a *exporting) {
 	b.Update(source("moving-2", "10.1.0.7", "10.1.0.9"))
 	a.Await("another address seen", func() bool { return a.Member.SourceSlices(moving)[0].Endpoints[1].Addresses[0] == "10.1.0.9" })
 	reconciles("to one that is not", "moving-22", "10.1.0.7+10.1.0.9", false)
+	b.Create(source("moving-3", "10.1.0.7", "10.1.66.1"))
+	b.Update(source("moving-2", "10.1.0.9"))
+	for range 2 {
+		reconciles("one of two moved to a slice that is rejected", "moving-21 moving-32", "10.1.0.9+10.1.0.7", true)
+	}
+	b.Update(source("moving-3", "10.1.0.7"))
+	reconciles("to one that is not", "moving-21 moving-31", "10.1.0.7 10.1.0.9", false)
 }

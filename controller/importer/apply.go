@@ -13,9 +13,10 @@ import (
 // apply writes c, which has no status, in the order of [merge.Changes]; that of slices which are shown and hidden is in [visibility]. No object
 // that cannot be written stops another one, but for a new import: everything else depends on its UID.
 func (w *writer) apply(ctx context.Context, c merge.Changes) error {
+	wanted := slices.Concat(c.Create.Slices, c.Update.Slices)
 	updates := w.visibility.sequence(c.Update.Slices, w.now, w.rejects)
 	first, last := deletionsOf(c)
-	errs := append(w.requests.patchAll(ctx, updates.show), w.patchUntil(ctx, updates.both)...)
+	errs := append(w.patchAll(ctx, updates.show, wanted), w.patchUntil(ctx, updates.both, wanted)...)
 	errs = append(errs, w.requests.deleteAll(ctx, first))
 	if o := c.Create.Import; o != nil {
 		return errors.Join(append(errs, w.requests.create(ctx, o))...)
@@ -31,13 +32,13 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 	}
 	errs = append(errs, w.requests.createAll(ctx, c.Create.Slices)...)
 	var trimmed []*discoveryv1.EndpointSlice
-	last.Slices, trimmed = merge.Retired(last.Slices, w.missing(c.Create.Slices))
-	errs = append(errs, w.requests.patchAll(ctx, append(updates.other, trimmed...))...)
-	errs = append(errs, w.requests.deleteAll(ctx, last))
+	errs = append(errs, w.patchAll(ctx, updates.other, wanted)...)
+	last.Slices, trimmed = merge.Retired(last.Slices, merge.Unwritten(wanted, w.now.slice))
+	errs = append(append(errs, w.patchAll(ctx, trimmed, nil)...), w.requests.deleteAll(ctx, last))
 	if w.visibility.complete(w.now) {
-		errs = append(errs, w.requests.patchAll(ctx, updates.hide)...)
+		errs = append(errs, w.patchAll(ctx, updates.hide, wanted)...)
 	} else { // their endpoints must not wait for another slice
-		errs = append(errs, w.patchUntil(ctx, updates.hide)...)
+		errs = append(errs, w.patchUntil(ctx, updates.hide, wanted)...)
 	}
 	return errors.Join(errs...)
 }
@@ -57,9 +58,29 @@ func deletionsOf(c merge.Changes) (first, last merge.Objects) {
 	return first, last
 }
 
-// missing returns the slices that do not exist.
-func (w *writer) missing(all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(slices.Clone(all), func(o *discoveryv1.EndpointSlice) bool { return w.now.slice(o.Name) != nil })
+// patchAll writes updates, but loses no endpoint that has moved to one of the wanted slices which is not written yet, or cannot be: the next comparison
+// asks for such an update again (docs/spec/controller.md 5.5).
+func (w *writer) patchAll(ctx context.Context, updates, wanted []*discoveryv1.EndpointSlice) (errs []error) {
+	for _, o := range updates {
+		retained := w.retained(o, wanted)
+		if retained != o {
+			w.requests.drop(nameOf(o))
+			if !differs(retained, w.now.slice(o.Name)) {
+				continue
+			}
+		}
+		errs = append(errs, w.requests.patch(ctx, retained))
+	}
+	return errs
+}
+
+// retained returns an update with the endpoints that it loses and that none of the wanted slices, which get them, has yet.
+func (w *writer) retained(o *discoveryv1.EndpointSlice, wanted []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	existing := w.now.slice(o.Name)
+	if !merge.Loses(o, existing) { // so that what is missing is only looked for where that matters
+		return o
+	}
+	return merge.Retained(o, existing, merge.Unwritten(wanted, w.now.slice))
 }
 
 // untilName names, among the responses, a slice as it is until others are shown.
@@ -70,16 +91,18 @@ func (w *writer) rejects(o *discoveryv1.EndpointSlice) bool {
 	return w.requests.remembers(untilName(o), w.visibility.until(o, w.now))
 }
 
-// patchUntil writes updates as they are until others are shown, unless that is in vain. The next comparison asks for the updates again.
-func (w *writer) patchUntil(ctx context.Context, updates []*discoveryv1.EndpointSlice) (errs []error) {
+// patchUntil is [writer.patchAll] for updates as they are until others are shown, unless that is in vain.
+func (w *writer) patchUntil(ctx context.Context, updates, wanted []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
 		w.requests.drop(nameOf(o))
 		existing := w.now.slice(o.Name)
 		if existing == nil {
 			continue
 		}
-		if v := w.visibility.until(o, w.now); differs(v, existing) && !w.requests.keptAs(untilName(o), v) {
-			errs = append(errs, w.requests.patchAs(ctx, untilName(o), v))
+		until := w.visibility.until(o, w.now)
+		retained := w.retained(until, wanted)
+		if differs(retained, existing) && (retained != until || !w.requests.keptAs(untilName(o), until)) {
+			errs = append(errs, w.requests.patchAs(ctx, untilName(o), retained))
 		}
 	}
 	return errs

@@ -666,6 +666,70 @@ func TestMovedToADeniedSlice(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 5.5: where endpoints are divided anew, those whose new slice is rejected stay in the slices in which they are, whether these go
+// or only lose endpoints, and whether the rejection is known or not.
+func TestDividedIntoADeniedSlice(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	a := west.slice("a", "10.2.0.1", "10.2.0.2", "10.2.0.3")
+	b.Create(west.record(), a)
+	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
+	i.do("record", func() bool { return i.addressOf("west") != "" })
+	b.Deny(denied)
+	var all []*discoveryv1.EndpointSlice // as the broker has them
+	check := func(what, want string) {
+		t.Helper()
+		i.do(what, func() bool {
+			return slices.EqualFunc(i.Broker.Slices(db, "west"), all, func(a, b *discoveryv1.EndpointSlice) bool {
+				return a.Name == b.Name && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+			})
+		})
+		var got []string
+		for _, s := range i.read().Slices {
+			text := s.Name
+			for _, source := range []string{"a", "b", "c", "d"} {
+				if s.Name == imported("west", source) {
+					text = source
+				}
+			}
+			var addresses []string
+			for _, e := range s.Endpoints {
+				addresses = append(addresses, strings.TrimPrefix(e.Addresses[0], "10.2.0"))
+			}
+			slices.Sort(addresses)
+			got = append(got, text+strings.Join(addresses, ""))
+		}
+		if slices.Sort(got); strings.Join(got, " ") != want {
+			t.Errorf("%s: slices %q, want %q", what, got, want)
+		}
+		i.Expect(what+", again", i.do("", always))
+	}
+	bySource := func(is ...*discoveryv1.EndpointSlice) {
+		all = slices.SortedFunc(slices.Values(is), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	}
+
+	toB, toC := west.slice("b", "10.2.0.1", "10.2.0.66"), west.slice("c", "10.2.0.2", "10.2.0.66")
+	a.Endpoints = a.Endpoints[1:]
+	b.Create(toB)
+	b.Update(a)
+	bySource(a, toB)
+	check("one moves to a slice that is rejected", "a.1.2.3")
+	a.Endpoints[1].Addresses[0] = "10.2.0.4"
+	b.Update(a)
+	check("others change meanwhile", "a.1.2.4")
+
+	b.Delete(a)
+	b.Create(toC, west.slice("d", "10.2.0.4"))
+	bySource(toB, toC, west.slice("d", "10.2.0.4"))
+	check("all move, to a slice that is known to be rejected, to another one and to one that is not", "a.1.2 d.4")
+	toC.Endpoints = toC.Endpoints[:1]
+	b.Update(toC)
+	check("one of them is accepted", "a.1 c.2 d.4")
+	toB.Endpoints = toB.Endpoints[:1]
+	b.Update(toB)
+	check("both are", "b.1 c.2 d.4")
+}
+
 // guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label tier.
 var guarded = []memberenv.Policy{
 	{

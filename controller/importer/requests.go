@@ -124,14 +124,6 @@ func (r *requests) patchAs(ctx context.Context, name string, o apiserver.Object)
 	return r.rejected(name, o, err)
 }
 
-// patchAll changes slices.
-func (r *requests) patchAll(ctx context.Context, all []*discoveryv1.EndpointSlice) (errs []error) {
-	for _, o := range all {
-		errs = append(errs, r.patch(ctx, o))
-	}
-	return errs
-}
-
 // delete deletes an object, unless it changed since it was compared.
 func (r *requests) delete(ctx context.Context, o apiserver.Object) error {
 	if o.GetDeletionTimestamp() != nil {

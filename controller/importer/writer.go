@@ -176,12 +176,7 @@ func (w *writer) expressible(imp *mcsv1beta1.ServiceImport) *mcsv1beta1.ServiceI
 
 // withoutKept removes from c the writes that are in vain. All that is left, but for the status, has to be written.
 func (w *writer) withoutKept(c merge.Changes) merge.Changes {
-	kept := func(o *discoveryv1.EndpointSlice) bool { return w.requests.kept(o) }
-	wanted := slices.Clone(c.Create.Slices)
-	c.Create.Slices = slices.DeleteFunc(c.Create.Slices, kept)
-	rejected := slices.DeleteFunc(wanted, func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(c.Create.Slices, o) })
-	deleted, trimmed := merge.Retired(c.Delete.Slices, rejected)
-	c.Delete.Slices, c.Update.Slices = deleted, slices.DeleteFunc(append(c.Update.Slices, trimmed...), kept)
+	w.slicesWithoutKept(&c)
 	if o := c.Update.Import; o != nil && w.requests.kept(o) {
 		c.Update.Import = nil
 	}
@@ -195,6 +190,30 @@ func (w *writer) withoutKept(c merge.Changes) merge.Changes {
 		w.requests.note(nameOf(o), fingerprint(o))
 	}
 	return c
+}
+
+// slicesWithoutKept is [writer.withoutKept] for slices. What others have of the endpoints of those that are left out stays there (docs/spec/controller.md 5.5).
+func (w *writer) slicesWithoutKept(c *merge.Changes) {
+	var leftOut []*discoveryv1.EndpointSlice
+	kept := func(o *discoveryv1.EndpointSlice) bool {
+		if !w.requests.kept(o) {
+			return false
+		}
+		leftOut = append(leftOut, o)
+		return true
+	}
+	missing := func() []*discoveryv1.EndpointSlice { return merge.Unwritten(leftOut, w.now.slice) }
+	c.Create.Slices = slices.DeleteFunc(c.Create.Slices, kept)
+	var updates []*discoveryv1.EndpointSlice
+	for _, o := range merge.LosingLast(c.Update.Slices, w.now.slice) {
+		existing := w.now.slice(o.Name)
+		retained := merge.Retained(o, existing, missing())
+		if (retained == o || differs(retained, existing)) && !kept(retained) {
+			updates = append(updates, retained)
+		}
+	}
+	deleted, trimmed := merge.Retired(c.Delete.Slices, missing())
+	c.Delete.Slices, c.Update.Slices = deleted, append(updates, slices.DeleteFunc(trimmed, kept)...)
 }
 
 // heldBack removes from c what hides a slice in vain: see [visibility.heldBack]. A later comparison asks for it.
