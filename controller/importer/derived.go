@@ -68,6 +68,18 @@ func (w *writer) patchService(ctx context.Context, o *corev1.Service) error {
 	return err
 }
 
+// mayWriteServiceStatus reports whether the status of the derived Service is to be written now.
+func (w *writer) mayWriteServiceStatus(o *corev1.Service) bool {
+	if w.keptServiceStatus(o) {
+		return false
+	}
+	if w.mustWait(o) {
+		w.requests.drop(serviceStatusName)
+		return false
+	}
+	return true
+}
+
 // mustWait reports whether someone else has overwritten the status of the derived Service, such as a controller of load balancers that does not
 // look at their class: it is written again ever more rarely (docs/spec/controller.md 5.7).
 func (w *writer) mustWait(o *corev1.Service) bool {

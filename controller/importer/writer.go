@@ -101,7 +101,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 			} else if err != nil {
 				return err
 			}
-		case serviceStatus != nil && !w.mustWait(serviceStatus) && !w.keptServiceStatus(serviceStatus):
+		case serviceStatus != nil && w.mayWriteServiceStatus(serviceStatus):
 			w.failure = w.writeServiceStatus(ctx, serviceStatus)
 		case status != nil && !w.keptStatus(status):
 			if err := w.writeStatus(ctx, status); err != nil {

@@ -1,0 +1,57 @@
+package importer
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+)
+
+// docs/spec/controller.md 5.7: what the API server does not keep of the status of a derived Service is not written again; what someone else
+// overwrites is, after a while.
+func TestServiceStatusThatIsNotKept(t *testing.T) {
+	carrying := func(ip string) *corev1.Service {
+		s := &corev1.Service{}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
+		return s
+	}
+	log, waits := &logtest.Recorder{}, 0
+	cfg := writerConfig{
+		responses: newResponses(), log: log, overwritten: &member.Overwritten{},
+		retry: func(types.NamespacedName, time.Duration) { waits++ },
+	}
+	desired := carrying("243.7.0.9")
+	reconcile := func(existing string) *writer { return newWriterOf(cfg, db, merge.Objects{Service: carrying(existing)}) }
+	check := func(what string, w *writer, want bool) {
+		t.Helper()
+		if got := w.mayWriteServiceStatus(desired); got != want {
+			t.Errorf("%s: written = %t, want %t", what, got, want)
+		}
+	}
+
+	w := reconcile("192.0.2.1")
+	check("the first time", w, true)
+	cfg.overwritten.Wrote(db.String(), askedOf(desired), time.Now())
+	check("something else is kept", w, false)
+	cfg.overwritten = &member.Overwritten{} // all waiting is over
+	check("an hour later", reconcile("192.0.2.1"), false)
+	if n := log.Count("keeps the status of derived Service different"); n != 1 || waits != 0 {
+		t.Errorf("logged %d times and %d more attempts, want once and no attempt: %v", n, waits, log)
+	}
+
+	check("someone else writes another one", reconcile("192.0.2.2"), true)
+	cfg.overwritten.Wrote(db.String(), askedOf(desired), time.Now())
+	w = reconcile("192.0.2.3")
+	check("someone else overwrites it", w, false)
+	check("someone else overwrites it, compared again", w, false)
+	if waits != 2 {
+		t.Errorf("%d more attempts, want one for each", waits)
+	}
+	cfg.overwritten = &member.Overwritten{}
+	check("that is put right later", reconcile("192.0.2.3"), true)
+}
