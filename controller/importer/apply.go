@@ -31,10 +31,11 @@ func (w *writer) apply(ctx context.Context, c merge.Changes) error {
 		w.failure = w.patchService(ctx, o)
 	}
 	errs = append(errs, w.requests.createAll(ctx, c.Create.Slices)...)
-	var trimmed []*discoveryv1.EndpointSlice
 	errs = append(errs, w.patchAll(ctx, updates.other, wanted)...)
-	last.Slices, trimmed = merge.Retired(last.Slices, merge.Unwritten(wanted, w.now.slice))
-	errs = append(append(errs, w.patchAll(ctx, trimmed, nil)...), w.requests.deleteAll(ctx, last))
+	deleted, trimmed := merge.Retired(last.Slices, merge.Unwritten(wanted, w.now.slice))
+	last.Slices = deleted
+	errs = append(errs, w.patchAll(ctx, trimmed, nil)...)
+	errs = append(errs, w.requests.deleteAll(ctx, last))
 	if w.visibility.complete(w.now) {
 		errs = append(errs, w.patchAll(ctx, updates.hide, wanted)...)
 	} else { // their endpoints must not wait for another slice
