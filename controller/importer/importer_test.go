@@ -253,6 +253,25 @@ func (i importing) drift(was merge.Objects) {
 		i.Errorf("owners = %+v, want the new import alone", refs)
 	}
 	i.Expect("after all that", i.do("", always))
+	i.deletedBeforeStatus()
+}
+
+// deletedBeforeStatus deletes the import while its status is written: the import that is made in its place gets the status, too.
+func (i importing) deletedBeforeStatus() {
+	i.Helper()
+	is := i.Membership.Status()
+	result, exp, _ := i.cfg.Own.Export(db, is)
+	p := i.planner.plan(i.reader.read(db, ownExport{result, exp, is.ClusterID}))
+	w := newWriter(i.writers, db)
+	w.now.Import = w.now.Import.DeepCopy()
+	w.now.Import.Status = mcsv1beta1.ServiceImportStatus{} // so that it is written
+	i.Delete(i.read().Import)
+	if err := w.write(i.Context(), p); err != nil {
+		i.Errorf("deleted before the status was written: %v", err)
+	}
+	i.checkStatus("Ready=True/Ready", "west")
+	i.Await("the new import", func() bool { return i.Member.Import(db) != nil && i.Member.Import(db).UID == i.read().Import.UID })
+	i.do("", always)
 }
 
 // docs/spec/controller.md 5: what is not ours is left alone, and the import says which name is taken.
