@@ -16,14 +16,20 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
+// A derived writes the derived Service of one import, and its status. It serves one reconcile.
+type derived struct {
+	*requests
+	failure error // of the Service; the rest goes on
+}
+
 // clusterIPs returns the addresses of the import. They stay while the derived Service has them, also if it cannot be changed, and
 // while it is created again: it may well get the same.
-func (w *writer) clusterIPs() []string {
-	switch e := w.now.Service; {
-	case e == nil && (w.failure != nil || !member.IsOurs(w.now.Import)):
+func (d *derived) clusterIPs() []string {
+	switch e := d.now.Service; {
+	case e == nil && (d.failure != nil || !member.IsOurs(d.now.Import)):
 		return nil
 	case e == nil:
-		return w.now.Import.Spec.IPs
+		return d.now.Import.Spec.IPs
 	case !merge.IsDerived(e) || e.Spec.ClusterIP == corev1.ClusterIPNone:
 		return nil
 	default:
@@ -33,48 +39,48 @@ func (w *writer) clusterIPs() []string {
 
 // unrouted reports whether the import has the cluster IPs of the derived Service, and that carries no clusterset IPs: after a change to "vip cidr" both
 // are used until it does, which a quota or a policy may deny (docs/spec/controller.md 5.7).
-func (w *writer) unrouted() bool {
-	imp, s := w.now.Import, w.now.Service
+func (d *derived) unrouted() bool {
+	imp, s := d.now.Import, d.now.Service
 	return member.IsOurs(imp) && s != nil && merge.IsDerived(s) && len(imp.Spec.IPs) > 0 && imp.Spec.IPs[0] == s.Spec.ClusterIP &&
 		len(s.Status.LoadBalancer.Ingress) == 0
 }
 
 // createService asks for the addresses that the import has: they are constant while the import lives, also if the derived
 // Service was deleted, unless another Service has got them meanwhile.
-func (w *writer) createService(ctx context.Context, o *corev1.Service) error {
-	ips := w.now.Import.Spec.IPs
-	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP && slices.Equal(w.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
+func (d *derived) createService(ctx context.Context, o *corev1.Service) error {
+	ips := d.now.Import.Spec.IPs
+	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP && slices.Equal(d.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
 		same := o.DeepCopy()
 		same.Spec.ClusterIP, same.Spec.ClusterIPs = ips[0], ips
-		if err := w.requests.create(ctx, same); !apierrors.IsInvalid(err) {
+		if err := d.requests.create(ctx, same); !apierrors.IsInvalid(err) {
 			return err
 		}
 	}
-	return w.requests.create(ctx, o)
+	return d.requests.create(ctx, o)
 }
 
 // patchService changes the derived Service. One that may not become that of a load balancer goes on as it is, with its ports and all else
 // that changed.
-func (w *writer) patchService(ctx context.Context, o *corev1.Service) error {
-	err := w.requests.patch(ctx, o)
-	was := w.now.Service
+func (d *derived) patchService(ctx context.Context, o *corev1.Service) error {
+	err := d.requests.patch(ctx, o)
+	was := d.now.Service
 	if err == nil || was == nil || o.Spec.Type != corev1.ServiceTypeLoadBalancer || was.Spec.Type != corev1.ServiceTypeClusterIP {
 		return err
 	}
 	c := merge.Diff(merge.Objects{Service: merge.Unrouted(o)}, merge.Objects{Service: was})
 	if c.Update.Service != nil {
-		err = errors.Join(err, w.requests.patch(ctx, c.Update.Service))
+		err = errors.Join(err, d.requests.patch(ctx, c.Update.Service))
 	}
 	return err
 }
 
 // mayWriteServiceStatus reports whether the status of the derived Service is to be written now.
-func (w *writer) mayWriteServiceStatus(o *corev1.Service) bool {
-	if w.keptServiceStatus(o) {
+func (d *derived) mayWriteServiceStatus(o *corev1.Service) bool {
+	if d.keptServiceStatus(o) {
 		return false
 	}
-	if w.mustWait(o) {
-		w.requests.drop(serviceStatusName)
+	if d.mustWait(o) {
+		d.requests.drop(serviceStatusName)
 		return false
 	}
 	return true
@@ -82,10 +88,10 @@ func (w *writer) mayWriteServiceStatus(o *corev1.Service) bool {
 
 // mustWait reports whether someone else has overwritten the status of the derived Service, such as a controller of load balancers that does not
 // look at their class: it is written again ever more rarely (docs/spec/controller.md 5.7).
-func (w *writer) mustWait(o *corev1.Service) bool {
-	wait := w.overwritten.Wait(w.svc.String(), askedOf(o), time.Now())
+func (d *derived) mustWait(o *corev1.Service) bool {
+	wait := d.overwritten.Wait(d.svc.String(), askedOf(o), time.Now())
 	if wait > 0 {
-		w.retry(w.svc, wait)
+		d.retry(d.svc, wait)
 	}
 	return wait > 0
 }
@@ -97,26 +103,26 @@ func askedOf(o *corev1.Service) string { return string(o.UID) + " " + digest(o.S
 const serviceStatusName = "status of derived Service"
 
 // keptServiceStatus reports whether writing the status of the derived Service is in vain.
-func (w *writer) keptServiceStatus(o *corev1.Service) bool {
-	return w.requests.inVain(serviceStatusName, digest(o.Status.LoadBalancer), digest(w.now.Service.Status.LoadBalancer))
+func (d *derived) keptServiceStatus(o *corev1.Service) bool {
+	return d.requests.inVain(serviceStatusName, digest(o.Status.LoadBalancer), digest(d.now.Service.Status.LoadBalancer))
 }
 
 // writeServiceStatus writes the clusterset IPs that the derived Service carries.
-func (w *writer) writeServiceStatus(ctx context.Context, o *corev1.Service) error {
+func (d *derived) writeServiceStatus(ctx context.Context, o *corev1.Service) error {
 	applied := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
 	}
-	switch err := w.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
+	switch err := d.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		w.requests.drop(serviceStatusName)
-		return w.requests.refresh(ctx, o)
+		d.requests.drop(serviceStatusName)
+		return d.requests.refresh(ctx, o)
 	case err != nil:
 		return err
 	}
-	w.requests.wrote(applied)
-	if w.overwritten.Wrote(w.svc.String(), askedOf(o), time.Now()) {
-		w.log.Warningf("import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
-			"A controller of load balancers has to leave the class %s alone", w.svc, o.Name, apibroker.VIPClass)
+	d.requests.wrote(applied)
+	if d.overwritten.Wrote(d.svc.String(), askedOf(o), time.Now()) {
+		d.log.Warningf("import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
+			"A controller of load balancers has to leave the class %s alone", d.svc, o.Name, apibroker.VIPClass)
 	}
 	return nil
 }

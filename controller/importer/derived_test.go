@@ -29,7 +29,7 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 	reconcile := func(existing string) *writer { return newWriterOf(cfg, db, merge.Objects{Service: carrying(existing)}) }
 	check := func(what string, w *writer, want bool) {
 		t.Helper()
-		if got := w.mayWriteServiceStatus(desired); got != want {
+		if got := w.derived.mayWriteServiceStatus(desired); got != want {
 			t.Errorf("%s: written = %t, want %t", what, got, want)
 		}
 	}

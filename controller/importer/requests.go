@@ -10,11 +10,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
+
+// errNamespace means that the namespace takes no new objects: nothing can be done until its next event.
+var errNamespace = errors.New("the namespace is absent or terminating")
+
+// A writerConfig is what all writers share.
+type writerConfig struct {
+	member     *member.Cluster
+	events     *member.Events
+	policy     member.Policy
+	rejections *Rejections
+	responses  *responses
+	foreign    *logging.OnChangeOf[types.NamespacedName, string] // names that are taken by objects that are not ours
+	metrics    *metrics.Metrics
+	log        logging.Logger
+	started    time.Time // changes of endpoints from before are backlog
+	lacks      []string  // the fields of ServiceImport that the API server does not have
+	choices    *choices
+	// overwritten has the statuses of derived Services, by service.
+	overwritten *member.Overwritten
+	retry       func(types.NamespacedName, time.Duration)
+}
 
 // requests write the objects of one service, one at a time, and serve one reconcile. What exists follows from the responses.
 //

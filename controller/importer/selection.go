@@ -141,13 +141,6 @@ func (cs *choices) all() []Selection {
 	return all
 }
 
-// A port is one of a slice, for its IP family: proxies balance each by itself. The zero value stands for all of them.
-type port struct {
-	name     string
-	protocol corev1.Protocol
-	family   discoveryv1.AddressType
-}
-
 func newChoices(hold time.Duration) *choices {
 	return &choices{hold: hold, of: make(map[types.NamespacedName]choice)}
 }
@@ -261,21 +254,6 @@ func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discovery
 // isDrained reports whether an endpoint terminates and still serves.
 func isDrained(is discoveryv1.EndpointConditions) bool {
 	return is.Serving != nil && *is.Serving && is.Terminating != nil && *is.Terminating
-}
-
-func keyOf(e *discoveryv1.EndpointSlice, p discoveryv1.EndpointPort) port {
-	key := port{protocol: corev1.ProtocolTCP, family: e.AddressType}
-	if p.Name != nil {
-		key.name = *p.Name
-	}
-	if p.Protocol != nil {
-		key.protocol = *p.Protocol
-	}
-	return key
-}
-
-func hasPort(e *discoveryv1.EndpointSlice, key port) bool {
-	return slices.ContainsFunc(e.Ports, func(p discoveryv1.EndpointPort) bool { return keyOf(e, p) == key })
 }
 
 // ports returns what the consumer decides by itself: the ports of slices, each once.

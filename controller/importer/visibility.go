@@ -106,13 +106,6 @@ func isMissing(o *discoveryv1.EndpointSlice, now *objects) bool {
 	return !isHidden(o) && (e == nil || !merge.IsImported(e) || shows(o, e))
 }
 
-// isHidden reports whether a slice has the label by which every kube-proxy leaves it out, and adds and removes its endpoints as the label comes
-// and goes. The label service-proxy-name does not do: from Kubernetes 1.36 on kube-proxy looks for it at Services alone.
-func isHidden(e *discoveryv1.EndpointSlice) bool {
-	_, hidden := e.Labels[corev1.IsHeadlessService]
-	return hidden
-}
-
 // shows reports whether an update makes something of a slice visible to proxies that was not.
 func shows(update, existing *discoveryv1.EndpointSlice) bool {
 	return !isHidden(update) && (isHidden(existing) || lacksPort(existing, update))
@@ -157,9 +150,4 @@ func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.
 		}
 	}
 	return v
-}
-
-// sameNumber reports whether two ports have the same number, or none.
-func sameNumber(p, q discoveryv1.EndpointPort) bool {
-	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }

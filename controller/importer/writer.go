@@ -16,38 +16,15 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
-	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
 // maxRounds is how often a writer compares again. Three rounds are usual for a new service with a derived Service: the import,
 // then the objects that need its UID, then those that need the addresses of the Service. The others are for objects that
 // change meanwhile.
 const maxRounds = 8
-
-// errNamespace means that the namespace takes no new objects: nothing can be done until its next event.
-var errNamespace = errors.New("the namespace is absent or terminating")
-
-// A writerConfig is what all writers share.
-type writerConfig struct {
-	member     *member.Cluster
-	events     *member.Events
-	policy     member.Policy
-	rejections *Rejections
-	responses  *responses
-	foreign    *logging.OnChangeOf[types.NamespacedName, string] // names that are taken by objects that are not ours
-	metrics    *metrics.Metrics
-	log        logging.Logger
-	started    time.Time // changes of endpoints from before are backlog
-	lacks      []string  // the fields of ServiceImport that the API server does not have
-	choices    *choices
-	// overwritten has the statuses of derived Services, by service.
-	overwritten *member.Overwritten
-	retry       func(types.NamespacedName, time.Duration)
-}
 
 // A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
 //
@@ -56,17 +33,12 @@ type writerConfig struct {
 //	       |        v
 //	       +---- apply: deletions, import, derived Service, slices
 //
-// It decides; [requests] does what it decides, and knows what exists. A change that the API server does not keep as it was asked for is not
-// repeated. Where clusters are selected a [visibility] says in which order slices are written.
+// It decides; an [applier] writes what it decides, with a [derived] for the Service, and [requests] that know what exists. A change that the API server
+// does not keep as it was asked for is not repeated. Where clusters are selected a [visibility] says in which order slices are written.
 type writer struct {
-	writerConfig
-	svc        types.NamespacedName
-	now        *objects
-	requests   *requests
-	failure    error // of the derived Service; the rest goes on
-	reported   bool  // the rejections are
-	visibility visibility
-	wait       time.Duration // until other clusters may be in use, 0 for none
+	applier
+	reported bool          // the rejections are
+	wait     time.Duration // until other clusters may be in use, 0 for none
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
@@ -78,7 +50,7 @@ func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
 // newWriterOf returns a writer for a service of which these objects exist.
 func newWriterOf(cfg writerConfig, svc types.NamespacedName, now merge.Objects) *writer {
 	r := &requests{writerConfig: cfg, svc: svc, now: newObjects(now), asked: make(map[string]string)}
-	return &writer{writerConfig: cfg, svc: svc, now: r.now, requests: r}
+	return &writer{applier: applier{requests: r, derived: &derived{requests: r}}}
 }
 
 // write compares and writes until nothing is left to write. The status is written last, when it is true.
@@ -101,15 +73,15 @@ func (w *writer) write(ctx context.Context, p plan) error {
 			} else if err != nil {
 				return err
 			}
-		case serviceStatus != nil && w.mayWriteServiceStatus(serviceStatus):
-			w.failure = w.writeServiceStatus(ctx, serviceStatus)
+		case serviceStatus != nil && w.derived.mayWriteServiceStatus(serviceStatus):
+			w.derived.failure = w.derived.writeServiceStatus(ctx, serviceStatus)
 		case status != nil && !w.keptStatus(status):
 			if err := w.writeStatus(ctx, status); err != nil {
 				return err
 			}
 		default:
 			w.chooseAgain()
-			return w.failure
+			return w.derived.failure
 		}
 	}
 	return fmt.Errorf("import %s: others change it as fast as it is written", w.svc)
@@ -135,13 +107,13 @@ func (w *writer) compare(p plan) merge.Changes {
 // there are no other objects.
 func (w *writer) desired(p plan, taken []string) merge.Objects {
 	c := p.cluster
-	if c.ClusterIPs = w.clusterIPs(); w.now.Service == nil && p.result.Routed() {
+	if c.ClusterIPs = w.derived.clusterIPs(); w.now.Service == nil && p.result.Routed() {
 		c.ClusterIPs = nil // those of the import are not the Service's
 	}
 	if member.IsOurs(w.now.Import) {
 		c.Owner = w.now.Import.UID
 	}
-	c.Unrouted = w.unrouted()
+	c.Unrouted = w.derived.unrouted()
 	o, rejected := merge.Desired(p.result, c)
 	if o.Import == nil {
 		return o
@@ -150,11 +122,11 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 		w.report(rejected)
 	}
 	w.choose(p.prefers, p.prefers.consumer(o.Import, o.Service), o.Slices)
-	o.Import.Status.Conditions = []metav1.Condition{readiness(p, o, taken, w.failure)}
+	o.Import.Status.Conditions = []metav1.Condition{readiness(p, o, taken, w.derived.failure)}
 	switch {
 	case c.Owner == "":
 		o.Service, o.Slices = nil, nil
-	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.failure == nil && len(taken) == 0:
+	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.derived.failure == nil && len(taken) == 0:
 		// For a moment DNS would return the endpoints of an import that has no address yet.
 		o.Slices = w.now.Slices
 	}
