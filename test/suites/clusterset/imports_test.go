@@ -284,7 +284,7 @@ func TestExpiry(t *testing.T) {
 		{"lease 0", "on_expiry remove", removed},
 	} {
 		t.Run(tt.east, func(t *testing.T) {
-			start(t, east, "lease 1s 5s", tt.east)
+			metrics, _ := start(t, east, "lease 1s 5s", tt.east)
 			start(t, north, "lease 1s 5s", tt.north)
 			_, stop := start(t, west, "lease 1s 5s")
 			s := scriptIn(t, "expiry", west, `Service web {clusterIP: None, ports: [{name: http, port: 80}]}
@@ -294,6 +294,13 @@ Export web`)
 			s.awaitImports(t, alive, clusters.Members...)
 			stop()
 			s.awaitImports(t, tt.wantNorth, north)
+			until.OK(t, "silence of west for more than a TTL, in east", func(context.Context) error {
+				ages, err := metrics.values("lease_age_seconds", "cluster")
+				if err == nil && ages[west.ID] < 8 {
+					err = fmt.Errorf("%d s, want more than 1.5 TTL", ages[west.ID])
+				}
+				return err
+			})
 			s.awaitImports(t, alive, east)
 			start(t, west, "lease 1s 5s")
 			s.awaitImports(t, alive, clusters.Members...)
