@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/deploy"
@@ -56,6 +58,19 @@ members.broker.clusterset-dns.io: get list watch
 namespaces: get list watch
 `
 )
+
+// Rules of all manifests for objects with a name.
+const namedRights = `
+ClusterRole clusterset-controller: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
+ClusterRole clusterset-dns: [get] [namespaces] [] [kube-system]
+ClusterRole clusterset-member: [get] [customresourcedefinitions] [] [members.broker.clusterset-dns.io exportedservices.broker.clusterset-dns.io]
+ClusterRole clusterset-member: [get] [validatingadmissionpolicies validatingadmissionpolicybindings] [] [clusterset-broker-writes clusterset-broker-addresses]
+ClusterRole clusterset: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
+Role clusterset-controller: [get patch] [secrets] [] [clusterset-broker]
+Role clusterset-controller: [get update] [leases] [] [clusterset-controller]
+Role clusterset: [get patch] [secrets] [] [clusterset-broker]
+Role clusterset: [get update] [leases] [] [clusterset-controller]
+`
 
 // TestRights asks for every verb on every resource that the API server has.
 func TestRights(t *testing.T) {
@@ -99,6 +114,9 @@ func TestRights(t *testing.T) {
 		}
 	}
 	testNamed(t, dns, controller, both)
+	for _, a := range []asker{dns, controller, both, member} {
+		testPowers(t, a)
+	}
 	for _, name := range []string{"clusterset-controller", "clusterset"} {
 		testWrites(t, c, name)
 		testExportWrites(t, c, name)
@@ -343,6 +361,54 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 	}
 }
 
+// TestNamedRights lists the rules for objects with a name: TestRights asks about each resource without one, and about names that it knows.
+func TestNamedRights(t *testing.T) {
+	var got []string
+	for _, text := range [][]byte{deploy.DNSRBAC, deploy.ControllerRBAC, deploy.AllInOneRBAC, deploy.Broker} {
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var role rbacv1.ClusterRole
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+			if role.Kind != "Role" && role.Kind != "ClusterRole" {
+				continue
+			}
+			for _, r := range role.Rules {
+				if len(r.ResourceNames) > 0 || len(r.NonResourceURLs) > 0 {
+					got = append(got, fmt.Sprint(role.Kind, " ", role.Name, ": ", r.Verbs, " ", r.Resources, r.NonResourceURLs, " ", r.ResourceNames))
+				}
+			}
+		}
+	}
+	slices.Sort(got)
+	if text := strings.Join(got, "\n"); text != strings.TrimSpace(namedRights) {
+		t.Errorf("rules for objects with a name:\n%s\nwant\n%s", text, namedRights)
+	}
+}
+
+// testPowers asks about rights that give others: with them RBAC limits nothing.
+func testPowers(t *testing.T, a asker) {
+	t.Helper()
+	for _, power := range []string{
+		"bind roles.rbac.authorization.k8s.io", "bind clusterroles.rbac.authorization.k8s.io",
+		"escalate roles.rbac.authorization.k8s.io", "escalate clusterroles.rbac.authorization.k8s.io",
+		"impersonate users", "impersonate groups", "impersonate serviceaccounts", "impersonate userextras.authentication.k8s.io",
+		"approve signers.certificates.k8s.io", "sign signers.certificates.k8s.io", "attest signers.certificates.k8s.io", "* *.*",
+	} {
+		verb, resource, _ := strings.Cut(power, " ")
+		for _, namespace := range []string{"", system} {
+			if a.may(t, verb, resource, namespace, "") {
+				t.Errorf("%s may %s in namespace %q, want it denied", a.user, power, namespace)
+			}
+		}
+	}
+	for _, path := range []string{"/metrics", "/logs", "/debug/pprof", "/configz", "/*"} {
+		if a.review(t, authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: path}}) {
+			t.Errorf("%s may get %s, want it denied", a.user, path)
+		}
+	}
+}
+
 // An asker asks the API server what one service account may do.
 type asker struct {
 	client          kubernetes.Interface
@@ -358,13 +424,15 @@ func (a asker) may(t *testing.T, verb, resource, namespace, name string) bool {
 	t.Helper()
 	path, group, _ := strings.Cut(resource, ".")
 	kind, sub, _ := strings.Cut(path, "/")
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:   a.user,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: verb, Group: group, Resource: kind, Subresource: sub, Namespace: namespace, Name: name,
-		},
-	}}
+	return a.review(t, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Verb: verb, Group: group, Resource: kind, Subresource: sub, Namespace: namespace, Name: name,
+	}})
+}
+
+func (a asker) review(t *testing.T, of authorizationv1.SubjectAccessReviewSpec) bool {
+	t.Helper()
+	of.User, of.Groups = a.user, []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"}
+	review := &authorizationv1.SubjectAccessReview{Spec: of}
 	answer, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
