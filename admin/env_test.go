@@ -76,9 +76,12 @@ func (s *steps) String() string {
 	return b.String()
 }
 
-// only fails unless each step has one of the actions.
+// only fails unless there are steps, and each has one of the actions.
 func (s *steps) only(t *testing.T, actions ...Action) {
 	t.Helper()
+	if len(*s) == 0 {
+		t.Errorf("no step was reported, want some with %q", actions)
+	}
 	for _, step := range *s {
 		if !slices.Contains(actions, step.Action) {
 			t.Errorf("step %q, want only %q", step, actions)
