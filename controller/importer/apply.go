@@ -24,12 +24,12 @@ func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 	updates := a.visibility.sequence(c.Update.Slices, a.now, a.rejects)
 	first, last := deletionsOf(c)
 	errs := append(a.patchAll(ctx, updates.show, wanted), a.patchUntil(ctx, updates.both, wanted)...)
-	errs = append(errs, a.requests.deleteAll(ctx, first))
+	errs = append(errs, a.deleteAll(ctx, first))
 	if o := c.Create.Import; o != nil {
-		return errors.Join(append(errs, a.requests.create(ctx, o))...)
+		return errors.Join(append(errs, a.create(ctx, o))...)
 	}
 	if o := c.Update.Import; o != nil {
-		errs = append(errs, a.requests.patch(ctx, o))
+		errs = append(errs, a.patch(ctx, o))
 	}
 	if o := c.Create.Service; o != nil {
 		a.derived.failure = a.derived.createService(ctx, o)
@@ -37,12 +37,12 @@ func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 	if o := c.Update.Service; o != nil {
 		a.derived.failure = a.derived.patchService(ctx, o)
 	}
-	errs = append(errs, a.requests.createAll(ctx, c.Create.Slices)...)
+	errs = append(errs, a.createAll(ctx, c.Create.Slices)...)
 	errs = append(errs, a.patchAll(ctx, updates.other, wanted)...)
 	deleted, trimmed := merge.Retired(last.Slices, merge.Unwritten(wanted, a.now.slice))
 	last.Slices = deleted
 	errs = append(errs, a.patchAll(ctx, trimmed, nil)...)
-	errs = append(errs, a.requests.deleteAll(ctx, last))
+	errs = append(errs, a.deleteAll(ctx, last))
 	if a.visibility.complete(a.now) {
 		errs = append(errs, a.patchAll(ctx, updates.hide, wanted)...)
 	} else { // their endpoints must not wait for another slice
@@ -72,12 +72,12 @@ func (a *applier) patchAll(ctx context.Context, updates, wanted []*discoveryv1.E
 	for _, o := range updates {
 		retained := a.retained(o, wanted)
 		if retained != o {
-			a.requests.drop(nameOf(o))
+			a.drop(nameOf(o))
 			if !differs(retained, a.now.slice(o.Name)) {
 				continue
 			}
 		}
-		errs = append(errs, a.requests.patch(ctx, retained))
+		errs = append(errs, a.patch(ctx, retained))
 	}
 	return errs
 }
@@ -96,21 +96,21 @@ func untilName(o *discoveryv1.EndpointSlice) string { return nameOf(o) + " with 
 
 // rejects reports whether the API server is known to reject or change a slice as it is until others are shown.
 func (a *applier) rejects(o *discoveryv1.EndpointSlice) bool {
-	return a.requests.remembers(untilName(o), a.visibility.until(o, a.now))
+	return a.remembers(untilName(o), a.visibility.until(o, a.now))
 }
 
 // patchUntil is [applier.patchAll] for updates as they are until others are shown, unless that is in vain.
 func (a *applier) patchUntil(ctx context.Context, updates, wanted []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
-		a.requests.drop(nameOf(o))
+		a.drop(nameOf(o))
 		existing := a.now.slice(o.Name)
 		if existing == nil {
 			continue
 		}
 		until := a.visibility.until(o, a.now)
 		retained := a.retained(until, wanted)
-		if differs(retained, existing) && (retained != until || !a.requests.keptAs(untilName(o), until)) {
-			errs = append(errs, a.requests.patchAs(ctx, untilName(o), retained))
+		if differs(retained, existing) && (retained != until || !a.keptAs(untilName(o), until)) {
+			errs = append(errs, a.patchAs(ctx, untilName(o), retained))
 		}
 	}
 	return errs
@@ -119,17 +119,17 @@ func (a *applier) patchUntil(ctx context.Context, updates, wanted []*discoveryv1
 // withoutKept removes from c the writes that are in vain. All that is left, but for the status, has to be written.
 func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 	a.slicesWithoutKept(&c)
-	if o := c.Update.Import; o != nil && a.requests.kept(o) {
+	if o := c.Update.Import; o != nil && a.kept(o) {
 		c.Update.Import = nil
 	}
 	if a.derived.failure != nil {
 		c.Create.Service, c.Update.Service, c.Delete.Service, c.ServiceStatus = nil, nil, nil, nil
 	}
-	if o := c.Update.Service; o != nil && a.requests.kept(o) {
+	if o := c.Update.Service; o != nil && a.kept(o) {
 		c.Update.Service = nil
 	}
 	if o := c.Create.Service; o != nil {
-		a.requests.note(nameOf(o), fingerprint(o))
+		a.note(nameOf(o), fingerprint(o))
 	}
 	return c
 }
@@ -138,7 +138,7 @@ func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 func (a *applier) slicesWithoutKept(c *merge.Changes) {
 	var leftOut []*discoveryv1.EndpointSlice
 	kept := func(o *discoveryv1.EndpointSlice) bool {
-		if !a.requests.kept(o) {
+		if !a.kept(o) {
 			return false
 		}
 		leftOut = append(leftOut, o)
@@ -155,14 +155,15 @@ func (a *applier) slicesWithoutKept(c *merge.Changes) {
 		}
 	}
 	deleted, trimmed := merge.Retired(c.Delete.Slices, missing())
-	c.Delete.Slices, c.Update.Slices = deleted, append(updates, slices.DeleteFunc(trimmed, kept)...)
+	updates = append(updates, slices.DeleteFunc(trimmed, kept)...)
+	c.Delete.Slices, c.Update.Slices = deleted, updates
 }
 
 // heldBack removes from c what hides a slice in vain: see [visibility.heldBack]. A later comparison asks for it.
 func (a *applier) heldBack(c merge.Changes) merge.Changes {
 	write, held := a.visibility.heldBack(c, a.now, a.rejects)
 	for _, o := range held {
-		a.requests.drop(nameOf(o))
+		a.drop(nameOf(o))
 	}
 	c.Update.Slices = write
 	return c

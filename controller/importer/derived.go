@@ -52,24 +52,24 @@ func (d *derived) createService(ctx context.Context, o *corev1.Service) error {
 	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP && slices.Equal(d.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
 		same := o.DeepCopy()
 		same.Spec.ClusterIP, same.Spec.ClusterIPs = ips[0], ips
-		if err := d.requests.create(ctx, same); !apierrors.IsInvalid(err) {
+		if err := d.create(ctx, same); !apierrors.IsInvalid(err) {
 			return err
 		}
 	}
-	return d.requests.create(ctx, o)
+	return d.create(ctx, o)
 }
 
 // patchService changes the derived Service. One that may not become that of a load balancer goes on as it is, with its ports and all else
 // that changed.
 func (d *derived) patchService(ctx context.Context, o *corev1.Service) error {
-	err := d.requests.patch(ctx, o)
+	err := d.patch(ctx, o)
 	was := d.now.Service
 	if err == nil || was == nil || o.Spec.Type != corev1.ServiceTypeLoadBalancer || was.Spec.Type != corev1.ServiceTypeClusterIP {
 		return err
 	}
 	c := merge.Diff(merge.Objects{Service: merge.Unrouted(o)}, merge.Objects{Service: was})
 	if c.Update.Service != nil {
-		err = errors.Join(err, d.requests.patch(ctx, c.Update.Service))
+		err = errors.Join(err, d.patch(ctx, c.Update.Service))
 	}
 	return err
 }
@@ -80,7 +80,7 @@ func (d *derived) mayWriteServiceStatus(o *corev1.Service) bool {
 		return false
 	}
 	if d.mustWait(o) {
-		d.requests.drop(serviceStatusName)
+		d.drop(serviceStatusName)
 		return false
 	}
 	return true
@@ -104,7 +104,7 @@ const serviceStatusName = "status of derived Service"
 
 // keptServiceStatus reports whether writing the status of the derived Service is in vain.
 func (d *derived) keptServiceStatus(o *corev1.Service) bool {
-	return d.requests.inVain(serviceStatusName, digest(o.Status.LoadBalancer), digest(d.now.Service.Status.LoadBalancer))
+	return d.inVain(serviceStatusName, digest(o.Status.LoadBalancer), digest(d.now.Service.Status.LoadBalancer))
 }
 
 // writeServiceStatus writes the clusterset IPs that the derived Service carries.
@@ -114,12 +114,12 @@ func (d *derived) writeServiceStatus(ctx context.Context, o *corev1.Service) err
 	}
 	switch err := d.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		d.requests.drop(serviceStatusName)
-		return d.requests.refresh(ctx, o)
+		d.drop(serviceStatusName)
+		return d.refresh(ctx, o)
 	case err != nil:
 		return err
 	}
-	d.requests.wrote(applied)
+	d.wrote(applied)
 	if d.overwritten.Wrote(d.svc.String(), askedOf(o), time.Now()) {
 		d.log.Warningf("import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
 			"A controller of load balancers has to leave the class %s alone", d.svc, o.Name, apibroker.VIPClass)

@@ -345,11 +345,11 @@ func (i importing) withoutKind() {
 	i.Helper()
 	svc := types.NamespacedName{Namespace: "absent", Name: "db"}
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
-	if err := newWriter(i.writers, svc).requests.create(i.Context(), imp); !errors.Is(err, errNamespace) {
+	if err := newWriter(i.writers, svc).create(i.Context(), imp); !errors.Is(err, errNamespace) {
 		i.Errorf("in no namespace: %v, want %v", err, errNamespace)
 	}
 	i.Member.Wrote(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}})
-	if err := newWriter(i.writers, svc).requests.create(i.Context(), imp); !apierrors.IsNotFound(err) {
+	if err := newWriter(i.writers, svc).create(i.Context(), imp); !apierrors.IsNotFound(err) {
 		i.Errorf("in a namespace that is there: %v, want the error", err)
 	}
 }

@@ -180,7 +180,7 @@ const importStatusName = "status of ServiceImport"
 
 // keptStatus reports whether writing the status of the import is in vain.
 func (w *writer) keptStatus(o *mcsv1beta1.ServiceImport) bool {
-	return w.requests.inVain(importStatusName, statusFingerprint(o.Status), statusFingerprint(w.now.Import.Status))
+	return w.inVain(importStatusName, statusFingerprint(o.Status), statusFingerprint(w.now.Import.Status))
 }
 
 // writeStatus writes the status and records an Event if Ready changed.
@@ -196,12 +196,12 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	}
 	switch err := w.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		w.requests.drop(importStatusName)
-		return w.requests.refresh(ctx, o)
+		w.drop(importStatusName)
+		return w.refresh(ctx, o)
 	case err != nil:
 		return err
 	}
-	w.requests.wrote(applied)
+	w.wrote(applied)
 	w.events.Transitions(applied, was.Status.Conditions, o.Status.Conditions)
 	return nil
 }
