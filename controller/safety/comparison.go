@@ -13,6 +13,10 @@ type importedExport struct {
 	cluster string
 }
 
+// fewLosses is how many exports may disappear at once, whatever part of all they are: people delete that many services, and a
+// CRD that is deleted is noticed before lossQuiet is over.
+const fewLosses = 10
+
 // A comparison counts the exports of other clusters that are imported here, and those among them that the broker lacks.
 type comparison struct {
 	imported int

@@ -22,10 +22,6 @@ const (
 	lossQuiet  = 2 * time.Second // until no other loss followed, and none came back
 )
 
-// fewLosses is how many exports may disappear at once, whatever part of all they are: people delete that many services, and a
-// CRD that is deleted is noticed before lossQuiet is over.
-const fewLosses = 10
-
 // A MassLossConfig says what a [MassLoss] compares.
 type MassLossConfig struct {
 	Member    *member.Cluster
@@ -116,6 +112,7 @@ func (l *MassLoss) Review() {
 		return
 	}
 	now := time.Now()
+	l.pending.forget(now)
 	l.reviewUnjoined(now)
 	if l.list.confirmed {
 		l.reviewPending(now)
@@ -123,7 +120,7 @@ func (l *MassLoss) Review() {
 	}
 	joined := l.joined() // before the losses: a member that goes meanwhile did not go with a rollback, which waits for l.mu
 	lost := l.lost()
-	c := l.pending.compare(now, lost)
+	c := l.pending.ofList(now, lost)
 	mass := !l.list.since.IsZero()
 	l.list = l.list.next(now, l.TTL, c)
 	detail := ""
@@ -213,7 +210,7 @@ func (l *MassLoss) confirmed(e importedExport) bool {
 // reviewPending freezes if the pending losses are a mass loss, or confirms those that waited for long enough. The caller holds
 // l.mu.
 func (l *MassLoss) reviewPending(now time.Time) {
-	if !l.pending.wait(now) {
+	if !l.pending.wait() {
 		return
 	}
 	if c := l.pending.compare(now, l.lost()); c.lost > fewLosses && c.massLoss() {

@@ -45,6 +45,11 @@ func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, 
 	}
 	before := p.all
 	p.all = make(map[importedExport]pendingLoss)
+	for e, loss := range before {
+		if _, imported := lost[e]; !imported && loss.confirmed && !lasted {
+			p.all[e] = loss // the import has lost it: until its TTL is over it counts beside what the watch reports
+		}
+	}
 	for e, missing := range lost {
 		if !missing {
 			continue
@@ -70,9 +75,13 @@ func (p *pendingLosses) lose(now time.Time, e importedExport) (confirmed bool) {
 	return loss.confirmed || p.quiet == 0
 }
 
-// wait forgets what was confirmed long ago and reports whether a loss is not confirmed.
-func (p *pendingLosses) wait(now time.Time) (waits bool) {
+// forget forgets what was confirmed a TTL ago.
+func (p *pendingLosses) forget(now time.Time) {
 	maps.DeleteFunc(p.all, func(_ importedExport, loss pendingLoss) bool { return loss.confirmed && now.Sub(loss.since) >= p.ttl })
+}
+
+// wait reports whether a loss is not confirmed.
+func (p *pendingLosses) wait() (waits bool) {
 	for _, loss := range p.all {
 		waits = waits || !loss.confirmed
 	}
@@ -95,6 +104,14 @@ func (p *pendingLosses) compare(now time.Time, lost map[importedExport]bool) com
 		default:
 			lost[e] = true
 		}
+	}
+	return compare(lost)
+}
+
+// ofList is compare for a list. A few losses that the imports have followed already are no reason to doubt it.
+func (p *pendingLosses) ofList(now time.Time, lost map[importedExport]bool) comparison {
+	if c := p.compare(now, lost); c.lost > fewLosses {
+		return c
 	}
 	return compare(lost)
 }

@@ -51,7 +51,8 @@ func TestPendingLosses(t *testing.T) {
 					p.lose(now, export(n))
 				}
 			}
-			if !p.wait(now) {
+			p.forget(now)
+			if !p.wait() {
 				t.Fatalf("%s: after %s nothing waits", tt.name, at)
 			}
 			p.compare(now, lost)
@@ -65,7 +66,7 @@ func TestPendingLosses(t *testing.T) {
 		if !p.lose(begin.Add(got), export(0)) {
 			t.Errorf("%s: the loss is not confirmed", tt.name)
 		}
-		if p.wait(begin.Add(got+2*ttl)) && tt.events < 15 {
+		if p.forget(begin.Add(got + 2*ttl)); p.wait() && tt.events < 15 {
 			t.Errorf("%s: %v still wait", tt.name, slices.Collect(maps.Keys(p.all)))
 		}
 	}
@@ -114,16 +115,18 @@ func TestLossesOfATTL(t *testing.T) {
 			p.lose(now, export(n))
 			imported[export(n)] = true
 		}
-		p.wait(now)
+		p.forget(now)
 		return p.compare(now, imported)
 	}
 	for _, tt := range []struct {
 		name   string
-		accept bool
+		accept bool // the first losses as a mass loss
+		listed bool // when the imports have followed the first losses
 		pause  time.Duration
 		want   comparison
 	}{
 		{name: "after a pause", pause: quiet, want: comparison{imported: 30, lost: 20}},
+		{name: "after a pause with a list", listed: true, pause: quiet, want: comparison{imported: 30, lost: 20}},
 		{name: "after a TTL", pause: ttl + quiet, want: comparison{imported: 20, lost: 10}},
 		{name: "after a mass loss", accept: true, pause: quiet, want: comparison{imported: 20, lost: 10}},
 	} {
@@ -142,8 +145,20 @@ func TestLossesOfATTL(t *testing.T) {
 		for n := range 10 {
 			delete(imported, export(n))
 		}
+		if tt.listed {
+			now := begin.Add(quiet)
+			if got, want := p.ofList(now, imported), (comparison{imported: 20}); got != want {
+				t.Errorf("%s: of a list %v, want %v", tt.name, got, want)
+			}
+			p.list(now, imported, false, false)
+		}
 		if got := lose(begin.Add(quiet+tt.pause), 10, 20); got != tt.want {
 			t.Errorf("%s: then %v, want %v", tt.name, got, tt.want)
+		}
+		if now := begin.Add(quiet + tt.pause); tt.listed {
+			if got := p.ofList(now, imported); got != tt.want {
+				t.Errorf("%s: of a list %v, want %v", tt.name, got, tt.want)
+			}
 		}
 	}
 }
