@@ -91,7 +91,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
 	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
+		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log, Resumed: func() { p.exporter.Resumed() },
 		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
 	}
 	p.massLoss = safety.NewMassLoss(safety.MassLossConfig{
@@ -161,8 +161,8 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		Rejected:       rejections.Report,
 		RolledBack:     p.massLoss.RolledBack,
 		Listed: func() {
+			p.exporter.Listed(ctx) // before anything is suspended: the broker may take some seconds to answer
 			p.massLoss.Listed()
-			p.exporter.Listed(ctx)
 		},
 	}
 }

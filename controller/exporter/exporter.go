@@ -72,7 +72,8 @@ type Exporter struct {
 	vips      *vips
 	publisher publisher
 	aggregate *aggregates
-	waiting   *waiting
+	waiting   *waiting // for a link, or the end of a freeze
+	failed    *waiting // for writes to succeed again
 }
 
 // New returns an Exporter.
@@ -89,7 +90,7 @@ func New(cfg Config) *Exporter {
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
-	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a, waiting: &waiting{}}
+	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a, waiting: &waiting{}, failed: &waiting{}}
 }
 
 // Run saves, until ctx ends, which clusterset IPs are in quarantine, for the instance that comes next.
@@ -121,6 +122,14 @@ func (e *Exporter) Review() {
 		return
 	}
 	for _, svc := range e.waiting.take() {
+		e.cfg.Requeue(svc)
+	}
+}
+
+// Resumed reports that the broker takes writes of this member again: what failed meanwhile need not wait for the end of its back-off. Exports that the
+// broker rejects for reasons of their own fail once more.
+func (e *Exporter) Resumed() {
+	for _, svc := range e.failed.take() {
 		e.cfg.Requeue(svc)
 	}
 }
@@ -217,10 +226,13 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	if r.Record != nil && e.own.fields.lackAny(time.Now()) {
 		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
 	}
-	if o.err == nil {
-		e.vips.settle(svc) // no address is released after an error
-		o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record)
+	if o.err != nil {
+		e.failed.add(svc)
+		return r, o
 	}
+	e.failed.remove(svc)
+	e.vips.settle(svc) // no address is released after an error
+	o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record)
 	return r, o
 }
 

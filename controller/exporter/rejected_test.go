@@ -100,6 +100,22 @@ func TestExportRejected(t *testing.T) {
 		a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(rejected) })
 	}
 	a.Expect("rejected again", a.Writes.Take(), "PATCH broker/exportedservices/rejected.shop")
+	b.failedAreTriedAgain(a, rejected)
+}
+
+// failedAreTriedAgain has the broker take writes again: what failed meanwhile is reconciled, and nothing else (docs/spec/controller.md 3.6).
+func (b *env) failedAreTriedAgain(a *exporting, failed types.NamespacedName) {
+	b.Helper()
+	var queued []types.NamespacedName
+	a.cfg.Requeue = func(svc types.NamespacedName) { queued = append(queued, svc) }
+	a.Resumed()
+	if !slices.Contains(queued, failed) || slices.Contains(queued, db) {
+		b.Errorf("after writes resume %v are queued, want %s, and not %s", queued, failed, db)
+	}
+	queued = nil
+	if a.Resumed(); len(queued) > 0 {
+		b.Errorf("queued again: %v", queued)
+	}
 }
 
 // endpointsGoOn changes a Service so that the record of its export is rejected: its endpoints still follow

@@ -22,6 +22,12 @@ func (w *waiting) add(svc types.NamespacedName) {
 	w.services[svc] = struct{}{}
 }
 
+func (w *waiting) remove(svc types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.services, svc)
+}
+
 // take returns all of them, and forgets them.
 func (w *waiting) take() []types.NamespacedName {
 	w.mu.Lock()

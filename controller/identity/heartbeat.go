@@ -23,8 +23,9 @@ const seldom = apibroker.MaxHeartbeatTTL / 12
 // fieldsRetry is the time until a broker that lacks fields of the status is tried again.
 const fieldsRetry = 10 * time.Minute
 
-// firstRetry is the time between two attempts at the first heartbeat, for which other members wait.
-const firstRetry = time.Second
+// retry is the time between two attempts at the first heartbeat, for which other members wait, and after one that failed: what could not be
+// written to the broker waits for the one that succeeds.
+const retry = time.Second
 
 // A Heartbeat renews the Lease of this member on the broker and keeps the status of its Member current
 // (docs/spec/controller.md 8). It renews only while the member's own API server answers: without that the member knows nothing
@@ -36,6 +37,8 @@ type Heartbeat struct {
 	Renew, TTL time.Duration         // between two heartbeats, and until one is expired; 0 with "lease 0"
 	Status     v1alpha1.MemberStatus // without properties
 	Log        logging.Logger
+	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
+	Resumed func()
 
 	// Used by Run alone.
 	renewed  time.Time // when the last heartbeat was sent that succeeded
@@ -51,7 +54,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	var failing logging.OnChange[bool]
 	withdrawn, beaten := false, false
 	for {
-		next := time.Now().Add(min(period, firstRetry))
+		next := time.Now().Add(min(period, retry))
 		var err error
 		switch is := h.Membership.Status(); {
 		case !h.mayWrite() || !is.Settled:
@@ -63,11 +66,14 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 			err = h.beat(ctx, period)
 			beaten = beaten || err == nil
 		}
-		if failing.Changed(err != nil) && err != nil && ctx.Err() == nil {
+		switch changed := failing.Changed(err != nil); {
+		case changed && err == nil:
+			h.Resumed()
+		case changed && ctx.Err() == nil:
 			h.Log.Warningf("heartbeat: %v; trying again", err)
 		}
-		if beaten {
-			next = next.Add(period - min(period, firstRetry))
+		if beaten && err == nil {
+			next = next.Add(period - min(period, retry))
 		}
 		select {
 		case <-ctx.Done():
