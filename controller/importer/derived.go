@@ -104,7 +104,7 @@ const serviceStatusName = "status of derived Service"
 
 // keptServiceStatus reports whether writing the status of the derived Service is in vain.
 func (d *derived) keptServiceStatus(o *corev1.Service) bool {
-	return d.inVain(serviceStatusName, digest(o.Status.LoadBalancer), digest(d.now.Service.Status.LoadBalancer))
+	return d.inVain(serviceStatusName, askedOf(o), digest(d.now.Service.Status.LoadBalancer))
 }
 
 // writeServiceStatus writes the clusterset IPs that the derived Service carries.

@@ -102,7 +102,6 @@ func (r *requests) create(ctx context.Context, o apiserver.Object) error {
 		r.wrote(created)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		r.drop(nameOf(o))
 		return r.refresh(ctx, o)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
 		// Otherwise the kind is absent: its CRD is being replaced.
@@ -156,7 +155,6 @@ func (r *requests) delete(ctx context.Context, o apiserver.Object) error {
 	}
 	err := r.member.Client().Delete(ctx, o)
 	if apierrors.IsConflict(err) {
-		r.drop(nameOf(o))
 		return r.refresh(ctx, o)
 	}
 	if err == nil {
@@ -192,8 +190,9 @@ func (r *requests) rejected(name string, o apiserver.Object, err error) error {
 	return nil
 }
 
-// refresh reads an object that is not what was expected.
+// refresh reads an object that is not what was expected. What was asked for may be asked for again.
 func (r *requests) refresh(ctx context.Context, o apiserver.Object) error {
+	r.drop(nameOf(o))
 	is := o.DeepCopyObject().(apiserver.Object)
 	err := r.member.Client().Get(ctx, is, o.GetNamespace(), o.GetName())
 	switch {
