@@ -143,7 +143,7 @@ func TestChartValues(t *testing.T) {
 	for _, values := range []map[string]any{
 		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
 		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"}, {"imagePullSecrets": []string{"a\n- name: b"}},
-		{"controllerOptions": nil}, options("ttl", "5"), options("vip", "none"), options("broker", "x"), options("lease", ""), options("lease", "5s  30s"),
+		options("ttl", "5"), options("vip", "none"), options("broker", "x"), options("lease", ""), options("lease", "5s  30s"),
 		options("lease", "0\n}"), options("lease", "0\n"), options("affinity", `local" #`), options("affinity", "{$HOME}"), options("affinity", nil),
 		options("affinity", []string{"local"}), options("import_namespaces", "create"), options("import_namespaces", "create a"),
 		{"createNamespaces": true, "controllerOptions": map[string]any{"import_namespaces": "team=a"}},
@@ -199,6 +199,16 @@ func TestControllerOptions(t *testing.T) {
 			if different := want.Difference(&got); different != "" {
 				t.Errorf("mode %s, createNamespaces %t: %s differs: %+v, want %+v, in\n%s", mode, create, different, got, want, manifest)
 			}
+		}
+	}
+}
+
+// An upgrade with the values of an older release has no options of the controller: "helm upgrade --reuse-values".
+func TestNoControllerOptions(t *testing.T) {
+	for _, mode := range []deploy.Mode{deploy.OnlyController, deploy.AllInOne} {
+		manifest, _ := template(t, map[string]any{"mode": string(mode), "createNamespaces": true, "controllerOptions": nil})
+		if got := configured(t, manifest); !got.CreateNamespaces {
+			t.Errorf("mode %s: missing namespaces are not created", mode)
 		}
 	}
 }

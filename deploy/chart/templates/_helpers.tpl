@@ -122,7 +122,7 @@ data:
             vip {{ .top.Values.vip }}
             endpoints {{ .top.Values.endpoints }}
             {{- $create := .top.Values.createNamespaces }}
-            {{- if and $create (not (index .top.Values.controllerOptions "import_namespaces")) }}
+            {{- if and $create (not (and .top.Values.controllerOptions (index .top.Values.controllerOptions "import_namespaces"))) }}
             import_namespaces create
             {{- end }}
             {{- range $name, $value := .top.Values.controllerOptions }}
