@@ -105,30 +105,28 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 	}
 	has := maps.Clone(unwanted)
 	named := func(name string) *discoveryv1.EndpointSlice { return has[name] }
-	var errs []error
-	var rejected []*discoveryv1.EndpointSlice // with the endpoints that the broker does not have there
-	mayPass := false
-	for _, w := range merge.LosingLast(want, named) {
-		e := has[w.Name]
-		delete(unwanted, w.Name)
-		err := p.publishSlice(ctx, merge.Retained(w, e, rejected), e)
-		if err != nil && !isOfObject(err) {
-			return err
-		}
-		if err != nil {
-			errs = append(errs, err)
-			rejected = append(rejected, merge.Unwritten([]*discoveryv1.EndpointSlice{w}, named)...)
-			mayPass = mayPass || member.Rejection(err) == ""
-		}
+	moves := merge.NewMoves(want, named)
+	again, errs, err := p.writeSlices(ctx, merge.LosingLast(want, named), has, moves)
+	if err != nil {
+		return err
 	}
-	if mayPass {
+	// Now that all are written, fewer endpoints may have to stay.
+	_, more, err := p.writeSlices(ctx, again, has, moves)
+	if err != nil {
+		return err
+	}
+	errs = append(errs, more...)
+	if slices.ContainsFunc(errs, func(err error) bool { return member.Rejection(err) == "" }) {
 		return errors.Join(errs...) // the endpoints may be in an old slice alone until the new one is written
+	}
+	for _, w := range want {
+		delete(unwanted, w.Name)
 	}
 	for _, e := range existing {
 		if unwanted[e.Name] == nil {
 			continue
 		}
-		err := p.retire(ctx, e, rejected)
+		err := p.retire(ctx, e, moves)
 		if err != nil && !isOfObject(err) {
 			return err
 		}
@@ -137,17 +135,40 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 	return errors.Join(errs...)
 }
 
+// writeSlices writes slices one after the other, each with the endpoints that it has and that are missing elsewhere, and keeps what the broker has
+// current. It returns the slices that have others than wanted therefore, what failed for one slice alone, and what stops all.
+func (p publisher) writeSlices(
+	ctx context.Context, want []*discoveryv1.EndpointSlice, has map[string]*discoveryv1.EndpointSlice, moves *merge.Moves,
+) (again []*discoveryv1.EndpointSlice, errs []error, _ error) {
+	for _, w := range want {
+		o := moves.Retained(w, has[w.Name])
+		if err := p.publishSlice(ctx, o, has[w.Name]); err != nil && !isOfObject(err) {
+			return nil, nil, err
+		} else if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		has[w.Name] = o
+		moves.Wrote(w.Name, o)
+		if o != w {
+			again = append(again, w)
+		}
+	}
+	return again, errs, nil
+}
+
 // retire deletes a slice that is not wanted any more, but for the endpoints in it that have moved to a slice that was rejected.
-func (p publisher) retire(ctx context.Context, e *discoveryv1.EndpointSlice, rejected []*discoveryv1.EndpointSlice) error {
-	switch left := merge.Stranded(e, rejected); {
-	case len(left) == 0:
+func (p publisher) retire(ctx context.Context, e *discoveryv1.EndpointSlice, moves *merge.Moves) error {
+	deleted, trimmed := moves.Retired([]*discoveryv1.EndpointSlice{e})
+	switch {
+	case len(deleted) > 0:
 		return p.broker.DeleteSlice(ctx, e)
-	case equality.Semantic.DeepEqual(left, e.Endpoints):
+	case len(trimmed) == 0:
 		return nil
 	default:
 		return p.broker.ApplySlice(ctx, &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: e.Annotations},
-			AddressType: e.AddressType, Ports: e.Ports, Endpoints: left,
+			AddressType: e.AddressType, Ports: e.Ports, Endpoints: trimmed[0].Endpoints,
 		})
 	}
 }

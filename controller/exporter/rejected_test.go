@@ -317,4 +317,30 @@ func (b *env) movedEndpoints(a *exporting) {
 	}
 	b.Update(source("moving-3", "10.1.0.7"))
 	reconciles("to one that is not", "moving-21 moving-31", "10.1.0.7 10.1.0.9", false)
+
+	// Two slices that both lose endpoints, one of them to the other, which is rejected. The first one by name is written first.
+	first, second := "moving-1", "moving-2"
+	if name := func(source string) string { return apibroker.SliceName("shop", "moving", source) }; name(first) > name(second) {
+		first, second = second, first
+	}
+	seen := func(n, m int) string {
+		all := []string{fmt.Sprint(first, n), fmt.Sprint(second, m)}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	for _, source := range a.Member.SourceSlices(moving) {
+		b.Delete(source)
+	}
+	b.Create(source(first, "10.1.0.1", "10.1.0.2"), source(second, "10.1.0.3", "10.1.0.4", "10.1.0.5"))
+	reconciles("divided", seen(2, 3), "10.1.0.1+10.1.0.2 10.1.0.3+10.1.0.4+10.1.0.5", false)
+	b.Update(source(first, "10.1.0.1"))
+	b.Update(source(second, "10.1.0.2", "10.1.66.1"))
+	for range 2 {
+		reconciles("one moved to a slice that loses others and is rejected", seen(1, 2), "10.1.0.1+10.1.0.2 10.1.0.3+10.1.0.4+10.1.0.5", true)
+	}
+	b.Update(source(second, "10.1.0.2"))
+	reconciles("to one that is not", seen(1, 1), "10.1.0.1 10.1.0.2", false)
+	b.Update(source(second, "10.1.0.1"))
+	b.Update(source(first, "10.1.0.2", "10.1.0.6")) // once this is seen, so is the other one
+	reconciles("two change places", seen(2, 1), "10.1.0.1 10.1.0.2+10.1.0.6", false)
 }

@@ -7,6 +7,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -15,15 +16,16 @@ type applier struct {
 	*requests
 	derived    *derived
 	visibility visibility
+	moves      *merge.Moves // to the slices that [applier.apply] writes
 }
 
 // apply writes c, which has no status, in the order of [merge.Changes]; that of slices which are shown and hidden is in [visibility]. No object
 // that cannot be written stops another one, but for a new import: everything else depends on its UID.
 func (a *applier) apply(ctx context.Context, c merge.Changes) error {
-	wanted := slices.Concat(c.Create.Slices, c.Update.Slices)
+	a.moves = merge.NewMoves(slices.Concat(c.Create.Slices, c.Update.Slices), a.now.slice)
 	updates := a.visibility.sequence(c.Update.Slices, a.now, a.rejects)
 	first, last := deletionsOf(c)
-	errs := append(a.patchAll(ctx, updates.show, wanted), a.patchUntil(ctx, updates.both, wanted)...)
+	errs := append(a.patchAll(ctx, updates.show), a.patchUntil(ctx, updates.both)...)
 	errs = append(errs, a.deleteAll(ctx, first))
 	if o := c.Create.Import; o != nil {
 		return errors.Join(append(errs, a.create(ctx, o))...)
@@ -38,15 +40,15 @@ func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 		a.derived.failure = a.derived.patchService(ctx, o)
 	}
 	errs = append(errs, a.createAll(ctx, c.Create.Slices)...)
-	errs = append(errs, a.patchAll(ctx, updates.other, wanted)...)
-	deleted, trimmed := merge.Retired(last.Slices, merge.Unwritten(wanted, a.now.slice))
+	errs = append(errs, a.patchAll(ctx, updates.other)...)
+	deleted, trimmed := a.moves.Retired(last.Slices)
 	last.Slices = deleted
-	errs = append(errs, a.patchAll(ctx, trimmed, nil)...)
+	errs = append(errs, a.patchAll(ctx, trimmed)...)
 	errs = append(errs, a.deleteAll(ctx, last))
 	if a.visibility.complete(a.now) {
-		errs = append(errs, a.patchAll(ctx, updates.hide, wanted)...)
+		errs = append(errs, a.patchAll(ctx, updates.hide)...)
 	} else { // their endpoints must not wait for another slice
-		errs = append(errs, a.patchUntil(ctx, updates.hide, wanted)...)
+		errs = append(errs, a.patchUntil(ctx, updates.hide)...)
 	}
 	return errors.Join(errs...)
 }
@@ -58,19 +60,32 @@ func deletionsOf(c merge.Changes) (first, last merge.Objects) {
 	if first.Import != nil || first.Service != nil {
 		return first, last
 	}
-	anew := func(e *discoveryv1.EndpointSlice) bool {
-		return slices.ContainsFunc(c.Create.Slices, func(o *discoveryv1.EndpointSlice) bool { return o.Name == e.Name })
-	}
+	anew := madeAnew(c)
 	first.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), func(e *discoveryv1.EndpointSlice) bool { return !anew(e) })
 	last.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), anew)
 	return first, last
 }
 
-// patchAll writes updates, but loses no endpoint that has moved to one of the wanted slices which is not written yet, or cannot be: the next comparison
+// madeAnew returns what reports whether a slice that is deleted is also created, as one of another family.
+func madeAnew(c merge.Changes) func(*discoveryv1.EndpointSlice) bool {
+	created := namesIn(c.Create.Slices)
+	return func(e *discoveryv1.EndpointSlice) bool { return created[e.Name] }
+}
+
+// createAll creates slices.
+func (a *applier) createAll(ctx context.Context, all []*discoveryv1.EndpointSlice) (errs []error) {
+	for _, o := range all {
+		errs = append(errs, a.create(ctx, o))
+		a.moves.Wrote(o.Name, a.now.slice(o.Name))
+	}
+	return errs
+}
+
+// patchAll writes updates, but loses no endpoint that has moved to a slice which is not written yet, or cannot be: the next comparison
 // asks for such an update again (docs/spec/controller.md 5.5).
-func (a *applier) patchAll(ctx context.Context, updates, wanted []*discoveryv1.EndpointSlice) (errs []error) {
+func (a *applier) patchAll(ctx context.Context, updates []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
-		retained := a.retained(o, wanted)
+		retained := a.moves.Retained(o, a.now.slice(o.Name))
 		if retained != o {
 			a.drop(nameOf(o))
 			if !differs(retained, a.now.slice(o.Name)) {
@@ -78,17 +93,9 @@ func (a *applier) patchAll(ctx context.Context, updates, wanted []*discoveryv1.E
 			}
 		}
 		errs = append(errs, a.patch(ctx, retained))
+		a.moves.Wrote(o.Name, a.now.slice(o.Name))
 	}
 	return errs
-}
-
-// retained returns an update with the endpoints that it loses and that none of the wanted slices, which get them, has yet.
-func (a *applier) retained(o *discoveryv1.EndpointSlice, wanted []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	existing := a.now.slice(o.Name)
-	if !merge.Loses(o, existing) { // so that what is missing is only looked for where that matters
-		return o
-	}
-	return merge.Retained(o, existing, merge.Unwritten(wanted, a.now.slice))
 }
 
 // untilName names, among the responses, a slice as it is until others are shown.
@@ -100,7 +107,7 @@ func (a *applier) rejects(o *discoveryv1.EndpointSlice) bool {
 }
 
 // patchUntil is [applier.patchAll] for updates as they are until others are shown, unless that is in vain.
-func (a *applier) patchUntil(ctx context.Context, updates, wanted []*discoveryv1.EndpointSlice) (errs []error) {
+func (a *applier) patchUntil(ctx context.Context, updates []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
 		a.drop(nameOf(o))
 		existing := a.now.slice(o.Name)
@@ -108,15 +115,16 @@ func (a *applier) patchUntil(ctx context.Context, updates, wanted []*discoveryv1
 			continue
 		}
 		until := a.visibility.until(o, a.now)
-		retained := a.retained(until, wanted)
+		retained := a.moves.Retained(until, existing)
 		if differs(retained, existing) && (retained != until || !a.keptAs(untilName(o), until)) {
 			errs = append(errs, a.patchAs(ctx, untilName(o), retained))
+			a.moves.Wrote(o.Name, a.now.slice(o.Name))
 		}
 	}
 	return errs
 }
 
-// withoutKept removes from c the writes that are in vain. All that is left, but for the status, has to be written.
+// withoutKept removes from c the writes that are in vain, or have to wait. All that is left, but for the status, has to be written.
 func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 	a.slicesWithoutKept(&c)
 	if o := c.Update.Import; o != nil && a.kept(o) {
@@ -134,37 +142,55 @@ func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 	return c
 }
 
-// slicesWithoutKept is [applier.withoutKept] for slices. What others have of the endpoints of those that are left out stays there (docs/spec/controller.md 5.5).
+// slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out what hides a slice in vain: see [visibility.heldBack]. A later comparison
+// asks for that.
 func (a *applier) slicesWithoutKept(c *merge.Changes) {
-	var leftOut []*discoveryv1.EndpointSlice
-	kept := func(o *discoveryv1.EndpointSlice) bool {
-		if !a.kept(o) {
-			return false
-		}
-		leftOut = append(leftOut, o)
-		return true
+	wanted := slices.Concat(c.Create.Slices, c.Update.Slices)
+	if len(wanted) == 0 { // then each endpoint is where it should be
+		return
 	}
-	missing := func() []*discoveryv1.EndpointSlice { return merge.Unwritten(leftOut, a.now.slice) }
-	c.Create.Slices = slices.DeleteFunc(c.Create.Slices, kept)
-	var updates []*discoveryv1.EndpointSlice
-	for _, o := range merge.LosingLast(c.Update.Slices, a.now.slice) {
-		existing := a.now.slice(o.Name)
-		retained := merge.Retained(o, existing, missing())
-		if (retained == o || differs(retained, existing)) && !kept(retained) {
-			updates = append(updates, retained)
+	for {
+		_, held := a.visibility.heldBack(a.feasible(*c, wanted, a.isKept), a.now, a.rejects)
+		for _, o := range held {
+			a.drop(nameOf(o))
+		}
+		names, before := namesIn(held), len(c.Update.Slices)
+		c.Update.Slices = slices.DeleteFunc(c.Update.Slices, func(o *discoveryv1.EndpointSlice) bool { return names[o.Name] })
+		if len(c.Update.Slices) == before {
+			break
 		}
 	}
-	deleted, trimmed := merge.Retired(c.Delete.Slices, missing())
-	updates = append(updates, slices.DeleteFunc(trimmed, kept)...)
-	c.Delete.Slices, c.Update.Slices = deleted, updates
+	*c = a.feasible(*c, wanted, a.kept)
 }
 
-// heldBack removes from c what hides a slice in vain: see [visibility.heldBack]. A later comparison asks for it.
-func (a *applier) heldBack(c merge.Changes) merge.Changes {
-	write, held := a.visibility.heldBack(c, a.now, a.rejects)
-	for _, o := range held {
-		a.drop(nameOf(o))
+// feasible returns which changes of slices [applier.apply] writes, as it writes them if no request fails: in its order, without those that kept says are
+// in vain, and with the endpoints that have to stay for as long as one of the wanted slices that should have them is not written (docs/spec/controller.md 5.5).
+func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice, kept func(apiserver.Object) bool) merge.Changes {
+	moves := merge.NewMoves(wanted, a.now.slice)
+	var updates, creates []*discoveryv1.EndpointSlice
+	update := func(all []*discoveryv1.EndpointSlice) {
+		for _, o := range all {
+			existing := a.now.slice(o.Name)
+			retained := moves.Retained(o, existing)
+			if (retained == o || differs(retained, existing)) && !kept(retained) {
+				updates = append(updates, retained)
+				moves.Wrote(o.Name, retained)
+			}
+		}
 	}
-	c.Update.Slices = write
+	order := a.visibility.sequence(merge.LosingLast(c.Update.Slices, a.now.slice), a.now, a.rejects)
+	update(order.show)
+	update(order.both)
+	for _, o := range c.Create.Slices {
+		if !kept(o) {
+			creates = append(creates, o)
+			moves.Wrote(o.Name, o)
+		}
+	}
+	update(order.other)
+	deleted, trimmed := moves.Retired(c.Delete.Slices)
+	update(trimmed)
+	update(order.hide)
+	c.Create.Slices, c.Update.Slices, c.Delete.Slices = creates, updates, deleted
 	return c
 }

@@ -94,3 +94,12 @@ func (os *objects) remove(o apiserver.Object) {
 		delete(os.at, o.Name)
 	}
 }
+
+// namesIn returns the names of slices.
+func namesIn(all []*discoveryv1.EndpointSlice) map[string]bool {
+	names := make(map[string]bool, len(all))
+	for _, e := range all {
+		names[e.Name] = true
+	}
+	return names
+}

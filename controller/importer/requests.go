@@ -84,6 +84,11 @@ func (r *requests) keptAs(name string, o apiserver.Object) bool {
 	return r.inVain(name, fingerprint(o), fingerprint(r.now.existing(o)))
 }
 
+// isKept is kept without an effect: nothing is noted, remembered or logged.
+func (r *requests) isKept(o apiserver.Object) bool {
+	return r.asked[nameOf(o)] == fingerprint(o) || r.remembers(nameOf(o), o)
+}
+
 // remembers reports whether writing the object is known to be in vain. It notes nothing.
 func (r *requests) remembers(name string, o apiserver.Object) bool {
 	last, remembered := r.responses.of(r.svc, name)
@@ -112,14 +117,6 @@ func (r *requests) create(ctx context.Context, o apiserver.Object) error {
 		return r.create(ctx, less)
 	}
 	return r.rejected(nameOf(o), o, err)
-}
-
-// createAll creates slices.
-func (r *requests) createAll(ctx context.Context, all []*discoveryv1.EndpointSlice) (errs []error) {
-	for _, o := range all {
-		errs = append(errs, r.create(ctx, o))
-	}
-	return errs
 }
 
 // patch changes an object, unless it changed since it was compared.

@@ -72,11 +72,8 @@ func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
 func (v visibility) heldBack(
 	c merge.Changes, now *objects, rejects func(*discoveryv1.EndpointSlice) bool,
 ) (write, held []*discoveryv1.EndpointSlice) {
-	coming := func(o *discoveryv1.EndpointSlice) bool {
-		same := func(e *discoveryv1.EndpointSlice) bool { return e.Name == o.Name }
-		return slices.ContainsFunc(c.Create.Slices, same) || slices.ContainsFunc(c.Update.Slices, same)
-	}
-	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) && !coming(o) }) {
+	coming := namesIn(slices.Concat(c.Create.Slices, c.Update.Slices))
+	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) && !coming[o.Name] }) {
 		return c.Update.Slices, nil
 	}
 	for _, o := range c.Update.Slices {

@@ -100,7 +100,7 @@ func (w *writer) compare(p plan) merge.Changes {
 	if w.foreign.Changed(w.svc, strings.Join(c.Foreign, ", ")) && len(c.Foreign) > 0 {
 		w.log.Warningf("import %s: not ours, and left alone: %v", w.svc, c.Foreign)
 	}
-	return w.heldBack(w.withoutKept(c))
+	return w.withoutKept(c)
 }
 
 // desired returns what should exist, as far as it is known now. Without an import, and beside an import that is not ours,
@@ -226,7 +226,7 @@ func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired [
 	} else {
 		w.now.setSlices(slices.DeleteFunc(w.now.Slices, stays))
 	}
-	err := w.apply(ctx, w.heldBack(w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices}))))
+	err := w.apply(ctx, w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices})))
 	if errors.Is(err, errNamespace) {
 		return nil
 	}

@@ -14,8 +14,8 @@ import (
 // its new place was denied, over a quota for example. So slices are written in this order, exported as well as imported ones:
 //
 //	slices that are new, and updates that lose no endpoint
-//	updates that lose some     [Loses], without losing those that have moved to what could not be written: [Unwritten], [Retained]
-//	slices that go             but for the same endpoints: [Retired]
+//	updates that lose some     [Loses], without losing those that have moved to what is not written: [Moves.Retained]
+//	slices that go             but for the same endpoints: [Moves.Retired]
 
 // LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if there is none.
 func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
@@ -36,32 +36,86 @@ func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(existing.Endpoints, func(e discoveryv1.Endpoint) bool { return !hasAll(has, e) })
 }
 
-// Unwritten returns those of the wanted slices that have addresses which the existing slice of the same name, nil if there is none, does not have; with
-// the endpoints of these alone.
-func Unwritten(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) (missing []*discoveryv1.EndpointSlice) {
-	for _, w := range wanted {
-		e := existing(w.Name)
-		if e == nil {
-			missing = append(missing, w)
-			continue
-		}
-		has := addressesOf(e.Endpoints)
-		if left := slices.DeleteFunc(slices.Clone(w.Endpoints), func(e discoveryv1.Endpoint) bool { return hasAll(has, e) }); len(left) > 0 {
-			m := *w
-			m.Endpoints = left
-			missing = append(missing, &m)
-		}
-	}
-	return missing
+// Moves are the endpoints of wanted slices, and which of them are missing: the slice that should have them does not have them yet. Each answer
+// takes time in proportion to the slice that it is about, not to the number of all slices. Whoever writes says what exists then: [Moves.Wrote].
+type Moves struct {
+	wanted  map[string]*discoveryv1.EndpointSlice
+	missing map[string][]bool // which endpoints of a wanted slice are, by its name
+	places  map[place]*arrival
 }
 
-// Retained returns an update with those endpoints of missing slices that the existing slice has and the update lacks, as the missing ones have them. It
+// A place is an address of a cluster: no endpoint moves to another cluster.
+type place struct{ cluster, address string }
+
+// An arrival is an address that slices should have.
+type arrival struct {
+	endpoint *discoveryv1.Endpoint // as one of the slices should have it
+	missing  int                   // in how many of them it is missing
+}
+
+func placeOf(s *discoveryv1.EndpointSlice, address string) place {
+	return place{s.Labels[mcsv1beta1.LabelSourceCluster], address}
+}
+
+// NewMoves returns the moves to wanted slices, which nothing may change. existing returns the slice of a name, nil if there is none.
+func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) *Moves {
+	m := &Moves{
+		wanted: make(map[string]*discoveryv1.EndpointSlice, len(wanted)), missing: make(map[string][]bool, len(wanted)),
+		places: make(map[place]*arrival),
+	}
+	for _, w := range wanted {
+		m.wanted[w.Name], m.missing[w.Name] = w, make([]bool, len(w.Endpoints))
+		m.Wrote(w.Name, existing(w.Name))
+	}
+	return m
+}
+
+// Wrote records what the slice of a name is now, nil if there is none. It need not be a wanted one, or what is wanted.
+func (m *Moves) Wrote(name string, is *discoveryv1.EndpointSlice) {
+	w := m.wanted[name]
+	if w == nil {
+		return
+	}
+	var has map[string]bool
+	if is != nil {
+		has = addressesOf(is.Endpoints)
+	}
+	for i := range w.Endpoints {
+		e, was := &w.Endpoints[i], m.missing[name][i]
+		misses := !hasAll(has, *e)
+		if misses == was {
+			continue
+		}
+		m.missing[name][i] = misses
+		for _, address := range e.Addresses {
+			m.count(placeOf(w, address), e, misses)
+		}
+	}
+}
+
+// count records that an endpoint is missing in one more slice, or in one less.
+func (m *Moves) count(at place, e *discoveryv1.Endpoint, misses bool) {
+	a := m.places[at]
+	switch {
+	case a == nil:
+		m.places[at] = &arrival{e, 1}
+	case !misses:
+		a.missing--
+	default:
+		if a.missing == 0 {
+			a.endpoint = e
+		}
+		a.missing++
+	}
+}
+
+// Retained returns an update with those missing endpoints that the existing slice has and the update lacks, as they are wanted. It
 // changes none of them, and is update itself if there are no such endpoints.
-func Retained(update, existing *discoveryv1.EndpointSlice, missing []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if len(missing) == 0 || !Loses(update, existing) {
+func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if !Loses(update, existing) {
 		return update
 	}
-	left := Stranded(existing, missing)
+	left := m.stranded(existing)
 	has := addressesOf(update.Endpoints)
 	left = slices.DeleteFunc(left, func(e discoveryv1.Endpoint) bool { return hasAll(has, e) })
 	left = left[:max(0, min(len(left), broker.MaxEndpoints-len(update.Endpoints)))] // with more of them the update would be rejected
@@ -73,31 +127,25 @@ func Retained(update, existing *discoveryv1.EndpointSlice, missing []*discoveryv
 	return r
 }
 
-// Stranded returns the endpoints of missing slices, which could not be written, that a slice has, too, as the missing ones have them. While there
-// are some the slice must not be deleted.
-func Stranded(s *discoveryv1.EndpointSlice, missing []*discoveryv1.EndpointSlice) (left []discoveryv1.Endpoint) {
-	if len(missing) == 0 {
-		return nil
-	}
-	has := addressesOf(s.Endpoints)
-	for _, m := range missing {
-		if m.Labels[mcsv1beta1.LabelSourceCluster] != s.Labels[mcsv1beta1.LabelSourceCluster] {
-			continue // no endpoint moves to another cluster
-		}
-		for _, e := range m.Endpoints {
-			if slices.ContainsFunc(e.Addresses, func(address string) bool { return has[address] }) {
-				left = append(left, e)
+// stranded returns the missing endpoints that a slice has, as they are wanted, in its order. While there are some the slice must not be deleted.
+func (m *Moves) stranded(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpoint) {
+	seen := make(map[*discoveryv1.Endpoint]bool)
+	for _, e := range s.Endpoints {
+		for _, address := range e.Addresses {
+			if a := m.places[placeOf(s, address)]; a != nil && a.missing > 0 && !seen[a.endpoint] {
+				seen[a.endpoint] = true
+				left = append(left, *a.endpoint)
 			}
 		}
 	}
 	return left
 }
 
-// Retired returns which of the slices that are not wanted any more are deleted, and which stay for the endpoints of missing slices that they have,
-// without their other endpoints: see [Stranded]. One that has no others is in neither. It does not change all.
-func Retired(all, missing []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
+// Retired returns which of the slices that are not wanted any more are deleted, and which stay for the missing endpoints that they have,
+// without their other endpoints. One that has no others is in neither. It does not change all.
+func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
 	for _, s := range all {
-		switch left := Stranded(s, missing); {
+		switch left := m.stranded(s); {
 		case len(left) == 0:
 			deleted = append(deleted, s)
 		case !equality.Semantic.DeepEqual(left, s.Endpoints):

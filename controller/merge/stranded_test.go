@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,6 +39,23 @@ func textOf(all []*discoveryv1.EndpointSlice) string {
 	return strings.Join(text, " ")
 }
 
+// text returns which endpoints of the wanted slices are missing.
+func (m *Moves) text(wanted []*discoveryv1.EndpointSlice) string {
+	var missing []*discoveryv1.EndpointSlice
+	for _, w := range wanted {
+		of := &discoveryv1.EndpointSlice{ObjectMeta: w.ObjectMeta}
+		for i, e := range w.Endpoints {
+			if m.missing[w.Name][i] {
+				of.Endpoints = append(of.Endpoints, e)
+			}
+		}
+		if len(of.Endpoints) > 0 {
+			missing = append(missing, of)
+		}
+	}
+	return textOf(missing)
+}
+
 // docs/spec/controller.md 5.5: which endpoints of slices that change or go stay where they are, as their new place is not written.
 func TestMovedEndpoints(t *testing.T) {
 	for _, tt := range []struct {
@@ -59,14 +77,14 @@ func TestMovedEndpoints(t *testing.T) {
 			byName[e.Name] = e
 		}
 		wanted := dividedOf(tt.wanted)
-		missing := Unwritten(wanted, func(name string) *discoveryv1.EndpointSlice { return byName[name] })
-		if got := textOf(missing); got != tt.missing {
+		moves := NewMoves(wanted, func(name string) *discoveryv1.EndpointSlice { return byName[name] })
+		if got := moves.text(wanted); got != tt.missing {
 			t.Errorf("%s: missing %q, want %q", tt.name, got, tt.missing)
 		}
 		updates := dividedOf(tt.updates)
 		var retained []*discoveryv1.EndpointSlice
 		for _, o := range updates {
-			r := Retained(o, byName[o.Name], missing)
+			r := moves.Retained(o, byName[o.Name])
 			if changed := textOf(dividedOf(tt.updates)) != textOf(updates); changed || (r != o) != (len(r.Endpoints) > len(o.Endpoints)) {
 				t.Errorf("%s: an update was changed, or copied in vain", tt.name)
 			}
@@ -81,17 +99,109 @@ func TestMovedEndpoints(t *testing.T) {
 	}
 	full := dividedOf("a=3")[0]
 	full.Endpoints = slices.Repeat(full.Endpoints, broker.MaxEndpoints-1)
-	if r := Retained(full, dividedOf("a=12")[0], dividedOf("b=12")); len(r.Endpoints) != broker.MaxEndpoints {
+	none := func(string) *discoveryv1.EndpointSlice { return nil }
+	if r := NewMoves(dividedOf("b=12"), none).Retained(full, dividedOf("a=12")[0]); len(r.Endpoints) != broker.MaxEndpoints {
 		t.Errorf("%d endpoints in a slice that is full, want %d", len(r.Endpoints), broker.MaxEndpoints)
 	}
 	other := dividedOf("b=2")
 	other[0].Labels[mcsv1beta1.LabelSourceCluster] = "north"
-	if left := Stranded(dividedOf("a=12")[0], other); len(left) > 0 {
+	if left := NewMoves(other, none).stranded(dividedOf("a=12")[0]); len(left) > 0 {
 		t.Errorf("%v stay in a slice of another cluster", left)
 	}
 	for text, want := range map[string]bool{"a=12": false, "a=21": false, "a=1": true, "a=13": true, "a=123": false} {
 		if got := Loses(dividedOf(text)[0], dividedOf("a=12")[0]); got != want {
 			t.Errorf("Loses(%s) = %t, want %t", text, got, want)
 		}
+	}
+}
+
+// docs/spec/controller.md 5.5: what is written, what fails and what someone else changes decides which endpoints are missing from then on.
+func TestMovesFollowWhatIsWritten(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		existing, wanted string
+		written          string // one after the other; "b=" for a slice that is gone
+		slice, want      string // a slice that loses all, and what stays in it; nothing if it can go
+	}{
+		{name: "nothing is written", existing: "a=12", wanted: "b=12", slice: "a=12", want: "12"},
+		{name: "one of two", existing: "a=12", wanted: "b=1 c=2", written: "b=1", slice: "a=12", want: "2"},
+		{name: "both", existing: "a=12", wanted: "b=1 c=2", written: "c=2 b=1", slice: "a=12"},
+		{name: "two slices should have it, one does", existing: "a=1", wanted: "b=1 c=1", written: "b=1", slice: "a=1", want: "1"},
+		{name: "both do", existing: "a=1", wanted: "b=1 c=1", written: "b=1 c=1", slice: "a=1"},
+		{name: "it is written twice", existing: "a=1", wanted: "b=1 c=1", written: "b=1 b=1", slice: "a=1", want: "1"},
+		{name: "it is written without it", existing: "a=1", wanted: "b=12", written: "b=2", slice: "a=1", want: "1"},
+		{name: "someone else takes it away", existing: "a=1 b=1", wanted: "b=1", written: "b=2", slice: "a=1", want: "1"},
+		{name: "and gives it back", existing: "a=1 b=1", wanted: "b=1", written: "b=2 b=1", slice: "a=1"},
+		{name: "its slice goes", existing: "a=1 b=1", wanted: "b=1", written: "b=", slice: "a=1", want: "1"},
+		{name: "another slice is written", existing: "a=1", wanted: "b=1", written: "c=1", slice: "a=1", want: "1"},
+	} {
+		byName := make(map[string]*discoveryv1.EndpointSlice)
+		for _, e := range dividedOf(tt.existing) {
+			byName[e.Name] = e
+		}
+		moves := NewMoves(dividedOf(tt.wanted), func(name string) *discoveryv1.EndpointSlice { return byName[name] })
+		for _, s := range dividedOf(tt.written) {
+			if len(s.Endpoints) == 0 {
+				moves.Wrote(s.Name, nil)
+				continue
+			}
+			moves.Wrote(s.Name, s)
+		}
+		s := dividedOf(tt.slice)[0]
+		var got string
+		for _, e := range moves.stranded(s) {
+			got += e.Addresses[0]
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q stay, want %q", tt.name, got, tt.want)
+		}
+		if deleted, _ := moves.Retired([]*discoveryv1.EndpointSlice{s}); (len(deleted) > 0) != (tt.want == "") {
+			t.Errorf("%s: deleted %q, want that: %t", tt.name, textOf(deleted), tt.want == "")
+		}
+	}
+}
+
+// swapped returns the work of writing n slices, of which each two neighbors swap their endpoint.
+func swapped(n int) func() {
+	var existing, wanted []*discoveryv1.EndpointSlice
+	slice := func(i, endpoint int) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", i), Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}},
+			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprint("10.2.", endpoint/256, ".", endpoint%256)}}},
+		}
+	}
+	byName := make(map[string]*discoveryv1.EndpointSlice, n)
+	for i := range n {
+		existing, wanted = append(existing, slice(i, i)), append(wanted, slice(i, i^1))
+		byName[existing[i].Name] = existing[i]
+	}
+	return func() {
+		moves := NewMoves(wanted, func(name string) *discoveryv1.EndpointSlice { return byName[name] })
+		for i, w := range wanted {
+			moves.Wrote(w.Name, moves.Retained(w, existing[i]))
+		}
+	}
+}
+
+// A member that has its endpoints in many small slices and swaps them costs no more than in proportion to the slices.
+func TestMovesAreLinear(t *testing.T) {
+	of := func(n int) float64 { return testing.AllocsPerRun(5, swapped(n)) }
+	few, many := of(100), of(1000)
+	t.Logf("%.0f allocations with 100 slices, %.0f with 1,000", few, many)
+	if many > 11*few {
+		t.Errorf("%.0f allocations with 1,000 slices and %.0f with 100, want at most eleven times as many", many, few)
+	}
+}
+
+// BenchmarkMoves works out which endpoints stay where slices swap theirs.
+func BenchmarkMoves(b *testing.B) {
+	for _, n := range []int{500, 5000} {
+		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) {
+			work := swapped(n)
+			b.ReportAllocs()
+			for b.Loop() {
+				work()
+			}
+		})
 	}
 }

@@ -1,0 +1,125 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+)
+
+// filledOf reads imported slices of west from a text such as "a=12 (b)=3": a has the endpoints 1 and 2, b is hidden.
+func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
+	for _, field := range strings.Fields(text) {
+		name, endpoints, _ := strings.Cut(field, "=")
+		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: strings.Trim(name, "()"), Labels: map[string]string{
+			discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelSourceCluster: "west",
+		}}, Ports: []discoveryv1.EndpointPort{{Name: new("pg")}}}
+		if e.Name != name {
+			e.Labels[corev1.IsHeadlessService] = ""
+		}
+		for _, address := range strings.Split(endpoints, "") {
+			e.Endpoints = append(e.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// filling is the inverse of filledOf, after what is done with the slices; nothing if there are none.
+func filling(what string, all []*discoveryv1.EndpointSlice) string {
+	if len(all) == 0 {
+		return ""
+	}
+	for _, e := range all {
+		what += " " + e.Name + "="
+		for _, ep := range e.Endpoints {
+			what += strings.Join(ep.Addresses, "")
+		}
+	}
+	return what + ". "
+}
+
+// docs/spec/controller.md 5.5: no endpoint leaves a slice for one that is known to be rejected, or that has to wait, whatever the order of the two is.
+func TestChangesThatAreInVain(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		existing, desired string
+		chosen            bool   // clusters are selected
+		rejected          string // what is known to be rejected
+		want              string
+	}{
+		{name: "nothing is rejected", existing: "a=12 b=34", desired: "a=13 b=24", want: "update a=132 b=24. "},
+		{name: "one moves to a slice that is known to be rejected", existing: "a=y1 b=x", desired: "a=y b=1", rejected: "b=1"},
+		{name: "and another one goes", existing: "a=12y b=x", desired: "a=y b=1", rejected: "b=1", want: "update a=y1. "},
+		{name: "from one that comes later", existing: "a=x b=y1", desired: "a=1 b=y", rejected: "a=1"},
+		{name: "over three slices, none of them can", existing: "a=1 b=2 c=3", desired: "a=2 b=3 c=1", rejected: "a=21 b=32 c=13"},
+		{name: "the last of three cannot", existing: "a=1 b=2 c=3", desired: "a=2 b=3 c=1", rejected: "c=1", want: "update a=21 b=3. "},
+		{name: "as it is with what stays", existing: "a=12y b=x", desired: "a=y b=1", rejected: "a=y1 b=1"},
+		{name: "from one that goes", existing: "a=12 b=x", desired: "b=1", rejected: "b=1", want: "update a=1. "},
+		{name: "to a new one", existing: "a=21", desired: "a=2 b=1", rejected: "b=1"},
+		{
+			name: "to one that is hidden later", existing: "a=21 b=3", desired: "a=2 (b)=13 c=4", chosen: true, rejected: "c=4", want: "update b=13. ",
+		},
+		{
+			name: "to one that cannot be hidden, and cannot be changed as it is", existing: "a=21 b=3", desired: "a=2 (b)=13 c=4",
+			chosen: true, rejected: "c=4 (b)=13",
+		},
+	} {
+		log := &logtest.Recorder{}
+		w := newWriterOf(writerConfig{responses: newResponses(), log: log}, db, merge.Objects{Slices: filledOf(tt.existing)})
+		desired := filledOf(tt.desired)
+		if tt.chosen {
+			w.visibility = visibilityOf(desired)
+		}
+		for _, o := range filledOf(tt.rejected) {
+			if isHidden(o) { // as it is until others are shown
+				until := w.visibility.until(o, w.now)
+				w.responses.set(db, untilName(o), response{fingerprint(until), fingerprint(w.now.existing(o))})
+				continue
+			}
+			w.responses.set(db, nameOf(o), response{fingerprint(o), fingerprint(w.now.existing(o))})
+		}
+		c := w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, w.now.Objects))
+		got := filling("create", c.Create.Slices) + filling("update", c.Update.Slices) + filling("delete", c.Delete.Slices)
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if n := log.Count("keeps the"); n > 0 {
+			t.Errorf("%s: logged %d times that something is kept that was not asked for", tt.name, n)
+		}
+	}
+}
+
+// What a comparison works out where a member swaps the endpoints of many small slices grows with the slices, not with their square.
+func TestChangesAreLinear(t *testing.T) {
+	of := func(n int) float64 {
+		var existing, desired []*discoveryv1.EndpointSlice
+		for i := range n {
+			was, is := filledOf("s=1")[0], filledOf("s=1")[0]
+			was.Name = fmt.Sprint("s", i)
+			is.Name = was.Name
+			was.Endpoints[0].Addresses, is.Endpoints[0].Addresses = []string{fmt.Sprint(i)}, []string{fmt.Sprint(i ^ 1)}
+			existing, desired = append(existing, was), append(desired, is)
+		}
+		w := newWriterOf(writerConfig{responses: newResponses(), log: &logtest.Recorder{}}, db, merge.Objects{Slices: slices.Clone(existing)})
+		c := merge.Diff(merge.Objects{Slices: desired}, w.now.Objects)
+		return testing.AllocsPerRun(3, func() {
+			clear(w.asked)
+			w.withoutKept(c)
+		})
+	}
+	few, many := of(50), of(500)
+	t.Logf("%.0f allocations with 50 slices, %.0f with 500", few, many)
+	if many > 11*few {
+		t.Errorf("%.0f allocations with 500 slices and %.0f with 50, want at most eleven times as many", many, few)
+	}
+}
