@@ -16,8 +16,8 @@ while IFS=: read -r file target; do
 	echo "fuzz: $package $target, for $each"
 	status=0
 	# Minimizing takes up to a minute for each input that reaches new code, by default; with objects as JSON nothing else gets done.
-	# tee appends: a file that standard error goes to would begin anew.
-	output=$(go test -pgo=off -run '^$' -fuzz "^$target\$" -fuzztime "$each" -fuzzminimizetime 100x "$package" 2>&1 | tee -a /dev/stderr) || status=$?
+	# Not tee /dev/stderr: that opens a file anew to which the output goes, and one of the two writes over the other.
+	output=$(go test -pgo=off -run '^$' -fuzz "^$target\$" -fuzztime "$each" -fuzzminimizetime 100x "$package" 2>&1 | tee >(cat >&2)) || status=$?
 	inputs=$(grep -o 'execs: [0-9]*' <<<"$output" | tail -n 1 | grep -o '[0-9]*' || echo 0)
 	table+=("$(printf '%12d  %s %s' "$inputs" "$package" "$target")")
 	# go test succeeds also if it finds no such target.

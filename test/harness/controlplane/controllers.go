@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
 // StartControllers builds kube-controller-manager if need be, starts it with the controllers of these names and no other
@@ -74,5 +76,5 @@ func (c *ControlPlane) controllersHealthy(ctx context.Context) error {
 	// No authentication: this server would not know the token of the API server's clients.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}
 	defer transport.CloseIdleConnections()
-	return healthy(ctx, &http.Client{Transport: transport}, "https://"+c.healthPort.String()+"/healthz")
+	return subprocess.Healthy(ctx, &http.Client{Transport: transport}, "https://"+c.healthPort.String()+"/healthz")
 }

@@ -32,6 +32,7 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
 // Options say what differs from the usual control plane. The zero value is a good one.
@@ -374,25 +375,8 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, port *Port) (*process
 	return awaitReady(ctx, p, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		return healthy(ctx, c.http, "https://"+port.String()+"/readyz")
+		return subprocess.Healthy(ctx, c.http, "https://"+port.String()+"/readyz")
 	})
-}
-
-// healthy fails unless the answer of url is a good one.
-func healthy(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", request.URL.Path, response.Status)
-	}
-	return nil
 }
 
 // awaitReady returns p, or kills it if it does not get ready.

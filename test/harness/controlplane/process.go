@@ -87,19 +87,10 @@ func (p *process) signal(s os.Signal) error {
 
 // await calls ready until it returns nil. It fails when ctx ends or when the child does.
 func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
-	for {
-		last := ready(ctx)
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-p.Done():
-			return fmt.Errorf("%s ended: %s%s", p.name, p.State(), p.tail())
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: %w%s", p.name, context.Cause(ctx), last, p.tail())
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err := p.Await(ctx, ready); err != nil {
+		return fmt.Errorf("%s: %w%s", p.name, err, p.tail())
 	}
+	return nil
 }
 
 // tail returns the end of the child's output, for an error text.

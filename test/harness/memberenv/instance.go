@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -21,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 )
 
 // An Instance is the member's view of its own API server and of the broker, from which a test builds the part under test.
@@ -148,31 +148,14 @@ func (i *Instance) ConditionsOf(svc types.NamespacedName) string {
 	return strings.Join(text, " ")
 }
 
-// Metric returns that of this instance; see [Metric].
+// Metric returns the sum of the time series of a metric of the controller, without its prefix, of which a label has the value, "" for all.
 func (i *Instance) Metric(name, label string) float64 {
 	i.Helper()
-	return Metric(i.T, i.registry, name, label)
-}
-
-// Metric returns the sum of the time series of a metric, without the prefix of the controller, that have the label value, ""
-// for all: the value of counters and gauges, the count of histograms.
-func Metric(t testing.TB, metrics prometheus.Gatherer, name, label string) (sum float64) {
-	t.Helper()
-	families, err := metrics.Gather()
+	all, err := series.Gather(i.registry)
 	if err != nil {
-		t.Fatal(err)
+		i.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() != "coredns_clusterset_controller_"+name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if label == "" || len(m.GetLabel()) > 0 && m.GetLabel()[0].GetValue() == label {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return sum
+	return all.Named(series.Controller + name).Of(label).Sum()
 }
 
 // Writes are the requests of an Instance that changed something, without Events: "<method> <path below /namespaces/ or whole path>", with

@@ -3,7 +3,6 @@ package netns
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -83,35 +82,9 @@ func (n *Node) awaitProxy(ctx context.Context, proxy *subprocess.Process) error 
 	defer cancel()
 	transport := &http.Transport{DialContext: n.Dial}
 	defer transport.CloseIdleConnections()
-	for {
-		last := healthy(ctx, &http.Client{Transport: transport})
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-proxy.Done():
-			return fmt.Errorf("ended: %s", proxy.State())
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-func healthy(ctx context.Context, client *http.Client) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+proxyHealth+"/healthz", http.NoBody)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
+	return proxy.Await(ctx, func(ctx context.Context) error {
+		return subprocess.Healthy(ctx, &http.Client{Transport: transport}, "http://"+proxyHealth+"/healthz")
+	})
 }
 
 // stopProxy ends kube-proxy, if it was started, and fails if it had ended before.

@@ -3,6 +3,7 @@
 package outages
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -68,14 +69,75 @@ func Read(path string) ([]Fault, error) {
 	return faults, nil
 }
 
-// Measured reports what a test measured of a fault, for the table of `make faults`.
-func Measured(t testing.TB, id, format string, args ...any) {
-	t.Helper()
-	t.Attr("measured", id+": "+fmt.Sprintf(format, args...))
+// A Measurement is what a test measured of a fault.
+type Measurement struct {
+	ID, What string
+	// Took is how long it took, and Bound how long it may take. Without a bound there is no time: the test itself fails if it is too much.
+	Took, Bound time.Duration
 }
 
-// Within reports how long ago something began, as what a test measured of a fault.
-func Within(t testing.TB, id string, begin time.Time, what string) {
+// Over reports whether it took too long. How long something takes depends on the machine, too: `make faults` fails for it, a test does not.
+func (m Measurement) Over() bool { return m.Bound > 0 && m.Took > m.Bound }
+
+// String returns what was measured in words.
+func (m Measurement) String() string {
+	switch {
+	case m.Bound == 0:
+		return m.What
+	case m.Over():
+		return fmt.Sprintf("%s: %.3g s, over %s", m.What, m.Took.Seconds(), inWords(m.Bound))
+	}
+	return fmt.Sprintf("%s: %.3g s", m.What, m.Took.Seconds())
+}
+
+// inWords returns a time as the table has it.
+func inWords(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%g s", d.Seconds())
+}
+
+// HasBound reports whether the table has the bound of a measurement of the fault.
+func (f Fault) HasBound(m Measurement) bool {
+	return m.Bound == 0 || regexp.MustCompile(`(^|[^0-9.])`+regexp.QuoteMeta(inWords(m.Bound))+`([^A-Za-z0-9]|$)`).MatchString(f.Bound)
+}
+
+// attr is the key of the attribute of a test that has a Measurement, in JSON.
+const attr = "measured"
+
+func (m Measurement) report(t testing.TB) {
 	t.Helper()
-	Measured(t, id, "%s after %.1f s", what, time.Since(begin).Seconds())
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Attr(attr, string(text))
+}
+
+// Reported returns the Measurement in an attribute of a test. ok is false if the attribute is another one.
+func Reported(key, value string) (m Measurement, ok bool, err error) {
+	if key != attr {
+		return m, false, nil
+	}
+	err = json.Unmarshal([]byte(value), &m)
+	return m, true, err
+}
+
+// Measured reports what a test measured of a fault, for the table of `make faults`. The test fails by itself if it is too much.
+func Measured(t testing.TB, id, format string, args ...any) {
+	t.Helper()
+	Measurement{ID: id, What: fmt.Sprintf(format, args...)}.report(t)
+}
+
+// Took reports how long something took, and how long it may take by the table. `make faults` compares them.
+func Took(t testing.TB, id string, took, bound time.Duration, what string) {
+	t.Helper()
+	Measurement{ID: id, What: what, Took: took, Bound: bound}.report(t)
+}
+
+// Since is Took for something that began at a time and is over now.
+func Since(t testing.TB, id string, begin time.Time, bound time.Duration, what string) {
+	t.Helper()
+	Took(t, id, time.Since(begin), bound, what)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -122,6 +123,40 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 	if p.err != nil {
 		return fmt.Errorf("%s: %w\n%s", p.cmd.Path, p.err, p.Out.String())
+	}
+	return nil
+}
+
+// Await calls ready until it returns nil. It fails when ctx ends or when the process does.
+func (p *Process) Await(ctx context.Context, ready func(context.Context) error) error {
+	for {
+		last := ready(ctx)
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("ended: %s", p.State())
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Healthy fails unless a program answers a request for url with status 200.
+func Healthy(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", request.URL.Path, response.Status)
 	}
 	return nil
 }

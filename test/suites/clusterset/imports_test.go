@@ -297,7 +297,7 @@ Export web`)
 			until.OK(t, "silence of west for more than a TTL, in east", func(context.Context) error {
 				ages, err := metrics.values("lease_age_seconds", "cluster")
 				if err == nil && ages[west.ID] < 8 {
-					err = fmt.Errorf("%d s, want more than 1.5 TTL", ages[west.ID])
+					err = fmt.Errorf("%v s, want more than 1.5 TTL", ages[west.ID])
 				}
 				return err
 			})

@@ -9,36 +9,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A meter holds the metrics of one controller.
 type meter struct{ *prometheus.Registry }
 
-const prefix = "coredns_clusterset_controller_"
-
-// values returns the counters and gauges with a name, by the values of labels: "local EndpointSlice patch".
-func (m *meter) values(name string, labels ...string) (map[string]int, error) {
-	families, err := m.Gather()
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[string]int)
-	for _, f := range families {
-		if f.GetName() != prefix+name {
-			continue
-		}
-		for _, metric := range f.GetMetric() {
-			text := make([]string, len(labels))
-			for _, l := range metric.GetLabel() {
-				if i := slices.Index(labels, l.GetName()); i >= 0 {
-					text[i] = l.GetValue()
-				}
-			}
-			all[strings.Join(text, " ")] += int(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
-		}
-	}
-	return all, nil
+// values returns the sums of a metric by the values of labels: "local EndpointSlice patch".
+func (m *meter) values(name string, labels ...string) (map[string]float64, error) {
+	all, err := series.Gather(m)
+	return all.Named(series.Controller + name).By(labels...), err
 }
 
 // awaitIdle waits until the controller leads for a member, nothing is frozen and its queue is empty.
@@ -48,13 +29,13 @@ func (m *meter) awaitIdle(t testing.TB) {
 }
 
 func (m *meter) idle() error {
-	for name, want := range map[string]int{"member": 1, "broker_connected": 1, "frozen": 0, "queue_depth": 0} {
+	for name, want := range map[string]float64{"member": 1, "broker_connected": 1, "frozen": 0, "queue_depth": 0} {
 		got, err := m.values(name)
 		if err != nil {
 			return err
 		}
 		if got[""] != want {
-			return fmt.Errorf("%s is %d, want %d", name, got[""], want)
+			return fmt.Errorf("%s is %v, want %v", name, got[""], want)
 		}
 	}
 	return nil
@@ -66,7 +47,7 @@ func (m *meter) writes() (string, error) {
 	var lines []string
 	for what, n := range all {
 		if !strings.Contains(what, " Lease ") && !strings.Contains(what, " Event ") {
-			lines = append(lines, fmt.Sprintf("%d %s", n, what))
+			lines = append(lines, fmt.Sprintf("%v %s", n, what))
 		}
 	}
 	slices.Sort(lines)

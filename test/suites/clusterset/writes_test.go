@@ -140,7 +140,7 @@ func awaitIdle(t *testing.T, meters []*meter) {
 			}
 			records, err := m.values("exported_services")
 			if err == nil && records[""] != 4 {
-				err = fmt.Errorf("%d records, want 4", records[""])
+				err = fmt.Errorf("%v records, want 4", records[""])
 			}
 			if err != nil {
 				return err

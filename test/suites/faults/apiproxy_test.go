@@ -27,8 +27,9 @@ type apiProxy struct {
 	admit func(write string) bool // method and path
 }
 
-// newAPIProxy starts an apiProxy that ends with the test.
-func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) bool) *apiProxy {
+// newAPIProxy starts an apiProxy that ends with the test. answered, unless it is nil, is called when the API server has answered a write, before the client
+// gets that answer.
+func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) bool, answered func(write string)) *apiProxy {
 	t.Helper()
 	target, err := url.Parse(server.Host)
 	if err != nil {
@@ -45,6 +46,12 @@ func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) boo
 		FlushInterval: -1, // watches
 		ErrorLog:      log.New(io.Discard, "", 0),
 	}}
+	f.proxy.ModifyResponse = func(r *http.Response) error {
+		if answered != nil && isWrite(r.Request) {
+			answered(r.Request.Method + " " + r.Request.URL.Path)
+		}
+		return nil
+	}
 	f.Server = httptest.NewUnstartedServer(f)
 	f.EnableHTTP2, f.Config.ErrorLog = true, log.New(io.Discard, "", 0)
 	f.StartTLS()
@@ -58,20 +65,20 @@ func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) boo
 
 // ServeHTTP implements [http.Handler].
 func (f *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && !exempt(r.URL.Path) && !f.admit(r.Method+" "+r.URL.Path) {
+	if isWrite(r) && !f.admit(r.Method+" "+r.URL.Path) {
 		panic(http.ErrAbortHandler)
 	}
 	f.proxy.ServeHTTP(w, r)
 }
 
-// exempt reports whether a path is not part of export or import: leader election, heartbeats, credential, Events.
-func exempt(path string) bool {
+// isWrite reports whether a request writes for export or import, which leader election, heartbeats, credential and Events are not.
+func isWrite(r *http.Request) bool {
 	for _, part := range []string{"/leases", "/members/", "/token", "/events", "/secrets/"} {
-		if strings.Contains(path, part) {
-			return true
+		if strings.Contains(r.URL.Path, part) {
+			return false
 		}
 	}
-	return false
+	return r.Method != http.MethodGet
 }
 
 // authority returns the CA certificate of the proxy in PEM.
@@ -83,10 +90,10 @@ func (f *apiProxy) authority() []byte {
 func behind(t testing.TB, admit func(write string) bool) func(*controller.Config) {
 	return func(c *controller.Config) {
 		t.Helper()
-		local := newAPIProxy(t, c.Local, admit)
+		local := newAPIProxy(t, c.Local, admit, nil)
 		c.Local = rest.CopyConfig(c.Local)
 		c.Local.Host, c.Local.TLSClientConfig = local.URL, rest.TLSClientConfig{CAData: local.authority()}
-		hub := newAPIProxy(t, clusters.Broker.Config(), admit)
+		hub := newAPIProxy(t, clusters.Broker.Config(), admit, nil)
 		c.Broker = via(t, c.Broker, hub.URL, hub.authority())
 	}
 }

@@ -108,7 +108,7 @@ func TestBrokerIsRestored(t *testing.T) {
 		}
 		awaitRecord(t, m, ns, "withdrawn", false)
 	}
-	outages.Within(t, "F6", restored, "exports back")
+	outages.Since(t, "F6", restored, 90*time.Second, "exports back")
 	e.awaitMetric("frozen", "lost_members", 1)
 	e.awaitMetric("frozen", "lost_records", 0)
 	w.awaitMetric("frozen", "lost_records", 0)
@@ -126,39 +126,6 @@ func TestBrokerIsRestored(t *testing.T) {
 	awaitImport(t, east, ns, "late", "10.30.0.1")
 	inEast()
 	inWest()
-}
-
-// steady notes the UIDs of imports and slices. check fails the test if they have changed.
-func steady(t *testing.T, m *testclusterset.Member, namespace string, names ...string) (check func()) {
-	t.Helper()
-	uids := func() (all []string) {
-		for _, name := range names {
-			imp, err := m.Import(t.Context(), namespace, name)
-			if err != nil {
-				t.Errorf("import %s/%s in %s: %v", namespace, name, m.ID, err)
-			}
-			all = append(all, string(imp.UID))
-		}
-		list, err := m.Dynamic().Resource(endpoints).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Error(err)
-			return all
-		}
-		for _, s := range list.Items {
-			if slices.Contains(names, s.GetLabels()["multicluster.kubernetes.io/service-name"]) {
-				all = append(all, string(s.GetUID()))
-			}
-		}
-		slices.Sort(all)
-		return all
-	}
-	before := uids()
-	return func() {
-		t.Helper()
-		if after := uids(); !slices.Equal(before, after) {
-			t.Errorf("imports and slices in %s were created again: UIDs %v, want %v", m.ID, after, before)
-		}
-	}
 }
 
 // All records are gone from the broker when a controller starts. It freezes its imports, and none is removed until the members have
@@ -461,7 +428,6 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	}
 	w.awaitMetric("frozen", "broker_identity", 0)
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
-	inWest()
 
 	// With the CRD go all properties, the cluster id, too, and policies do not apply.
 	deleteCRD(t, west, crd.ClusterProperties)
@@ -471,7 +437,6 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 		awaitImport(t, west, ns, "web", "10.21.0.1 "+ip)
 	}
 	checkImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
-	inWest()
 	// Another controller, which never knew the id, asks the broker as well.
 	w.stop()
 	if err := west.InstallCRDs(t.Context(), crd.ClusterProperties); err != nil {
@@ -479,7 +444,6 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	}
 	w = run(t, west, long)
 	w.awaitMetric("frozen", "broker_identity", 1)
-	inWest()
 	if err := join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -548,7 +512,7 @@ func TestExportKindIsDeleted(t *testing.T) {
 	}
 	inWest := undisturbed(t, west, ns)
 	deleteCRD(t, east, mcscrd.ServiceExportCRD)
-	e.awaitMetric("withheld_exports", "", float64(len(all.Items)))
+	e.awaitWithheld(len(names), len(all.Items))
 	serve(t, east, ns, names[0], "10.21.1.100")
 	awaitImport(t, west, ns, names[0], "10.21.1.100")
 
@@ -560,12 +524,25 @@ func TestExportKindIsDeleted(t *testing.T) {
 			east.Put(t, testclusterset.Export(o.GetNamespace(), o.GetName()))
 		}
 	}
-	e.awaitMetric("withheld_exports", "", 1)
+	e.awaitWithheld(1, 1+len(all.Items)-len(names))
 	serve(t, east, ns, names[0], "10.21.1.101")
 	serve(t, east, ns, names[1], "10.21.1.102")
 	awaitImport(t, west, ns, names[0], "10.21.1.101")
 	awaitImport(t, west, ns, names[1], "10.21.1.102")
 	inWest()
+}
+
+// awaitWithheld waits until the number of exports that are gone and stay exported is within bounds. Exports that other tests have left are among them or not:
+// the API server deletes one after the other, and on a slow machine the first may be gone for good before the last.
+func (i *instance) awaitWithheld(least, most int) {
+	i.t.Helper()
+	until.OK(i.t, "exports that are withheld", func(context.Context) error {
+		got, err := i.metric("withheld_exports", "")
+		if err == nil && (got < float64(least) || got > float64(most)) {
+			err = fmt.Errorf("%v, want %d to %d", got, least, most)
+		}
+		return err
+	})
 }
 
 // uidsIn returns the UIDs of all Services and slices of a namespace, sorted.
@@ -625,7 +602,6 @@ func TestBrokerIsAnother(t *testing.T) {
 	e.awaitMetric("frozen", "broker_identity", 1)
 	serve(t, east, ns, "a", "10.21.0.3")
 	awaitImport(t, east, ns, "a", "10.21.0.3 10.22.0.1")
-	inEast()
 	e.stop()
 	checkNothingWritten(t, other, east)
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -45,23 +47,17 @@ func run(t testing.TB, m *testclusterset.Member, change ...func(*controller.Conf
 	return i
 }
 
-// metric returns the value of a metric of the controller. label is the value of its only label, "" if it has none.
+// metric returns the value of a metric of the controller. label is the value of a label, "" if it has none.
 func (i *instance) metric(name, label string) (float64, error) {
-	families, err := i.metrics.Gather()
+	all, err := series.Gather(i.metrics)
 	if err != nil {
 		return 0, err
 	}
-	for _, f := range families {
-		if f.GetName() != "coredns_clusterset_controller_"+name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
-				return m.GetGauge().GetValue(), nil
-			}
-		}
+	found := all.Named(series.Controller + name).Of(label)
+	if len(found) == 0 {
+		return 0, fmt.Errorf("no metric %s{%s}", name, label)
 	}
-	return 0, fmt.Errorf("no metric %s{%s}", name, label)
+	return found.Sum(), nil
 }
 
 // awaitMetric waits until a metric has a value.
@@ -168,25 +164,48 @@ var (
 	records    = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
 )
 
-// undisturbed watches the imports of a namespace. check fails the test if an object was deleted, or a slice lost its last endpoint, in the
-// meantime: until an object that it writes last comes by the same watch. With clusters only the slices of these count.
+// undisturbed watches the imports of a namespace and the imported slices; with clusters only the slices of these. check fails the test if an object was
+// deleted, or a slice lost its last endpoint, in the meantime.
 func undisturbed(t testing.TB, m *testclusterset.Member, namespace string, clusters ...string) (check func()) {
 	t.Helper()
-	lost := make(chan error, 2)
 	slicesOf := mcsv1beta1.LabelSourceCluster
 	if len(clusters) > 0 {
-		slicesOf += " in (none," + strings.Join(clusters, ",") + ")"
+		slicesOf += " in (" + markCluster + "," + strings.Join(clusters, ",") + ")"
 	}
+	return watchLosses(t, m, namespace, slicesOf, func(*unstructured.Unstructured) bool { return true })
+}
+
+// steady is undisturbed for some services of a namespace.
+func steady(t testing.TB, m *testclusterset.Member, namespace string, names ...string) (check func()) {
+	t.Helper()
+	return watchLosses(t, m, namespace, mcsv1beta1.LabelSourceCluster, func(o *unstructured.Unstructured) bool {
+		name := o.GetName()
+		if o.GetKind() == "EndpointSlice" {
+			name = o.GetLabels()[mcsv1beta1.LabelServiceName]
+		}
+		return slices.Contains(names, name)
+	})
+}
+
+// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if one that counts was deleted, or a slice that counts
+// lost its last endpoint, in the meantime: until a mark that check writes last comes by the same watch.
+func watchLosses(
+	t testing.TB, m *testclusterset.Member, namespace, slicesOf string, counts func(*unstructured.Unstructured) bool,
+) (check func()) {
+	t.Helper()
+	watches := losses{mark: fmt.Sprintf("%s%d", markPrefix, marksMade.Add(1)), counts: counts}
+	lost := make(chan error, 2)
 	for resource, selector := range map[schema.GroupVersionResource]string{imports: "", endpoints: slicesOf} {
+		// Without a version a watch begins with all objects that there are now.
 		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { lost <- disturbance(w) }()
+		go func() { lost <- watches.until(w) }()
 	}
 	return func() {
 		t.Helper()
-		meta := metav1.ObjectMeta{Namespace: namespace, Name: lastObject, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "none"}}
+		meta := metav1.ObjectMeta{Namespace: namespace, Name: watches.mark, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: markCluster}}
 		m.Put(t, &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{
 			Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{},
 		}},
@@ -199,11 +218,22 @@ func undisturbed(t testing.TB, m *testclusterset.Member, namespace string, clust
 	}
 }
 
-// lastObject is the name of the objects after which the watches of undisturbed end.
-const lastObject = "last-object"
+// Marks are the objects at which a watch for losses ends. Each watch has its own.
+const (
+	markPrefix  = "last-object-"
+	markCluster = "none"
+)
 
-// disturbance returns the losses until the last object comes.
-func disturbance(w watch.Interface) (lost error) {
+var marksMade atomic.Int64
+
+// losses are what a watch for them looks at.
+type losses struct {
+	mark   string
+	counts func(*unstructured.Unstructured) bool
+}
+
+// until returns the losses until the mark comes.
+func (l losses) until(w watch.Interface) (lost error) {
 	defer w.Stop()
 	for {
 		event, open := <-w.ResultChan()
@@ -214,8 +244,11 @@ func disturbance(w watch.Interface) (lost error) {
 		if !ok {
 			continue
 		}
-		if o.GetName() == lastObject {
+		if o.GetName() == l.mark {
 			return lost
+		}
+		if strings.HasPrefix(o.GetName(), markPrefix) || !l.counts(o) {
+			continue
 		}
 		left, _, err := unstructured.NestedSlice(o.Object, "endpoints")
 		switch {

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -124,11 +126,24 @@ func stopIdle(t *testing.T, p *subprocess.Process, j *journal) {
 // startController starts a controller of east as a subprocess, which ends with the test.
 func startController(t *testing.T, admit func(string) bool) *subprocess.Process {
 	t.Helper()
+	p := launchController(t, admit, nil)
+	t.Cleanup(func() {
+		_ = syscall.Kill(p.Pid(), syscall.SIGCONT) // one that is paused cannot end
+		if !p.Stop(until.Patience) || p.Err() != nil {
+			t.Errorf("the controller does not end as it should: %v", p.Err())
+		}
+	})
+	return p
+}
+
+// launchController is startController for a process that the caller ends.
+func launchController(t *testing.T, admit func(string) bool, answered func(string)) *subprocess.Process {
+	t.Helper()
 	kubeconfig, err := east.ServiceAccountKubeconfig(t.Context(), wellknown.ControllerNamespace, "clusterset-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, hub := newAPIProxy(t, east.Config(), admit), newAPIProxy(t, clusters.Broker.Config(), admit)
+	local, hub := newAPIProxy(t, east.Config(), admit, answered), newAPIProxy(t, clusters.Broker.Config(), admit, answered)
 	bin, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -141,10 +156,6 @@ func startController(t *testing.T, admit func(string) bool) *subprocess.Process 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(p.Pid(), syscall.SIGCONT) // one that is paused cannot end
-		if !p.Stop(until.Patience) || p.Err() != nil {
-			t.Errorf("the controller does not end as it should: %v", p.Err())
-		}
 		if t.Failed() {
 			t.Logf("the controller:\n%s", p.Out.String())
 		}
@@ -262,7 +273,7 @@ func startServer(t *testing.T, j *journal) *reloadable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, hub := newAPIProxy(t, west.Config(), j.of("west")), newAPIProxy(t, clusters.Broker.Config(), j.of("west"))
+	local, hub := newAPIProxy(t, west.Config(), j.of("west"), nil), newAPIProxy(t, clusters.Broker.Config(), j.of("west"), nil)
 	s := &reloadable{corefile: filepath.Join(t.TempDir(), "Corefile"), metrics: reserve(t)}
 	s.text = fmt.Sprintf(`clusterset.local:%d {
 	bind 127.0.0.1
@@ -318,8 +329,6 @@ func (s *reloadable) reload(t *testing.T, n int) {
 	awaitOutput(t, s.Process, "leading as", leaders+1)
 }
 
-var goroutineCount = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)
-
 // mostGoroutines returns the largest of 100 readings: requests start goroutines, and so may a controller that has just begun to lead.
 func (s *reloadable) mostGoroutines(t *testing.T) (most int) {
 	t.Helper()
@@ -339,17 +348,17 @@ func (s *reloadable) goroutines(t *testing.T) int {
 		t.Fatal(err)
 	}
 	defer page.Body.Close()
-	var b strings.Builder
-	if err := page.Write(&b); err != nil {
-		t.Fatal(err)
-	}
-	match := goroutineCount.FindStringSubmatch(b.String())
-	if match == nil {
-		t.Fatalf("no go_goroutines in %s", b.String())
-	}
-	n, err := strconv.Atoi(match[1])
+	text, err := io.ReadAll(page.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	all, err := series.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := all.Named("go_goroutines")
+	if len(found) != 1 {
+		t.Fatalf("no go_goroutines in %s", text)
+	}
+	return int(found.Sum())
 }

@@ -1,18 +1,18 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // theBlock serves {namespaces}.
@@ -121,7 +121,7 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		back, ip := time.Now(), fmt.Sprintf("10.96.3.%d", 2-i%2)
 		apply(t, vip(ns, "web", ip))
 		s.await(web, "NOERROR "+ip)
-		outages.Within(t, "F2", back, "change visible")
+		outages.Since(t, "F2", back, 5*time.Second, "change visible")
 		if i%2 == 0 {
 			apply(t, headless(ns, "more"), slice(ns, "more-east", "more", "east", "10.2.0.90", "10.2.0.91"))
 			s.await("more.killed.svc.clusterset.local A", "NOERROR 10.2.0.90 10.2.0.91")
@@ -134,9 +134,6 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 	before.awaitFlat(t, time.Since(begin))
 	outages.Measured(t, "F1", "%d answers, %d wrong, %d datagrams lost", l.answers.Load(), len(l.wrong), l.lost.Load())
 }
-
-// lastContact is a metric of one watch.
-var lastContact = regexp.MustCompile(`(?m)^coredns_clusterset_last_contact_seconds\{[^}]*\} (\S+)$`)
 
 // TestStaleAfter stops the API server. Answers are marked as stale after stale_after, until it is back.
 func TestStaleAfter(t *testing.T) {
@@ -155,14 +152,14 @@ clusterset.local.:{port} {
 		stale_after 2s
 	}
 }`, "{ready}", fmt.Sprint(ready), "{metrics}", fmt.Sprint(metrics))
-	silent := func() error {
-		_, text, err := get(fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics))
+	silent := func(context.Context) error {
+		all, err := scrape(metrics)
 		if err != nil {
 			return err
 		}
-		for _, m := range lastContact.FindAllStringSubmatch(text, -1) {
-			if seconds, err := strconv.ParseFloat(m[1], 64); err != nil || seconds < 2 {
-				return fmt.Errorf("%s: want at least stale_after (%w)", m[0], err)
+		for _, watch := range all.Named("coredns_clusterset_last_contact_seconds") {
+			if watch.Value < 2 {
+				return fmt.Errorf("%v: want at least stale_after", watch)
 			}
 		}
 		return nil
@@ -172,17 +169,19 @@ clusterset.local.:{port} {
 	written := journal.mark()
 	must(t, api(t).Freeze())
 	s.await(web, "NOERROR EDE3 10.96.4.1")
-	eventually(t, "a log line", func() error { return isIn(written(), "clusterset.local.: answers are stale: ") })
-	eventually(t, "a metric that says so", silent)
+	until.OK(t, "a log line", func(context.Context) error { return isIn(written(), "clusterset.local.: answers are stale: ") })
+	until.OK(t, "a metric that says so", silent)
 	must(t, wantReady(ready, true))
 	s.want(web+" noedns", "NOERROR 10.96.4.1")
 	s.want(none, "NXDOMAIN EDE19")
 	s.want("clusterset.local MX", "NOERROR EDE3")
 	must(t, api(t).Thaw())
 	s.await(web, "NOERROR 10.96.4.1")
-	eventually(t, "a log line", func() error { return isIn(written(), "clusterset.local.: no answer is stale any longer") })
-	eventually(t, "a metric that says so", func() error {
-		if silent() == nil {
+	until.OK(t, "a log line", func(context.Context) error {
+		return isIn(written(), "clusterset.local.: no answer is stale any longer")
+	})
+	until.OK(t, "a metric that says so", func(ctx context.Context) error {
+		if silent(ctx) == nil {
 			return errors.New("all watches are silent for stale_after")
 		}
 		return nil
@@ -225,7 +224,7 @@ func (u usage) awaitFlat(t *testing.T, since time.Duration) {
 	t.Helper()
 	most := usage{u.heap + 4<<20 + int(since.Hours()*500_000), u.goroutines + 5, u.descriptors + 5}
 	var now usage
-	eventually(t, "memory, goroutines and descriptors as before", func() error {
+	until.OK(t, "memory, goroutines and descriptors as before", func(context.Context) error {
 		if now = used(); now.heap > most.heap || now.goroutines > most.goroutines || now.descriptors > most.descriptors {
 			return fmt.Errorf("%+v, want at most %+v", now, most)
 		}

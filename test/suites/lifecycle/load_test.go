@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -73,7 +74,7 @@ func (l *load) note(format string, args ...any) {
 func (l *load) more(n int64) {
 	l.t.Helper()
 	want := l.answers.Load() + n
-	eventually(l.t, "answers", func() error {
+	until.OK(l.t, "answers", func(context.Context) error {
 		if got := l.answers.Load(); got < want {
 			return fmt.Errorf("%d, want %d", got, want)
 		}
@@ -87,7 +88,7 @@ const enough = 100
 // stop ends the load when there were enough answers. It fails the test if an answer was wrong or did not come.
 func (l *load) stop() {
 	l.t.Helper()
-	eventually(l.t, "enough answers", func() error {
+	until.OK(l.t, "enough answers", func(context.Context) error {
 		if got := l.answers.Load(); got < enough {
 			return fmt.Errorf("%d answers, want %d", got, enough)
 		}

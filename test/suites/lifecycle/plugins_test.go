@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A beside is a test of one plugin in a server block with clusterset. The objects are the same in all tests: a VIP "web" and a headless
@@ -112,7 +115,7 @@ var besides = []beside{
 				"coredns_clusterset_synced{", "coredns_clusterset_objects{", `plugin="clusterset"`,
 			} {
 				// An answer is counted after it was sent.
-				eventually(t, "metric", func() error {
+				until.OK(t, "metric", func(context.Context) error {
 					_, page, err := get("http://127.0.0.1:" + s.values[len(s.values)-1] + "/metrics")
 					if err == nil && !strings.Contains(page, want) {
 						err = fmt.Errorf("no %s", want)
@@ -179,7 +182,7 @@ func TestBeside(t *testing.T) {
 // wants waits until text is written.
 func (o *output) wants(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, "log", func() error {
+	until.OK(t, "log", func(context.Context) error {
 		if !strings.Contains(o.String(), text) {
 			return fmt.Errorf("no %q", text)
 		}
@@ -278,7 +281,7 @@ clusterset.local.:{port} {
 		t.Errorf("%d log lines for 20 queries, want none", n)
 	}
 	gate.open()
-	eventually(t, "the first list", func() error {
+	until.OK(t, "the first list", func(context.Context) error {
 		if !strings.Contains(written(), "serving 1 services") {
 			return fmt.Errorf("not yet")
 		}

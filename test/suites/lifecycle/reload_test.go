@@ -1,11 +1,10 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"net"
-	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -13,29 +12,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-var openWatches = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{[^}]*resource="(serviceimports|clusterproperties)"[^}]*\} (\d+)`)
-
 // watches returns how many watches of ours the API server counts.
-func watches(t *testing.T) (n int) {
+func watches(t *testing.T) int {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(api(t).Config())
 	must(t, err)
 	page, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	must(t, err)
-	for _, m := range openWatches.FindAllStringSubmatch(string(page), -1) {
-		open, err := strconv.Atoi(m[2])
-		must(t, err)
-		n += open
-	}
-	return n
+	all, err := series.Parse(string(page))
+	must(t, err)
+	return int(all.Named("apiserver_longrunning_requests").With("resource", "serviceimports", "clusterproperties").Sum())
 }
 
 // awaitWatches waits until the API server counts n watches of ours. It learns of an end a moment after it.
 func awaitWatches(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "watches", func() error {
+	until.OK(t, "watches", func(context.Context) error {
 		if now := watches(t); now != n {
 			return fmt.Errorf("%d are open, want %d", now, n)
 		}
@@ -46,7 +42,7 @@ func awaitWatches(t *testing.T, n int) {
 // awaitGoroutines waits until there are not many more than n goroutines.
 func awaitGoroutines(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "goroutines", func() error {
+	until.OK(t, "goroutines", func(context.Context) error {
 		if now := runtime.NumGoroutine(); now > n+5 {
 			return fmt.Errorf("%d, want %d as before", now, n)
 		}
@@ -57,7 +53,7 @@ func awaitGoroutines(t *testing.T, n int) {
 // awaitHeap waits until the heap is not much larger than n octets.
 func awaitHeap(t *testing.T, n uint64) {
 	t.Helper()
-	eventually(t, "heap", func() error {
+	until.OK(t, "heap", func(context.Context) error {
 		if now := heap(); now > n+8<<20 {
 			return fmt.Errorf("%d octets, want %d as before", now, n)
 		}
@@ -222,7 +218,7 @@ func TestFirstBlockFails(t *testing.T) {
 	fails := strings.Replace(good, "bind", "failing startup\nbind", 1)
 	clean := func() {
 		t.Helper()
-		eventually(t, "watches and goroutines", func() error {
+		until.OK(t, "watches and goroutines", func(context.Context) error {
 			runtime.GC() // Without this it runs at least every two minutes.
 			if now := watches(t); now != 0 {
 				return fmt.Errorf("%d watches are open, want none", now)

@@ -1,19 +1,17 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
-
-// hashes matches the samples of the hash of what a server serves.
-var hashes = regexp.MustCompile(`(?m)^coredns_clusterset_state_hash\{[^}]*\} (\S+)$`)
 
 // TestServersDiffer serves the same objects twice, from the API server and from a file. The hashes of both are equal while their answers
 // are, and differ while one of them has not got a change (F27).
@@ -48,14 +46,14 @@ clusterset.local:{other} {
 	const question question = "db.replicas.svc.clusterset.local A"
 	differ := func(want bool) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("hashes that differ: %t", want), func() error {
-			_, page, err := get(fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics))
+		until.OK(t, fmt.Sprintf("hashes that differ: %t", want), func(context.Context) error {
+			all, err := scrape(metrics)
 			if err != nil {
 				return err
 			}
-			found := hashes.FindAllStringSubmatch(page, -1)
-			if len(found) != 2 || (found[0][1] != found[1][1]) != want {
-				return fmt.Errorf("%q", found)
+			hashes := all.Named("coredns_clusterset_state_hash")
+			if len(hashes) != 2 || (hashes[0].Value != hashes[1].Value) != want {
+				return fmt.Errorf("%v", hashes)
 			}
 			return nil
 		})
@@ -69,7 +67,7 @@ clusterset.local:{other} {
 	s.await(question, "NOERROR 10.5.11.1 10.5.11.2")
 	second.want(question, "NOERROR 10.5.11.1")
 	differ(true)
-	outages.Within(t, "F27", begin, "a metric says that two servers differ")
+	outages.Since(t, "F27", begin, time.Minute, "a metric says that two servers differ")
 
 	serve(late)
 	second.await(question, "NOERROR 10.5.11.1 10.5.11.2")

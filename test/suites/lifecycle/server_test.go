@@ -20,15 +20,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
-
-// eventually waits until check returns nil.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	until.OK(t, what, func(context.Context) error { return check() })
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -78,7 +73,7 @@ func start(t *testing.T, corefile string, values ...string) *server {
 		must(t, s.inst.Stop())
 		s.inst.Wait()
 		http.DefaultClient.CloseIdleConnections()
-		eventually(t, "no goroutine is left", func() error { return goleak.Find(append(notOurs, before)...) })
+		until.OK(t, "no goroutine is left", func(context.Context) error { return goleak.Find(append(notOurs, before)...) })
 	}
 	t.Cleanup(func() {
 		s.stop()
@@ -117,7 +112,7 @@ func (s *server) reload(corefile string) error {
 // that is stopped before it reads runs forever.
 func (s *server) serving() {
 	s.t.Helper()
-	eventually(s.t, "servers that read their sockets", func() error {
+	until.OK(s.t, "servers that read their sockets", func(context.Context) error {
 		var stacks strings.Builder
 		must(s.t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
 		for _, loop := range []string{"dns.(*Server).serveUDP(", "dns.(*Server).serveTCP("} {
@@ -211,7 +206,7 @@ func (s *server) want(q question, want string) {
 // await waits until the answer to q is want.
 func (s *server) await(q question, want string) {
 	s.t.Helper()
-	eventually(s.t, "await", func() error { return s.says(q, want) })
+	until.OK(s.t, "await", func(context.Context) error { return s.says(q, want) })
 }
 
 // serial is that of the zone clusterset.local.
@@ -267,10 +262,19 @@ func get(url string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
+// scrape returns what the plugin prometheus at port serves.
+func scrape(port int) (series.Set, error) {
+	_, text, err := get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
+	if err != nil {
+		return nil, err
+	}
+	return series.Parse(text)
+}
+
 // awaitReady waits until the plugin ready at port reports want.
 func awaitReady(t *testing.T, port int, want bool) {
 	t.Helper()
-	eventually(t, "ready", func() error { return wantReady(port, want) })
+	until.OK(t, "ready", func(context.Context) error { return wantReady(port, want) })
 }
 
 // wantReady returns nil if the plugin ready at port reports want.

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func TestSlowClients(t *testing.T) {
 	apply(t, longNames(ns, "large"))
 	s := start(t, slowCorefile, "{ttl}", "5")
 	const web = question("web.slow.svc.clusterset.local A")
-	eventually(t, "an answer that fills a message", func() error {
+	until.OK(t, "an answer that fills a message", func(context.Context) error {
 		m, err := s.ask(largeName + " SRV tcp")
 		if err == nil && m.Len() < 60_000 {
 			err = fmt.Errorf("%d octets", m.Len())
@@ -104,7 +105,7 @@ func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 		must(t, all[i].SetReadBuffer(64<<10))
 		all[i].send(queries)
 	}
-	eventually(t, "writes that wait", func() error {
+	until.OK(t, "writes that wait", func(context.Context) error {
 		if n := waitingWrites(); n < clients {
 			return fmt.Errorf("%d, want %d", n, clients)
 		}
@@ -112,7 +113,7 @@ func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 	})
 	serves()
 	var each float64
-	eventually(t, "little heap for each client that does not read", func() error {
+	until.OK(t, "little heap for each client that does not read", func(context.Context) error {
 		if each = float64(used().heap-memory) / clients; each > most {
 			return fmt.Errorf("%.0f octets, want at most %d", each, most)
 		}
@@ -124,7 +125,7 @@ func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 	inst, err := s.inst.Restart(s.corefile(strings.Replace(slowCorefile, "{ttl}", "7", 1)))
 	must(t, err)
 	s.inst = inst
-	eventually(t, "the new TTL", func() error {
+	until.OK(t, "the new TTL", func(context.Context) error {
 		m, err := s.ask("web.slow.svc.clusterset.local A")
 		if err == nil && (len(m.Answer) != 1 || m.Answer[0].Header().Ttl != 7) {
 			err = errors.New(m.String())
@@ -135,7 +136,7 @@ func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 	for _, c := range all {
 		c.Close()
 	}
-	eventually(t, "the end of connections", func() error {
+	until.OK(t, "the end of connections", func(context.Context) error {
 		if n := len(alive("dns.(*Server).serveTCPConn(")); n > connections {
 			return fmt.Errorf("%d connections, want %d as before", n, connections)
 		}

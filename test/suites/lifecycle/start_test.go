@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // other is a server block with another plugin in the same process, which has to answer at all times.
@@ -67,7 +69,7 @@ clusterset.local.:{port} {
 	must(t, cp.StartAPIServer(t.Context()))
 	back := time.Now()
 	s.await("web.absent.svc.clusterset.local A", "NOERROR 10.96.1.1")
-	outages.Within(t, "F3", back, "first answer")
+	outages.Since(t, "F3", back, 2*time.Second, "first answer")
 	s.want("web.absent.svc.clusterset.local AAAA", "NOERROR")
 	// That is the plugin file, once the slices are listed, too: a service with addresses does not need them.
 	s.await("none.absent.svc.clusterset.local A", "NOERROR")
@@ -137,7 +139,7 @@ clusterset.local.:{port} {
 }`
 	written := journal.mark()
 	s := start(t, other+strict, "{ready}", fmt.Sprint(ready), "{user}", user)
-	eventually(t, "a log line", func() error { return onceIn(written(), "ServiceImport in rights: rights are missing") })
+	until.OK(t, "a log line", func(context.Context) error { return onceIn(written(), "ServiceImport in rights: rights are missing") })
 	awaitReady(t, ready, false)
 	must(t, s.reload(other+strings.Replace(strict, "ready strict", "ready shared", 1)))
 	awaitReady(t, ready, true)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os/exec"
@@ -194,7 +195,7 @@ func TestSerial(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // All changes take longer than a second.
 	}
 	s.await("web.serial.svc.clusterset.local A", "NOERROR "+address)
-	eventually(t, "a serial of the last change", func() error {
+	until.OK(t, "a serial of the last change", func(context.Context) error {
 		log.read()
 		if int64(log.last) < lastChange.Unix() {
 			return fmt.Errorf("%d, want at least %d", log.last, lastChange.Unix())
@@ -207,7 +208,7 @@ func TestSerial(t *testing.T) {
 	if log.moves < 2 {
 		t.Errorf("the serial moved %d times, want at least 2", log.moves)
 	}
-	eventually(t, "NOTIFY", func() error {
+	until.OK(t, "NOTIFY", func(context.Context) error {
 		if n := second.notified(); n < 2 { // the first one is that of the start
 			return fmt.Errorf("%d after %d moves, want one for these at least", n, log.moves)
 		}
@@ -221,7 +222,7 @@ func TestSerial(t *testing.T) {
 
 	before := second.notified()
 	apply(t, vip(ns, "web", "10.96.8.9"))
-	eventually(t, "one more NOTIFY", func() error {
+	until.OK(t, "one more NOTIFY", func(context.Context) error {
 		if n := second.notified(); n <= before {
 			return fmt.Errorf("%d, want more", n)
 		}
@@ -279,7 +280,7 @@ func TestSecondary(t *testing.T) {
 		"_http._tcp.east.db.secondary.svc.clusterset.local SRV", "10-5-0-2.east.db.secondary.svc.clusterset.local A",
 	} {
 		// The serial may move after the first transfer, see settledSerial.
-		eventually(t, string(q), func() error {
+		until.OK(t, string(q), func(context.Context) error {
 			m, err := s.ask(q)
 			if err != nil {
 				return err

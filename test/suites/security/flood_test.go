@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -241,22 +241,9 @@ func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]flo
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := make(map[string]float64)
-	for line := range strings.Lines(string(text)) {
-		labels, ok := strings.CutPrefix(line, `apiserver_flowcontrol_rejected_requests_total{flow_schema="`)
-		if !ok {
-			continue
-		}
-		if !strings.Contains(labels, `reason="queue-full"`) {
-			continue
-		}
-		schema, _, _ := strings.Cut(labels, `"`)
-		fields := strings.Fields(labels)
-		n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[schema] += n
+	all, err := series.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return found
+	return all.Named("apiserver_flowcontrol_rejected_requests_total").With("reason", "queue-full").By("flow_schema")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -110,23 +111,13 @@ func run(t *testing.T, m *testclusterset.Member, change ...func(*controller.Conf
 }
 
 // metric returns the sum of a metric of the controller over all series with the label value; 0 if there is none.
-func (v member) metric(t *testing.T, name, label string) (sum float64) {
+func (v member) metric(t *testing.T, name, label string) float64 {
 	t.Helper()
-	families, err := v.metrics.Gather()
+	all, err := series.Gather(v.metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, family := range families {
-		if family.GetName() != "coredns_clusterset_controller_"+name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	return sum
+	return all.Named(series.Controller + name).Of(label).Sum()
 }
 
 // rejections returns how many objects the member has rejected for the reason.

@@ -25,7 +25,6 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
-	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // How often members say that they are alive, and how long the others believe it.
@@ -39,12 +38,6 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// eventually ends the test if check does not return nil one day.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	until.OK(t, what, func(context.Context) error { return check() })
 }
 
 // A clusterset is members that reach each other's pods.

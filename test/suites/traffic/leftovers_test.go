@@ -100,18 +100,18 @@ func TestNothingIsLeft(t *testing.T) {
 			for _, what := range left {
 				if pid, ok := strings.CutPrefix(what, "process "); ok {
 					processes++
-					eventually(t, what, func() error { return gone(pid) })
+					until.OK(t, what, func(context.Context) error { return gone(pid) })
 					continue
 				}
 				namespaces++
-				eventually(t, what, func() error { return closed(what) })
+				until.OK(t, what, func(context.Context) error { return closed(what) })
 			}
 			// Of each member etcd, kube-apiserver, kube-controller-manager, kube-proxy, CoreDNS and a shell that removes its folder;
 			// of the broker the first two and the last.
 			if processes != 15 || namespaces != 3 {
 				t.Errorf("%q were started, want 15 processes and 3 network namespaces", left)
 			}
-			eventually(t, "temporary files", func() error { return empty(dir) })
+			until.OK(t, "temporary files", func(context.Context) error { return empty(dir) })
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 var endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
@@ -37,7 +38,7 @@ func (m *member) offer(t *testing.T, s service) []netip.Addr {
 	t.Helper()
 	pods, err := m.Offer(t.Context(), s)
 	must(t, err)
-	eventually(t, fmt.Sprintf("slices of %s in %s", s.Name, m.ID), func() error {
+	until.OK(t, fmt.Sprintf("slices of %s in %s", s.Name, m.ID), func(context.Context) error {
 		if got := m.ready(t, s.Name); got != len(pods) {
 			return fmt.Errorf("%d ready endpoints, want %d", got, len(pods))
 		}
@@ -61,7 +62,7 @@ func (m *member) unexport(t *testing.T, name string) {
 // exported waits until the export has reached the broker.
 func (m *member) exported(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("export of %s in %s", name, m.ID), func() error {
+	until.OK(t, fmt.Sprintf("export of %s in %s", name, m.ID), func(context.Context) error {
 		exp, err := m.ServiceExport(t.Context(), namespace, name)
 		if err != nil {
 			return err
@@ -123,7 +124,7 @@ func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 			}
 		}
 		slices.Sort(pods)
-		eventually(t, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func() error {
+		until.OK(t, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func(context.Context) error {
 			got, err := m.knock(t.Context(), d, family, 30*len(pods))
 			if err == nil && !slices.Equal(got, pods) {
 				err = fmt.Errorf("reached %s, want %s", got, pods)
@@ -136,7 +137,7 @@ func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 // lacks waits until there is no such door for clients in the member.
 func (m *member) lacks(t *testing.T, d door) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("from %s to %+v", m.ID, d), func() error {
+	until.OK(t, fmt.Sprintf("from %s to %+v", m.ID, d), func(context.Context) error {
 		targets, err := m.resolve(t.Context(), d, "ip")
 		if missing := new(net.DNSError); errors.As(err, &missing) && missing.IsNotFound {
 			return nil
@@ -149,7 +150,7 @@ func (m *member) lacks(t *testing.T, d door) {
 // import: the DNS server has a watch of its own.
 func (m *member) answersVIP(t *testing.T, service string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("addresses of %s in %s", importName(service), m.ID), func() error {
+	until.OK(t, fmt.Sprintf("addresses of %s in %s", importName(service), m.ID), func(context.Context) error {
 		imp, err := m.Import(t.Context(), namespace, service)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@
 package traffic
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestVirtualIPs: with "vip cidr" clients of all members connect to one address of each family, the same everywhere, and reach the pods behind
@@ -27,7 +29,7 @@ func TestVirtualIPs(t *testing.T) {
 // addressesOf waits until the service has an address of each family in this member, and that its name has them, and returns them.
 func (m *member) addressesOf(t *testing.T, service string) (addresses []string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("addresses of %s in %s", service, m.ID), func() error {
+	until.OK(t, fmt.Sprintf("addresses of %s in %s", service, m.ID), func(context.Context) error {
 		imp, err := m.Import(t.Context(), namespace, service)
 		if err != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
 	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A zoneNode is the node of a member in one zone. One pod of the service runs on it.
@@ -163,7 +164,7 @@ func (n *zoneNode) setReady(t *testing.T, ready bool) {
 // reaches waits until clients on the node reach, by the import's addresses of both families, the pods of the nodes with these names and no others.
 func (n *zoneNode) reaches(t *testing.T, what string, nodes []*zoneNode, want []string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s: from %s", what, n), func() error {
+	until.OK(t, fmt.Sprintf("%s: from %s", what, n), func(context.Context) error {
 		imp, err := n.member.Import(t.Context(), namespace, near.Name)
 		if err != nil {
 			return err

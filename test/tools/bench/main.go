@@ -25,7 +25,7 @@
 // exit status 0: figures of a busy machine are rough.
 //
 // The files: main.go (sections, flags), cluster.go and zone.go (objects), server.go (peers), question.go, modes.go and dnsperf.go (load),
-// trial.go and summary.go (rounds), proc.go and scrape.go (readings), rows*.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go,
+// trial.go and summary.go (rounds), proc.go and grown.go (readings), rows*.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go,
 // slicewatch.go, scale*.go, growth.go, profile.go and tune.go (one section each), report.go, table.go and plot.go (output).
 package main
 

@@ -256,7 +256,7 @@ func (s *scaleRun) weigh(ctx context.Context, when string) (err error) {
 	if err != nil {
 		return err
 	}
-	m.ControlInUse = int64(scraped.named("go_memstats_heap_alloc_bytes").sum())
+	m.ControlInUse = int64(scraped.Named("go_memstats_heap_alloc_bytes").Sum())
 	if m.DNS, m.DNSPeak, err = resident(s.dns.child.Pid()); err != nil {
 		return err
 	}

@@ -12,12 +12,11 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	shipped "github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
-
-const controllerMetrics = "coredns_clusterset_controller_"
 
 // A control is the controller of a member, as a process.
 type control struct {
@@ -102,14 +101,14 @@ func (c *control) alive(ctx context.Context, do func(context.Context) error) err
 }
 
 // scrape returns the metrics of the process.
-func (c *control) scrape(ctx context.Context) (metrics, error) {
+func (c *control) scrape(ctx context.Context) (series.Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	text, err := get(ctx, fmt.Sprintf("http://%s/metrics", c.metrics))
 	if err != nil {
 		return nil, err
 	}
-	return parseMetrics(string(text))
+	return series.Parse(string(text))
 }
 
 // synced returns an error unless the controller acts, holds nothing, knows so many records and has nothing left to do.
@@ -122,7 +121,7 @@ func (c *control) synced(ctx context.Context, records int) error {
 		name  string
 		value int
 	}{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"frozen", 0}, {"exported_services", records}, {"queue_depth", 0}} {
-		if got := int(m.named(controllerMetrics + want.name).sum()); got != want.value {
+		if got := int(m.Named(series.Controller + want.name).Sum()); got != want.value {
 			return fmt.Errorf("%s is %d, want %d", want.name, got, want.value)
 		}
 	}
@@ -130,9 +129,9 @@ func (c *control) synced(ctx context.Context, records int) error {
 }
 
 // writes returns how many requests of the controller wrote, as "broker Lease apply", but for Leases, and those.
-func writes(m metrics) (others map[string]float64, leases float64) {
+func writes(m series.Set) (others map[string]float64, leases float64) {
 	others = map[string]float64{}
-	for what, n := range m.named(controllerMetrics+"writes_total").by("side", "kind", "verb") {
+	for what, n := range m.Named(series.Controller+"writes_total").By("side", "kind", "verb") {
 		if strings.Contains(what, " Lease ") {
 			leases += n
 		} else {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 )
 
 // A scalePhase is what one stretch of time took.
@@ -74,20 +76,20 @@ func (s *scaleRun) look(ctx context.Context) (l scaleLook, err error) {
 	if err != nil {
 		return l, fmt.Errorf("metrics of the broker: %w", err)
 	}
-	m, err := parseMetrics(string(text))
+	m, err := series.Parse(string(text))
 	if err != nil {
 		return l, fmt.Errorf("metrics of the broker: %w", err)
 	}
-	l.broker, l.brokerProcessAt = m.named("process_cpu_seconds_total").sum(), m.named("process_start_time_seconds").sum()
-	l.events = ofBrokerKinds(m.named("apiserver_watch_events_total").by("resource"))
-	l.octets = ofBrokerKinds(m.named("apiserver_watch_events_sizes_sum").by("resource"))
-	l.watches = ofBrokerKinds(watchesOf(m).by("resource"))
+	l.broker, l.brokerProcessAt = m.Named("process_cpu_seconds_total").Sum(), m.Named("process_start_time_seconds").Sum()
+	l.events = ofBrokerKinds(m.Named("apiserver_watch_events_total").By("resource"))
+	l.octets = ofBrokerKinds(m.Named("apiserver_watch_events_sizes_sum").By("resource"))
+	l.watches = ofBrokerKinds(watchesOf(m).By("resource"))
 	return l, nil
 }
 
 // watchesOf returns the metrics that count watches.
-func watchesOf(m metrics) metrics {
-	return slices.DeleteFunc(m.named("apiserver_longrunning_requests"), func(m metric) bool { return m.labels["verb"] != "WATCH" })
+func watchesOf(all series.Set) series.Set {
+	return all.Named("apiserver_longrunning_requests").With("verb", "WATCH")
 }
 
 func ofBrokerKinds(by map[string]float64) map[string]float64 {

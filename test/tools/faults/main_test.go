@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -8,21 +9,37 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
-// The table says what failed, what did not run, what nothing proves, and what was measured.
+// The table says what failed, what did not run, what nothing proves, what was measured, and what of that took too long.
 func TestPrint(t *testing.T) {
 	a, b := outages.Test{Dir: "x", Name: "TestA"}, outages.Test{Dir: "x", Name: "TestB"}
 	faults := []outages.Fault{
 		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "6 s", Tests: []outages.Test{a, b}},
 	}
 	for _, tt := range []struct {
-		name, events, want string
-		untested, ok       bool
+		name, events, want, bound string
+		untested, ok              bool
 	}{
 		{name: "passed", ok: true,
-			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"F1: 2 s"}
+			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"0 lost\"}"}
+{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":2000000000,\"Bound\":5000000000}"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 pass 5 s 2 s\nF2 pass 6 s -"},
+			want: "F1 pass 5 s 0 lost; back: 2 s\nF2 pass 6 s -"},
+		{name: "one took too long",
+			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":5100000000,\"Bound\":5000000000}"}
+{"Action":"pass","Test":"TestA"}
+{"Action":"pass","Test":"TestB"}`,
+			want: "F1 over 5 s back: 5.1 s, over 5 s\nF2 pass 6 s -"},
+		{name: "one has a bound that the table has not",
+			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":1,\"Bound\":15000000000}"}
+{"Action":"pass","Test":"TestA"}
+{"Action":"pass","Test":"TestB"}`,
+			want: "F1 another bound 5 s back: 1e-09 s\nF2 pass 6 s -"},
+		{name: "one has a bound that begins as that of the table", bound: "5 services",
+			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":1,\"Bound\":5000000000}"}
+{"Action":"pass","Test":"TestA"}
+{"Action":"pass","Test":"TestB"}`,
+			want: "F1 another bound 5 services back: 1e-09 s\nF2 pass 6 s -"},
 		{name: "one has no test", untested: true, events: `{"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
 			want: "F1 pass 5 s -\nF2 pass 6 s -\nF3 no test - -"},
@@ -33,15 +50,16 @@ func TestPrint(t *testing.T) {
 			want: "F1 did not run 5 s -\nF2 did not run 6 s -"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := outcomes{status: map[outages.Test]string{}, measured: map[string][]string{}}
+			o := outcomes{status: map[outages.Test]string{}, measured: map[string][]outages.Measurement{}}
 			for line := range strings.Lines(tt.events) {
 				if err := o.add("x", []byte(line)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			faults := faults
+			faults := slices.Clone(faults)
+			faults[0].Bound = cmp.Or(tt.bound, faults[0].Bound)
 			if tt.untested {
-				faults = append(slices.Clone(faults), outages.Fault{ID: "F3", Bound: "-"})
+				faults = append(faults, outages.Fault{ID: "F3", Bound: "-"})
 			}
 			var out strings.Builder
 			if ok := o.print(&out, faults); ok != tt.ok {

@@ -1,0 +1,95 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// TestKilled kills CoreDNS by SIGKILL in the middle of the write of its snapshot. The next process serves the snapshot of before while there is no API
+// server, and writes a new one in spite of what the killed one has left.
+func TestKilled(t *testing.T) {
+	ns := namespace(t, "slain")
+	apply(t, vip(ns, "web", "10.96.7.8"), headless(ns, "db"))
+	for i := range 12 { // more than a pipe holds
+		var addresses []string
+		for n := range 1000 {
+			addresses = append(addresses, fmt.Sprintf("10.%d.%d.%d", 8+i, n/250, 1+n%250))
+		}
+		apply(t, slice(ns, fmt.Sprintf("db-%d", i), "db", "east", addresses...))
+	}
+	corefile := strings.Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns), "startup_timeout", "snapshot {file}\n\t\tstartup_timeout", 1)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	next := filepath.Join(filepath.Dir(file), ".snapshot.next")
+	const web = question("web.slain.svc.clusterset.local A")
+	p := startSubprocess(t, corefile, "{file}", file)
+	p.await(web, "NOERROR 10.96.7.8")
+	p.terminate()
+
+	apply(t, vip(ns, "web", "10.96.7.9"))
+	must(t, syscall.Mkfifo(next, 0o600))
+	p = startSubprocess(t, corefile, "{file}", file)
+	p.await(web, "NOERROR 10.96.7.9")
+	part := killWhileWriting(t, p, next)
+	if whole, err := os.Stat(file); err != nil || int64(len(part)) >= whole.Size() {
+		t.Fatalf("%d octets of the new snapshot were written: want fewer than the %d of the old one (%v)", len(part), whole.Size(), err)
+	}
+	must(t, os.Remove(next))
+	must(t, os.WriteFile(next, part, 0o600))
+
+	must(t, api(t).Freeze())
+	defer func() { must(t, api(t).Thaw()) }()
+	p = startSubprocess(t, corefile, "{file}", file)
+	p.await(web, "NOERROR EDE3 10.96.7.8")
+	must(t, api(t).Thaw())
+	p.await(web, "NOERROR 10.96.7.9")
+	p.terminate()
+	if _, err := os.Stat(next); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what the killed process has left is still there (%v)", err)
+	}
+	must(t, api(t).Freeze())
+	p = startSubprocess(t, corefile, "{file}", file)
+	p.await(web, "NOERROR EDE3 10.96.7.9")
+	must(t, api(t).Thaw())
+	p.await(web, "NOERROR 10.96.7.9")
+	p.terminate()
+}
+
+// killWhileWriting kills the process when it has begun to write to a named pipe, and returns what it has written: a pipe that is not read holds the writer up.
+func killWhileWriting(t *testing.T, p *coreDNS, pipe string) (part []byte) {
+	t.Helper()
+	opened := make(chan *os.File, 1)
+	go func() {
+		f, err := os.Open(pipe) // waits for a writer
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- f
+	}()
+	var f *os.File
+	until.True(t, "a process that writes its snapshot", func() bool {
+		select {
+		case f = <-opened:
+			return true
+		default:
+			return false
+		}
+	})
+	defer f.Close()
+	first := make([]byte, 4096)
+	_, err := io.ReadFull(f, first)
+	must(t, err)
+	p.signal(syscall.SIGKILL)
+	<-p.Done()
+	rest, err := io.ReadAll(f)
+	must(t, err)
+	return append(first, rest...)
+}
