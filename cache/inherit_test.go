@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // These share one control plane; the last one finds it stopped.
@@ -21,7 +22,7 @@ func TestInherit(t *testing.T) {
 	cfg := func() Config { return Config{REST: cp.Config(), Snapshot: file, CheckInterval: 100 * time.Millisecond} }
 	old := start(t, cfg())
 	old.awaitNames(t, "db.shop web.shop")
-	eventually(t, "our cluster is known", func() bool { return old.State().LocalCluster == "east" })
+	until.True(t, "our cluster is known", func() bool { return old.State().LocalCluster == "east" })
 	old.settled(t)
 
 	t.Run("options that DNS does not show", func(t *testing.T) {
@@ -30,14 +31,14 @@ func TestInherit(t *testing.T) {
 		next.REST.QPS = 100
 		r := startAfter(t, next, old.Store)
 		inherited(t, r.first, old.State())
-		eventually(t, "listed", func() bool {
+		until.True(t, "listed", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.consistentLocked()
 		})
 		apply(t, cp, bankPay)
 		r.awaitNames(t, "pay.bank db.shop web.shop")
-		eventually(t, "the publish is counted", func() bool { return r.Stats().Publishes >= 2 })
+		until.True(t, "the publish is counted", func() bool { return r.Stats().Publishes >= 2 })
 		if got := r.Stats().Publishes; got != 2 {
 			t.Errorf("%d publishes, want 2: a relist without a change is none", got)
 		}
@@ -70,7 +71,7 @@ func TestInherit(t *testing.T) {
 		if got := third.first; !got.Ready || got.Stale() || !hasFar(got) {
 			t.Errorf("got %s, %+v, want what is for all zones again", show(got), got)
 		}
-		eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
+		until.True(t, "logged", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
 		if st := r.State(); !st.Ready || st.Stale() || r.Waiting() != "" || r.Silence("", true) > time.Hour {
 			t.Errorf("got %+v, waiting %q, silence %v", st, r.Waiting(), r.Silence("", true))
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // twoNamespaces are those that these tests write to.
@@ -201,12 +202,12 @@ func TestLifeOfObjects(t *testing.T) {
 		if got := show(st); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		eventually(t, "latency observed", func() bool { return len(observed) >= 2 })
+		until.True(t, "latency observed", func() bool { return len(observed) >= 2 })
 
 		// Relabelled to another service, which is served without an address of its own at first.
 		apply(t, cp, strings.Replace(bankPay, "ips: [10.9.0.2], ", "", 1),
 			strings.NewReplacer("name: db}", "name: db2}", "name: db,", "name: db2,").Replace(shopDB))
-		eventually(t, "db2.shop has taken the slice", func() bool {
+		until.True(t, "db2.shop has taken the slice", func() bool {
 			return strings.HasPrefix(show(r.State()), "pay.bank= db2.shop=10.1.0.7, web.shop=")
 		})
 		// The type flips: without a ready endpoint, a headless service has no name.
@@ -217,13 +218,13 @@ func TestLifeOfObjects(t *testing.T) {
 
 		before := r.settled(t).Serial
 		apply(t, cp, ourCluster)
-		eventually(t, "our cluster is known", func() bool {
+		until.True(t, "our cluster is known", func() bool {
 			return r.State().LocalCluster == "east" && r.State().ClusterSet == "env"
 		})
-		eventually(t, "the serial moved for it", func() bool { return r.State().Serial > before })
+		until.True(t, "the serial moved for it", func() bool { return r.State().Serial > before })
 		remove(t, cp, ourCluster, shopWeb, shopDB, strings.NewReplacer("name: db}", "name: db2}").Replace(strings.Split(shopDB, "---")[0]))
 		r.awaitNames(t, "pay.bank")
-		eventually(t, "our cluster is forgotten", func() bool { return r.State().LocalCluster == "" })
+		until.True(t, "our cluster is forgotten", func() bool { return r.State().LocalCluster == "" })
 	})
 
 	t.Run("namespace labels", func(t *testing.T) {
@@ -283,7 +284,7 @@ func TestLifeOfObjects(t *testing.T) {
 		}
 		awaitVIP := func(want bool, addresses int) {
 			t.Helper()
-			eventually(t, "the import", func() bool {
+			until.True(t, "the import", func() bool {
 				s := r.State().Index.Service("late.shop")
 				vips := s.VIPs(index.V4)
 				return s.HasVIP() == want && (!want || vips.Len() == addresses)
@@ -311,7 +312,7 @@ func TestLifeOfObjects(t *testing.T) {
 			t.Errorf("complete %t, knows imports %t, slices %t", st.Complete(), st.Knows("bank", false), st.Knows("bank", true))
 		}
 		grant(t, cp, "half", "", "["+mayImports+", "+mayProperties+", "+maySlices+"]")
-		eventually(t, "complete", func() bool { return r.State().Complete() })
+		until.True(t, "complete", func() bool { return r.State().Complete() })
 		r.awaitNames(t, "pay.bank")
 		r.awaitLogged(t, "EndpointSlice: rights are missing", 1)
 	})
@@ -328,7 +329,7 @@ func TestLifeOfObjects(t *testing.T) {
 		}
 		grant(t, cp, "shopkeeper", "shop", "["+mayImports+", "+maySlices+"]")
 		apply(t, cp, strings.ReplaceAll(bindTo("banker"), "{role}", "shopkeeper"))
-		eventually(t, "complete", func() bool { return r.State().Complete() })
+		until.True(t, "complete", func() bool { return r.State().Complete() })
 	})
 
 	t.Run("topology node", func(t *testing.T) {
@@ -343,7 +344,7 @@ func TestLifeOfObjects(t *testing.T) {
 		const node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}"
 		apply(t, cp, node)
 		defer remove(t, cp, node)
-		eventually(t, "only what is for our zone", func() bool { return !strings.Contains(show(r.State()), "10.2.0.7") })
+		until.True(t, "only what is for our zone", func() bool { return !strings.Contains(show(r.State()), "10.2.0.7") })
 	})
 
 	t.Run("only answers are contact", func(t *testing.T) {
@@ -366,7 +367,7 @@ func TestLifeOfObjects(t *testing.T) {
 			broken.Store("/endpointslices")
 			began := time.Now()
 			r.client.Drop()
-			eventually(t, "slices are silent, imports are not", func() bool {
+			until.True(t, "slices are silent, imports are not", func() bool {
 				return r.Silence("", true) > 3*time.Second && r.Silence("shop", true) > 3*time.Second && r.Silence("shop", false) < time.Second
 			})
 			// Pauses of 250, 500 and 1000 ms or more, and then of seconds; each attempt is two requests at most.
@@ -377,17 +378,17 @@ func TestLifeOfObjects(t *testing.T) {
 				t.Errorf("%d: got %s, want the state before, %s", code, got, want)
 			}
 			broken.Store("nothing")
-			eventually(t, "slices are back", func() bool { return r.Silence("", true) < time.Second })
+			until.True(t, "slices are back", func() bool { return r.Silence("", true) < time.Second })
 		}
 		// A watch that is open proves nothing while the credential is rejected.
 		status.Store(http.StatusUnauthorized)
 		broken.Store("/namespaces/kube-system")
-		eventually(t, "imports are silent", func() bool { return r.Silence("", false) > time.Second })
+		until.True(t, "imports are silent", func() bool { return r.Silence("", false) > time.Second })
 		if got := show(r.State()); got != want {
 			t.Errorf("got %s, want the state before, %s", got, want)
 		}
 		broken.Store("nothing")
-		eventually(t, "imports are back", func() bool { return r.Silence("", true) < time.Second })
+		until.True(t, "imports are back", func() bool { return r.Silence("", true) < time.Second })
 	})
 
 	t.Run("the kubeconfig changes", func(t *testing.T) {
@@ -415,12 +416,12 @@ func TestLifeOfObjects(t *testing.T) {
 
 		valid.Store("Bearer two")
 		r.client.Drop()
-		eventually(t, "silent", func() bool { return r.Silence("", false) > time.Second })
+		until.True(t, "silent", func() bool { return r.Silence("", false) > time.Second })
 		r.awaitLogged(t, "the credential is rejected", 1)
 		replace(t, file, "broken")
 		r.awaitLogged(t, "the last valid kubeconfig stays in use", 1)
 		replace(t, file, second.Host+" two") // another credential and another address
-		eventually(t, "in contact", func() bool { return r.Silence("", true) < time.Second && r.watching() })
+		until.True(t, "in contact", func() bool { return r.Silence("", true) < time.Second && r.watching() })
 		r.awaitLogged(t, "the kubeconfig has changed", 1)
 		if got := r.client.Host(); !strings.HasPrefix(got, second.Host) {
 			t.Errorf("requests go to %s, want %s", got, second.Host)
@@ -449,7 +450,7 @@ func TestLifeAbsentAtStart(t *testing.T) {
 	apply(t, cp, shopWeb)
 	must(t, cp.StopAPIServer())
 	r := start(t, Config{REST: cp.Config()})
-	eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
+	until.True(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
 	if r.State().Ready || r.Waiting() == "" || r.Silence("", false) < time.Hour {
 		t.Errorf("state %+v, waiting %q, silence %v", r.State(), r.Waiting(), r.Silence("", false))
 	}
@@ -461,7 +462,7 @@ func TestLifeAbsentAtStart(t *testing.T) {
 	must(t, cp.StartAPIServer(t.Context()))
 	r.awaitNames(t, "web.shop")
 	<-r.Synced()
-	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.Silence("", true) < time.Hour })
+	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.Silence("", true) < time.Hour })
 }
 
 // Older API servers do not stream lists.
@@ -493,31 +494,80 @@ func TestLifeStopsWhileTheServerHangs(t *testing.T) {
 	must(t, cp.Thaw())
 }
 
-// A list that never ends does not delay the end of Run, and half of it is not shown.
+// A list that never ends does not delay the end of Run, and half of it is not shown: neither of the first list nor of one that follows an expired watch,
+// after which the old state stays until a list is complete.
 func TestLifeStopsDuringAList(t *testing.T) {
 	cp := shared(t)
 	apply(t, cp, shopWeb)
-	listing := make(chan struct{}, 1)
-	rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path != "/apis/multicluster.x-k8s.io/v1beta1/serviceimports" || r.URL.Query().Get("limit") == "1" {
-			return false
+	t.Run("the first", func(t *testing.T) {
+		var l halfLists
+		l.on.Store(true)
+		r := start(t, Config{REST: behind(t, cp, l.answer)})
+		until.True(t, "half a list", func() bool { return l.begun.Load() > 0 })
+		if st := r.State(); st.Ready || r.Waiting() == "" {
+			t.Errorf("ready %t, waiting %q amid a list", st.Ready, r.Waiting())
 		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"shop","name":"half"},`+
-			`"spec":{"type":"ClusterSetIP","ips":["10.96.0.1"]}},`)
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			t.Error(err)
-		}
-		listing <- struct{}{}
-		<-r.Context().Done()
-		return true
+		r.stop()
 	})
-	r := start(t, Config{REST: rest})
-	<-listing
-	if st := r.State(); st.Ready || r.Waiting() == "" {
-		t.Errorf("ready %t, waiting %q amid a list", st.Ready, r.Waiting())
+	t.Run("after 410 Gone", func(t *testing.T) {
+		var l halfLists
+		r := start(t, Config{REST: behind(t, cp, l.answer)})
+		r.awaitNames(t, "web.shop")
+		relist := func() {
+			before := r.settled(t)
+			begun := l.begun.Load()
+			l.on.Store(true)
+			until.True(t, "half a list", func() bool { return l.begun.Load() > begun })
+			if l.expired.Load() == 0 {
+				t.Error("no watch was answered with 410")
+			}
+			if st := r.State(); st != before {
+				t.Errorf("%s amid a list, want %s as before", names(st), names(before))
+			}
+		}
+		relist()
+		apply(t, cp, bankPay) // It has no slice: one could come by its own watch after before is taken.
+		remove(t, cp, shopWeb)
+		l.on.Store(false) // the list ends in the middle, and the next one is complete
+		r.awaitNames(t, "pay.bank")
+		until.True(t, "all watches are back", r.watching)
+		relist()
+		r.stop()
+	})
+}
+
+// halfLists answer instead of the API server for imports. While they are on, watches expire, and lists do not get beyond their first half. Otherwise lists
+// are those of the API server, and watches deliver nothing.
+type halfLists struct {
+	on             atomic.Bool
+	begun, expired atomic.Int64
+}
+
+func (l *halfLists) answer(w http.ResponseWriter, r *http.Request) bool {
+	q := r.URL.Query()
+	watch := q.Get("watch") != ""
+	if r.URL.Path != "/apis/multicluster.x-k8s.io/v1beta1/serviceimports" || q.Get("limit") == "1" || !watch && !l.on.Load() {
+		return false
 	}
-	r.stop()
+	until := func(on bool) {
+		_ = http.NewResponseController(w).Flush() // The client may be gone.
+		for l.on.Load() != on && r.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if watch {
+		until(true)
+		fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,`+
+			`"message":"too old resource version: 1 (2)"}}`)
+		l.expired.Add(1)
+		return true
+	}
+	fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"shop","name":"half"},`+
+		`"spec":{"type":"ClusterSetIP","ips":["10.96.0.1"]}},`)
+	l.begun.Add(1)
+	until(false)
+	return true
 }
 
 // An API server whose memory lags behind etcd is asked for what etcd has.
@@ -551,9 +601,9 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 	<-r.Synced() // The publish is counted by then.
 	publishes := r.Stats().Publishes
 	cp.KillAPIServer()
-	eventually(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
+	until.True(t, "logged", func() bool { return r.log.count("out of reach") > 0 })
 	must(t, cp.StartAPIServer(t.Context()))
-	eventually(t, "all watches are back", r.watching)
+	until.True(t, "all watches are back", r.watching)
 	if r.State() != before || r.Stats().Publishes != publishes {
 		t.Errorf("published anew without a change: %+v after %+v", r.State(), before)
 	}
@@ -565,12 +615,12 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 	st := r.settled(t)
 
 	must(t, cp.Freeze())
-	eventually(t, "no contact for a second", func() bool { return r.Silence("", true) > time.Second })
+	until.True(t, "no contact for a second", func() bool { return r.Silence("", true) > time.Second })
 	if r.State() != st || r.Waiting() != "" {
 		t.Errorf("state %+v, waiting %q, want the last state", r.State(), r.Waiting())
 	}
 	must(t, cp.Thaw())
-	eventually(t, "contact again", func() bool { return r.Silence("", true) < time.Second })
+	until.True(t, "contact again", func() bool { return r.Silence("", true) < time.Second })
 	remove(t, cp, shopWeb)
 	r.awaitNames(t, "db.shop")
 }
@@ -580,7 +630,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...))
 	// However slowly the API server deletes, all are withheld of many. Of few none is.
 	r := start(t, Config{REST: cp.Config(), ConfirmAfter: time.Hour, withholdFor: time.Hour})
-	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
+	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
 	if r.State().Ready {
 		t.Error("ready without the definition of ServiceImport")
 	}
@@ -589,12 +639,12 @@ func TestLifeOfDefinitions(t *testing.T) {
 	}
 	apply(t, cp, shopWeb, ourCluster)
 	r.awaitNames(t, "web.shop")
-	eventually(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
+	until.True(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
 
 	// The API server deletes all objects with the definition. Then others come with a new one.
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
 	r.awaitNames(t, "")
-	eventually(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") >= 2 })
+	until.True(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") >= 2 })
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank")
@@ -605,22 +655,22 @@ func TestLifeOfDefinitions(t *testing.T) {
 		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1", fmt.Sprintf("10.9.1.%d", 1+i)).Replace(shopWeb))
 	}
 	apply(t, cp, many.String())
-	eventually(t, "all imports", func() bool { return r.State().Index.Len() == 2*apiserver.WithholdFrom+1 })
+	until.True(t, "all imports", func() bool { return r.State().Index.Len() == 2*apiserver.WithholdFrom+1 })
 	want := show(r.State())
 	told := r.log.count("ServiceImport: not installed")
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
-	eventually(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") > told })
+	until.True(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") > told })
 	r.awaitLogged(t, "are gone at once; they are served", 1)
-	eventually(t, "all are withheld", func() bool { return r.Stats().Withheld == 2*apiserver.WithholdFrom+1 })
+	until.True(t, "all are withheld", func() bool { return r.Stats().Withheld == 2*apiserver.WithholdFrom+1 })
 	if got := show(r.State()); got != want {
 		t.Errorf("without the definition: %s, want %s", got, want)
 	}
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
-	eventually(t, "watching", r.watching)
+	until.True(t, "watching", r.watching)
 	apply(t, cp, strings.Replace(many.String(), "10.9.1.1,", "10.9.1.99,", 1))
-	eventually(t, "most are back", func() bool { return r.Stats().Withheld == 1 })
+	until.True(t, "most are back", func() bool { return r.Stats().Withheld == 1 })
 	want = strings.Replace(want, "web-0.shop=10.9.1.1,", "web-0.shop=10.9.1.99,", 1)
-	eventually(t, "what has changed", func() bool { return show(r.State()) == want })
+	until.True(t, "what has changed", func() bool { return show(r.State()) == want })
 }
 
 func TestLifeOfVersions(t *testing.T) {
@@ -636,15 +686,15 @@ func testVersions(t *testing.T, cp *controlplane.ControlPlane) {
 	at := func(version string) func() bool {
 		return func() bool { return r.watchedVersion() == "multicluster.x-k8s.io/"+version }
 	}
-	eventually(t, "v1alpha1 is watched", at("v1alpha1"))
+	until.True(t, "v1alpha1 is watched", at("v1alpha1"))
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()[0]))
-	eventually(t, "v1beta1 is watched", at("v1beta1"))
+	until.True(t, "v1beta1 is watched", at("v1beta1"))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
 	must(t, cp.InstallCRDs(t.Context(), withoutVersion(t, "v1beta1")))
-	eventually(t, "v1alpha1 is watched again", at("v1alpha1"))
+	until.True(t, "v1alpha1 is watched again", at("v1alpha1"))
 	apply(t, cp, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1))
-	eventually(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
+	until.True(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
 	if got := names(r.State()); got != "pay.bank web.shop" {
 		t.Errorf("got %q", got)
 	}
@@ -664,11 +714,11 @@ func TestLifeRollback(t *testing.T) {
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	restored := time.Now()
 	after := r.awaitNames(t, "web.shop")
-	outages.Within(t, "F5", restored, "the restored state was served")
+	outages.Since(t, "F5", restored, time.Minute, "restored state served")
 	if after.Stale() || after.Serial < before.Serial {
 		t.Errorf("got %+v after %+v", after, before)
 	}
-	eventually(t, "a rollback is counted and logged", func() bool { return r.Stats().Rollbacks > 0 && r.log.count("rolled back") > 0 })
+	until.True(t, "a rollback is counted and logged", func() bool { return r.Stats().Rollbacks > 0 && r.log.count("rolled back") > 0 })
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
 }
@@ -700,14 +750,14 @@ func TestLifeAnotherCluster(t *testing.T) {
 	})
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
-	eventually(t, "frozen", func() bool { return r.State().Stale() && r.Stats().Frozen })
+	until.True(t, "frozen", func() bool { return r.State().Stale() && r.Stats().Frozen })
 	if st := r.State(); st.Index != before.Index || st.Serial != before.Serial || !st.Ready {
 		t.Errorf("got %+v, want %+v but stale", st, before)
 	}
 	r.awaitLogged(t, "another cluster answers", 1)
 	apply(t, cp, shopDB)
 	seen := checks.Load()
-	eventually(t, "checks of the other cluster", func() bool { return checks.Load() > seen+10 })
+	until.True(t, "checks of the other cluster", func() bool { return checks.Load() > seen+10 })
 	if !r.State().Stale() {
 		t.Error("not stale, want the state of our cluster and stale")
 	}
@@ -720,7 +770,7 @@ func TestLifeAnotherCluster(t *testing.T) {
 	// The right one is back, without a restart.
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), ours))
-	eventually(t, "no longer frozen", func() bool { return !r.State().Stale() && !r.Stats().Frozen })
+	until.True(t, "no longer frozen", func() bool { return !r.State().Stale() && !r.Stats().Frozen })
 	r.awaitNames(t, "web.shop")
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
@@ -749,7 +799,7 @@ func TestLifeSnapshot(t *testing.T) {
 		t.Errorf("got %+v, waiting %q, want the state before and stale", st, r.Waiting())
 	}
 	must(t, cp.StartAPIServer(t.Context()))
-	eventually(t, "fresh", func() bool { return !r.State().Stale() })
+	until.True(t, "fresh", func() bool { return !r.State().Stale() })
 	if st := r.State(); st.Serial != before.Serial || st.Index == nil || show(st) != show(before) {
 		t.Errorf("got %+v, want the serial of before: nothing changed", st)
 	}
@@ -790,12 +840,12 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 	status.Store(http.StatusForbidden)
 	slicesOnly.Store(1)
 	r = start(t, cfg)
-	eventually(t, "true imports beside slices of the snapshot", func() bool {
+	until.True(t, "true imports beside slices of the snapshot", func() bool {
 		st := r.State()
 		return show(st) == want && !st.Restored("shop", false) && st.Restored("shop", true)
 	})
 	status.Store(0)
-	eventually(t, "fresh", func() bool { return r.State().Complete() && !r.State().Stale() })
+	until.True(t, "fresh", func() bool { return r.State().Complete() && !r.State().Stale() })
 	if got := show(r.State()); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -807,7 +857,7 @@ func rejected(t *testing.T, cfg Config, change func(*Config), why string) {
 	t.Helper()
 	change(&cfg)
 	r := start(t, cfg)
-	eventually(t, "told "+why, func() bool { return r.log.count(why) > 0 })
+	until.True(t, "told "+why, func() bool { return r.log.count(why) > 0 })
 	if r.State().Ready {
 		t.Errorf("%s: served", why)
 	}
@@ -856,12 +906,12 @@ func TestLifeStress(t *testing.T) {
 	}
 	writers.Wait()
 	apply(t, cp, shopWeb)
-	eventually(t, "the last write", func() bool { return strings.Contains(names(r.State()), "web.shop") })
+	until.True(t, "the last write", func() bool { return strings.Contains(names(r.State()), "web.shop") })
 	cancel()
 	readers.Wait()
 	fresh := start(t, Config{REST: cp.Config()})
-	eventually(t, "synced", func() bool { return fresh.State().Ready })
-	eventually(t, "what there is, also without what was withheld", func() bool { return show(r.State()) == show(fresh.State()) })
+	until.True(t, "synced", func() bool { return fresh.State().Ready })
+	until.True(t, "what there is, also without what was withheld", func() bool { return show(r.State()) == show(fresh.State()) })
 }
 
 // withoutVersion is the definition of ServiceImport that does not serve the version.
@@ -880,7 +930,7 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 	saved := anotherCluster(t)
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
-	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.set.UID() != "" })
+	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.set.UID() != "" })
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	if st := r.awaitNames(t, "pay.bank"); st.Stale() || r.Stats().Frozen {
@@ -913,14 +963,14 @@ func TestLifePropertiesThatFail(t *testing.T) {
 	r := start(t, Config{REST: rest, CheckInterval: 100 * time.Millisecond})
 	r.awaitNames(t, "web.shop")
 	must(t, cp.InstallCRDs(t.Context(), controlplane.DefaultCRDs()[2:]...))
-	eventually(t, "properties fail", func() bool { return failures.Load() >= 3 })
+	until.True(t, "properties fail", func() bool { return failures.Load() >= 3 })
 	apply(t, cp, bankPay, ourCluster)
 	r.awaitNames(t, "pay.bank web.shop")
 	r.awaitLogged(t, "ClusterProperty: out of reach", 1)
 	r.awaitLogged(t, "ClusterProperty: watching", 0)
 	broken.Store(false)
-	eventually(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
-	eventually(t, "logged", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
+	until.True(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
+	until.True(t, "logged", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
 }
 
 // behind is the access to a proxy in front of the API server that lets instead answer what it wants to.
@@ -958,12 +1008,12 @@ metadata: {name: "system:discovery"}`
 			r := start(t, cfg)
 			r.awaitNames(t, "web.shop")
 			// The list is complete before the watch opens.
-			eventually(t, "a watch of v1alpha1", func() bool { return r.watchedVersion() == "multicluster.x-k8s.io/v1alpha1" })
+			until.True(t, "a watch of v1alpha1", func() bool { return r.watchedVersion() == "multicluster.x-k8s.io/v1alpha1" })
 		})
 	}
 	// Without rights for the objects, that is what is wrong.
 	r := start(t, Config{REST: part})
-	eventually(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
+	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
 	r.awaitLogged(t, "ServiceImport: rights are missing", 1)
 	if r.State().Ready {
 		t.Errorf("ready without rights: %+v", r.State())

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func write(t *testing.T, name, content string) {
@@ -136,15 +137,15 @@ func TestManifestsAreFollowed(t *testing.T) {
 		t.Errorf("serial %d after %d", second.Serial, first.Serial)
 	}
 	replace(t, web, shopWeb+"---\n"+shopWeb)
-	eventually(t, "told of the object given twice", func() bool { return r.log.count("given twice") == 1 })
+	until.True(t, "told of the object given twice", func() bool { return r.log.count("given twice") == 1 })
 	replace(t, web, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1))
-	eventually(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
+	until.True(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
 	if err := os.Remove(db); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitNames(t, "web.shop")
 	must(t, os.Rename(dir, dir+".gone")) // In one step: an empty folder is valid.
-	eventually(t, "told of the folder that is gone", func() bool { return r.log.count("the last state stays: manifests: stat "+dir+": ") == 1 })
+	until.True(t, "told of the folder that is gone", func() bool { return r.log.count("the last state stays: manifests: stat "+dir+": ") == 1 })
 	if got := names(r.State()); got != "web.shop" {
 		t.Errorf("got %q, want the last good state", got)
 	}
@@ -172,7 +173,7 @@ func TestManifestsFollowAConfigMap(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
+	until.True(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
 }
 
 func TestManifestsRefused(t *testing.T) {

@@ -212,6 +212,16 @@ func (r *reader) text() string {
 	return s
 }
 
+// label is a text of at most 255 octets: what package index makes of it has its length in one octet.
+func (r *reader) label() string {
+	s := r.text()
+	if len(s) > math.MaxUint8 {
+		r.b, r.broken = nil, true
+		return ""
+	}
+	return s
+}
+
 func (r *reader) addrs() []netip.Addr {
 	var list []netip.Addr
 	for range r.count() {
@@ -229,7 +239,7 @@ func (r *reader) ports() index.Ports {
 	var list []index.Port
 	for range r.count() {
 		list = append(list, index.Port{
-			Name: r.text(), Proto: index.Proto(r.number(math.MaxUint8)), Number: uint16(r.number(math.MaxUint16)),
+			Name: r.label(), Proto: index.Proto(r.number(math.MaxUint8)), Number: uint16(r.number(math.MaxUint16)),
 		})
 	}
 	return index.NewPorts(list)
@@ -237,24 +247,24 @@ func (r *reader) ports() index.Ports {
 
 func (r *reader) importSpec() index.ImportSpec {
 	return index.ImportSpec{
-		Namespace: r.text(), Name: r.text(), Type: index.Type(r.number(math.MaxUint8)), VIP: r.flag(),
+		Namespace: r.label(), Name: r.label(), Type: index.Type(r.number(math.MaxUint8)), VIP: r.flag(),
 		IPs: r.addrs(), Ports: r.ports(), Weights: r.weights(),
 	}
 }
 
 func (r *reader) weights() (list []index.Weight) {
 	for range r.count() {
-		list = append(list, index.Weight{Cluster: r.text(), Share: uint16(r.number(math.MaxUint16))})
+		list = append(list, index.Weight{Cluster: r.label(), Share: uint16(r.number(math.MaxUint16))})
 	}
 	return list
 }
 
 func (r *reader) sliceSpec() index.SliceSpec {
 	spec := index.SliceSpec{
-		Cluster: r.text(), Zone: r.text(), Region: r.text(), Hidden: r.flag(), Family: index.Family(r.number(1)), Ports: r.ports(),
+		Cluster: r.label(), Zone: r.label(), Region: r.label(), Hidden: r.flag(), Family: index.Family(r.number(1)), Ports: r.ports(),
 	}
 	for range r.count() {
-		spec.Endpoints = append(spec.Endpoints, index.Endpoint{Host: r.text(), Addrs: r.addrs()})
+		spec.Endpoints = append(spec.Endpoints, index.Endpoint{Host: r.label(), Addrs: r.addrs()})
 	}
 	return spec
 }

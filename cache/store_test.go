@@ -19,12 +19,6 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// eventually waits until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	until.True(t, what, ok)
-}
-
 // A journal keeps log lines for a test.
 type journal struct {
 	t     *testing.T
@@ -127,7 +121,7 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 		if old == nil {
 			leaks.None(t, before) // but for connections, which are counted
 		}
-		eventually(t, "no connection is open", func() bool { return conns.Load() == 0 })
+		until.True(t, "no connection is open", func() bool { return conns.Load() == 0 })
 	})
 	t.Cleanup(func() {
 		r.stop()
@@ -168,14 +162,14 @@ func names(st *State) string {
 // awaitNames waits until the services are want, "<name>.<namespace>" by namespace and name.
 func (r *running) awaitNames(t *testing.T, want string) *State {
 	t.Helper()
-	eventually(t, "services "+want, func() bool { return r.State().Ready && names(r.State()) == want })
+	until.True(t, "services "+want, func() bool { return r.State().Ready && names(r.State()) == want })
 	return r.State()
 }
 
 // awaitLogged waits until a line with text was logged n times, and fails the test if it was logged more often.
 func (r *running) awaitLogged(t *testing.T, text string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d log lines with %q", n, text), func() bool { return r.log.count(text) >= n })
+	until.True(t, fmt.Sprintf("%d log lines with %q", n, text), func() bool { return r.log.count(text) >= n })
 	if got := r.log.count(text); got != n {
 		t.Errorf("%d log lines with %q, want %d", got, text, n)
 	}
@@ -185,7 +179,7 @@ func (r *running) awaitLogged(t *testing.T, text string, n int) {
 // only when that second is over.
 func (r *running) settled(t *testing.T) *State {
 	t.Helper()
-	eventually(t, "no move of the serial is behind", func() bool {
+	until.True(t, "no move of the serial is behind", func() bool {
 		r.publisher.mu.Lock()
 		defer r.publisher.mu.Unlock()
 		return !r.publisher.behind && time.Now().Unix() > r.State().serialOf()

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func TestAdvance(t *testing.T) {
@@ -110,6 +113,49 @@ func TestPauseAfterARound(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// 3,000 changes of endpoints a second are served while all services are read: the last of each service in the end. How long they take, make faults
+// compares with its bound.
+func TestThousandsOfChanges(t *testing.T) {
+	const services, changes = 100, 6000
+	var took []time.Duration // appended to by the publisher alone
+	s := ready(t, Config{Latency: func(_, sinceReceived time.Duration) { took = append(took, sinceReceived) }}, 3*services)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.publisher.run(ctx) }()
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for ctx.Err() == nil {
+			for _, service := range s.State().Index.All() {
+				list := service.Addresses(index.V4)
+				list.Len()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	last := make(map[string]netip.Addr)
+	begin := time.Now()
+	for i := range changes {
+		n := 3 * (i % services) // the headless ones of testObjects
+		key, name := fmt.Sprintf("ns-%d/svc-%d-0", n%100, n), fmt.Sprintf("svc-%d.ns-%d", n, n%100)
+		last[name] = netip.AddrFrom4([4]byte{12, byte(i >> 16), byte(i >> 8), byte(i)})
+		s.objects.put(EndpointSlice, item{key: key, service: name, slice: index.NewSlice(index.SliceSpec{
+			Cluster: "c0", Endpoints: []index.Endpoint{{Host: "h", Addrs: []netip.Addr{last[name]}}},
+		})}, time.Now())
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * 2 * time.Second / changes)))
+	}
+	for name, addr := range last {
+		until.True(t, "the last change of "+name, func() bool { return strings.Contains(show(s.State()), addr.String()+",") })
+	}
+	cancel()
+	reader.Wait()
+	must(t, <-done)
+	slices.Sort(took)
+	if len(took) == 0 {
+		t.Fatal("no change was observed")
+	}
+	outages.Took(t, "F22", took[len(took)*99/100], 250*time.Millisecond, fmt.Sprintf("p99 until %d changes were served, in %d publications", changes, s.Stats().Publishes))
 }
 
 func TestRejections(t *testing.T) {
@@ -261,7 +307,7 @@ func FuzzReader(f *testing.F) {
 		r := reader{b: b}
 		for !r.broken && len(r.b) > 0 {
 			index.NewImport(r.importSpec())
-			r.sliceSpec()
+			index.NewSlice(r.sliceSpec())
 		}
 	})
 }

@@ -78,7 +78,7 @@ func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
 	v := validation{deny: deny}
 	it := item{key: keyOf(obj)}
 	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(obj.Name)
-	if !isLabel(name) || !isLabel(namespace) {
+	if !broker.IsLabel(name) || !broker.IsLabel(namespace) {
 		v.reject(BadName, "name", it.key, "want one RFC 1123 label each of namespace and name")
 		return it, v.rejected
 	}
@@ -151,7 +151,7 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 		return it, nil
 	}
 	namespace, name := strings.ToLower(obj.Namespace), strings.ToLower(label)
-	if !isLabel(name) || !isLabel(namespace) {
+	if !broker.IsLabel(name) || !broker.IsLabel(namespace) {
 		v.reject(BadServiceName, "service name", label, "want one RFC 1123 label")
 		return it, v.rejected
 	}
@@ -185,7 +185,7 @@ func (v *validation) clusterID(obj *discoveryv1.EndpointSlice) string {
 		return ""
 	}
 	id := strings.ToLower(label)
-	if !isClusterID(id) {
+	if !broker.IsClusterID(id) {
 		v.reject(BadClusterID, "source cluster", label, "want one RFC 1123 label, or two joined by one dot")
 		return ""
 	}
@@ -225,7 +225,7 @@ func (v *validation) hostname(given *string) string {
 		return ""
 	}
 	host := strings.ToLower(*given)
-	if !isLabel(host) {
+	if !broker.IsLabel(host) {
 		v.reject(BadHostname, "hostname", *given, "want one RFC 1123 label")
 		return ""
 	}
@@ -288,7 +288,7 @@ func (v *validation) port(ports []index.Port, name string, protocol corev1.Proto
 		return ports
 	}
 	label := strings.ToLower(name)
-	if label != "" && (!isLabel(label) || len(label) > maxPortName) {
+	if label != "" && (!broker.IsLabel(label) || len(label) > maxPortName) {
 		v.reject(BadPortName, "port name", name, "want one RFC 1123 label of at most 62 octets")
 		label = ""
 	}
@@ -310,43 +310,14 @@ func readProperty(obj *customObject) (item, []Rejection) {
 		return it, v.rejected
 	}
 	value := strings.ToLower(spec.Value)
-	if obj.Name == propertyCluster && !isClusterID(value) {
+	if obj.Name == propertyCluster && !broker.IsClusterID(value) {
 		v.reject(BadProperty, "cluster id", spec.Value, "want one RFC 1123 label, or two joined by one dot")
 		return it, v.rejected
 	}
-	if obj.Name == propertyClusterSet && !isSubdomain(value) {
+	if obj.Name == propertyClusterSet && !broker.IsSubdomain(value) {
 		v.reject(BadProperty, "clusterset id", spec.Value, "want an RFC 1123 subdomain")
 		return it, v.rejected
 	}
 	it.value = value
 	return it, nil
-}
-
-// isLabel reports whether s is a lower-case RFC 1123 label.
-func isLabel(s string) bool {
-	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') {
-			return false
-		}
-	}
-	return true
-}
-
-// isClusterID reports whether s is one label, or two joined by one dot, of at most 63 octets (KEP-2149).
-func isClusterID(s string) bool {
-	first, second, dotted := strings.Cut(s, ".")
-	return len(s) <= 63 && isLabel(first) && (!dotted || isLabel(second))
-}
-
-// isSubdomain reports whether s is a list of lower-case labels of at most 253 octets.
-func isSubdomain(s string) bool {
-	for label := range strings.SplitSeq(s, ".") {
-		if !isLabel(label) {
-			return false
-		}
-	}
-	return len(s) <= 253
 }

@@ -233,19 +233,6 @@ func TestReadSlice(t *testing.T) {
 	}
 }
 
-func TestClusterID(t *testing.T) {
-	for id, want := range map[string]bool{
-		"east": true, "east.registry1": true, "1": true, "a-b.c-d": true, strings.Repeat("a", 63): true,
-		"": false, ".": false, "a.": false, ".a": false, "a.b.c": false, "a..b": false, "-a": false, "a_b": false, "A": false,
-		strings.Repeat("a", 31) + "." + strings.Repeat("b", 31): true,
-		strings.Repeat("a", 31) + "." + strings.Repeat("b", 32): false,
-	} {
-		if got := isClusterID(id); got != want {
-			t.Errorf("isClusterID(%q) = %t, want %t", id, got, want)
-		}
-	}
-}
-
 func TestReadProperty(t *testing.T) {
 	tests := []struct {
 		name, property, spec, want string
@@ -284,7 +271,7 @@ func FuzzReadImport(f *testing.F) {
 			}
 			return
 		}
-		if !isLabel(it.imp.Name()) || !isLabel(it.imp.Namespace()) {
+		if !broker.IsLabel(it.imp.Name()) || !broker.IsLabel(it.imp.Namespace()) {
 			t.Fatalf("key %q", it.imp.Key())
 		}
 		index.Build(it.imp, nil, index.Options{ClusterNames: true})

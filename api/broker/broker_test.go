@@ -52,8 +52,10 @@ func TestValid(t *testing.T) {
 		no    []string
 	}{
 		{"label", broker.IsLabel, []string{"a", "0", "a-b", long}, []string{"", "-a", "a-", "A", "a.b", "a_b", "ä", long + "x"}},
-		{"cluster id", broker.IsClusterID, []string{"a", "east.registry1", long, long[:31] + "." + long[:31]},
-			[]string{"", "a.b.c", "a.", ".a", "a..b", long + "x", long[:32] + "." + long[:31], "A"}},
+		{"cluster id", broker.IsClusterID, []string{"a", "1", "east.registry1", "a-b.c-d", long, long[:31] + "." + long[:31]},
+			[]string{"", ".", "a.b.c", "a.", ".a", "a..b", "-a", "a_b", "A", long + "x", long[:32] + "." + long[:31]}},
+		{"subdomain", broker.IsSubdomain, []string{"a", "a.b.c", long + ".a", strings.Repeat("a.", 126) + "b"},
+			[]string{"", ".", "a.", ".a", "a..b", "A", "a.-b", long + "x.a", strings.Repeat("a.", 126) + "bc"}},
 		{"label key", broker.IsLabelKey, []string{"a", "A_b.c", "example.org/a", strings.Repeat("a.", 126) + "b/" + long},
 			[]string{"", "/", "a/", "/a", "a/b/c", "Example.org/a", "a b", "-a", long + "x", strings.Repeat("a.", 126) + "bc/d"}},
 		{"label value", broker.IsLabelValue, []string{"", "a", "A_b.c", long}, []string{"a b", "-a", "a-", long + "x"}},

@@ -32,20 +32,31 @@ func IsClusterID(s string) bool {
 	return len(s) <= 63 && IsLabel(first) && (!dotted || IsLabel(second))
 }
 
+// IsSubdomain reports whether s is an RFC 1123 subdomain, such as the name of a ClusterProperty: at most 253 octets of labels (see [IsLabel])
+// with dots between them.
+func IsSubdomain(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !IsLabel(label) {
+			return false
+		}
+	}
+	return true
+}
+
 // IsLabelKey reports whether s can be the key of a label or annotation, with or without a prefix.
 func IsLabelKey(s string) bool {
 	prefix, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {
 		return isQualified(s)
 	}
-	return isSubdomain(prefix) && isQualified(name)
+	return IsSubdomain(prefix) && isQualified(name)
 }
 
 // IsLabelValue reports whether s can be the value of a label.
 func IsLabelValue(s string) bool { return s == "" || isQualified(s) }
-
-// IsPropertyName reports whether s can be the name of a ClusterProperty: an RFC 1123 subdomain of at most 253 octets.
-func IsPropertyName(s string) bool { return isSubdomain(s) }
 
 // IsPropertyValue reports whether s can be the value of a ClusterProperty that travels.
 func IsPropertyValue(s string) bool {
@@ -139,19 +150,6 @@ func isQualified(s string) bool {
 	}
 	for i := range len(s) {
 		if c := s[i]; !isAlnum(c) && c != '-' && c != '_' && c != '.' {
-			return false
-		}
-	}
-	return true
-}
-
-// isSubdomain reports whether s is a list of lower-case labels of at most 253 octets.
-func isSubdomain(s string) bool {
-	if len(s) > 253 {
-		return false
-	}
-	for label := range strings.SplitSeq(s, ".") {
-		if !IsLabel(label) {
 			return false
 		}
 	}

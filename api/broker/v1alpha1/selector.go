@@ -125,7 +125,7 @@ func (e *PropertyExpression) validate() error {
 
 // checkRequirement checks the name of a property and values of it.
 func checkRequirement(key string, values ...string) error {
-	if !broker.IsPropertyName(key) {
+	if !broker.IsSubdomain(key) {
 		return fmt.Errorf("key %.80q: want the name of a ClusterProperty, such as region.topology.k8s.io", key)
 	}
 	for _, v := range values {

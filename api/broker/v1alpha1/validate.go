@@ -253,7 +253,7 @@ func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []er
 		_, again := valid[p.Name]
 		more := len(p.Name) + len(p.Value)
 		switch {
-		case !broker.IsPropertyName(p.Name):
+		case !broker.IsSubdomain(p.Name):
 			rejected = append(rejected, fmt.Errorf("property %.80q: want the name of a ClusterProperty", p.Name))
 		case !broker.IsPropertyValue(p.Value):
 			rejected = append(rejected, fmt.Errorf("property %s has value %.80q: want 1 to %d characters", p.Name, p.Value, broker.MaxPropertyValue))
