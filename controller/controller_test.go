@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/statuspage"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -60,7 +61,11 @@ func (i *instance) start() (stop func()) {
 // gauge returns the sum of a gauge over its labels.
 func (i *instance) gauge(name string) float64 {
 	i.Helper()
-	return memberenv.Metric(i.T, i.registry, name, "")
+	all, err := series.Gather(i.registry)
+	if err != nil {
+		i.Fatal(err)
+	}
+	return all.Named(series.Controller + name).Sum()
 }
 
 // One instance acts from when there is something to act on: kubeconfig and join may come later, in any order. When it ends

@@ -112,7 +112,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
 		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter, ImportLacks: own.kinds.ImportLacks,
-		Selectors: cfg.selectors(), IgnoreExported: !cfg.ExportedAffinity, Hold: cfg.Hold,
+		Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity, Hold: cfg.Hold,
 	})
 	b.Handle(p.brokerHandlers(ctx, rejections))
 	return p, nil
@@ -160,10 +160,8 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		Heartbeat:      func(string) { p.expiry.Renewed() },
 		Rejected:       rejections.Report,
 		RolledBack:     p.massLoss.RolledBack,
-		Listed: func() {
-			p.exporter.Listed(ctx) // before anything is suspended: the broker may take some seconds to answer
-			p.massLoss.Listed()
-		},
+		Listed:         p.massLoss.Listed,
+		RecordsListed:  func() { p.exporter.RecordsListed(ctx) }, // before anything is suspended: the broker may take some seconds to answer
 	}
 }
 

@@ -307,7 +307,8 @@ func testWrite(t *testing.T, a admin) {
 		t.Error("ApplyRecord changed its argument")
 	}
 	s := slice("west", web, "web-1")
-	must(t, l.ApplySlice(t.Context(), s))
+	_, err := l.ApplySlice(t.Context(), s)
+	must(t, err)
 	own, ownSlices := l.Own(web)
 	if own == nil || own.Namespace != namespaceOf("east") || own.UID == "" || len(ownSlices) != 1 || ownSlices[0].Namespace != namespaceOf("east") {
 		t.Fatalf("own = %v and %v right after the write, want a record and a slice", own, ownSlices)

@@ -76,15 +76,16 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 	return nil
 }
 
-// ApplySlice makes s a slice in the namespace of this member. A UID or a resource version in s is a precondition.
-func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
+// ApplySlice makes s a slice in the namespace of this member. A UID or a resource version in s is a precondition. It returns what the broker made
+// of s, which its admission may have changed, and which nothing may change.
+func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
 	if err := b.client.Apply(ctx, s, wellknown.ManagerExporter); err != nil {
-		return fmt.Errorf("broker: %w", err)
+		return nil, fmt.Errorf("broker: %w", err)
 	}
 	b.ownSlices.Wrote(s)
-	return nil
+	return s, nil
 }
 
 // TrySlice returns what [Broker.ApplySlice] would fail with. Nothing is written.

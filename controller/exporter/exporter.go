@@ -112,9 +112,9 @@ func (e *Exporter) Own() *Own { return e.own }
 // not free.
 func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
 
-// Listed reports that the broker listed its objects, before the list can be read: from the first record on, what is written and what this cluster
-// imports of its own is without the fields that the CRD of the broker lacks.
-func (e *Exporter) Listed(ctx context.Context) { e.own.fields.read(ctx) }
+// RecordsListed reports that the broker listed its records, before the list can be read: from the first record on, what is written and what this
+// cluster imports of its own is without the fields that the CRD of the broker lacks.
+func (e *Exporter) RecordsListed(ctx context.Context) { e.own.fields.read(ctx) }
 
 // Review reconciles the exports that wait for the broker, once it can be written again. It is to be called every second.
 func (e *Exporter) Review() {
@@ -155,7 +155,7 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	}
 	e.vips.sync(ctx, svc)
 	if isMember && e.waitsFor() == "" {
-		e.own.fields.refresh(ctx)
+		e.own.fields.refresh(ctx, time.Now())
 	}
 	r, exp, readable := e.own.Export(svc, is)
 	if !readable {
@@ -209,6 +209,8 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
 		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, published(r)) {
 			e.waiting.add(svc) // no event follows when the link is back
+			record, _ := e.cfg.Broker.Own(svc)
+			o.old = record != nil
 		}
 		return r, o
 	}
@@ -223,16 +225,19 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		o.err = e.publisher.publish(ctx, svc, published(r))
 	}
 	r.Dropped = append(r.Dropped, dropped...)
-	if r.Record != nil && e.own.fields.lackAny(time.Now()) {
+	if r.Record != nil && e.own.fields.lackAny() {
 		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
 	}
 	if o.err != nil {
 		e.failed.add(svc)
 		return r, o
 	}
-	e.failed.remove(svc)
 	e.vips.settle(svc) // no address is released after an error
-	o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record)
+	if o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record); o.aggregateErr != nil {
+		e.failed.add(svc)
+	} else {
+		e.failed.remove(svc)
+	}
 	return r, o
 }
 

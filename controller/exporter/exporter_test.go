@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,8 +184,35 @@ func TestExportWhileLeaving(t *testing.T) {
 	b.Create(memberenv.NewExport(db), service)
 	a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
 
-	// docs/spec/controller.md 3.6: what changed during an outage is written when the broker can be.
+	// docs/spec/controller.md 6.2: during an outage Ready says that what the broker has is old, and only of exports that changed.
+	exportState := func() string {
+		ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
+		return fmt.Sprint(ready.Status, " ", ready.Reason, " ", strings.Contains(ready.Message, "an older state of this export"))
+	}
 	a.Freezes.Set(safety.Credential, "it is rejected")
+	reconcile := func(what, want string, writes ...string) {
+		t.Helper()
+		a.Writes.Take()
+		if err := a.Reconcile(t.Context(), db); err != nil {
+			t.Error(err)
+		}
+		a.Expect(what, a.Writes.Take(), writes...)
+		if got := exportState(); got != want {
+			t.Errorf("%s: Ready = %s, want %s", what, got, want)
+		}
+	}
+	reconcile("during an outage, unchanged", "True Exported false")
+	slice := memberenv.NewSourceSlice(db, "db-1", "10.1.0.2")
+	b.Create(slice)
+	a.Await("slice seen", func() bool { return len(a.Member.SourceSlices(db)) == 1 })
+	reconcile("during an outage, with another endpoint", "Unknown Pending true", statusWrite)
+	reconcile("during an outage, again", "Unknown Pending true")
+	b.Delete(slice)
+	a.Await("slice gone", func() bool { return len(a.Member.SourceSlices(db)) == 0 })
+	reconcile("during an outage, as before", "True Exported false", statusWrite)
+	a.waiting.take()
+
+	// docs/spec/controller.md 3.6: what changed during an outage is written when the broker can be.
 	service.Spec.Ports[0].Name = "postgres"
 	b.Update(service)
 	a.Await("port seen", func() bool { return a.Member.Service(db).Spec.Ports[0].Name == "postgres" })

@@ -30,7 +30,7 @@ const fieldsTimeout = 5 * time.Second
 // fields remembers which fields of an export record the broker does not know, since its CRD is older than this controller, and whether its
 // policies deny labels of slices: they are left out, and the rest is exported (docs/spec/controller.md 3.6). The methods may be called by several goroutines.
 //
-//	a list of the broker, or a field is due ──► read the CRD ──► unknown, known
+//	a list of the records of the broker, or a field is due ──► read the CRD ──► unknown, known
 //	a write fails for a field that the CRD seemed to have, or the CRD cannot be read ──► learn ──► unknown
 type fields struct {
 	broker *broker.Broker
@@ -55,9 +55,15 @@ func (f *fields) read(ctx context.Context) {
 	}
 }
 
-// refresh reads the CRD if a field is due.
-func (f *fields) refresh(ctx context.Context) {
-	if f.due(time.Now()) {
+// refresh reads the CRD if a field is due, and has labels tried again that are. It is for when the broker can be written: during an outage
+// exports stay as they were sent.
+func (f *fields) refresh(ctx context.Context, now time.Time) {
+	f.mu.Lock()
+	if !now.Before(f.topology) {
+		f.topology = time.Time{}
+	}
+	f.mu.Unlock()
+	if f.due(now) {
 		f.read(ctx)
 	}
 }
@@ -79,8 +85,8 @@ const essential = "toClusters"
 // without returns r without the fields that are unknown to the broker. It says so in r.Dropped, or in r.Failed if the record must not be
 // written without one of them.
 func (f *fields) without(r export.Result) export.Result {
-	if now := time.Now(); r.Record != nil && f.lackAny(now) {
-		if f.denyTopology(now) {
+	if r.Record != nil && f.lackAny() {
+		if f.denyTopology() {
 			r = withoutTopology(r)
 		}
 		r = withoutPaths(r, f.paths())
@@ -122,14 +128,14 @@ func (f *fields) lack(path string) bool { return slices.Contains(f.paths(), path
 
 // denyTopology reports whether the broker does not allow [apibroker.LabelForZone] and [apibroker.LabelForRegion]: the policies of 0.1.0 deny slices
 // that have them.
-func (f *fields) denyTopology(now time.Time) bool {
+func (f *fields) denyTopology() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return now.Before(f.topology)
+	return !f.topology.IsZero()
 }
 
 // lackAny reports whether there is anything that exports are written without.
-func (f *fields) lackAny(now time.Time) bool { return f.denyTopology(now) || len(f.paths()) > 0 }
+func (f *fields) lackAny() bool { return f.denyTopology() || len(f.paths()) > 0 }
 
 // paths returns the fields that count as unknown, sorted.
 func (f *fields) paths() []string {

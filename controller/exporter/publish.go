@@ -136,20 +136,22 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 }
 
 // writeSlices writes slices one after the other, each with the endpoints that it has and that are missing elsewhere, and keeps what the broker has
-// current. It returns the slices that have others than wanted therefore, what failed for one slice alone, and what stops all.
+// current, as that answers: its admission may take endpoints out. It returns the wanted slices that were written with more endpoints than they are to have,
+// what failed for one slice alone, and what stops all.
 func (p publisher) writeSlices(
 	ctx context.Context, want []*discoveryv1.EndpointSlice, has map[string]*discoveryv1.EndpointSlice, moves *merge.Moves,
 ) (again []*discoveryv1.EndpointSlice, errs []error, _ error) {
 	for _, w := range want {
 		o := moves.Retained(w, has[w.Name])
-		if err := p.publishSlice(ctx, o, has[w.Name]); err != nil && !isOfObject(err) {
+		is, err := p.publishSlice(ctx, o, has[w.Name])
+		if err != nil && !isOfObject(err) {
 			return nil, nil, err
 		} else if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		has[w.Name] = o
-		moves.Wrote(w.Name, o)
+		has[w.Name] = is
+		moves.Wrote(w.Name, is)
 		if o != w {
 			again = append(again, w)
 		}
@@ -166,10 +168,11 @@ func (p publisher) retire(ctx context.Context, e *discoveryv1.EndpointSlice, mov
 	case len(trimmed) == 0:
 		return nil
 	default:
-		return p.broker.ApplySlice(ctx, &discoveryv1.EndpointSlice{
+		_, err := p.broker.ApplySlice(ctx, &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: e.Annotations},
 			AddressType: e.AddressType, Ports: e.Ports, Endpoints: trimmed[0].Endpoints,
 		})
+		return err
 	}
 }
 
@@ -180,16 +183,16 @@ func isOfObject(err error) bool {
 		!apierrors.IsServiceUnavailable(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err)
 }
 
-// publishSlice writes one slice; existing is the one of its name, nil if there is none.
-func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.EndpointSlice) error {
+// publishSlice writes one slice, and returns what the broker has then; existing is the slice of its name, nil if it does not exist.
+func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	if existing != nil && existing.AddressType != w.AddressType { // which cannot change
 		if err := p.broker.DeleteSlice(ctx, existing); err != nil {
-			return err
+			return nil, err
 		}
 		existing = nil
 	}
 	if existing != nil && sameSlice(w, existing) {
-		return nil
+		return existing, nil
 	}
 	return p.broker.ApplySlice(ctx, w)
 }

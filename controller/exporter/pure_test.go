@@ -111,6 +111,10 @@ func TestReadiness(t *testing.T) {
 		{name: "no record can say it", r: export.Result{Reason: valid.Reason, Failed: "Too much."}, want: "False Failed Too much. [export-rejected]"},
 		{name: "link lost before", r: valid, o: outcome{waitsFor: "Waiting."}, want: "Unknown Pending Waiting. [export-pending]"},
 		{name: "link lost afterwards", r: valid, o: outcome{waitsFor: "Waiting."}, has: true, want: "True Exported The broker has this export."},
+		{name: "link lost, and the endpoints changed", r: valid, o: outcome{waitsFor: "Waiting.", old: true}, has: true,
+			want: "Unknown Pending Waiting. Until then other clusters have an older state of this export. [export-pending]"},
+		{name: "link lost, and the record changed", r: valid, o: outcome{waitsFor: "Waiting.", old: true},
+			want: "Unknown Pending Waiting. Until then other clusters have an older state of this export. [export-pending]"},
 		{name: "rejected", r: valid, o: outcome{err: denied},
 			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota. ` + more + ` [export-rejected]`},
 		{name: "a slice rejected", r: valid, o: outcome{err: denied}, has: true,
@@ -232,8 +236,11 @@ func TestUnknownFields(t *testing.T) {
 	if got := f.paths(); !slices.Equal(got, []string{"a", "b"}) || f.due(now) || !f.due(now.Add(time.Minute)) {
 		t.Errorf("paths = %q, due %t, and %t after a minute; want both, and one that is due then", got, f.due(now), f.due(now.Add(time.Minute)))
 	}
-	f = &fields{topology: now.Add(time.Second)}
-	if !f.lackAny(now) || f.lackAny(now.Add(time.Second)) {
-		t.Errorf("labels of slices are left out now: %t, later: %t; want them tried again later", f.lackAny(now), f.lackAny(now.Add(time.Second)))
+	f = &fields{topology: now}
+	if f.refresh(t.Context(), now.Add(-time.Second)); !f.lackAny() {
+		t.Error("labels of slices are tried again before they are due, or while the broker cannot be written")
+	}
+	if f.refresh(t.Context(), now); f.lackAny() {
+		t.Error("labels of slices are left out, although they are due")
 	}
 }

@@ -17,6 +17,7 @@ import (
 // An outcome is the result of an attempt to export. The zero value belongs to an export that was not attempted.
 type outcome struct {
 	waitsFor     string // why it was not attempted
+	old          bool   // it was not attempted, and the broker has an older state of the export
 	noVIP        string // why there is no clusterset IP although one was asked for; the rest is exported
 	err          error  // of the last write of the record or a slice
 	aggregateErr error  // of the aggregate, which the export does not need
@@ -50,14 +51,18 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: rejectionMessage(rejection, published)}
 	case o.noVIP != "" && published:
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
-	case published:
+	case published && !o.old:
 		exported := string(mcsv1beta1.ServiceExportReasonExported)
 		if r.Undeclared > 0 {
 			exported = wellknown.ReasonUndeclaredAddresses
 		}
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: exported, Message: exportedMessage(r.Dropped)}
 	}
-	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: cmp.Or(o.waitsFor, retrying)}
+	message := cmp.Or(o.waitsFor, retrying)
+	if o.old {
+		message += " Until then other clusters have an older state of this export."
+	}
+	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: message}
 }
 
 // rejectionMessage says what the broker rejects, and over a quota what goes on and what to do. published says whether the broker has the record: then all that

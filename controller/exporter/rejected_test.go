@@ -84,6 +84,7 @@ func TestExportRejected(t *testing.T) {
 	b.olderPolicies(a)
 	b.failingDelete(a)
 	b.movedEndpoints(a)
+	b.changedByAdmission(a)
 
 	// The record: its slices go again, and are not written at the next attempt.
 	rejected := types.NamespacedName{Namespace: "shop", Name: "rejected"}
@@ -115,6 +116,26 @@ func (b *env) failedAreTriedAgain(a *exporting, failed types.NamespacedName) {
 	queued = nil
 	if a.Resumed(); len(queued) > 0 {
 		b.Errorf("queued again: %v", queued)
+	}
+}
+
+// docs/spec/controller.md 3.6: an aggregate that could not be written is tried again when the broker takes writes again, as an export is.
+func TestFailedAggregateIsTriedAgain(t *testing.T) {
+	b := newEnv(t)
+	var queued []types.NamespacedName
+	a := b.start(func(c *Config) {
+		c.Aggregates, c.Requeue = true, func(svc types.NamespacedName) { queued = append(queued, svc) }
+	})
+	b.Deny(memberenv.Policy{
+		Name: "no-aggregates", Resources: []string{"multicluster.x-k8s.io/v1beta1/serviceimports"}, Where: onBroker, Want: []string{"false"},
+	})
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
+	a.Await("export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
+	if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
+		t.Errorf("an aggregate that is rejected: %v, want the rejection", err)
+	}
+	if a.Resumed(); !slices.Contains(queued, db) {
+		t.Errorf("after writes resume %v are queued, want %s", queued, db)
 	}
 }
 
@@ -343,4 +364,90 @@ func (b *env) movedEndpoints(a *exporting) {
 	b.Update(source(second, "10.1.0.1"))
 	b.Update(source(first, "10.1.0.2", "10.1.0.6")) // once this is seen, so is the other one
 	reconciles("two change places", seen(2, 1), "10.1.0.1 10.1.0.2+10.1.0.6", false)
+
+	// Another slice has the name of the new one, and a family that cannot change.
+	taken := source("moving-4", "2001:db8::1")
+	taken.AddressType, taken.Labels = discoveryv1.AddressTypeIPv6, map[string]string{"of": "someone"}
+	taken.Namespace, taken.Name = a.Membership.Namespace, apibroker.SliceName("shop", "moving", "moving-4")
+	b.Create(taken, source("moving-4", "10.1.0.1"))
+	for _, source := range []string{first, second} {
+		b.Delete(memberenv.NewSourceSlice(moving, source, "10.1.0.1"))
+	}
+	for range 2 {
+		reconciles("moved to a slice whose name is taken", "moving-41", "10.1.0.1", true)
+	}
+	b.Delete(taken)
+	reconciles("to one whose name is not", "moving-41", "10.1.0.1", false)
+}
+
+// changing makes the broker take the address 10.1.55.1 out of slices that have 10.1.0.3, too.
+func (b *env) changing() {
+	b.Helper()
+	metadata := metav1.ObjectMeta{Name: "changing"}
+	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metadata, Spec: admissionv1.MutatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{"discovery.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"endpointslices"}},
+			},
+		}}},
+		MatchConditions: []admissionv1.MatchCondition{
+			{Name: "where", Expression: onBroker}, {Name: "which", Expression: `object.endpoints.exists(e, "10.1.0.3" in e.addresses)`},
+		},
+		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
+			Expression: `[JSONPatch{op: "replace", path: "/endpoints", value: object.endpoints.filter(e, !("10.1.55.1" in e.addresses))}]`,
+		}}},
+		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+	}}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metadata, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: metadata.Name},
+	}
+	if err := b.Server.Apply(b.Context(), policy, binding); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// changedByAdmission moves an endpoint to a slice from which the broker takes it out: it stays in the slice in which it is (docs/spec/controller.md 3.6).
+func (b *env) changedByAdmission(a *exporting) {
+	b.Helper()
+	changed := memberenv.Service("changed")
+	source := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
+		e := memberenv.NewSourceSlice(changed, name, addresses[0])
+		for _, address := range addresses[1:] {
+			e.Endpoints = append(e.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+		}
+		return e
+	}
+	b.Create(memberenv.NewExport(changed), memberenv.NewService(changed), source("changed-1", "10.1.55.1", "10.1.0.2"))
+	a.do(changed, "export seen", func() bool {
+		return a.Member.Export(changed) != nil && a.Member.Service(changed) != nil && len(a.Member.SourceSlices(changed)) == 1
+	})
+	b.changing()
+	probe := source("probe", "10.1.55.1", "10.1.0.3")
+	a.Await("the policy", func() bool {
+		is := probe.DeepCopy()
+		is.Namespace = a.Membership.Namespace
+		return b.Admin.Kept(b.Context(), is) == nil && len(is.Endpoints) == 1
+	})
+	b.Create(source("changed-2", "10.1.55.1", "10.1.0.3"))
+	b.Delete(source("changed-1", "10.1.55.1"))
+	a.Await("moved", func() bool {
+		all := a.Member.SourceSlices(changed)
+		return len(all) == 1 && all[0].Name == "changed-2"
+	})
+	for range 2 {
+		if err := a.Reconcile(b.Context(), changed); err != nil {
+			b.Error(err)
+		}
+		var got []string
+		_, has := a.Broker.Own(changed)
+		for _, e := range has {
+			for _, ep := range e.Endpoints {
+				got = append(got, ep.Addresses...)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, []string{"10.1.0.3", "10.1.55.1"}) {
+			b.Errorf("moved to a slice that the broker changes: it has %q, want both endpoints", got)
+		}
+	}
 }

@@ -101,6 +101,14 @@ func (v *vips) merging() merge.Options {
 	return o
 }
 
+// choosing returns the options by which one member is chosen to allocate. All VIP CIDRs of Members count: by the option "vip cidr" of each member alone two
+// could choose themselves while it is changed.
+func (v *vips) choosing() merge.Options {
+	o := v.options
+	o.Pools = merge.Pools(v.broker.Members(), merge.VIPNetworks{})
+	return o
+}
+
 // copied returns the allocations that the record of this member is to name. An allocation of a cluster that is no member stays in records that name
 // it, and comes into no other: a record could name a cluster that never was, and its address would stay for ever, in copies of copies.
 func (v *vips) copied(svc types.NamespacedName, all []merge.Allocation, o merge.Options) []merge.Allocation {
@@ -309,9 +317,8 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
 		return "", nil
 	}
-	has, o := v.broker.MergeView(svc, v.options)
-	lacking, records := v.missing(svc, record), v.broker.Replace(has.Records, record)
-	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), o) {
+	lacking, records := v.missing(svc, record), v.broker.Replace(v.broker.Records(svc), record)
+	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), v.choosing()) {
 		return "", nil
 	}
 	some := len(record.Spec.VIP.Addresses()) > 0

@@ -361,6 +361,21 @@ func TestVIPsOutsideOfThePool(t *testing.T) {
 		t.Errorf("ready = %s, want False/Failed", got)
 	}
 	a.Expect("again", a.do(one, "", now))
+
+	// docs/spec/controller.md 3.8: who allocates does not follow from the option of one member. Here alpha has another one, by which its VIP CIDR counts.
+	a.End()
+	b.AddMember(alpha, "10.200.0.0/16")
+	b.AddMember("beta", "")
+	two := memberenv.Service("two")
+	record := alphaRecord(two, &v1alpha1.VIP{Wanted: true})
+	record.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: "beta"}}}}
+	b.Create(record)
+	a = b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
+	b.Await("alpha and beta seen", func() bool { return len(a.Broker.Members()) == 3 && len(a.Broker.Records(two)) == 1 })
+	a.create(two, "")
+	if v, ready := a.vipOf(two), a.readyOf(two); len(v.IPs) > 0 || ready != "True/Exported" {
+		t.Errorf("vip = %+v, ready = %s; want none and True/Exported: it is for alpha to allocate", v, ready)
+	}
 }
 
 // docs/spec/controller.md 5: on for all, or by annotation where a VIP CIDR was given.

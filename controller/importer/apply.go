@@ -22,7 +22,7 @@ type applier struct {
 // apply writes c, which has no status, in the order of [merge.Changes]; that of slices which are shown and hidden is in [visibility]. No object
 // that cannot be written stops another one, but for a new import: everything else depends on its UID.
 func (a *applier) apply(ctx context.Context, c merge.Changes) error {
-	a.moves = merge.NewMoves(slices.Concat(c.Create.Slices, c.Update.Slices), a.now.slice)
+	a.moves = merge.NewMoves(slices.Concat(c.Create.Slices, c.Update.Slices), a.now.imported)
 	updates := a.visibility.sequence(c.Update.Slices, a.now, a.rejects)
 	first, last := deletionsOf(c)
 	errs := append(a.patchAll(ctx, updates.show), a.patchUntil(ctx, updates.both)...)
@@ -76,7 +76,7 @@ func madeAnew(c merge.Changes) func(*discoveryv1.EndpointSlice) bool {
 func (a *applier) createAll(ctx context.Context, all []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range all {
 		errs = append(errs, a.create(ctx, o))
-		a.moves.Wrote(o.Name, a.now.slice(o.Name))
+		a.moves.Wrote(o.Name, a.now.imported(o.Name))
 	}
 	return errs
 }
@@ -93,7 +93,7 @@ func (a *applier) patchAll(ctx context.Context, updates []*discoveryv1.EndpointS
 			}
 		}
 		errs = append(errs, a.patch(ctx, retained))
-		a.moves.Wrote(o.Name, a.now.slice(o.Name))
+		a.moves.Wrote(o.Name, a.now.imported(o.Name))
 	}
 	return errs
 }
@@ -118,7 +118,7 @@ func (a *applier) patchUntil(ctx context.Context, updates []*discoveryv1.Endpoin
 		retained := a.moves.Retained(until, existing)
 		if differs(retained, existing) && (retained != until || !a.keptAs(untilName(o), until)) {
 			errs = append(errs, a.patchAs(ctx, untilName(o), retained))
-			a.moves.Wrote(o.Name, a.now.slice(o.Name))
+			a.moves.Wrote(o.Name, a.now.imported(o.Name))
 		}
 	}
 	return errs
@@ -145,18 +145,17 @@ func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 // slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out what hides a slice in vain: see [visibility.heldBack]. A later comparison
 // asks for that.
 func (a *applier) slicesWithoutKept(c *merge.Changes) {
-	wanted := slices.Concat(c.Create.Slices, c.Update.Slices)
+	wanted := slices.Concat(c.Create.Slices, c.Update.Slices, c.Blocked)
 	if len(wanted) == 0 { // then each endpoint is where it should be
 		return
 	}
-	for {
-		_, held := a.visibility.heldBack(a.feasible(*c, wanted, a.isKept), a.now, a.rejects)
+	for len(a.visibility.chosen) > 0 {
+		held := a.visibility.heldBack(a.feasible(*c, wanted, a.isKept), a.now, a.rejects)
 		for _, o := range held {
 			a.drop(nameOf(o))
 		}
-		names, before := namesIn(held), len(c.Update.Slices)
-		c.Update.Slices = slices.DeleteFunc(c.Update.Slices, func(o *discoveryv1.EndpointSlice) bool { return names[o.Name] })
-		if len(c.Update.Slices) == before {
+		before := len(c.Update.Slices)
+		if c.Update.Slices = without(c.Update.Slices, held); len(c.Update.Slices) == before {
 			break
 		}
 	}
@@ -166,7 +165,7 @@ func (a *applier) slicesWithoutKept(c *merge.Changes) {
 // feasible returns which changes of slices [applier.apply] writes, as it writes them if no request fails: in its order, without those that kept says are
 // in vain, and with the endpoints that have to stay for as long as one of the wanted slices that should have them is not written (docs/spec/controller.md 5.5).
 func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice, kept func(apiserver.Object) bool) merge.Changes {
-	moves := merge.NewMoves(wanted, a.now.slice)
+	moves := merge.NewMoves(wanted, a.now.imported)
 	var updates, creates []*discoveryv1.EndpointSlice
 	update := func(all []*discoveryv1.EndpointSlice) {
 		for _, o := range all {

@@ -16,15 +16,18 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
-// filledOf reads imported slices of west from a text such as "a=12 (b)=3": a has the endpoints 1 and 2, b is hidden.
+// filledOf reads imported slices of west from a text such as "a=12 (b)=3 !c=": a has the endpoints 1 and 2, b is hidden, and c is not ours.
 func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
 	for _, field := range strings.Fields(text) {
 		name, endpoints, _ := strings.Cut(field, "=")
-		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: strings.Trim(name, "()"), Labels: map[string]string{
+		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: strings.Trim(name, "()!"), Labels: map[string]string{
 			discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelSourceCluster: "west",
 		}}, Ports: []discoveryv1.EndpointPort{{Name: new("pg")}}}
-		if e.Name != name {
+		switch name[0] {
+		case '(':
 			e.Labels[corev1.IsHeadlessService] = ""
+		case '!':
+			e.Labels[discoveryv1.LabelManagedBy] = "someone"
 		}
 		for _, address := range strings.Split(endpoints, "") {
 			e.Endpoints = append(e.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
@@ -34,7 +37,7 @@ func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
 	return all
 }
 
-// filling is the inverse of filledOf, after what is done with the slices; nothing if there are none.
+// filling is the inverse of filledOf, after what is done with the slices; "" without slices.
 func filling(what string, all []*discoveryv1.EndpointSlice) string {
 	if len(all) == 0 {
 		return ""
@@ -66,6 +69,11 @@ func TestChangesThatAreInVain(t *testing.T) {
 		{name: "as it is with what stays", existing: "a=12y b=x", desired: "a=y b=1", rejected: "a=y1 b=1"},
 		{name: "from one that goes", existing: "a=12 b=x", desired: "b=1", rejected: "b=1", want: "update a=1. "},
 		{name: "to a new one", existing: "a=21", desired: "a=2 b=1", rejected: "b=1"},
+		{name: "to one whose name is taken", existing: "a=12 !b=x", desired: "a=1 b=2"},
+		{name: "and another one goes", existing: "a=123 !b=x", desired: "a=1 b=2", want: "update a=12. "},
+		{name: "by a slice that has it", existing: "a=12 !b=2", desired: "a=1 b=2"},
+		{name: "from one that goes", existing: "a=12 !b=x", desired: "b=1", want: "update a=1. "},
+		{name: "of one that goes nothing moves", existing: "a=2 !b=x", desired: "b=1", want: "delete a=2. "},
 		{
 			name: "to one that is hidden later", existing: "a=21 b=3", desired: "a=2 (b)=13 c=4", chosen: true, rejected: "c=4", want: "update b=13. ",
 		},

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -23,10 +22,10 @@ type derived struct {
 }
 
 // clusterIPs returns the addresses of the import. They stay while the derived Service has them, also if it cannot be changed, and
-// while it is created again: it may well get the same.
+// while it is created again, also if that fails at first: it may well get the same. Without them keepsDerived would ask for no Service any more.
 func (d *derived) clusterIPs() []string {
 	switch e := d.now.Service; {
-	case e == nil && (d.failure != nil || !member.IsOurs(d.now.Import)):
+	case e == nil && (member.Rejection(d.failure) != "" || !member.IsOurs(d.now.Import)):
 		return nil
 	case e == nil:
 		return d.now.Import.Spec.IPs
@@ -52,9 +51,14 @@ func (d *derived) createService(ctx context.Context, o *corev1.Service) error {
 	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP && slices.Equal(d.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
 		same := o.DeepCopy()
 		same.Spec.ClusterIP, same.Spec.ClusterIPs = ips[0], ips
-		if err := d.create(ctx, same); !apierrors.IsInvalid(err) {
+		err := d.create(ctx, same)
+		if !apierrors.IsInvalid(err) {
 			return err
 		}
+		if other := d.create(ctx, o); other != nil {
+			return errors.Join(err, other) // the rejection is in it: the import must not keep addresses of another Service
+		}
+		return nil
 	}
 	return d.create(ctx, o)
 }
@@ -112,14 +116,9 @@ func (d *derived) writeServiceStatus(ctx context.Context, o *corev1.Service) err
 	applied := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
 	}
-	switch err := d.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
-	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		d.drop(serviceStatusName)
-		return d.refresh(ctx, o)
-	case err != nil:
+	if written, err := d.applyStatus(ctx, serviceStatusName, applied); !written {
 		return err
 	}
-	d.wrote(applied)
 	if d.overwritten.Wrote(d.svc.String(), askedOf(o), time.Now()) {
 		d.log.Warningf("import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
 			"A controller of load balancers has to leave the class %s alone", d.svc, o.Name, apibroker.VIPClass)

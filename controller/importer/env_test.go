@@ -54,7 +54,7 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	}
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
-		Log: i.Log, Merge: o, Rejections: NewRejections(i.Log, i.Metrics),
+		Log: i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),
 		MassLoss: newMassLoss(i, time.Nanosecond), Expiry: newExpiry(i, time.Minute, safety.Remove),
 	}
 	set(&cfg)

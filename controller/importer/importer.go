@@ -69,9 +69,9 @@ type Config struct {
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
 	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
-	// IgnoreExported is whether what exports say about that has no effect.
-	IgnoreExported bool
-	Hold           time.Duration // how long preferred clusters must have been back before traffic returns to them
+	// ExportedAffinity is whether traffic follows the clusters and zones that exports prefer.
+	ExportedAffinity bool
+	Hold             time.Duration // how long preferred clusters must have been back before traffic returns to them
 
 	ImportLacks []string // the fields of ServiceImport that the API server does not have
 }
@@ -95,7 +95,7 @@ func New(cfg Config) *Importer {
 		reader: reader{member: cfg.Member, broker: cfg.Broker, expiry: cfg.Expiry, clusterID: id, options: cfg.Merge},
 		planner: planner{
 			clusterID: id, policy: cfg.Policy, onExpiry: cfg.Expiry.OnExpiry,
-			selectors: cfg.Selectors, ignoreExported: cfg.IgnoreExported,
+			selectors: cfg.Selectors, exportedAffinity: cfg.ExportedAffinity,
 			limits: newLimits(cfg.Member, id, func() int { return len(cfg.Broker.Members()) - 1 }),
 		},
 		writers: writerConfig{

@@ -114,7 +114,7 @@ func TestImportLife(t *testing.T) {
 	b.Update(slice)
 	got := i.do("flip", func() bool { return i.addressOf("west") == "10.2.0.2" })
 	i.Expect("one endpoint", got, importedWrite("PATCH", "west", "a"))
-	if n := i.Metric("endpoint_lag_seconds", ""); n != 1 {
+	if n := i.Metric("endpoint_lag_seconds_count", ""); n != 1 {
 		t.Errorf("lags = %v, want that of the one change", n)
 	}
 
@@ -682,6 +682,49 @@ func TestMovedToADeniedSlice(t *testing.T) {
 	i.do("one that is not rejected", func() bool { return moved() && len(i.Broker.Slices(db, "west")[0].Endpoints) == 1 })
 	if got, want := names(), []string{imported("west", "b")}; !slices.Equal(got, want) {
 		t.Errorf("moved to a slice that is not rejected: slices %q, want %q", got, want)
+	}
+}
+
+// docs/spec/controller.md 5.5: an endpoint that moves to a slice whose name is taken stays in the one in which it is, also while the other one is known
+// to be taken, and until it is not any more.
+func TestMovedToATakenName(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	from, to := west.slice("a", "10.2.0.1", "10.2.0.2"), west.slice("b", "10.2.0.1")
+	b.Create(west.record(), from)
+	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
+	i.do("record", func() bool { return i.addressOf("west") != "" })
+	taken := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: imported("west", "b"), Labels: map[string]string{mcsv1beta1.LabelServiceName: "db"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: to.Endpoints,
+	}
+	b.Create(taken, to)
+	b.Delete(from)
+	moved := func() bool {
+		has := i.Broker.Slices(db, "west")
+		return len(has) == 1 && has[0].Name == to.Name && len(i.Member.ImportedSlices(db)) == 2
+	}
+	for range 2 {
+		i.do("moved", moved)
+		var left []string
+		for _, s := range i.read().Slices {
+			if s.Name == imported("west", "a") {
+				for _, e := range s.Endpoints {
+					left = append(left, e.Addresses...)
+				}
+			}
+		}
+		if !slices.Equal(left, []string{"10.2.0.1"}) {
+			t.Fatalf("moved to a slice whose name is taken: %q stay, want 10.2.0.1 alone", left)
+		}
+	}
+	i.Expect("again", i.do("", always))
+	i.checkStatus("Ready=False/Pending", "west")
+
+	b.Delete(taken)
+	i.do("free", func() bool { return len(i.Member.ImportedSlices(db)) == 1 })
+	if has := i.read().Slices; len(has) != 1 || has[0].Name != imported("west", "b") || len(has[0].Endpoints) != 1 {
+		t.Errorf("once the name is free: slices %+v, want the new one with one endpoint", has)
 	}
 }
 

@@ -42,7 +42,7 @@ type inputs struct {
 // An ownExport is what this cluster exports of a service, read once.
 type ownExport struct {
 	export.Result
-	exp     *mcsv1beta1.ServiceExport // nil if there is none
+	exp     *mcsv1beta1.ServiceExport // nil if it does not exist
 	cluster string                    // the id of this cluster
 }
 

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -30,7 +32,7 @@ func (os *objects) setSlices(all []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// slice returns the slice of that name, nil if there is none.
+// slice returns the slice of that name, nil if it does not exist.
 func (os *objects) slice(name string) *discoveryv1.EndpointSlice {
 	at, exists := os.at[name]
 	if !exists {
@@ -39,7 +41,16 @@ func (os *objects) slice(name string) *discoveryv1.EndpointSlice {
 	return os.Slices[at]
 }
 
-// existing returns the object with the kind and name of o, nil if there is none.
+// imported returns the slice of that name if an importer has made it, else nil: the endpoints of any other slice are not imported.
+func (os *objects) imported(name string) *discoveryv1.EndpointSlice {
+	e := os.slice(name)
+	if e == nil || !merge.IsImported(e) {
+		return nil
+	}
+	return e
+}
+
+// existing returns the object with the kind and name of o, nil if it does not exist.
 func (os *objects) existing(o apiserver.Object) apiserver.Object {
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
@@ -93,6 +104,12 @@ func (os *objects) remove(o apiserver.Object) {
 		os.Slices = os.Slices[:last]
 		delete(os.at, o.Name)
 	}
+}
+
+// without returns slices without those that others have the names of. It changes all.
+func without(all, others []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	names := namesIn(others)
+	return slices.DeleteFunc(all, func(e *discoveryv1.EndpointSlice) bool { return names[e.Name] })
 }
 
 // namesIn returns the names of slices.

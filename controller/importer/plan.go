@@ -55,7 +55,7 @@ type planner struct {
 	onExpiry  safety.OnExpiry
 	limits    *limits // count what a plan takes as it is decided: other services are planned at the same time
 
-	ignoreExported bool // what exports say about clusters has no effect
+	exportedAffinity bool // imports follow the clusters and zones that exports prefer
 }
 
 // plan merges the records of a service.
@@ -87,8 +87,8 @@ func (p planner) plan(in inputs) plan {
 	return made
 }
 
-// untilAllocated returns the result of a plan, or in place of one that waits for its first clusterset IP the one with the derived Service that the
-// import has.
+// untilAllocated returns the result of a plan, or in place of one that waits for its first clusterset IP the one with the derived Service whose
+// addresses the import has.
 func untilAllocated(in inputs, made plan) merge.Result {
 	if !made.wanted || !keepsDerived(in, made.result) {
 		return made.result
@@ -101,10 +101,15 @@ func untilAllocated(in inputs, made plan) merge.Result {
 }
 
 // keepsDerived reports whether r, which was merged with "vip cidr", has no clusterset IP yet while the import has the addresses of a derived Service, from
-// the time of "vip derived": clients use them until there are others.
+// the time of "vip derived": clients use them until there are others. A Service that was deleted is made again, and may well get the same addresses.
 func keepsDerived(in inputs, r merge.Result) bool {
-	return in.options.VIP == merge.CIDR && r.Import != nil && len(r.Import.Spec.IPs) == 0 && in.imported != nil && len(in.imported.Spec.IPs) > 0 &&
-		in.derived != nil && merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
+	if in.options.VIP != merge.CIDR || r.Import == nil || len(r.Import.Spec.IPs) > 0 || in.imported == nil || len(in.imported.Spec.IPs) == 0 {
+		return false
+	}
+	if in.derived == nil {
+		return in.imported.Annotations[apibroker.AnnotationAllocatedBy] == "" // else they were clusterset IPs
+	}
+	return merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
 }
 
 func exportersOf(members []merge.Member) []string {
@@ -122,7 +127,7 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 		return preferences{}
 	}
 	selectors := p.selectors
-	if len(r.Selectors) > 0 && !p.ignoreExported {
+	if len(r.Selectors) > 0 && p.exportedAffinity {
 		selectors = selection.FromRecord(r.Selectors)
 	}
 	prefers := preferences{}
@@ -150,7 +155,7 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 // distribute gives the import of a plan its traffic distribution.
 func (p planner) distribute(in inputs, made *plan) {
 	spec := &made.result.Import.Spec
-	if p.ignoreExported {
+	if !p.exportedAffinity {
 		spec.TrafficDistribution = nil
 	}
 	var err error

@@ -75,15 +75,15 @@ func TestDistribution(t *testing.T) {
 	const same, node = corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode
 	for _, tt := range []struct {
 		exported, namespace string
-		ignore              bool
+		off                 bool // exported_affinity
 		want, rejected      string
 	}{
 		{},
 		{exported: same, want: same},
-		{exported: same, ignore: true},
+		{exported: same, off: true},
 		{exported: same, namespace: "none"},
 		{exported: same, namespace: node, want: node},
-		{namespace: node, ignore: true, want: node},
+		{namespace: node, off: true, want: node},
 		{exported: same, namespace: "PreferMoon",
 			rejected: `annotation clusterset-dns.io/traffic-distribution: "PreferMoon": want PreferSameZone, PreferSameNode, PreferClose or none`},
 	} {
@@ -94,7 +94,7 @@ func TestDistribution(t *testing.T) {
 		if tt.namespace != "" {
 			in.namespace.Annotations = map[string]string{apibroker.AnnotationTrafficDistribution: tt.namespace}
 		}
-		made := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2), ignoreExported: tt.ignore}.plan(in)
+		made := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2), exportedAffinity: !tt.off}.plan(in)
 		var got, rejected string
 		if d := made.result.Import.Spec.TrafficDistribution; d != nil {
 			got = *d
@@ -154,7 +154,7 @@ func TestPlan(t *testing.T) {
 			if limit == 0 {
 				limit = 100
 			}
-			p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(limit, 20, 20, 100, 2)}
+			p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(limit, 20, 20, 100, 2), exportedAffinity: true}
 			made[n] = p.plan(in)
 		}
 		if got := textOf(made[0]); got != tt.want {
@@ -173,7 +173,7 @@ func TestPlan(t *testing.T) {
 func TestExpiredKeepPlace(t *testing.T) {
 	in := planInputs(map[string]int32{"west": 1, "north": 1})
 	in.expired = liveness.Restored([]string{"west"})
-	p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2)}
+	p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2), exportedAffinity: true}
 	p.plan(in)
 	want := map[string]contribution{"north": {endpoints: 2}, "west": {endpoints: 2}}
 	if got := p.limits.contributions(db); !reflect.DeepEqual(got, want) {

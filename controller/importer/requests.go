@@ -144,6 +144,20 @@ func (r *requests) patchAs(ctx context.Context, name string, o apiserver.Object)
 	return r.rejected(name, o, err)
 }
 
+// applyStatus writes the status of an object, which has this name among the responses. It is not written if the object is another one by now: then
+// that is read.
+func (r *requests) applyStatus(ctx context.Context, name string, o apiserver.Object) (written bool, err error) {
+	switch err := r.member.Client().Apply(ctx, o, wellknown.ManagerImporter, "status"); {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		r.drop(name)
+		return false, r.refresh(ctx, o)
+	case err != nil:
+		return false, err
+	}
+	r.wrote(o)
+	return true, nil
+}
+
 // delete deletes an object, unless it changed since it was compared.
 func (r *requests) delete(ctx context.Context, o apiserver.Object) error {
 	if o.GetDeletionTimestamp() != nil {

@@ -190,9 +190,9 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
 	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
-	ignoring := i.with(func(c *Config) { c.IgnoreExported = true })
-	ignoring.do("", always)
-	ignoring.checkShown("east", "west")
+	off := i.with(func(c *Config) { c.ExportedAffinity = false })
+	off.do("", always)
+	off.checkShown("east", "west")
 	i.affinity("none")
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))

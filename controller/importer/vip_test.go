@@ -16,6 +16,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -302,14 +303,71 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	}
 	i.Expect("again", routed.do("", always))
 
+	i.failServices()
+	i.Delete(before.Service)
+	i.Await("Service deleted", func() bool { return i.Member.Derived(db) == nil })
+	if err := routed.Reconcile(i.Context(), db); err == nil || member.Rejection(err) != "" {
+		t.Errorf("Reconcile = %v, want a failure that passes", err)
+	}
+	if is := i.read(); is.Service != nil || !slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) {
+		t.Errorf("a Service that cannot be made now: %+v, want no Service, and the addresses of before", is)
+	}
+	i.admitServices()
+	routed.do("", always)
+	again := i.read()
+	if again.Service == nil || !slices.Equal(again.Service.Spec.ClusterIPs, before.Import.Spec.IPs) || !slices.Equal(again.Import.Spec.IPs, before.Import.Spec.IPs) {
+		t.Fatalf("Service deleted: %+v, want one with the addresses of before", again)
+	}
+	i.Expect("made again", routed.do("", always))
+
 	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":["243.7.0.9"],"allocatedBy":"west","at":"2026-01-02T03:04:05Z"}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	routed.do("a clusterset IP", func() bool { return len(i.Broker.Claims(db)) == 1 })
-	if is := i.read(); is.Service == nil || is.Service.UID != before.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
+	if is := i.read(); is.Service == nil || is.Service.UID != again.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
 		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) {
 		t.Errorf("%+v, want the same Service, which carries the clusterset IP", is)
 	}
+
+	// The addresses of an import that has had a clusterset IP are not those of a derived Service.
+	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	i.Delete(again.Service)
+	routed.do("no clusterset IP, and no Service", func() bool { return len(i.Broker.Claims(db)) == 0 && i.Member.Derived(db) == nil })
+	if is := i.read(); is.Service != nil || len(is.Import.Spec.IPs) > 0 {
+		t.Errorf("%+v, want neither a Service nor addresses", is)
+	}
+}
+
+// failServices makes the API server answer each creation of a Service with an internal error: it asks a webhook that is away.
+func (i importing) failServices() {
+	i.Helper()
+	url, effects := "https://127.0.0.1:1", admissionv1.SideEffectClassNone
+	if err := i.Server.Apply(i.Context(), &admissionv1.ValidatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: "away"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "away.example.org", ClientConfig: admissionv1.WebhookClientConfig{URL: &url}, SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+			}},
+		}},
+	}); err != nil {
+		i.Fatal(err)
+	}
+	i.Await("the webhook", func() bool { return i.tryBalancer() != nil })
+}
+
+// admitServices ends failServices.
+func (i importing) admitServices() {
+	i.Helper()
+	webhooks := i.Server.Dynamic().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
+	if err := webhooks.Delete(i.Context(), "away", metav1.DeleteOptions{}); err != nil {
+		i.Fatal(err)
+	}
+	i.Await("no webhook", func() bool { return i.tryBalancer() == nil })
 }
 
 // allowBalancers ends forbidBalancers.

@@ -67,24 +67,19 @@ func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
 	return s
 }
 
-// heldBack divides updates into those to write and those that hide something while proxies do not see all that they should, and no change is coming
-// that shows it.
-func (v visibility) heldBack(
-	c merge.Changes, now *objects, rejects func(*discoveryv1.EndpointSlice) bool,
-) (write, held []*discoveryv1.EndpointSlice) {
+// heldBack returns the updates that wait: they hide something while proxies do not see all that they should, and no change is coming that shows it.
+func (v visibility) heldBack(c merge.Changes, now *objects, rejects func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
 	coming := namesIn(slices.Concat(c.Create.Slices, c.Update.Slices))
 	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) && !coming[o.Name] }) {
-		return c.Update.Slices, nil
+		return nil
 	}
 	for _, o := range c.Update.Slices {
 		existing := now.slice(o.Name)
 		if hides(o, existing) && (rejects(o) || !differs(v.until(o, now), existing)) {
 			held = append(held, o)
-		} else {
-			write = append(write, o)
 		}
 	}
-	return write, held
+	return held
 }
 
 // complete reports whether proxies see all that they should.

@@ -10,13 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
-	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -194,14 +192,9 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	applied := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
 	}
-	switch err := w.member.Client().Apply(ctx, applied, wellknown.ManagerImporter, "status"); {
-	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		w.drop(importStatusName)
-		return w.refresh(ctx, o)
-	case err != nil:
+	if written, err := w.applyStatus(ctx, importStatusName, applied); !written {
 		return err
 	}
-	w.wrote(applied)
 	w.events.Transitions(applied, was.Status.Conditions, o.Status.Conditions)
 	return nil
 }

@@ -30,6 +30,8 @@ type Changes struct {
 	ServiceStatus *corev1.Service
 	// Foreign names, sorted, what has the name of a desired object but is not ours. It is left alone.
 	Foreign []string
+	// Blocked are the desired slices that Foreign names: endpoints that should be in one of them must not leave the slice in which they are.
+	Blocked []*discoveryv1.EndpointSlice
 }
 
 // Empty reports whether there is nothing to write.
@@ -225,6 +227,7 @@ func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
 			c.Create.Slices = append(c.Create.Slices, d.DeepCopy())
 		case !IsImported(e):
 			c.foreign("EndpointSlice", e)
+			c.Blocked = append(c.Blocked, d.DeepCopy())
 		case e.AddressType != d.AddressType:
 			c.Delete.Slices = append(c.Delete.Slices, e.DeepCopy())
 			c.Create.Slices = append(c.Create.Slices, d.DeepCopy())

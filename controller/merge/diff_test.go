@@ -163,6 +163,9 @@ func TestDiffLeavesOthersAlone(t *testing.T) {
 	if fmt.Sprint(got.Foreign) != want {
 		t.Errorf("foreign = %v, want %s", got.Foreign, want)
 	}
+	if len(got.Blocked) != 1 || got.Blocked[0].Name != existing.Slices[0].Name || len(got.Blocked[0].Endpoints) == 0 {
+		t.Errorf("blocked = %v, want the slice as it is desired", got.Blocked)
+	}
 	if got := Diff(Objects{}, existing); !got.Empty() || len(got.Foreign) > 0 {
 		t.Errorf("changes = %s, foreign %v when nothing is desired, want neither", written(got), got.Foreign)
 	}

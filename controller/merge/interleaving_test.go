@@ -7,12 +7,14 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -47,6 +49,7 @@ type valueMember struct {
 	records  map[string]*v1alpha1.ExportedService
 	slices   map[string]map[string]*discoveryv1.EndpointSlice
 	existing Objects
+	uids     int // how many objects were made
 }
 
 // A valueClusterset runs export, broker, watches, merge and diff of up to five members on values, one step at a time.
@@ -73,6 +76,7 @@ func (g generator) newLocal(i, n int) local {
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: name}
 	exp.CreationTimestamp, exp.Generation = metav1.NewTime(hour(0).Add(time.Duration(n/5)*time.Minute)), int64(n)
 	s := &corev1.Service{ObjectMeta: name}
+	exp.UID, s.UID = uid(n/5), uid(n/3) // made anew from time to time
 	s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeClusterIP, "10.96.0.5", []string{"10.96.0.5"}
 	s.Spec.IPFamilies = pick(g, [][]corev1.IPFamily{{v4}, {v6}, {v4, v6}}...)
 	s.Spec.SessionAffinity = pick(g, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
@@ -100,6 +104,9 @@ func (g generator) newLocal(i, n int) local {
 	}
 	return l
 }
+
+// uid has as many digits for each n.
+func uid(n int) types.UID { return types.UID(fmt.Sprintf("uid-%06d", n)) }
 
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
@@ -188,22 +195,88 @@ func (c *valueClusterset) relist(m *valueMember, watch int) {
 	}
 }
 
-// reconcile compares and writes, as the importer of a member does.
+// reconcile compares and writes, as the importer of a member does: first an import, whose UID then is in all others.
 func (c *valueClusterset) reconcile(t *testing.T, i int) {
 	t.Helper()
-	desired := c.desired(i)
-	existing := &c.members[i].existing
-	existing.apply(Diff(desired, *existing))
-	if again := Diff(desired, *existing); !again.Empty() {
-		t.Fatalf("after its own changes the diff of %s is %s, want none", c.members[i].id, mustJSON(t, again))
+	m := c.members[i]
+	for range 2 {
+		desired, existing := c.desired(i), m.existing
+		if existing.Import == nil && desired.Import != nil {
+			existing = Objects{}
+		}
+		m.existing.apply(Diff(desired, existing))
+		m.identify()
 	}
+	if again := Diff(c.desired(i), m.existing); !again.Empty() {
+		t.Fatalf("after its own changes the diff of %s is %s, want none", m.id, mustJSON(t, again))
+	}
+	for _, s := range m.existing.Slices {
+		if len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != m.existing.Import.UID {
+			t.Fatalf("slice %s of %s has the owners %v, want the import %s", s.Name, m.id, s.OwnerReferences, m.existing.Import.UID)
+		}
+	}
+}
+
+// identify gives a UID to objects that were made, as an API server does.
+func (m *valueMember) identify() {
+	identify := func(o metav1.Object) {
+		if o.GetUID() == "" {
+			m.uids++
+			o.SetUID(uid(m.uids))
+		}
+	}
+	if m.existing.Import != nil {
+		identify(m.existing.Import)
+	}
+	if m.existing.Service != nil {
+		identify(m.existing.Service)
+	}
+	for _, s := range m.existing.Slices {
+		identify(s)
+	}
+}
+
+// anew makes objects of a member anew, with another UID, or deletes them, as other people and the garbage collector do.
+func (c *valueClusterset) anew(m *valueMember) {
+	e := &m.existing
+	switch c.IntN(5) {
+	case 0: // what the import owns stays for a while
+		e.Import = nil
+	case 1:
+		*e = Objects{}
+	case 2:
+		if e.Import != nil {
+			e.Import = e.Import.DeepCopy()
+			e.Import.UID = ""
+		}
+	case 3:
+		e.Service = nil
+	case 4:
+		if len(e.Slices) > 0 {
+			e.Slices = e.Slices[1:]
+		}
+	}
+	m.identify()
+}
+
+// text shows objects of a member without what differs between interleavings.
+func (m *valueMember) text(t *testing.T, o Objects) string {
+	t.Helper()
+	text := stripped(t, o)
+	if m.existing.Import != nil {
+		text = strings.ReplaceAll(text, string(m.existing.Import.UID), "uid of the import")
+	}
+	return text
 }
 
 // desired is what a member wants, by its own export and by what it sees of the others.
 func (c *valueClusterset) desired(i int) Objects {
 	m := c.members[i]
 	own := m.local.exported(i, m.id)
-	cluster := Cluster{Owner: "uid", Families: []corev1.IPFamily{v4, v6}}
+	cluster := Cluster{Families: []corev1.IPFamily{v4, v6}}
+	if m.existing.Import != nil {
+		cluster.Owner = m.existing.Import.UID
+	}
 	var all []Record
 	for j, other := range c.members {
 		record, source := m.records[other.id], Source{Cluster: other.id, Declared: networksOf(j), Reserved: networksOf(i)}
@@ -223,6 +296,9 @@ func (c *valueClusterset) desired(i int) Objects {
 	}
 	c.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
 	desired, _ := Desired(Merge(shop, all, c.options), cluster)
+	if cluster.Owner == "" {
+		desired.Service, desired.Slices = nil, nil
+	}
 	return desired
 }
 
@@ -249,8 +325,11 @@ func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 		case 3, 4:
 			m.receive(c.IntN(2), 1+c.IntN(5))
 		case 5:
-			if c.IntN(10) == 0 {
+			switch c.IntN(10) {
+			case 0:
 				c.relist(m, c.IntN(2))
+			case 1:
+				c.anew(m)
 			}
 		default:
 			c.reconcile(t, i)
@@ -267,9 +346,12 @@ func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 		for watch := range m.queues {
 			m.receive(watch, len(m.queues[watch]))
 		}
+		if c.IntN(4) == 0 {
+			c.anew(m)
+		}
 		c.reconcile(t, i)
-		ends = append(ends, stripped(t, m.existing))
-		if direct := stripped(t, c.desired(i)); direct != ends[i] {
+		ends = append(ends, m.text(t, m.existing))
+		if direct := m.text(t, c.desired(i)); direct != ends[i] {
 			t.Fatalf("%s has\n%s\nmade at once\n%s", m.id, ends[i], direct)
 		}
 	}
@@ -277,11 +359,11 @@ func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 }
 
 // TestAnyDeliveryEndsInTheSameBytes plays the same 200 operations of up to five members in several interleavings: exports are late, watches
-// deliver late, twice, and lose what a new list then has, and importers compare and write at any moment. In the end each member has the
-// same bytes, and the oldest export is the same one for all (docs/spec/controller.md 4.1).
+// deliver late, twice, and lose what a new list then has, importers compare and write at any moment, and objects are made anew with another UID. In the
+// end each member has the same bytes, and the oldest export is the same one for all (docs/spec/controller.md 4.1).
 func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 	t.Logf("-interleaving %d", *interleavingSeed)
-	for seed := *interleavingSeed; seed < *interleavingSeed+6; seed++ {
+	for seed := *interleavingSeed; seed < *interleavingSeed+12; seed++ {
 		g := newGenerator(seed)
 		o := Options{
 			OnConflict: pick(g, OldestWins, Withhold), PortMerge: pick(g, Union, Intersection), TypeConflict: pick(g, Keep, Exclude), VIP: Derived,

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
@@ -115,7 +116,9 @@ func ReachedBy(r Record, properties map[string]map[string]string) []string {
 }
 
 // Allocates reports whether a cluster has to choose the clusterset IP of a service that has none: its export is the oldest of those that want
-// one and are, in a cluster that they reach, the oldest export. properties are as for [ConflictsOf].
+// one and are, in a cluster that they reach, the oldest export. Preferred are exports that reach other clusters and whose cluster has a VIP CIDR of one
+// of their families, then those with such a VIP CIDR, then those that reach other clusters: if a cluster whose export reaches no other does not allocate,
+// other members cannot see why. All members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
 func Allocates(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string, o Options) bool {
 	var oldest []Record
 	for _, v := range views(records, properties) {
@@ -129,5 +132,28 @@ func Allocates(service types.NamespacedName, cluster string, records []Record, p
 			oldest = append(oldest, r)
 		}
 	}
+	oldest = preferred(oldest, o.hasPoolFor)
+	oldest = preferred(oldest, func(r Record) bool { return reachesOthers(r, properties) })
 	return Merge(service, oldest, o).Oldest == cluster
+}
+
+// preferred returns the records for which good is true, or all if it is for none of them.
+func preferred(records []Record, good func(Record) bool) []Record {
+	better := slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return !good(r) })
+	if len(better) == 0 {
+		return records
+	}
+	return better
+}
+
+// reachesOthers reports whether an export reaches another member than its own cluster. properties are as for [ConflictsOf].
+func reachesOthers(r Record, properties map[string]map[string]string) bool {
+	return len(r.Spec.ToClusters) == 0 || slices.ContainsFunc(ReachedBy(r, properties), func(id string) bool { return id != r.Cluster })
+}
+
+// hasPoolFor reports whether the cluster of an export has a VIP CIDR of one of its families.
+func (o Options) hasPoolFor(r Record) bool {
+	return slices.ContainsFunc(o.Pools, func(p Pool) bool {
+		return p.Cluster == r.Cluster && p.Prefix.IsValid() && slices.Contains(r.Spec.IPFamilies, broker.FamilyOf(p.Prefix.Addr()))
+	})
 }

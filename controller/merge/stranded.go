@@ -17,7 +17,7 @@ import (
 //	updates that lose some     [Loses], without losing those that have moved to what is not written: [Moves.Retained]
 //	slices that go             but for the same endpoints: [Moves.Retired]
 
-// LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if there is none.
+// LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if it does not exist.
 func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	loses := func(w *discoveryv1.EndpointSlice) bool { return Loses(w, existing(w.Name)) }
 	return slices.Concat(
@@ -57,7 +57,7 @@ func placeOf(s *discoveryv1.EndpointSlice, address string) place {
 	return place{s.Labels[mcsv1beta1.LabelSourceCluster], address}
 }
 
-// NewMoves returns the moves to wanted slices, which nothing may change. existing returns the slice of a name, nil if there is none.
+// NewMoves returns the moves to wanted slices, which nothing may change. existing returns the slice of a name, nil if it does not exist.
 func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) *Moves {
 	m := &Moves{
 		wanted: make(map[string]*discoveryv1.EndpointSlice, len(wanted)), missing: make(map[string][]bool, len(wanted)),
@@ -70,7 +70,7 @@ func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *d
 	return m
 }
 
-// Wrote records what the slice of a name is now, nil if there is none. It need not be a wanted one, or what is wanted.
+// Wrote records what the slice of a name is now, nil if it does not exist. It need not be a wanted one, or what is wanted.
 func (m *Moves) Wrote(name string, is *discoveryv1.EndpointSlice) {
 	w := m.wanted[name]
 	if w == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 )
 
 // lines is a Logger that keeps what was logged.
@@ -31,19 +32,12 @@ func (l *lines) count(text string) (n int) {
 // frozen returns metric frozen for a reason.
 func frozen(t *testing.T, reg prometheus.Gatherer, r Reason) float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
+	all, err := series.Gather(reg)
+	found := all.Named(series.Controller+"frozen").With("reason", r.String())
+	if err != nil || len(found) != 1 {
+		t.Fatalf("metric frozen of %s: %v, error %v; want one", r, found, err)
 	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if strings.HasSuffix(f.GetName(), "_frozen") && m.GetLabel()[0].GetValue() == r.String() {
-				return m.GetGauge().GetValue()
-			}
-		}
-	}
-	t.Fatalf("no metric frozen of %s", r)
-	return 0
+	return found.Sum()
 }
 
 // suspended is the table of docs/spec/controller.md 8.8: not that of the code, which it checks.
