@@ -41,7 +41,7 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 		return explain.Report{}, fmt.Errorf("member: %w", err)
 	}
 	service, ok := explain.Locate(in.Name, in.Zone)
-	asked := parallel(func() { in.Servers = askServers(ctx, o) })
+	asked := parallel(func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) })
 	if ok {
 		var config *rest.Config
 		in.Here, config = here.readCluster(ctx, service, o.Namespace)

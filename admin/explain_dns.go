@@ -8,11 +8,41 @@ import (
 	"strings"
 
 	"github.com/miekg/dns"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
+
+// readWiring reads what the resolvers of the member do with the zone.
+func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) explain.Read[explain.Wiring] {
+	if o.DNSNamespace == "" {
+		return explain.Read[explain.Wiring]{}
+	}
+	member = rest.CopyConfig(member)
+	member.Timeout = o.Timeout // of each request
+	options := DNSDefaults()
+	options.Zone, options.Namespace, options.Service = o.Zone, o.DNSNamespace, o.DNSService
+	_, s, err := openWirer(ctx, member, options)
+	if slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.InProcess }) && err == nil {
+		options.InProcess = true // then a node cache is to forward to it
+		_, s, err = openWirer(ctx, member, options)
+	}
+	switch class := apiserver.Classify(err); {
+	case err == nil:
+		return explain.Read[explain.Wiring]{State: explain.Present, Value: explain.Wiring{
+			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem, Unread: strings.Join(s.Warnings, "; "),
+		}}
+	case class == apiserver.Unauthorized:
+		return explain.Read[explain.Wiring]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}
+	case class == apiserver.Forbidden:
+		return explain.Read[explain.Wiring]{State: explain.Forbidden, Why: logging.Line(err) + "; deploy/join/member.yaml has that right"}
+	}
+	return explain.Read[explain.Wiring]{State: explain.Unreachable, Why: logging.Line(err)}
+}
 
 // askServers asks all servers at once, each over UDP and TCP.
 func askServers(ctx context.Context, o ExplainOptions) []explain.Server {

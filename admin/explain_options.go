@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -14,16 +16,23 @@ type ExplainOptions struct {
 	Zone    string
 	Servers []string // "<address>:<port>" of DNS servers to ask
 
-	Namespace string           // of the controller in the member
-	TTL       time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
-	Timeout   time.Duration    // of each API server and DNS server
-	Now       func() time.Time // [time.Now] if nil
+	Namespace string // of the controller in the member
+	// DNSNamespace is the namespace of the cluster's DNS server, and DNSService the Service of that of the clusterset. Without a namespace, what
+	// resolvers do with the zone is not looked at.
+	DNSNamespace string
+	DNSService   types.NamespacedName
+
+	TTL     time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
+	Timeout time.Duration    // of each API server and DNS server
+	Now     func() time.Time // [time.Now] if nil
 }
 
 // ExplainDefaults returns the default options.
 func ExplainDefaults() ExplainOptions {
+	dns := DNSDefaults()
 	return ExplainOptions{
-		Zone: "clusterset.local", Namespace: wellknown.ControllerNamespace, TTL: time.Minute, Timeout: 5 * time.Second, Now: time.Now,
+		Zone: dns.Zone, Namespace: wellknown.ControllerNamespace, DNSNamespace: dns.Namespace, DNSService: dns.Service,
+		TTL: time.Minute, Timeout: 5 * time.Second, Now: time.Now,
 	}
 }
 

@@ -49,11 +49,7 @@ func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string
 				continue
 			}
 			v.progress(fmt.Sprintf("%s: removing namespace %s, which an earlier run has left", m.Name, n.Name))
-			if err := v.remove(ctx, m, n); err != nil {
-				v.mu.Lock()
-				left = append(left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(err)))
-				v.mu.Unlock()
-			}
+			v.removeOrNote(ctx, m, n, &left)
 		}
 		return nil
 	})
@@ -70,17 +66,22 @@ func (v *verifier) clean(ctx context.Context) (left []string) {
 			return nil
 		}
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v.namespace, UID: m.created}}
-		if err := v.remove(ctx, m, n); err != nil {
-			v.mu.Lock()
-			left = append(left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(err)))
-			v.mu.Unlock()
-		}
+		v.removeOrNote(ctx, m, n, &left)
 		return nil
 	})
 	if err != nil {
 		panic("admin: clean returns no error: " + err.Error())
 	}
 	return left
+}
+
+// removeOrNote removes a namespace. If it cannot, it adds the reason to left, which several members may do at once.
+func (v *verifier) removeOrNote(ctx context.Context, m *verifiedMember, n *corev1.Namespace, left *[]string) {
+	if err := v.remove(ctx, m, n); err != nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		*left = append(*left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(err)))
+	}
 }
 
 // remove deletes the exports in a namespace first, so that they are withdrawn in order, and then the namespace. It returns when that is gone.

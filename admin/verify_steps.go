@@ -70,6 +70,7 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind, seen verify.Outcome) (reason.Code, string) {
 	o := ExplainDefaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
+	o.DNSNamespace = "" // the steps before DNS do not depend on it
 	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, verify.Question{}.Type()
 	if r, err := Explain(ctx, nil, at.Config, o); err == nil && r.Verdict.Found() {
 		return r.Verdict.Code, fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -268,6 +269,23 @@ func TestCorefiles(t *testing.T) {
 	name := "ns clusterset-dns.clusterset-system.svc.cluster.local\n"
 	if want := strings.Replace(dns, name, "ns clusterset.clusterset-system.svc.cluster.local\n"+controller, 1); both != want {
 		t.Errorf("the Corefile of both in one is\n%s\nwant\n%s", both, want)
+	}
+}
+
+// TestDefaultMode: options without a mode are those of the mode separate, whether all objects are rendered or the rights alone.
+func TestDefaultMode(t *testing.T) {
+	for name, render := range map[string]func(deploy.Options) ([]byte, error){"Render": deploy.Render, "Rights": deploy.Rights} {
+		got, err := render(deploy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := render(deploy.Options{Mode: deploy.Separate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(want) == 0 || !bytes.Equal(got, want) {
+			t.Errorf("%s without a mode:\n%s\nwant\n%s", name, got, want)
+		}
 	}
 }
 

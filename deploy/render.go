@@ -56,23 +56,20 @@ type Options struct {
 
 // Render returns the objects of a mode, as YAML of several documents. It returns an error if the options have a value that the templates cannot take.
 func Render(o Options) ([]byte, error) {
-	var all bytes.Buffer
-	o.Mode = cmp.Or(o.Mode, Separate)
-	for _, name := range o.Mode.parts() {
-		text, err := render(name, o)
-		if err != nil {
-			return nil, err
-		}
-		all.Write(text)
-	}
-	return all.Bytes(), nil
+	return renderParts(o, func(string) bool { return true })
 }
 
 // Rights returns those of the objects that are rights, with the policies beside them.
 func Rights(o Options) ([]byte, error) {
+	return renderParts(o, func(name string) bool { return strings.HasSuffix(name, "-rbac") })
+}
+
+// renderParts executes those templates of the mode whose names are wanted.
+func renderParts(o Options, wanted func(name string) bool) ([]byte, error) {
 	var all bytes.Buffer
-	for _, name := range cmp.Or(o.Mode, Separate).parts() {
-		if !strings.HasSuffix(name, "-rbac") {
+	o.Mode = cmp.Or(o.Mode, Separate)
+	for _, name := range o.Mode.parts() {
+		if !wanted(name) {
 			continue
 		}
 		text, err := render(name, o)

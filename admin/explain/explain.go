@@ -37,7 +37,7 @@ func (v Verdict) Known() bool {
 // checks are the steps below the name, in the order of a change on its way to an answer.
 var checks = []func(*walk){
 	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
-	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers,
+	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers, checkResolvers, checkPods,
 }
 
 // Explain walks the chain.
@@ -55,12 +55,12 @@ func Explain(in Input) Report {
 	case t.Service == "":
 		w.ok(name, "it stands above the services of the zone")
 		checkServers(w)
+		checkResolvers(w)
 	default:
 		w.ok(name, "service %s in namespace %s of zone %s", t.Service, t.Namespace, in.Zone)
 		for _, check := range checks {
 			check(w)
 		}
-		w.skip("pods", "clients ask this name as it is, with a final dot; without one, search domains and ndots come first")
 	}
 	r := Report{Name: strings.TrimSuffix(in.Name, "."), Type: dns.TypeToString[in.Type], Expected: w.expected.values}
 	r.Verdict = w.verdict()

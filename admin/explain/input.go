@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"net/netip"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -27,6 +29,15 @@ type Input struct {
 	Here    Cluster
 	Broker  Broker
 	Servers []Server // DNS servers that were asked; none if there was none to ask
+	Wiring  Read[Wiring]
+}
+
+// Wiring is what the resolvers that Pods ask do with the zone, by their configuration.
+type Wiring struct {
+	Resolvers []wiring.Resolver
+	Wanted    []netip.Addr // of the Service of the DNS server of the clusterset; empty if it does not exist
+	Problem   string       // of that Service, "" if it has a ready endpoint
+	Unread    string       // what could not be read, "" if that is nothing
 }
 
 // State says what became of one read.

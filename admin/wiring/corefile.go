@@ -15,6 +15,7 @@ type corefile struct {
 	blocks   []serverBlock
 	snippets []directive
 	imports  []string // patterns of imports outside of any block
+	skipped  []string // what of these may have the zone, and was not read or not understood
 }
 
 type serverBlock struct {

@@ -66,11 +66,23 @@ type State string
 
 // The states.
 const (
-	Wired    State = "wired"    // the zone goes where it should, by us or by another hand
+	Wired    State = "wired"    // the zone goes where it should, managed by clusterset or not
 	Missing  State = "missing"  // Apply wires it
 	Outdated State = "outdated" // we have wired it, but otherwise than is wanted now: Apply updates it
 	Taken    State = "taken"    // something that is not ours serves or forwards the zone: left alone
 	Manual   State = "manual"   // it cannot be edited, or an edit would not last: Paste is what to put where
+)
+
+// Route is where a resolver sends queries for the zone, by its configuration.
+type Route string
+
+// The routes.
+const (
+	RouteWanted    Route = "wanted"    // to addresses that are wanted, or to the plugin clusterset in the same process
+	RouteElsewhere Route = "elsewhere" // to other addresses, which we have written
+	RouteOther     Route = "other"     // to what is not managed by clusterset
+	RouteNone      Route = "none"      // where names that it does not know go
+	RouteUnknown   Route = "unknown"   // the configuration was not found, not read or not understood
 )
 
 // A Resolver is a DNS server that Pods of the cluster ask.
@@ -79,6 +91,10 @@ type Resolver struct {
 	// Workload is "deployment/coredns"; empty if it is not known.
 	Workload string `json:"workload,omitempty"`
 	State    State  `json:"state"`
+	// Route is where queries for the zone go.
+	Route Route `json:"route"`
+	// InProcess means that it serves the zone itself, by the plugin clusterset.
+	InProcess bool `json:"inProcess,omitempty"`
 	// Reason says why the state is Taken or Manual, in one clause.
 	Reason string `json:"reason,omitempty"`
 	// Evidence lists what led to kind and state, one clause each.
@@ -108,7 +124,14 @@ func (r *Resolver) Name() string {
 	return r.Workload
 }
 
-func (r *Resolver) manual(reason, paste string) { r.State, r.Reason, r.Paste = Manual, reason, paste }
+// manual is for a resolver that has nothing for the zone, and unclear for one of which that is not known.
+func (r *Resolver) manual(reason, paste string) {
+	r.State, r.Route, r.Reason, r.Paste = Manual, RouteNone, reason, paste
+}
+
+func (r *Resolver) unclear(reason, paste string) {
+	r.State, r.Route, r.Reason, r.Paste = Manual, RouteUnknown, reason, paste
+}
 
 // An Edit is one object before and after.
 type Edit struct {

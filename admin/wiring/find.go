@@ -3,14 +3,12 @@ package wiring
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Find returns the resolvers that Pods of the cluster ask, the cluster's DNS server first.
@@ -33,20 +31,20 @@ func (o Objects) clusterDNS(w Wish) Resolver {
 	r := Resolver{Kind: Unknown}
 	service := o.dnsService()
 	if service == nil {
-		r.manual("there is no Service of a DNS server in its namespace", w.block([]listener{{port: "53"}}, options{}))
+		r.unclear("there is no Service of a DNS server in its namespace", w.block([]listener{{port: "53"}}, options{}))
 		return r
 	}
 	r.Addresses = service.Spec.ClusterIPs
 	r.Evidence = append(r.Evidence, fmt.Sprintf("Service %s has the address %s", service.Name, strings.Join(r.Addresses, ", ")))
 	work := o.behind(service)
 	if work == nil {
-		r.manual("there is no Deployment or DaemonSet with the Pods of Service "+service.Name, w.block([]listener{{port: "53"}}, options{}))
+		r.unclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name, w.block([]listener{{port: "53"}}, options{}))
 		return r
 	}
 	r.Workload = work.String()
 	for _, a := range w.addresses() {
 		if slices.Contains(r.Addresses, a) {
-			r.State, r.Reason = Taken, fmt.Sprintf("%s is the address of the DNS server itself: want that of the DNS server of the clusterset", a)
+			r.State, r.Route, r.Reason = Taken, RouteUnknown, fmt.Sprintf("%s is the address of the DNS server itself: want that of the DNS server of the clusterset", a)
 			return r
 		}
 	}
@@ -65,7 +63,7 @@ func (o Objects) clusterDNS(w Wish) Resolver {
 			return r
 		}
 	}
-	r.manual(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work), w.block([]listener{{port: "53"}}, options{}))
+	r.unclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work), w.block([]listener{{port: "53"}}, options{}))
 	return r
 }
 
@@ -93,160 +91,6 @@ func (o Objects) inDirectory(w workload, c *corev1.Container, dir, key string) p
 		name = s.configMap
 	}
 	return place{configMap: o.configMap(name), namespace: w.meta.Namespace, name: name, key: key}
-}
-
-// A file is a Corefile, and what is known about who reads it.
-type file struct {
-	place
-	work      workload
-	container *corev1.Container
-	path      string
-	subPath   bool
-	options   options
-	objects   Objects
-}
-
-// corefileOf returns the Corefile of a container, at the first of the paths that is in a ConfigMap.
-func (o Objects) corefileOf(w workload, c *corev1.Container, paths []string) (file, bool) {
-	for _, p := range paths {
-		s, ok := w.file(c, p)
-		if !ok {
-			continue
-		}
-		at := place{configMap: o.configMap(s.configMap), namespace: w.meta.Namespace, name: s.configMap, key: s.key}
-		if at.exists() {
-			return file{place: at, work: w, container: c, path: p, subPath: s.subPath, objects: o}, true
-		}
-	}
-	return file{}, false
-}
-
-// coreDNS wires a CoreDNS (docs/spec/dns-wiring.md 3).
-func (r *Resolver) coreDNS(f file, w Wish) {
-	r.Evidence = append(r.Evidence, fmt.Sprintf("%s reads its Corefile from %s", f.work, f.place))
-	standard := w.block([]listener{{port: "53"}}, f.options)
-	m, err := cut(f.text())
-	if err != nil {
-		r.manual(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
-		return
-	}
-	c, err := parseCorefile(m.before + m.after)
-	if err != nil {
-		r.manual(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
-		return
-	}
-	r.Restart = f.subPath || !c.has("reload")
-	at := c.listeners()
-	custom := r.imported(f, &c)
-	taken := c.serving(w)
-	if custom != nil && !m.found {
-		r.Kind, f.place = Custom, *custom
-		if m, err = cut(f.text()); taken.what == "" && (err != nil || m.before+m.after != "") {
-			r.manual(fmt.Sprintf("%s has a text that is not ours", f.place), standard)
-			return
-		}
-	}
-	if len(at) == 0 && taken.what == "" {
-		r.manual(fmt.Sprintf("%s has no server block for the root zone, and none with kubernetes", f.place), standard)
-		return
-	}
-	if m.found {
-		r.ours(f.place, m, w, w.block(at, f.options))
-		if taken.what != "" {
-			r.Warnings = append(r.Warnings, taken.what+", beside our block")
-		}
-		return
-	}
-	if taken.what != "" {
-		r.takenBy(taken)
-		return
-	}
-	if why := f.obstacle(); why != "" {
-		r.cannotEdit(why, f, c, w)
-		return
-	}
-	r.State = Missing
-	if by := f.updater(); by != "" {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s also writes %s: its next update may revert the edit, unless its configuration has the block, too", by, f.place))
-	}
-	if w.writable() {
-		r.Apply = f.set(mark(w.block(at, f.options)) + f.text())
-	}
-}
-
-// cannotEdit says what to do instead of an edit.
-func (r *Resolver) cannotEdit(why string, f file, c corefile, w Wish) {
-	if chart := f.configMap.GetLabels()["helm.sh/chart"]; manager(f.configMap) == "Helm" && strings.Contains(chart, "coredns") {
-		r.Kind = Helm
-		r.Evidence = append(r.Evidence, "it is of the Helm chart "+chart)
-		r.manual(fmt.Sprintf("%s: upgrade its release %s with these values", why, cmp.Or(f.configMap.GetAnnotations()["meta.helm.sh/release-name"],
-			f.configMap.GetLabels()["app.kubernetes.io/instance"])), c.values(w, f.options))
-		return
-	}
-	r.manual(why, w.block(c.listeners(), f.options))
-}
-
-// ours compares our block with the one that is wanted.
-func (r *Resolver) ours(p place, m marked, w Wish, want string) {
-	r.Evidence = append(r.Evidence, p.String()+" has our block")
-	if r.Edited = !m.intact; r.Edited {
-		inside, err := parseCorefile(m.content)
-		r.takenBy(serving{"our block in " + p.String() + " was changed by hand", err == nil && inside.serving(w).wanted})
-		return
-	}
-	if r.Undo = p.set(m.before + m.after); r.Kind == Custom {
-		r.Undo = p.remove()
-	}
-	if r.State = Wired; m.content == want {
-		return
-	}
-	if r.State = Outdated; w.writable() {
-		r.Apply = p.set(m.before + mark(want) + m.after)
-	}
-}
-
-// imported reads what the Corefile imports outside of its blocks into c. It returns the place of a block of ours, if the ConfigMap that a
-// pattern names is made for such.
-func (r *Resolver) imported(f file, c *corefile) *place {
-	var custom *place
-	for _, pattern := range c.imports {
-		at := pattern
-		if !path.IsAbs(at) {
-			at = path.Join(path.Dir(f.path), at)
-		}
-		s, ok := f.work.file(f.container, at)
-		if !ok {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("its Corefile imports %s, which is not in a ConfigMap and was not read", pattern))
-			continue
-		}
-		p := place{configMap: f.objects.configMap(s.configMap), namespace: f.namespace, name: s.configMap}
-		if strings.Count(s.key, "*") == 1 && custom == nil {
-			own := p
-			own.key = strings.Replace(s.key, "*", "clusterset", 1)
-			custom = &own
-			r.Evidence = append(r.Evidence, fmt.Sprintf("its Corefile imports %s from ConfigMap %s", pattern, s.configMap))
-		}
-		if p.configMap == nil {
-			continue
-		}
-		data, _, _ := unstructured.NestedStringMap(p.configMap.Object, "data")
-		for _, key := range slices.Sorted(maps.Keys(data)) {
-			if match, err := path.Match(s.key, key); err != nil || !match {
-				continue
-			}
-			var more corefile
-			m, err := cut(data[key])
-			if err == nil {
-				more, err = parseCorefile(m.before + m.after)
-			}
-			if err != nil {
-				r.Warnings = append(r.Warnings, fmt.Sprintf("ConfigMap %s, key %s is not understood: %v", s.configMap, key, err))
-				continue
-			}
-			c.blocks = append(c.blocks, more.blocks...)
-		}
-	}
-	return custom
 }
 
 // nodeCache returns the container of NodeLocal DNSCache, nil if there is none.
@@ -278,7 +122,7 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Wish) Resolver {
 	base, _ := argument(c, "basecorefile")
 	f, ok := o.corefileOf(d, c, []string{cmp.Or(base, "/etc/coredns/Corefile.base")})
 	if !ok {
-		r.manual("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap", w.block([]listener{{port: "53"}}, options{}))
+		r.unclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap", w.block([]listener{{port: "53"}}, options{}))
 		return r
 	}
 	r.coreDNS(f, w)

@@ -25,7 +25,7 @@ func findOpenShift(o *unstructured.Unstructured, w Wish) Resolver {
 	}
 	servers, _, err := unstructured.NestedSlice(o.Object, "spec", "servers")
 	if err != nil {
-		r.manual("spec.servers of dns.operator.openshift.io/default is not a list", serverText(w))
+		r.unclear("spec.servers of dns.operator.openshift.io/default is not a list", serverText(w))
 		return r
 	}
 	var others []any
@@ -39,7 +39,9 @@ func findOpenShift(o *unstructured.Unstructured, w Wish) Resolver {
 			continue
 		}
 		if others = append(others, s); slices.ContainsFunc(zones, func(z string) bool { return sameName(z, w.Zone) }) {
-			r.takenBy(serving{fmt.Sprintf("its server %v forwards the zone to %s", server["name"], strings.Join(to, ", ")), sameAddresses(to, w)})
+			r.takenBy(serving{
+				what: fmt.Sprintf("its server %v forwards the zone to %s", server["name"], strings.Join(to, ", ")), wanted: sameAddresses(to, w),
+			})
 		}
 	}
 	if ours != nil {
@@ -53,12 +55,12 @@ func findOpenShift(o *unstructured.Unstructured, w Wish) Resolver {
 	to, _, _ := unstructured.NestedStringSlice(ours, "forwardPlugin", "upstreams")
 	switch {
 	case ours == nil:
-		r.State = Missing
+		r.State, r.Route = Missing, RouteNone
 	case slices.Equal(zones, []string{w.Zone}) && slices.Equal(to, w.addresses()):
-		r.State = Wired
+		r.State, r.Route = Wired, RouteWanted
 		return r
 	default:
-		r.State = Outdated
+		r.State, r.Route = Outdated, w.route(slices.Equal(zones, []string{w.Zone}), to)
 	}
 	if len(w.Addresses) > 0 {
 		r.Apply = serversEdit(o, servers, append(others, wanted))

@@ -10,6 +10,7 @@ import (
 type serving struct {
 	what   string // a clause; "" if the zone is not mentioned
 	wanted bool   // it is what is wished for
+	here   bool   // by the plugin clusterset in this process
 }
 
 // serving finds what serves or forwards the zone, apart from our block.
@@ -28,13 +29,13 @@ func (b serverBlock) serving(w Wish) serving {
 		names := slices.ContainsFunc(d.words[1:], func(word string) bool { return sameName(word, w.Zone) })
 		switch {
 		case d.words[0] == "clusterset" && (names || own && len(d.words) == 1):
-			return serving{what: fmt.Sprintf("the plugin clusterset serves the zone in this process (line %d)", d.line), wanted: true}
+			return serving{what: fmt.Sprintf("the plugin clusterset serves the zone in this process (line %d)", d.line), wanted: true, here: true}
 		case d.words[0] == "kubernetes" && (names || own && len(d.words) == 1) && serverBlock{body: d.body}.find("multicluster") != nil:
 			return serving{what: fmt.Sprintf("the plugin kubernetes serves the zone, by its option multicluster (line %d)", d.line)}
 		case d.words[0] == "forward" && len(d.words) > 2 && (names && sameName(d.words[1], w.Zone) || own):
 			to := d.words[2:]
 			return serving{
-				what:   fmt.Sprintf("another hand forwards the zone to %s (line %d)", strings.Join(to, " "), d.line),
+				what:   fmt.Sprintf("what is not managed by clusterset forwards the zone to %s (line %d)", strings.Join(to, " "), d.line),
 				wanted: !w.InProcess && sameAddresses(to, w),
 			}
 		}
@@ -60,10 +61,22 @@ func sameAddresses(to []string, w Wish) bool {
 	})
 }
 
+// route is that of an entry of ours, with the zone or another one, and its addresses.
+func (w Wish) route(zone bool, to []string) Route {
+	switch {
+	case !zone:
+		return RouteNone
+	case sameAddresses(to, w):
+		return RouteWanted
+	}
+	return RouteElsewhere
+}
+
 // takenBy sets the state for a zone that is served or forwarded already.
 func (r *Resolver) takenBy(s serving) {
+	r.InProcess, r.Route = s.here, RouteOther
 	if s.wanted {
-		r.State = Wired
+		r.State, r.Route = Wired, RouteWanted
 		r.Evidence = append(r.Evidence, s.what)
 		return
 	}

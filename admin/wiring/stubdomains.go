@@ -25,7 +25,7 @@ func (r *Resolver) stubDomains(p place, w Wish) {
 	domains := map[string][]string{}
 	if text := p.text(); strings.TrimSpace(text) != "" {
 		if err := json.Unmarshal([]byte(text), &domains); err != nil || domains == nil {
-			r.manual(fmt.Sprintf("%s is not understood: want a JSON object of lists", p), w.stubText(nil, ""))
+			r.unclear(fmt.Sprintf("%s is not understood: want a JSON object of lists", p), w.stubText(nil, ""))
 			return
 		}
 	}
@@ -34,18 +34,22 @@ func (r *Resolver) stubDomains(p place, w Wish) {
 		undo, kept := p.undoStub(record, domains)
 		if undo == nil {
 			r.Edited = true
-			r.State, r.Reason = Taken, "the stub domain that we had written to "+p.String()+" was changed since"
+			r.State, r.Route, r.Reason = Taken, RouteOther, "the stub domain that we had written to "+p.String()+" was changed since"
 			return
 		}
+		to, found := domains[record.Zone]
 		r.Undo, r.State, base = undo, Outdated, undo.New
-		if record.Zone == w.Zone && slices.Equal(record.Addresses, w.addresses()) {
+		r.Route = w.route(found && record.Zone == w.Zone, to)
+		if found && record.Zone == w.Zone && slices.Equal(record.Addresses, w.addresses()) {
 			r.State = Wired
 			return
 		}
 		domains = kept
 	}
 	if to, ok := domains[w.Zone]; ok {
-		r.takenBy(serving{fmt.Sprintf("another hand has the stub domain %s with %s", w.Zone, strings.Join(to, ", ")), sameAddresses(to, w)})
+		r.takenBy(serving{
+			what: fmt.Sprintf("the stub domain %s with %s is not managed by clusterset", w.Zone, strings.Join(to, ", ")), wanted: sameAddresses(to, w),
+		})
 		return
 	}
 	if why := p.obstacle(); why != "" && r.Undo == nil {
@@ -53,7 +57,7 @@ func (r *Resolver) stubDomains(p place, w Wish) {
 		return
 	}
 	if r.State != Outdated {
-		r.State = Missing
+		r.State, r.Route = Missing, RouteNone
 	}
 	if w.writable() {
 		r.Apply = p.stubEdit(w, domains, base)

@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -168,8 +169,8 @@ func moveTo(t *testing.T, before, after Objects, w Wish) (moved Objects) {
 	to := wish("10.96.0.54", "fd00::54")
 	first := Find(before, w)
 	for i, r := range Find(after, to) {
-		if first[i].Apply != nil && (r.State != Outdated || r.Apply == nil) {
-			t.Errorf("after a move: %s is %s, with edit %v: want it outdated, and an edit", r.Kind, r.State, r.Apply)
+		if first[i].Apply != nil && (r.State != Outdated || (r.Route == RouteElsewhere) == r.InProcess || r.Apply == nil) {
+			t.Errorf("after a move: %s is %s, with route %s and edit %v: want it outdated, elsewhere if it forwards, and an edit", r.Kind, r.State, r.Route, r.Apply)
 		}
 	}
 	moved = after.run(to, apply)
@@ -240,6 +241,7 @@ func TestCorefiles(t *testing.T) {
 		addresses  []string
 		state      State
 		want       string // in the reason, evidence, warnings, paste or new text
+		route      Route  // "": that of most with the state
 	}{
 		{name: "usual", text: standard, state: Missing, want: "clusterset.local:53 {\n    errors\n    cache {"},
 		{name: "default port", text: ". {\n kubernetes\n}", state: Missing, want: "clusterset.local {\n"},
@@ -250,9 +252,9 @@ func TestCorefiles(t *testing.T) {
 		{name: "IPv6", text: standard, addresses: []string{"fd00::53"}, state: Missing, want: "forward . fd00::53 {"},
 		{name: "dual-stack", text: standard, addresses: []string{target, "fd00::53"}, state: Missing, want: "forward . 10.96.0.53 fd00::53 {"},
 		{name: "snippet", text: "(log) {\n reload\n}\n" + standard, state: Missing, want: "clusterset.local:53 {"},
-		{name: "itself", text: standard, addresses: []string{"10.96.0.10"}, state: Taken, want: "10.96.0.10 is the address of the DNS server itself"},
-		{name: "by hand, the same", text: standard + "Clusterset.Local.:53 {\n forward . 10.96.0.53:53\n}\n", state: Wired, want: "another hand forwards the zone to 10.96.0.53:53 (line 7)"},
-		{name: "by hand, another", text: standard + "clusterset.local:53 {\n forward . 192.0.2.1\n}\n", state: Taken, want: "another hand forwards the zone to 192.0.2.1 (line 7)"},
+		{name: "itself", text: standard, addresses: []string{"10.96.0.10"}, state: Taken, want: "10.96.0.10 is the address of the DNS server itself", route: RouteUnknown},
+		{name: "by hand, the same", text: standard + "Clusterset.Local.:53 {\n forward . 10.96.0.53:53\n}\n", state: Wired, want: "forwards the zone to 10.96.0.53:53 (line 7)"},
+		{name: "by hand, another", text: standard + "clusterset.local:53 {\n forward . 192.0.2.1\n}\n", state: Taken, want: "forwards the zone to 192.0.2.1 (line 7)"},
 		{name: "by hand, in the root zone", text: ".:53 {\n forward clusterset.local 192.0.2.1\n}\n", state: Taken, want: "(line 2)"},
 		{name: "a file", text: standard + "clusterset.local:53 {\n file db.clusterset\n}\n", state: Taken, want: "there is a server block for the zone already (line 6)"},
 		{name: "multicluster", text: ".:53 {\n kubernetes cluster.local clusterset.local {\n  multicluster clusterset.local\n }\n}", state: Taken, want: "the plugin kubernetes serves the zone"},
@@ -265,10 +267,13 @@ func TestCorefiles(t *testing.T) {
 		{name: "closed twice", text: standard + "}\n", state: Manual, want: `"}": want a directive`},
 		{name: "on one line", text: ".:53 { forward . 1.1.1.1 }", state: Manual, want: "want a directive"},
 		{name: "byte order mark", text: "\ufeff" + standard, state: Manual, want: "byte order mark"},
-		{name: "only a zone", text: "example.org:53 {\n file db\n}", state: Manual, want: "has no server block for the root zone"},
+		{name: "only a zone", text: "example.org:53 {\n file db\n}", state: Manual, want: "has no server block for the root zone", route: RouteNone},
 		{name: "half a mark", text: strings.TrimSuffix(mark("x\n"), endMark) + standard, state: Manual, want: "without the line"},
 		{name: "the other half", text: standard + endMark, state: Manual, want: "without the line that begins the block"},
-		{name: "import that is not known", text: standard + "import /zones/*\n", state: Missing, want: "its Corefile imports /zones/*, which is not in a ConfigMap"},
+		{name: "import that is not known", text: standard + "import /zones/*\n", state: Missing, want: "its Corefile imports /zones/*, which is not in a ConfigMap", route: RouteUnknown},
+		{name: "a snippet that may have it", text: "(sets) {\n forward clusterset.local 192.0.2.1\n}\n" + standard, state: Missing, want: "(line 1)", route: RouteUnknown},
+		{name: "a file in a block", text: ".:53 {\n kubernetes\n import /zones/*\n}", state: Missing, want: "what line 3 imports may have the zone", route: RouteUnknown},
+		{name: "the zone above", text: standard + "local:53 {\n forward . 192.0.2.1\n}\n", state: Missing, want: "the server block for local has the zone, too (line 6)", route: RouteUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.addresses == nil {
@@ -284,6 +289,10 @@ func TestCorefiles(t *testing.T) {
 			}
 			if (r.Apply != nil) != (tt.state == Missing) || (r.Paste != "") != (tt.state == Manual) {
 				t.Errorf("state %s has edit %v and paste %q", r.State, r.Apply, r.Paste)
+			}
+			route := map[State]Route{Missing: RouteNone, Wired: RouteWanted, Taken: RouteOther, Manual: RouteUnknown}[tt.state]
+			if inProcess := strings.HasPrefix(tt.name, "in process"); r.Route != cmp.Or(tt.route, route) || r.InProcess != inProcess {
+				t.Errorf("route %s, in process %t; want %s and %t", r.Route, r.InProcess, cmp.Or(tt.route, route), inProcess)
 			}
 		})
 	}
@@ -348,6 +357,17 @@ func TestEditedSince(t *testing.T) {
 	if r.State != Taken || r.Undo != nil || r.Apply != nil || !strings.Contains(r.Reason, "was changed by hand") {
 		t.Errorf("with another address in our block: %+v, want it taken and left alone", r)
 	}
+	block := strings.TrimSuffix(text(wired), standard)
+	commented := strings.ReplaceAll(strings.Replace(block, "clusterset.local:53 {", "# clusterset.local:53 {", 1), "\n    ", "\n#    ")
+	r = Find(withCorefile(t, strings.Replace(commented, "\n}\n", "\n# }\n", 1)+standard), w)[0]
+	if r.State != Taken || r.Route != RouteNone {
+		t.Errorf("with our block as comments: %+v, want it taken, and no route", r)
+	}
+	other := Wish{Zone: "example.org", Addresses: w.Addresses}
+	pasted := text(wired) + "example.org:53 {\n forward . " + target + "\n}\n"
+	if r = Find(withCorefile(t, pasted), other)[0]; r.Route != RouteOther {
+		t.Errorf("with our block for one zone and another zone: %+v, want the route %s", r, RouteOther)
+	}
 }
 
 // TestStubDomains: JSON has no comments, so what we have written is remembered beside it.
@@ -383,11 +403,14 @@ func TestStubDomains(t *testing.T) {
 	}
 	r = Find(with(original, `{"clusterset.local":["192.0.2.9"]}`), w)[0]
 	if r.State != Taken || r.Apply != nil || r.Undo != nil {
-		t.Errorf("with a stub domain of another hand: %+v, want it taken and left alone", r)
+		t.Errorf("with a stub domain that is not managed by clusterset: %+v, want it taken and left alone", r)
 	}
 	r = Find(with(original, `["a"]`), w)[0]
 	if r.State != Manual || !strings.Contains(r.Paste, `{"clusterset.local": ["10.96.0.53"]}`) {
 		t.Errorf("with a list: %+v, want the stub domain to paste", r)
+	}
+	if r = Find(with(wired, `{"corp.example":["192.0.2.53"]}`), w)[0]; r.State != Outdated || r.Route != RouteNone || r.Apply == nil {
+		t.Errorf("without our stub domain, and with our annotation: %+v, want an edit, and no route", r)
 	}
 	other := Wish{Zone: "example.org", Addresses: w.Addresses}
 	moved := wired.run(other, apply)

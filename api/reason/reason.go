@@ -113,6 +113,8 @@ const (
 	DNSNotReady       Code = "dns-not-ready"
 	DNSFailure        Code = "dns-failure"
 	DNSNotWired       Code = "dns-not-wired"
+	DNSWiredElsewhere Code = "dns-wired-elsewhere"
+	DNSNoEndpoint     Code = "dns-no-endpoint"
 	DNSLacksName      Code = "dns-lacks-name"
 	DNSOldAnswer      Code = "dns-old-answer"
 	DNSOtherAnswer    Code = "dns-other-answer"
@@ -280,7 +282,9 @@ var table = []Entry{
 	{DNSRefused, "a DNS server refuses the question", "no server block has the zone, or an access list", "Check the zones in the Corefile."},
 	{DNSNotReady, "a DNS server has no state yet", "extended error 14: it cannot list the objects", "Look at the log of the DNS server: rights, CRDs, API server."},
 	{DNSFailure, "a DNS server fails", "SERVFAIL of a resolver or of a forwarder", "Ask the server of the clusterset itself; look at the log of this one."},
-	{DNSNotWired, "a DNS server does not know the zone", "the negative answer is of another zone", "Forward the zone to the DNS server of the clusterset (clusterset dns apply)."},
+	{DNSNotWired, "a DNS server does not know the zone", "its configuration does not forward the zone, or the negative answer is of another zone", "Forward the zone to the DNS server of the clusterset (clusterset dns apply)."},
+	{DNSWiredElsewhere, "the DNS server of the cluster forwards the zone to other addresses than those of the DNS server of the clusterset", "the Service of the DNS server was made anew", "Run clusterset dns apply."},
+	{DNSNoEndpoint, "the Service of the DNS server of the clusterset has no ready endpoint", "its Pods do not run, or have not synced", "Look at its Pods and their logs."},
 	{DNSLacksName, "a DNS server denies a name that the objects have", "the directives namespaces, namespace_labels or labels leave it out, or the server reads another cluster", "Check the Corefile of the server."},
 	{DNSOldAnswer, "a DNS server has an answer that the objects do not have", "a cache, a server that is behind, or one of another cluster", "Ask again after the TTL, and the server of the clusterset itself."},
 	{DNSOtherAnswer, "a DNS server answers with records that the objects do not have", "a cache, a server that is behind, or one of another cluster", "Ask again after the TTL, and the server of the clusterset itself."},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
@@ -58,6 +59,14 @@ func (d *dnsCommand) restart(c *cobra.Command) {
 	c.Flags().BoolVar(&d.options.Restart, "restart", false, "start the Pods of a DNS server anew that does not read its configuration again")
 }
 
+// cluster completes the options from the flags, and returns the cluster.
+func (d *dnsCommand) cluster() (*rest.Config, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	return d.member()
+}
+
 // check completes the options from the flags.
 func (d *dnsCommand) check() error {
 	if d.options.Timeout <= 0 {
@@ -66,12 +75,18 @@ func (d *dnsCommand) check() error {
 	if d.service == "" {
 		return nil
 	}
-	namespace, name, ok := strings.Cut(d.service, "/")
+	var err error
+	d.options.Service, err = serviceFlag("service", d.service)
+	return err
+}
+
+// serviceFlag is the value of a flag.
+func serviceFlag(flag, value string) (types.NamespacedName, error) {
+	namespace, name, ok := strings.Cut(value, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("--service=%s: want NAMESPACE/NAME", d.service)
+		return types.NamespacedName{}, fmt.Errorf("--%s=%s: want NAMESPACE/NAME", flag, value)
 	}
-	d.options.Service = types.NamespacedName{Namespace: namespace, Name: name}
-	return nil
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
 func newDNSStatus(f *factory) *cobra.Command {
@@ -92,10 +107,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are proble
 		if err := checkFormat(format, "", "wide", "json", "yaml"); err != nil {
 			return err
 		}
-		if err := d.check(); err != nil {
-			return err
-		}
-		member, err := f.member()
+		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
@@ -132,10 +144,7 @@ Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is someth
 		if err := checkFormat(format, "", "json", "yaml"); err != nil {
 			return err
 		}
-		if err := d.check(); err != nil {
-			return err
-		}
-		member, err := f.member()
+		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
@@ -239,10 +248,7 @@ It never overwrites what it has not written. If there is something to do by hand
 		if d.options.WriteOptions, err = out.writeOptions(); err != nil {
 			return err
 		}
-		if err := d.check(); err != nil {
-			return err
-		}
-		member, err := f.member()
+		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
@@ -309,7 +315,7 @@ by octet. What others have changed since stays. If they have changed what cluste
 		if d.options.WriteOptions, err = out.writeOptions(); err != nil {
 			return err
 		}
-		member, err := f.member()
+		member, err := d.cluster()
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ type explainCommand struct {
 	*factory
 	options admin.ExplainOptions
 	servers []string
+	service string
 	format  string
 }
 
@@ -36,8 +37,9 @@ service from its exports to an answer, stops at the first thing that is wrong, a
 the name of a port, else A.
 
 The command works with the rights that the user has, and names those that are missing. The broker is read with the credential of the
-cluster, unless --broker-kubeconfig or --broker-context is given. With --dns-server, the DNS servers are asked over UDP and TCP, and their
-answers are compared with the objects and with each other.
+cluster, unless --broker-kubeconfig or --broker-context is given. What the cluster's own DNS server does with the zone is read from its
+configuration, as "clusterset dns status" does. With --dns-server, DNS servers are asked over UDP and TCP, and their answers are compared
+with the objects and with each other.
 
 docs/troubleshooting.md has all codes. Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, a cause was found.`,
 		Example: `  clusterset explain db.shop.svc.clusterset.local
@@ -77,6 +79,9 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	flags.StringVar(&e.options.Namespace, "controller-namespace", e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
 	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config, error) { return e.brokerLoader().RawConfig() }))
 	completeBy(c, "controller-namespace", e.completeNamespaces)
+	flags.StringVar(&e.options.DNSNamespace, "dns-namespace", e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
+	completeBy(c, "dns-namespace", e.completeNamespaces)
+	flags.StringVar(&e.service, "dns-service", e.options.DNSService.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
 	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, leaseTTLUsage)
 	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` after which an API server or a DNS server counts as unreachable")
 }
@@ -84,6 +89,10 @@ func (e *explainCommand) flags(c *cobra.Command) {
 func (e *explainCommand) run(ctx context.Context, name string, types []string) error {
 	o := e.options
 	if err := checkFormat(e.format, "", "json", "yaml"); err != nil {
+		return err
+	}
+	var err error
+	if o.DNSService, err = serviceFlag("dns-service", e.service); err != nil {
 		return err
 	}
 	if strings.HasPrefix(name, "_") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -16,13 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -181,15 +180,23 @@ metadata:
 `, name, until.UTC().Format(time.RFC3339))))
 }
 
-// interrupted ends a run while it waits for Pods.
+// asProgram is the variable of the environment with which the test binary is the program clusterset.
+const asProgram = "CLUSTERSET_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// interrupted sends SIGINT to the program, as Ctrl-C does, while it waits for Pods.
 func interrupted(t *testing.T, east, west *node, args []string) {
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	var log bytes.Buffer
-	code := make(chan int)
-	go func() {
-		code <- run(ctx, append([]string{"clusterset"}, args...), genericiooptions.IOStreams{Out: &log, ErrOut: &log})
-	}()
+	self, err := os.Executable()
+	must(t, err)
+	p, err := subprocess.Start(subprocess.Command{Bin: self, Args: args, Env: append(os.Environ(), asProgram+"=1")})
+	must(t, err)
+	defer p.Stop(until.Patience)
 	for _, d := range []*node{east, west} {
 		until.OK(t, "the Pod of a run", func(ctx context.Context) error {
 			client, err := corev1client.NewForConfig(d.Config())
@@ -204,11 +211,16 @@ func interrupted(t *testing.T, east, west *node, args []string) {
 					return nil
 				}
 			}
-			return errors.New("there is none")
+			return errors.New("it does not exist yet")
 		})
 	}
-	interrupt()
-	if got := <-code; got != exitError || !strings.Contains(log.String(), "error: interrupted: ") {
-		t.Errorf("interrupted: exit code %d, want %d\n%s", got, exitError, &log)
+	must(t, p.Signal(os.Interrupt))
+	select {
+	case <-p.Done():
+	case <-time.After(until.Patience):
+		t.Fatalf("the program does not end after SIGINT\n%s", p.Out.String())
+	}
+	if code := p.State().ExitCode(); code != exitError || !strings.Contains(p.Out.String(), "error: interrupted: ") {
+		t.Errorf("interrupted: exit code %d, want %d\n%s", code, exitError, p.Out.String())
 	}
 }

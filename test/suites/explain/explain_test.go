@@ -2,9 +2,11 @@
 package explain
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
@@ -121,6 +125,7 @@ func TestVerdicts(t *testing.T) {
 	w.foreign()
 	run("objects", w.north.Config(), objects)
 	t.Run("dns", func(t *testing.T) { w := *w; w.T = t; w.dns(seen) })
+	t.Run("resolver", func(t *testing.T) { w := *w; w.T = t; w.resolver(seen) })
 	t.Run("rights", func(t *testing.T) { w := *w; w.T = t; w.rights(seen) })
 	run("kinds", w.north.Config(), []fault{{reason.CRDMissing, "db.other", 0, func(w *world) {
 		w.release("held") // else the CRD stays with it
@@ -419,6 +424,66 @@ func (w *world) dns(seen map[reason.Code]bool) {
 		seen[f.code] = true
 		w.verdict(north, f.name, dns.TypeA, f.code, f.servers...)
 	}
+}
+
+// resolver follows the zone from the DNS server of the cluster north to that of the clusterset.
+func (w *world) resolver(seen map[reason.Code]bool) {
+	verdict := func(code reason.Code) {
+		w.Helper()
+		seen[code] = true
+		w.verdict(w.north.Config(), "db.other", dns.TypeA, code)
+	}
+	must := func(err error) {
+		w.Helper()
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	apply := func(yaml []byte) {
+		w.Helper()
+		must(w.north.ApplyYAML(w.Context(), yaml))
+	}
+	manifest, err := os.ReadFile("../../../admin/wiring/testdata/kubeadm.yaml")
+	must(err)
+	apply(bytes.ReplaceAll(manifest, []byte("  clusterIP: 10.96.0.10\n"), nil))
+	verdict(reason.DNSNotWired)
+
+	service := []byte(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusterset-system}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: clusterset-dns, namespace: clusterset-system}
+spec: {ports: [{name: dns, port: 53, protocol: UDP}]}
+`)
+	apply(service)
+	o := admin.DNSDefaults()
+	o.Wait = false
+	_, err = admin.DNSApply(w.Context(), w.north.Config(), o)
+	must(err)
+	verdict(reason.DNSNoEndpoint)
+
+	apply([]byte(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: clusterset-dns, namespace: clusterset-system, labels: {kubernetes.io/service-name: clusterset-dns}}
+addressType: IPv4
+endpoints: [{addresses: [10.3.0.53]}]
+`))
+	verdict(reason.Resolves)
+
+	// Made anew, it gets another address: the old one is taken by then.
+	services := w.north.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}).Namespace("clusterset-system")
+	old, err := services.Get(w.Context(), "clusterset-dns", metav1.GetOptions{})
+	must(err)
+	address, _, err := unstructured.NestedString(old.Object, "spec", "clusterIP")
+	must(err)
+	must(services.Delete(w.Context(), "clusterset-dns", metav1.DeleteOptions{}))
+	apply(fmt.Appendf(nil, "apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: clusterset-system}\nspec: {clusterIP: \"%s\", ports: [{port: 53}]}\n", address))
+	apply(service)
+	verdict(reason.DNSWiredElsewhere)
 }
 
 // reasons asks servers that say why there is no record (docs/spec/dns.md 5.8), which "clusterset explain" repeats.

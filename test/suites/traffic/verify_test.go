@@ -199,23 +199,37 @@ func (k *kubelet) report(ctx context.Context, p *corev1.Pod, addresses []string,
 	return err
 }
 
-// verified: clusterset verify finds that everything works, in both families, with Pods that are its program.
+// verified: clusterset verify finds that everything works, in both families, with Pods that are its program, and where packets are lost.
 func (c *clusterset) verified(t *testing.T) {
 	root, err := server.Root(t.Context())
 	must(t, err)
 	bin := filepath.Join(root, "bin", "test-clusterset")
 	must(t, server.BuildProgram(t.Context(), root, "./cmd/clusterset", bin))
-	o := admin.VerifyDefaults()
-	o.Image, o.Timeout, o.Progress = "none.invalid/none", until.Patience, func(what string) { t.Log(what) }
 	var clusters []admin.VerifyCluster
 	for _, m := range c.members() {
 		defer startKubelet(t, m, bin)()
 		clusters = append(clusters, admin.VerifyCluster{Name: m.ID, Config: m.Config(), DNSServer: dnsServer})
 	}
-	report, err := admin.Verify(t.Context(), clusters, o)
-	must(t, err)
-	if report.Verdict.Code != reason.Verified || len(report.Left) > 0 {
-		t.Errorf("verdict %+v, left %q", report.Verdict, report.Left)
+	run := func(timeout time.Duration) verify.Report {
+		o := admin.VerifyDefaults()
+		o.Image, o.Timeout, o.Progress = "none.invalid/none", timeout, func(what string) { t.Log(what) }
+		report, err := admin.Verify(t.Context(), clusters, o)
+		must(t, err)
+		if len(report.Left) > 0 {
+			t.Errorf("left %q", report.Left)
+		}
+		return report
+	}
+	everythingWorks(t, run(until.Patience))
+	for step, code := range map[verify.Step]reason.Code{verify.TCP: reason.NetworkTCP, verify.UDP: reason.NetworkUDP} {
+		c.lost(t, step, code, run)
+	}
+}
+
+func everythingWorks(t *testing.T, report verify.Report) {
+	t.Helper()
+	if report.Verdict.Code != reason.Verified {
+		t.Errorf("verdict %+v", report.Verdict)
 	}
 	connected := map[string]int{}
 	for _, check := range report.Checks {
@@ -229,4 +243,41 @@ func (c *clusterset) verified(t *testing.T) {
 	if len(connected) != 8 {
 		t.Errorf("connected by %v, want each of two kinds in both families by TCP and UDP", connected)
 	}
+}
+
+// lost: packets of one protocol that do not arrive at the Pods of east are a fault of the network, from east to west alone.
+func (c *clusterset) lost(t *testing.T, step verify.Step, code reason.Code, run func(timeout time.Duration) verify.Report) {
+	c.east.nft(t, fmt.Sprintf("add table inet lost; add chain inet lost in { type filter hook input priority 0; }; add rule inet lost in %s dport 8080 drop",
+		strings.ToLower(string(step))))
+	defer c.east.nft(t, "delete table inet lost")
+	// With little time, since each check that fails takes all of it; on a slow machine a later run has more.
+	timeout := 5 * time.Second
+	until.OK(t, fmt.Sprintf("what is lost is %s from east", step), func(context.Context) error {
+		report := run(timeout)
+		timeout *= 2
+		v := report.Verdict
+		if v.Code != code || v.Layer != verify.LayerNetwork || v.From != c.east.ID || v.To != c.west.ID {
+			return fmt.Errorf("verdict %+v, want %s from %s to %s", v, code, c.east.ID, c.west.ID)
+		}
+		failed := 0
+		for _, check := range report.Checks {
+			if isLost := check.Step == step && check.From == c.east.ID; isLost != (check.Mark == verify.Failed) {
+				return fmt.Errorf("%+v: want no other check to fail than %s from %s", check, step, c.east.ID)
+			} else if isLost {
+				failed++
+			}
+		}
+		if failed != 4 {
+			return fmt.Errorf("%d checks failed, want each of two kinds in both families", failed)
+		}
+		return nil
+	})
+}
+
+// nft changes the packet filter of the node.
+func (m *member) nft(t *testing.T, commands string) {
+	t.Helper()
+	p, err := subprocess.Start(m.Node.Command(subprocess.Command{Bin: "nft", Args: []string{commands}}))
+	must(t, err)
+	must(t, p.Wait(t.Context()))
 }

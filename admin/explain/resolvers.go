@@ -1,0 +1,113 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset/admin/wiring"
+	"github.com/clusterset-dns/clusterset/api/reason"
+)
+
+// checkResolvers follows a query of a Pod to the DNS server of the clusterset, by the configuration of the resolvers on its way.
+func checkResolvers(w *walk) {
+	const name = "resolver"
+	switch w.in.Wiring.State {
+	case NotAsked:
+		return
+	case Present:
+	default:
+		w.unknown(name, w.in.Wiring.Why)
+		return
+	}
+	s := &w.in.Wiring.Value
+	for i := range s.Resolvers {
+		w.checkResolver(s, &s.Resolvers[i])
+	}
+	forwards := slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.Route == wiring.RouteWanted && !r.InProcess })
+	if forwards && s.Problem != "" && len(s.Wanted) > 0 {
+		w.fault(slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return w.answersFor(&r) }),
+			at("dns service", reason.DNSNoEndpoint), "%s", s.Problem)
+	}
+}
+
+func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
+	step := cmp.Or(r.Workload, "resolver")
+	if w.answersFor(r) {
+		w.ok(step, "it answers as it should at %s", strings.Join(r.Addresses, ", "))
+		return
+	}
+	switch r.Route {
+	case wiring.RouteNone:
+		w.fault(s.behindCache(r), at(step, reason.DNSNotWired), "%s does not forward %s: %s", r.Name(), w.in.Zone, cmp.Or(r.Reason, "its configuration lacks the zone"))
+	case wiring.RouteElsewhere:
+		if len(s.Wanted) == 0 {
+			w.fault(true, at(step, reason.DNSWiredElsewhere), "%s forwards %s, and what it forwards to could not be compared: %s", r.Name(), w.in.Zone, s.Problem)
+			return
+		}
+		w.fault(s.behindCache(r), at(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(), w.in.Zone, addressText(s))
+	case wiring.RouteWanted, wiring.RouteOther:
+		w.ok(step, "it has the zone: %s", cmp.Or(r.Reason, strings.Join(r.Evidence, "; ")))
+	default:
+		why := cmp.Or(r.Reason, strings.Join(r.Warnings, "; "))
+		switch found := r.Workload != "" || len(r.Addresses) > 0; {
+		case found:
+			w.unknown(step, why)
+		case s.Unread != "":
+			w.unknown(step, s.Unread)
+		default:
+			w.skip(step, why)
+		}
+	}
+}
+
+// answersFor reports whether a server that was asked is this resolver, and replied as it should.
+func (w *walk) answersFor(r *wiring.Resolver) bool {
+	return slices.ContainsFunc(w.in.Servers, func(s Server) bool {
+		at, err := netip.ParseAddrPort(s.Name)
+		return err == nil && slices.Contains(r.Addresses, at.Addr().String()) && w.judge(&s).code == ""
+	})
+}
+
+// behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from there.
+func (s *Wiring) behindCache(r *wiring.Resolver) bool {
+	return r.Kind != wiring.NodeLocal && slices.ContainsFunc(s.Resolvers, func(c wiring.Resolver) bool {
+		return c.Kind == wiring.NodeLocal && (c.Route == wiring.RouteWanted || c.Route == wiring.RouteOther)
+	})
+}
+
+func addressText(s *Wiring) string {
+	var all []string
+	for _, a := range s.Wanted {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// ndots is the value that the kubelet gives to Pods whose dnsConfig has none.
+const ndots = 5
+
+// checkPods says what a Pod makes of the name.
+func checkPods(w *walk) {
+	var ask []string
+	for i := range w.in.Wiring.Value.Resolvers {
+		r := &w.in.Wiring.Value.Resolvers[i]
+		if r.Kind == wiring.NodeLocal {
+			ask = append(ask, "node-local-dns on their Node")
+		} else {
+			ask = append(ask, r.Addresses...)
+		}
+	}
+	whom := ""
+	if len(ask) > 0 {
+		whom = " " + strings.Join(ask, " or ")
+	}
+	dots := strings.Count(strings.TrimSuffix(w.in.Name, "."), ".")
+	order := "for the name in their search domains first, unless it ends with a dot"
+	if dots >= ndots {
+		order = "for the name as it is first"
+	}
+	w.skip("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d", whom, order, dots, ndots))
+}
