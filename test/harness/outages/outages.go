@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,18 @@ func inWords(d time.Duration) string {
 // HasBound reports whether the table has the bound of a measurement of the fault.
 func (f Fault) HasBound(m Measurement) bool {
 	return m.Bound == 0 || regexp.MustCompile(`(^|[^0-9.])`+regexp.QuoteMeta(inWords(m.Bound))+`([^A-Za-z0-9]|$)`).MatchString(f.Bound)
+}
+
+// times matches the times in a bound; "1 request a second" has none.
+var times = regexp.MustCompile(`[0-9.]+ (?:ms|s)\b`)
+
+// Unmeasured returns the times in the bound of the fault that none of the measurements compares with.
+func (f Fault) Unmeasured(all []Measurement) []string {
+	left := times.FindAllString(f.Bound, -1)
+	for _, m := range all {
+		left = slices.DeleteFunc(left, func(bound string) bool { return m.Bound > 0 && bound == inWords(m.Bound) })
+	}
+	return left
 }
 
 // attr is the key of the attribute of a test that has a Measurement, in JSON.

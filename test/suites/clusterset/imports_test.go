@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -87,6 +89,7 @@ func TestDriftIsCorrected(t *testing.T) {
 		t.Fatalf("%d slices, %v", len(imported), err)
 	}
 	derived := merge.DerivedName(s.namespace, "web")
+	var slowest time.Duration
 	for _, tt := range []struct {
 		name  string
 		of    schema.GroupVersionResource
@@ -109,7 +112,9 @@ func TestDriftIsCorrected(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s %s: %v", tt.name, tt.patch, err)
 		}
+		changed := time.Now()
 		s.awaitImports(t, want, west)
+		slowest = max(slowest, time.Since(changed))
 		now, err := west.Import(t.Context(), s.namespace, "web")
 		if err != nil {
 			t.Fatal(err)
@@ -118,6 +123,7 @@ func TestDriftIsCorrected(t *testing.T) {
 			t.Errorf("after %s of %s: address %v, want %v while the import exists", tt.patch, tt.name, now.Spec.IPs, imp.Spec.IPs)
 		}
 	}
+	outages.Took(t, "F29", slowest, 2*time.Second, "slowest change put right")
 }
 
 // TestForeignObjectsAreLeftAlone creates a Service with the name of a derived one: the controller never adopts it (docs/spec/controller.md 5).

@@ -106,8 +106,10 @@ clusterset.local.:{port} {
 
 	must(t, cp.InstallCRDs(t.Context(), crds...))
 	installed = true
+	served := time.Now()
 	apply(t, vip(ns, "web", "10.96.1.2"))
 	s.await("web.crds.svc.clusterset.local A", "NOERROR 10.96.1.2")
+	outages.Since(t, "F16", served, 5*time.Second, "first answer after the CRDs are installed")
 
 	// The last state is served while the CRD is away, and the new one when the CRD is installed again.
 	must(t, cp.DeleteCRDs(t.Context(), crds...))

@@ -33,6 +33,7 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -115,7 +116,9 @@ func TestRevocation(t *testing.T) {
 	if err := account.Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	revoked := time.Now()
 	until.OK(t, "metric frozen", func(context.Context) error { return frozen(t, west, 1) })
+	outages.Since(t, "F33", revoked, time.Minute, "revoked credential reported")
 	log.await(t, "frozen (credential)")
 	log.await(t, "join again")
 	exportService(t, w, "ring", "late", "10.22.0.4")

@@ -158,6 +158,7 @@ const (
 	untested   = "no test"
 	over       = "over"          // something took longer than its bound
 	otherBound = "another bound" // a test compares with a bound that the table does not have
+	unmeasured = "not measured"  // the table has a time that no test measured
 )
 
 // result is the outcome of the first test of f that has not passed, or of a measurement; "pass" if all is well.
@@ -177,6 +178,9 @@ func (o *outcomes) result(f outages.Fault) string {
 		case m.Over():
 			return over
 		}
+	}
+	if len(f.Unmeasured(o.measured[f.ID])) > 0 {
+		return unmeasured
 	}
 	return "pass"
 }

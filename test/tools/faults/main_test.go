@@ -13,7 +13,7 @@ import (
 func TestPrint(t *testing.T) {
 	a, b := outages.Test{Dir: "x", Name: "TestA"}, outages.Test{Dir: "x", Name: "TestB"}
 	faults := []outages.Fault{
-		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "6 s", Tests: []outages.Test{a, b}},
+		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "0 lost, 1 request a second", Tests: []outages.Test{a, b}},
 	}
 	for _, tt := range []struct {
 		name, events, want, bound string
@@ -24,30 +24,35 @@ func TestPrint(t *testing.T) {
 {"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":2000000000,\"Bound\":5000000000}"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 pass 5 s 0 lost; back: 2 s\nF2 pass 6 s -"},
+			want: "F1 pass 5 s 0 lost; back: 2 s\nF2 pass 0 lost, 1 request a second -"},
 		{name: "one took too long",
 			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":5100000000,\"Bound\":5000000000}"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 over 5 s back: 5.1 s, over 5 s\nF2 pass 6 s -"},
+			want: "F1 over 5 s back: 5.1 s, over 5 s\nF2 pass 0 lost, 1 request a second -"},
 		{name: "one has a bound that the table has not",
 			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":1,\"Bound\":15000000000}"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 another bound 5 s back: 1e-09 s\nF2 pass 6 s -"},
+			want: "F1 another bound 5 s back: 1e-09 s\nF2 pass 0 lost, 1 request a second -"},
 		{name: "one has a bound that begins as that of the table", bound: "5 services",
 			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":1,\"Bound\":5000000000}"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 another bound 5 services back: 1e-09 s\nF2 pass 6 s -"},
+			want: "F1 another bound 5 services back: 1e-09 s\nF2 pass 0 lost, 1 request a second -"},
 		{name: "one has no test", untested: true, events: `{"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestB"}`,
-			want: "F1 pass 5 s -\nF2 pass 6 s -\nF3 no test - -"},
+			want: "F1 not measured 5 s -\nF2 pass 0 lost, 1 request a second -\nF3 no test - -"},
+		{name: "one of two times is not measured", bound: "5 s; 300 ms where it is warm",
+			events: `{"Action":"attr","Test":"TestA","Key":"measured","Value":"{\"ID\":\"F1\",\"What\":\"back\",\"Took\":1,\"Bound\":5000000000}"}
+{"Action":"pass","Test":"TestA"}
+{"Action":"pass","Test":"TestB"}`,
+			want: "F1 not measured 5 s; 300 ms where it is warm back: 1e-09 s\nF2 pass 0 lost, 1 request a second -"},
 		{name: "one failed", events: `{"Action":"pass","Test":"TestA"}
 {"Action":"fail","Test":"TestB"}`,
-			want: "F1 pass 5 s -\nF2 fail 6 s -"},
+			want: "F1 not measured 5 s -\nF2 fail 0 lost, 1 request a second -"},
 		{name: "one did not run", events: `{"Action":"pass","Test":"TestB"}`,
-			want: "F1 did not run 5 s -\nF2 did not run 6 s -"},
+			want: "F1 did not run 5 s -\nF2 did not run 0 lost, 1 request a second -"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := outcomes{status: map[outages.Test]string{}, measured: map[string][]outages.Measurement{}}
