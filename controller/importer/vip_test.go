@@ -363,21 +363,23 @@ func (i importing) failServices() {
 // admitServices ends failServices.
 func (i importing) admitServices() {
 	i.Helper()
-	webhooks := i.Server.Dynamic().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
-	if err := webhooks.Delete(i.Context(), "away", metav1.DeleteOptions{}); err != nil {
-		i.Fatal(err)
-	}
-	i.Await("no webhook", func() bool { return i.tryBalancer() == nil })
+	i.endBarrier("validatingwebhookconfigurations", "away")
 }
 
 // allowBalancers ends forbidBalancers.
 func (i importing) allowBalancers() {
 	i.Helper()
-	bindings := i.Server.Dynamic().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"))
-	if err := bindings.Delete(i.Context(), "no-balancers", metav1.DeleteOptions{}); err != nil {
+	i.endBarrier("validatingadmissionpolicybindings", "no-balancers")
+}
+
+// endBarrier deletes what denies Services of type LoadBalancer, and waits until they are admitted.
+func (i importing) endBarrier(resource, name string) {
+	i.Helper()
+	objects := i.Server.Dynamic().Resource(admissionv1.SchemeGroupVersion.WithResource(resource))
+	if err := objects.Delete(i.Context(), name, metav1.DeleteOptions{}); err != nil {
 		i.Fatal(err)
 	}
-	i.Await("no policy", func() bool { return i.tryBalancer() == nil })
+	i.Await("an admitted Service", func() bool { return i.tryBalancer() == nil })
 }
 
 // Where the controller may not write the Service, as under policies of version 0.1, the import keeps its addresses, and Ready says so.
