@@ -15,8 +15,11 @@ import (
 // that fails waits so long.
 const Patience = 3 * time.Minute
 
-// interval is the time between two checks.
-const interval = 10 * time.Millisecond
+// pause returns how long to wait after a check: a tenth of what has been waited so far. A test that waits for long leaves the machine to what it
+// waits for; checks of an API server a hundred times a second would take a good part of it.
+func pause(waited time.Duration) time.Duration {
+	return min(max(waited/10, 10*time.Millisecond), 250*time.Millisecond)
+}
 
 // OK returns when check returns nil. After [Patience] it ends the test with the last error; what names the state that is waited for.
 //
@@ -31,10 +34,11 @@ func OK(t testing.TB, what string, check func(context.Context) error) {
 		if err == nil {
 			return
 		}
-		if time.Since(begin) > Patience {
+		waited := time.Since(begin)
+		if waited > Patience {
 			t.Fatalf("%s, after %s: %v", what, Patience, err)
 		}
-		time.Sleep(interval)
+		time.Sleep(pause(waited))
 	}
 }
 
