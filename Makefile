@@ -137,7 +137,7 @@ test-plugin-cfg: ## build a whole CoreDNS with this plugin, as README.md says, s
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
 	@$(NEED) $@ dig
-	$(GO_TEST) -tags image -count=1 -timeout 20m -run TestImage ./test/suites/docs
+	$(GO_TEST) -tags image -count=1 -timeout $(TEST_TIMEOUT) -run TestImage ./test/suites/docs
 
 # A version of a commit that has no tag. What is not committed is not in the release.
 # RELEASE_IMAGE is where the image will be published.
@@ -152,18 +152,18 @@ release: ## build all files of a release into dist/, twice to compare; VERSION=v
 .PHONY: test-release
 test-release: release bin/helm ## build a release and check its files; starts the image as test-image does
 	@$(NEED) $@ dig
-	$(GO_TEST) -C release -tags release -count=1 -timeout 20m -run '^TestRelease' . -args -version '$(RELEASE)'
-	$(GO_TEST) -tags 'image release' -count=1 -timeout 20m -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
+	$(GO_TEST) -C release -tags release -count=1 -timeout $(TEST_TIMEOUT) -run '^TestRelease' . -args -version '$(RELEASE)'
+	$(GO_TEST) -tags 'image release' -count=1 -timeout $(TEST_TIMEOUT) -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
 
 .PHONY: test-upgrade
 test-upgrade: control-plane ## run members of the previous release and of this checkout together, through an upgrade and back
-	$(GO_TEST) -pgo=off -tags upgrade -count=1 -v -timeout 30m ./test/suites/upgrade
+	$(GO_TEST) -pgo=off -tags upgrade -count=1 -v -timeout $(TEST_TIMEOUT) ./test/suites/upgrade
 
 .PHONY: test-traffic
 test-traffic: ## send real packets between network namespaces; as root
 	@$(NEED) $@ nft ip gcc
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	$(GO_TEST) -race -count=1 -p 1 -timeout 20m -tags traffic ./test/harness/netns ./test/suites/traffic
+	$(GO_TEST) -race -count=1 -p 1 -timeout $(TEST_TIMEOUT) -tags traffic ./test/harness/netns ./test/suites/traffic
 
 # Those that test/harness/kubernetes pins beside that of the control plane.
 KUBE_PROXIES ?= oldest newest
@@ -173,7 +173,7 @@ test-kube-proxies: ## send real packets through the oldest and the newest kube-p
 	@$(NEED) $@ nft ip iptables
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	for version in $(KUBE_PROXIES); do \
-		$(GO_TEST) -pgo=off -vet=off -count=1 -timeout 20m -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
+		$(GO_TEST) -pgo=off -vet=off -count=1 -timeout $(TEST_TIMEOUT) -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
 
 # A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite.
 CHECKOUT    ?=
@@ -187,7 +187,7 @@ conformance: ## run the conformance suite of the MCS API in CHECKOUT=folder, int
 test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
 	@$(NEED) $@ chromium
 	@CGO_ENABLED=0 go -C test/tools/browser build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
-	$(GO_TEST) -pgo=off -tags page -count=1 -timeout 10m -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
+	$(GO_TEST) -pgo=off -tags page -count=1 -timeout $(TEST_TIMEOUT) -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
