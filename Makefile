@@ -20,6 +20,10 @@ PACKAGES      ?= ./test/suites/faults ./admin ./test/suites/clusterset ./...
 
 GOLANGCI_LINT := bin/golangci-lint
 
+# What is not compiled for the race detector is compiled in one way, that of test/harness/gobuild, so that all of it is compiled once. With the
+# profile of cmd/coredns Go would compile everything that this program imports again.
+ONE_BUILD = CGO_ENABLED=0 GOFLAGS='-trimpath -pgo=off'
+
 # Installs what Go does not build, or says what is left out: see the script.
 NEED = test/tools/need.sh
 
@@ -42,7 +46,7 @@ demo: ## resolve services from files, then start a broker and three clusters and
 	@exec bin/demo-files
 
 # The race detector needs a C compiler. The tests of programs that are missing are skipped and listed at the end.
-# `make lint` vets: go test would do so once more, for the race detector, with all that is imported, which takes minutes.
+# `make lint` vets (govet): go test would do so once more, for the race detector, with all that is imported, which takes minutes.
 .PHONY: test
 test: ## run all tests, under the race detector; installs dig, NSD and gcc if they are missing
 	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
@@ -137,7 +141,7 @@ test-plugin-cfg: ## build a whole CoreDNS with this plugin, as README.md says, s
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
 	@$(NEED) $@ dig
-	$(GO_TEST) -tags image -count=1 -timeout $(TEST_TIMEOUT) -run TestImage ./test/suites/docs
+	$(ONE_BUILD) $(GO_TEST) -tags image -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run TestImage ./test/suites/docs
 
 # A version of a commit that has no tag. What is not committed is not in the release.
 # RELEASE_IMAGE is where the image will be published.
@@ -163,7 +167,7 @@ test-upgrade: control-plane ## run members of the previous release and of this c
 test-traffic: ## send real packets between network namespaces; as root
 	@$(NEED) $@ nft ip gcc
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	$(GO_TEST) -race -count=1 -p 1 -timeout $(TEST_TIMEOUT) -tags traffic ./test/harness/netns ./test/suites/traffic
+	$(GO_TEST) -race -pgo=off -vet=off -count=1 -p 1 -timeout $(TEST_TIMEOUT) -tags traffic ./test/harness/netns ./test/suites/traffic
 
 # Those that test/harness/kubernetes pins beside that of the control plane.
 KUBE_PROXIES ?= oldest newest
@@ -200,9 +204,8 @@ further-binaries: ## build the kube-controller-manager and kube-proxy that some 
 .PHONY: lint
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
-	go vet ./...
-	$(GOLANGCI_LINT) run ./...
-	cd release && $(CURDIR)/$(GOLANGCI_LINT) run ./...
+	$(ONE_BUILD) $(GOLANGCI_LINT) run ./...
+	cd release && $(ONE_BUILD) $(CURDIR)/$(GOLANGCI_LINT) run ./...
 
 $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"
