@@ -34,6 +34,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/leaks"
@@ -426,7 +427,86 @@ func testHeartbeats(t *testing.T, a admin) {
 		t.Errorf("rival %q, want none: it began after us", rival)
 	}
 	must(t, l.DeleteHeartbeat(t.Context()))
-	until.True(t, "no Lease of ours", func() bool { return seen(l.Broker, "east").IsZero() })
+	leasesAreLost(t, a, l)
+}
+
+// liveness returns what is known of the heartbeat of a member; the zero value if it is no member.
+func (l *link) liveness(cluster string) (known liveness.Member) {
+	for _, m := range l.Liveness() {
+		if m.Cluster == cluster {
+			known = m
+		}
+	}
+	return known
+}
+
+// awaitBeat does something, and waits until it has led to a heartbeat of a member. All that happened to Leases before it is handled then.
+func (l *link) awaitBeat(cluster string, do func()) {
+	l.Helper()
+	beats := func() int { return l.count(func() int { return l.beats[cluster] }) }
+	before := beats()
+	do()
+	until.True(l.T, "a heartbeat of "+cluster, func() bool { return beats() > before })
+}
+
+// awaitMembers does something, and waits until it has led to a change of the members.
+func (l *link) awaitMembers(do func()) {
+	l.Helper()
+	changes := func() int { return l.count(func() int { return l.membersChanged }) }
+	before := changes()
+	do()
+	until.True(l.T, "a change of the members", func() bool { return changes() > before })
+}
+
+// A Lease that is lost leaves what is known of its member as it is, and the one that the member makes next is a heartbeat. Without Member and
+// Lease, in whatever order they go, nothing is known (docs/spec/controller.md 8.1).
+func leasesAreLost(t *testing.T, a admin, l *link) {
+	t.Helper()
+	renew := func() { must(t, l.Renew(t.Context(), 90*time.Second)) }
+	at := time.Now()
+	beat := func(id string) func() {
+		return func() {
+			r := lease(id, at)
+			r.Spec.LeaseDurationSeconds = new(int32(100))
+			a.apply(r)
+		}
+	}
+	l.awaitBeat("west", beat("west"))
+	before := l.liveness("west")
+	must(t, a.c.Delete(t.Context(), lease("west", at)))
+	thief := member("thief")
+	thief.Spec.Namespace = namespaceOf("west")
+	l.awaitMembers(func() { a.apply(thief) })
+	l.awaitBeat("east", renew)
+	l.awaitMembers(func() { must(t, a.c.Delete(t.Context(), thief)) })
+	if is := l.liveness("west"); is != before || is.TTL != 100*time.Second || is.Changed.IsZero() {
+		t.Errorf("heartbeat without a Lease = %+v, want %+v", is, before)
+	}
+	l.awaitBeat("west", beat("west")) // at the same time again
+	if is := l.liveness("west"); !is.Changed.After(before.Changed) {
+		t.Errorf("heartbeat of a Lease that was made again = %+v, want it changed since %+v", is, before)
+	}
+	for _, memberFirst := range []bool{false, true} {
+		l.awaitMembers(func() { a.join("south") })
+		l.awaitBeat("south", beat("south"))
+		loseMember := func() { l.awaitMembers(func() { must(t, a.c.Delete(t.Context(), member("south"))) }) }
+		if memberFirst {
+			loseMember()
+		}
+		must(t, a.c.Delete(t.Context(), lease("south", at)))
+		l.awaitBeat("east", renew)
+		if !memberFirst {
+			loseMember()
+		}
+		l.awaitMembers(func() { a.apply(member("south")) })
+		if is := l.liveness("south"); is != (liveness.Member{Cluster: "south"}) {
+			t.Errorf("heartbeat of a new member = %+v, want nothing of the one before it", is)
+		}
+		must(t, a.c.Delete(t.Context(), member("south")))
+		a.delete(namespace("south"))
+	}
+	must(t, a.c.Delete(t.Context(), lease("west", at)))
+	must(t, l.DeleteHeartbeat(t.Context()))
 }
 
 // docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member anything.

@@ -70,6 +70,7 @@ type renewal struct {
 	at      time.Time
 	ttl     time.Duration // that the member asks for, within the bound; 0 if it asks for none
 	changed time.Time     // when it was seen to change; zero if it has been as it was at the first sight
+	gone    bool          // the Lease is not there, or does not decode; the rest is of the last one
 }
 
 // observe records a Lease and reports whether it changed. own says that it is the Lease of this member, initial that it is of
@@ -82,7 +83,7 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own, initial bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last, known := h.seen[l.Namespace]
-	if known && last.renewed.Equal(renewed) {
+	if known && !last.gone && last.renewed.Equal(renewed) {
 		return false
 	}
 	r := renewal{renewed: renewed, at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
@@ -122,10 +123,23 @@ func (h *heartbeats) rivalTo(self holder, now time.Time) (holder, bool) {
 	return r.holder, r.seen >= rivalAfter && r.before(self) && now.Sub(r.last) < cmp.Or(r.ttl, rivalTTL)
 }
 
-func (h *heartbeats) forget(namespace string) {
+// lost takes it that the Lease of a namespace, or a Member that named the namespace, is gone. A member whose Lease alone is gone is silent
+// since the last change and still has the rest of its TTL: the Lease that it makes next counts as a change. Without Lease and Member the
+// namespace is forgotten.
+//
+// isMember asks whether a Member names the namespace. It is called under the lock, so that of two events at a time the later one sees both.
+func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.seen, namespace)
+	r, known := h.seen[namespace]
+	r.gone = r.gone || lease
+	switch {
+	case !known:
+	case r.gone && !isMember():
+		delete(h.seen, namespace)
+	default:
+		h.seen[namespace] = r
+	}
 }
 
 // writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not matter: if

@@ -127,6 +127,9 @@ func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
 		slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
 		return
 	}
+	if was != nil {
+		b.heartbeatLost((*was).Spec.Namespace, false)
+	}
 	if is != nil {
 		_, rejected := (*is).Status.ValidProperties()
 		for _, err := range rejected {
@@ -211,7 +214,7 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, initial bool) {
 		return
 	}
 	if is == nil {
-		b.heartbeats.forget(l.Namespace)
+		b.heartbeatLost(l.Namespace, true)
 		return
 	}
 	if !b.heartbeats.observe(l, l.Namespace == b.cfg.Namespace, initial) {
@@ -220,6 +223,11 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, initial bool) {
 	if id, _, err := b.memberOf(l.Namespace); err == nil {
 		b.handlers.Heartbeat(id)
 	}
+}
+
+// heartbeatLost takes it that the Lease of a namespace, or else a Member that named the namespace, is gone.
+func (b *Broker) heartbeatLost(namespace string, lease bool) {
+	b.heartbeats.lost(namespace, lease, func() bool { return has(b.members, byNamespace, namespace) })
 }
 
 func latest[T any](was, is *T) T {
