@@ -427,7 +427,29 @@ func testHeartbeats(t *testing.T, a admin) {
 		t.Errorf("rival %q, want none: it began after us", rival)
 	}
 	must(t, l.DeleteHeartbeat(t.Context()))
+	oddTimes(t, a, l)
 	leasesAreLost(t, a, l)
+}
+
+// Leases and slices travel as protobuf, which has a form for each time that the API server accepts. So a heartbeat of a time for which JSON has no form
+// decodes, and is one like any other (docs/spec/controller.md 9.1).
+func oddTimes(t *testing.T, a admin, l *link) {
+	t.Helper()
+	leases := a.cp.Dynamic().Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(namespaceOf("west"))
+	for _, at := range []string{"9999-12-31T23:59:59.000000-23:00", "0000-01-01T00:00:00.000000+23:00"} {
+		l.awaitBeat("west", func() {
+			_, err := leases.Patch(t.Context(), api.HeartbeatName, types.MergePatchType, []byte(`{"spec":{"renewTime":"`+at+`"}}`), metav1.PatchOptions{})
+			must(t, err)
+		})
+		u, err := leases.Get(t.Context(), api.HeartbeatName, metav1.GetOptions{})
+		must(t, err)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &coordinationv1.Lease{}); err == nil {
+			t.Errorf("%s decodes as JSON, want a time that does not", at)
+		}
+		listed := connect(t, a.cp.Config())
+		until.True(t, "the heartbeat, by a list", func() bool { return !listed.liveness("west").Seen.IsZero() })
+		listed.stop()
+	}
 }
 
 // liveness returns what is known of the heartbeat of a member; the zero value if it is no member.
