@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -261,6 +262,10 @@ const (
 	asSpec      = "have to be those of the spec"
 	sliceName   = "the name of a slice is"
 	unused      = "endpoints have no node names"
+	smallLease  = "a heartbeat has at most"
+	smallView   = "a ServiceImport has at most 65536 octets"
+	fewPorts    = "a ServiceImport has at most 1000 ports"
+	fewClusters = "the status of a ServiceImport has at most 1000 clusters"
 )
 
 // TestBrokerWrites lets a member write what it should not, with the rights to write everything.
@@ -337,6 +342,17 @@ func TestBrokerWrites(t *testing.T) {
 		})
 	}
 	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "kube-system", UID: "1"}}
+	heartbeat := func(spoil func(*coordinationv1.Lease)) write {
+		l := lease("east", broker.HeartbeatName).(*coordinationv1.Lease)
+		l.Labels = map[string]string{broker.LabelManagedBy: broker.ManagedBy}
+		spoil(l)
+		return write{verb: "update", object: current(l, leasesGVR)}
+	}
+	published := func(subresource string, spoil func(*mcsv1beta1.ServiceImport)) write {
+		v := view("east").(*mcsv1beta1.ServiceImport)
+		spoil(v)
+		return write{verb: "update", object: current(v, viewsGVR), subresource: subresource}
+	}
 
 	for _, tt := range []struct {
 		name    string
@@ -454,6 +470,41 @@ func TestBrokerWrites(t *testing.T) {
 		{"slice: finalizer", write{object: slice(func(s *discoveryv1.EndpointSlice) {
 			s.Name, s.Finalizers = "db.shop.0123456789abcdef", []string{"example.org/never"}
 		})}, noOwners},
+
+		// What has no bound, in a heartbeat and in a merged view.
+		{"heartbeat: its holder", heartbeat(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr(strings.Repeat("x", 256)) }), ""},
+		{"heartbeat: long holder", heartbeat(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr(strings.Repeat("x", 257)) }), smallLease},
+		{"heartbeat: annotation", heartbeat(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"a": strings.Repeat("x", 900)} }), ""},
+		{"heartbeat: long annotation", heartbeat(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"a": strings.Repeat("x", 1024)} }), smallLease},
+		{"heartbeat: many labels", heartbeat(func(l *coordinationv1.Lease) {
+			for i := range 100 {
+				l.Labels[fmt.Sprintf("example.org/%d", i)] = "x"
+			}
+		}), smallLease},
+		{"merged view: 64 KiB", published("", func(v *mcsv1beta1.ServiceImport) { v.Annotations = map[string]string{"a": strings.Repeat("x", 65535)} }), ""},
+		{"merged view: more than 64 KiB", published("", func(v *mcsv1beta1.ServiceImport) {
+			v.Annotations, v.Labels = map[string]string{"a": strings.Repeat("x", 65535)}, map[string]string{"a": ""}
+		}), smallView},
+		{"merged view: 1,000 ports", published("", func(v *mcsv1beta1.ServiceImport) {
+			v.Spec.Ports = slices.Repeat([]mcsv1beta1.ServicePort{{Name: "x", Port: 1}}, 1000)
+		}), ""},
+		{"merged view: more ports", published("", func(v *mcsv1beta1.ServiceImport) {
+			v.Spec.Ports = slices.Repeat([]mcsv1beta1.ServicePort{{Name: "x", Port: 1}}, 1001)
+		}), fewPorts},
+		{"merged view: long name of a port", published("", func(v *mcsv1beta1.ServiceImport) {
+			v.Spec.Ports = []mcsv1beta1.ServicePort{{Name: strings.Repeat("x", 64), Port: 1}}
+		}), fewPorts},
+		{"merged view: long application protocol", published("", func(v *mcsv1beta1.ServiceImport) {
+			v.Spec.Ports = []mcsv1beta1.ServicePort{{AppProtocol: ptr(strings.Repeat("x", 318)), Port: 1}}
+		}), fewPorts},
+		{"merged view: 1,000 clusters", published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) }), ""},
+		{"merged view: more clusters", published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1001) }), fewClusters},
+		{"merged view: long id of a cluster", published("status", func(v *mcsv1beta1.ServiceImport) {
+			v.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: strings.Repeat("x", 64)}}
+		}), fewClusters},
+		{"merged view: condition", published("status", func(v *mcsv1beta1.ServiceImport) {
+			v.Status.Conditions = []metav1.Condition{{Type: "A", Status: "True", Reason: "B", Message: "x", LastTransitionTime: metav1.Now()}}
+		}), fewClusters},
 	} {
 		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -461,6 +512,14 @@ func TestBrokerWrites(t *testing.T) {
 	}
 	testTokens(t, c, client)
 	testOthers(t, c)
+}
+
+// clusterStatuses returns that n clusters export a service.
+func clusterStatuses(n int) (all []mcsv1beta1.ClusterStatus) {
+	for i := range n {
+		all = append(all, mcsv1beta1.ClusterStatus{Cluster: fmt.Sprint("c", i)})
+	}
+	return all
 }
 
 // testOthers shows that the policy is for members alone.
