@@ -1,6 +1,6 @@
 // Package admin does what an administrator does to a clusterset, with the rights of an administrator of the broker and of the
 // member: it prepares a broker, makes a cluster a member, takes a member out, and shows the state of the clusterset
-// (docs/spec/controller.md 2 and 7). A running clusterset does not need this package.
+// (docs/spec/controller.md 2, docs/spec/controller.md 7). A running clusterset does not need this package.
 //
 // Each function below talks to one or both of these API servers. The numbers are the order in which [Join] writes:
 //

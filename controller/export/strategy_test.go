@@ -160,7 +160,7 @@ func TestStrategyOnce(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.7 and 10: every endpoint exactly once, in slices of at most 100, and few of them change with one endpoint.
+// docs/spec/controller.md 3.7, docs/spec/controller.md 10: every endpoint exactly once, in slices of at most 100, and few of them change with one endpoint.
 func TestStrategyLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, strategy := range []string{"PreferZone", "RequireZone"} {

@@ -468,7 +468,7 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.7, 3.6: a broker that lacks the field of a second address, as its init was interrupted, is not asked again at each change,
+// docs/spec/controller.md 5.7, docs/spec/controller.md 3.6: a broker that lacks the field of a second address, as its init was interrupted, is not asked again at each change,
 // and Ready names the field.
 func TestSecondVIPOnAnOlderBroker(t *testing.T) {
 	b := newEnv(t)

@@ -108,7 +108,7 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, 9.2, 9.6).
+// What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, docs/spec/controller.md 9.2, docs/spec/controller.md 9.6).
 func TestPlan(t *testing.T) {
 	annotate := func(key, value string) func(*inputs) {
 		return func(in *inputs) { in.namespace.Annotations = map[string]string{key: value} }

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 3.8, 7.1: what an export reaches by a ClusterProperty stays imported, and what this cluster selects by it stays selected,
+// docs/spec/controller.md 3.8, docs/spec/controller.md 7.1: what an export reaches by a ClusterProperty stays imported, and what this cluster selects by it stays selected,
 // while that property does not decode, also over a restart, and while its CRD is away.
 func TestReachByPropertyThatIsAway(t *testing.T) {
 	b := newEnv(t)

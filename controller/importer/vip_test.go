@@ -138,7 +138,7 @@ func (i importing) beaten(west partner) {
 	i.Expect("a claim from before", i.Writes.Take())
 }
 
-// docs/spec/controller.md 5.7, 9.2: which clusterset IPs do not count here, whatever the records say.
+// docs/spec/controller.md 5.7, docs/spec/controller.md 9.2: which clusterset IPs do not count here, whatever the records say.
 func TestVIPsThatDoNotCount(t *testing.T) {
 	b := newEnv(t)
 	north := b.partner("north")

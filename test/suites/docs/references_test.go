@@ -82,13 +82,18 @@ func next(n string) string {
 	}
 }
 
-var citation = regexp.MustCompile(`docs/spec/(dns|controller|dns-wiring|explain|selection)\.md(\s+(?:(?://|#)\s*)?)(\d+(?:\.\d+)*)`)
+var citation = regexp.MustCompile(`docs/spec/([\w-]+)\.md(\s+(?:(?://|#)\s*)?)(\d+(?:\.\d+)*)((?:,|\s+and|\s+or|\s+to)\s+(?:(?://|#)\s*)?\d)?`)
 
 // TestCitations finds every section of the rules that source and documents cite.
 func TestCitations(t *testing.T) {
+	documents, err := filepath.Glob(filepath.Join(root, "docs/spec/*.md"))
+	if err != nil || len(documents) < 7 {
+		t.Fatalf("documents of rules: %q, %v", documents, err)
+	}
 	known := map[string][]string{}
-	for _, document := range []string{"dns", "controller", "dns-wiring", "explain", "selection"} {
-		known[document] = sections(t, "docs/spec/"+document+".md")
+	for _, document := range documents {
+		name := filepath.Base(document)
+		known[strings.TrimSuffix(name, ".md")] = sections(t, "docs/spec/"+name)
 	}
 	found := 0
 	for file, text := range texts(t) {
@@ -96,6 +101,9 @@ func TestCitations(t *testing.T) {
 			found++
 			if m[2] != " " {
 				t.Errorf("%s: %q: want path and section on one line, with one blank between", file, m[0])
+			}
+			if m[4] != "" {
+				t.Errorf("%s: %q: want the path before each section, so that each is checked", file, m[0])
 			}
 			if !slices.Contains(known[m[1]], m[3]) {
 				t.Errorf("%s cites docs/spec/%s.md %s, which does not exist", file, m[1], m[3])
