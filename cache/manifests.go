@@ -236,7 +236,7 @@ const pollInterval = time.Second
 // followFiles serves what the files say until ctx ends. Files that are broken change nothing.
 func (s *Store) followFiles(ctx context.Context) error {
 	s.apply(s.files)
-	w := fileWatch{store: s, seen: s.stamps}
+	w := s.newFileWatch()
 	_ = wait.PollUntilContextCancel(ctx, pollInterval, false, func(context.Context) (bool, error) {
 		w.check()
 		return false, nil
@@ -244,36 +244,46 @@ func (s *Store) followFiles(ctx context.Context) error {
 	return nil
 }
 
-// A fileWatch finds out when files change.
+// A fileWatch finds out when manifests change. Only followFiles calls check.
 type fileWatch struct {
-	store  *Store
+	paths   []string
+	changed func(*manifests) // takes files that changed and are valid
+	valid   func()           // is called at each check that finds the files valid
+	name    string           // of the source, for the log
+	log     logging.Logger
+
 	seen   stamps                   // of the files that were read last
 	broken error                    // what was wrong with these
 	logged logging.OnChange[string] // what is wrong now
 }
 
+func (s *Store) newFileWatch() *fileWatch {
+	return &fileWatch{
+		paths: s.cfg.Manifests, changed: s.apply, valid: s.markAllContacts, name: s.cfg.Name, log: s.cfg.Log, seen: s.stamps,
+	}
+}
+
 // check reads the files if they have changed, broken or not, since they were read last.
 func (w *fileWatch) check() {
-	s := w.store
-	now, err := statFiles(s.cfg.Manifests)
+	now, err := statFiles(w.paths)
 	if err == nil && w.seen.changed(now) {
 		var next *manifests
 		next, w.broken = now.read()
 		w.seen = now
 		if w.broken == nil {
-			s.apply(next)
+			w.changed(next)
 		}
 	}
 	err = cmp.Or(err, w.broken)
 	if err == nil {
-		s.markAllContacts()
+		w.valid()
 	}
 	switch changed := w.logged.Changed(logging.Text(err)); {
 	case !changed:
 	case err == nil:
-		s.cfg.Log.Infof("%s: valid again", s.cfg.Name)
+		w.log.Infof("%s: valid again", w.name)
 	default:
-		s.cfg.Log.Errorf("%s: the last state stays: %s", s.cfg.Name, logging.Line(err))
+		w.log.Errorf("%s: the last state stays: %s", w.name, logging.Line(err))
 	}
 }
 

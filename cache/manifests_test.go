@@ -248,7 +248,7 @@ func TestManifestsThatAreBrokenAreReadOnce(t *testing.T) {
 	must(t, err)
 	s.apply(s.files)
 	s.publisher.round()
-	w := fileWatch{store: s, seen: s.stamps}
+	w := s.newFileWatch()
 	w.check()
 	write(t, file, "x")
 	age(t, file, time.Hour)

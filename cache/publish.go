@@ -19,6 +19,16 @@ type restored struct {
 }
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
+//
+// Its goroutine, run, waits until objects has something dirty, then takes all of it at once (take), builds the services concerned (build)
+// and publishes the result (show). After that it pauses, in proportion to the time that this took. While a list is awaited, or another
+// cluster answers, it takes nothing: what is dirty stays in objects. A change moves the serial at most once a second; a change
+// that the serial does not show yet leaves the state "behind", and run moves the serial as soon as a second has passed.
+//
+// A snapshot arrives through Store.restored. It is published before any list, with the serial that it was written with.
+// capture (for the snapshot file), adopt and Inherit hold mu to see a state that does not change meanwhile.
+//
+// Of its store it uses objects, restored, take, rejections and the configuration, and it writes state, synced and the serials of subscribers.
 type publisher struct {
 	store        *Store
 	now          func() time.Time

@@ -1,5 +1,16 @@
 // Package cache is everything between an API server, or manifests, and a published immutable state: it lists and
 // watches, validates each object once, keeps the items that DNS needs, builds services and publishes an index.
+//
+//	API server ─► apiserver.Set ─► watchStore, one for each kind and namespace ─┐
+//	                                     validates, logs rejections            │ items
+//	manifests ──► fileWatch ─► watchStore                                      ▼
+//	                                                                        objects     collects items, notes which services are dirty
+//	snapshot file ─────────────────── restore ────────────────────────────────►│
+//	     ▲                                                                     │ batch
+//	     │                                                                     ▼
+//	snapshotWriter ◄──────────────── State ◄── one atomic store ──────────── publisher  builds services, moves the serial
+//	                                   │                                        │
+//	                 Store.State: queries read it                    Store.Subscribe: serials
 package cache
 
 import (
@@ -177,7 +188,24 @@ func (s *State) digest() uint64 {
 	return s.Index.Digest() ^ h.Sum64()
 }
 
-// A Store follows one source. Its methods may be called from any goroutine.
+// A Store follows one source, and publishes what DNS answers from as a [State] that never changes. The picture is in the comment of the
+// package.
+//
+// What may be answered depends on the lists that came, and on the API server:
+//
+//	not ready ───────── lists came ────────► ready ◄──── the right cluster is back ────┐
+//	    │                                      ▲ └─────── another cluster answers ───► frozen
+//	    └── snapshot read ──► restored ─ lists ┘
+//
+// Not ready: State.Ready is false, and queries get SERVFAIL. Ready: changes are published as they come. Restored is ready, but the
+// coverage of the state names the watches whose items are from the snapshot; each list that comes replaces those of its watch.
+// Frozen: the state stays, with State.Frozen set, until the right cluster answers. A store never becomes "not ready" again.
+//
+// Who writes what: the watches, which a fileWatch fills where there are manifests, and findNode write into objects. Only the publisher
+// writes the state. The progress of each watch is guarded by mu. Locks are taken in the order publisher.mu, mu, objects.mu.
+//
+// [New] makes a Store without contacting the API server. [Store.Run] follows the source, and is called once. All other methods may be
+// called at any time, by any goroutine; [Store.Inherit] must be called before Run.
 type Store struct {
 	cfg        Config
 	objects    *objects
