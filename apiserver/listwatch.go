@@ -29,6 +29,9 @@ import (
 //	  └── an error of class Expired: the reflector lists without a version, or without a stream
 //
 // A request may make a connection, to another server. So the check has to cover it before anything is read from the answer.
+//
+// Of its set it uses the server check (awaitCheck, requestCheck, check), the versions that the server has (bestVersion), the newest resource
+// version of its kind (newest), and the client, name and log of the configuration.
 type listWatch struct {
 	set      *Set
 	id       WatchID
