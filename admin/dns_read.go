@@ -36,7 +36,9 @@ type DNSServer struct {
 // openShiftDNS is the object from which OpenShift configures the DNS server of a cluster.
 var openShiftDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
-// A wirer reads and writes what one call of [DNSStatus], [DNSApply] or [DNSUndo] needs.
+// A wirer reads and writes the DNS configuration of one cluster, for one call of [DNSStatus], [DNSDiff], [DNSApply], [DNSUndo] or [Join]. Its
+// methods are independent of each other: state reads, package wiring decides which edit each resolver needs, and edit writes those. Nothing is
+// kept between calls, so the state is read again after an edit.
 type wirer struct {
 	*cluster
 	o DNSOptions

@@ -1,5 +1,6 @@
 // Package admin does what an administrator does to a clusterset, with the rights of an administrator of the broker and of the
-// member: it prepares a broker, makes a cluster a member, takes a member out, and shows the state of the clusterset
+// member: it prepares a broker, makes a cluster a member, wires the cluster's DNS, takes a member out, shows the state of the clusterset,
+// and finds what is wrong with it
 // (docs/spec/controller.md 2, docs/spec/controller.md 7). A running clusterset does not need this package.
 //
 // Each function below talks to one or both of these API servers. The numbers are the order in which [Join] writes:
@@ -17,14 +18,15 @@
 //	2  what limits the member: Namespace, policy               | from here on the cluster is a member:
 //	   binding, ResourceQuota, FlowSchema                      v its controller starts to work
 //	3  what lets it write: ServiceAccount, Role,
-//	   ClusterRole, three bindings
+//	   ClusterRole, three bindings                     10 DNS server and controller, if they are to be installed
+//	                                                   11 the forwarding of the zone in the cluster's own DNS server
 //
 // [Init] applies the CRDs and manifests that all members share, and updates older versions of them.
 //
 // [Join] first reads everything and checks everything; if the cluster cannot join, Join returns an error before the first
 // write. Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDR, so it comes first.
-// Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io comes last: it exists
-// exactly while the cluster is a member.
+// Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io comes last of what makes a
+// member: it exists exactly while the cluster is one. What Join installs comes after it, and so finds a credential and a membership.
 //
 // [Leave] goes the other way. It annotates ClusterProperty clusterset.k8s.io, which stops the controller from writing; deletes
 // the member's exports on the broker; deletes what the controller imported into the cluster; deletes what Join wrote to the
@@ -34,14 +36,28 @@
 // [Remove] does the broker's part of Leave for a cluster that no longer exists, or that an administrator of the broker takes out. Of the
 // objects on the broker it keeps Namespace and ServiceAccount, with a mark by which the cluster learns of it.
 //
-// [Status] only reads. It reports members, heartbeats, exports, conflicts and the credential, and what is wrong with them.
+// [Uninstall] removes from a cluster that is no longer a member what Join left or installed there, and [UninstallBroker] from a broker
+// without members what Init wrote.
 //
-// Each of them can be interrupted after any write and run again; the second run does the rest. Four properties make that true:
+// [DNSApply] edits the configuration of the cluster's DNS server so that it forwards the zone, and [DNSUndo] takes the edit back
+// (docs/spec/dns-wiring.md 6); [DNSStatus] and [DNSDiff] only read.
+//
+// These read and judge, and write nothing:
+//
+//   - [Status] reports members, heartbeats, exports, conflicts and the credential, and what is wrong with them.
+//   - [Explain] finds why a name does not resolve (docs/spec/explain.md 2). Package explain has the checks.
+//   - [Gather] writes an archive with the objects, logs and metrics of any number of clusters, without credentials.
+//   - [UpgradeCheck] lists what has to be done, in which order, until a clusterset has the version of this program.
+//
+// [Verify] writes only into a namespace of its own in each member, and removes it in the end. It exports Services there and asks for
+// them from each other member (docs/spec/operations.md 7); [VerifyClean] removes what an interrupted run left.
+//
+// Init, Join, Leave, Remove and Uninstall can be interrupted after any write and run again; the second run does the rest. Four properties make that true:
 //
 //   - Writes are server-side applies of complete objects, so a repeated write changes nothing.
 //   - Deletes name the UID of the object, and an object that is already gone counts as deleted.
 //   - The checks of Join accept what an earlier, interrupted Join of the same cluster has left. The cluster is recognised by the
 //     UID of its Namespace kube-system, which the Member holds.
-//   - The first write and the last write are the ones that decide whether the cluster id is taken, and whether the cluster is a
+//   - The first write and that of ClusterProperty clusterset.k8s.io are the ones that decide whether the cluster id is taken, and whether the cluster is a
 //     member. Everything between them belongs to exactly one cluster.
 package admin

@@ -50,7 +50,12 @@ func (f gatheredFile) redacted(r redact.Redactor) []byte {
 	return text
 }
 
-// A gatherer reads one cluster.
+// A gatherer reads one cluster for [Gather], which reads one cluster after the other. gather calls the other methods, in this order:
+//
+//	connect ──► readObjects, for each kind ──► readLogs, readMetrics, for each Pod found ──► readStatus, in a member
+//
+// Whatever cannot be read is noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and core are
+// nil until then. files is what was read, as it goes into the archive, and secret are the values that the archive must not have.
 type gatherer struct {
 	*reader
 	core    corev1client.CoreV1Interface

@@ -22,7 +22,13 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// A verifier is one call of [Verify].
+// A verifier is one call of [Verify]. run takes these steps, each of which ends in all members before the next begins:
+//
+//	prepare ─► awaitPods ─► export ─► awaitImports ─► ask ─► unexport ─► awaitWithdrawal ─► askGone        clean, whatever happened
+//
+// A step works on the members, or on the paths between them, at the same time (each, eachPath). It adds a [verify.Check] for each outcome and
+// goes on: only an error of the API that makes further steps impossible ends run. Package verify judges the checks, and those of plan
+// that have no result count as not done.
 type verifier struct {
 	options   VerifyOptions
 	namespace string

@@ -76,7 +76,13 @@ type Handlers struct {
 }
 
 // A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not change
-// them. All methods may be called by several goroutines.
+// them. All methods may be called by several goroutines, but [Broker.Handle] is called once and before [Broker.Run].
+//
+// Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go and view.go (from the
+// caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
+// Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was known
+// last. [Broker.Synced] and [Broker.Consistent] say how far they can be relied on. The overlays ownRecords and ownSlices add this
+// member's own writes to the caches, until the watch has delivered them.
 type Broker struct {
 	cfg      Config
 	handlers Handlers // set before Run; each is a function

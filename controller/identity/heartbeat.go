@@ -30,6 +30,16 @@ const retry = time.Second
 // A Heartbeat renews the Lease of this member on the broker and keeps the status of its Member current
 // (docs/spec/controller.md 8). It renews only while the member's own API server answers: without that the member knows nothing
 // about its endpoints. A member that leaves deletes its Lease.
+//
+// In each round Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
+//
+//	frozen or not synced   writes nothing; the Lease stays as it is
+//	member                 renews the Lease and writes the status, every Renew; after a failure, every second
+//	leaving                deletes the Lease once
+//	not a member           writes nothing
+//
+// The first success after a failure calls Resumed. With "lease 0" the Lease is renewed seldom, and only the status is kept current.
+// The fields are set before Run and do not change. Run is called once.
 type Heartbeat struct {
 	Membership *Membership
 	Broker     *broker.Broker

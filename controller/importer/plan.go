@@ -47,7 +47,13 @@ func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
 	return nil
 }
 
-// A planner makes plans. It has what is the same for all services, and reads nothing: a plan follows from its inputs, and from the limits.
+// A planner makes plans: it decides what the export records of one service come to in this cluster, and writes nothing. It has what is the
+// same for all services, and reads nothing: a plan follows from its inputs, and from the limits.
+//
+//	inputs.records ─► Seen: those that reach this cluster ─► acceptedRecords: policy of the namespace, limits ─► merge.Merge
+//	       ─► untilAllocated: is the clusterset IP there? ─► preferencesOf, distribute: which clusters are preferred ─► plan
+//
+// The importer calls plan at each reconcile, for several services at the same time.
 type planner struct {
 	clusterID string // of this cluster
 	policy    member.Policy

@@ -13,7 +13,12 @@ import (
 	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
-// merger is the state of one call of Merge.
+// A merger is the state of one call of [Merge], which creates it, calls its steps in a fixed order, and drops it:
+//
+//	mergeTypes ──► mergeFamilies ──► mergePorts ──► compareProperties ──► mergeVIP ──► orderConflicts ──► newImport or withhold
+//
+// Each step reads what the steps before it decided. It may leave an entry out (entry.out), which later steps then pass over (in), and
+// it notes disagreements by the method conflict. The records themselves never change, and a merger sees neither clock nor API server.
 type merger struct {
 	o         Options
 	all       []*entry // oldest first

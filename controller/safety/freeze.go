@@ -8,8 +8,9 @@
 //	                                   |
 //	                                   +-----> read by exporter and importer before they remove anything
 //
-// MassLoss and Expiry freeze through Freezes, too. The rules without clock and API server are in this package's
-// comparison.go and in package liveness.
+// MassLoss and Expiry freeze through Freezes, too. The rules that need neither clock nor API server are in files of their own:
+// comparison.go (how many losses are a mass loss), pending.go (when a loss is confirmed), leftout.go (which clusters were left out
+// before a restart), onexpiry.go (what becomes of the slices of an expired member), and in package liveness.
 package safety
 
 import (
