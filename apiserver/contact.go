@@ -21,7 +21,7 @@ func (c *Contact) Mark() { c.at.Store(int64(time.Since(epoch))) }
 // Inherit makes c that of another watch.
 func (c *Contact) Inherit(from *Contact) { c.at.Store(from.at.Load()) }
 
-// Before reports whether the last contact was before that of another watch; none at all is before any.
+// Before reports whether the last contact was before that of another watch; a watch without a contact is before all others.
 func (c *Contact) Before(other *Contact) bool { return c.at.Load() < other.at.Load() }
 
 // Last is the time of the last contact, zero if there was none.

@@ -90,7 +90,7 @@ func (w WatchID) String() string {
 	return w.Kind + " in " + w.Namespace
 }
 
-// A Health is what is known of one watch. The zero value is that of a watch that never was.
+// A Health is what is known of one watch. The zero value: not started.
 type Health struct {
 	State State
 	Since time.Time // when State began; zero if it is the first

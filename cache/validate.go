@@ -22,8 +22,8 @@ const (
 	labelRegion  = broker.LabelForRegion
 )
 
-// An item is what DNS needs of one API object. With none of imp, slice and value set, the object counts for nothing, but
-// its key still says that it is there. With keep, what was there of it before stays.
+// An item is what DNS needs of one API object. An item without imp, slice and value records only that the object exists. With
+// keep, the previous item of the object stays.
 type item struct {
 	key     string // lower-case "<namespace>/<name>" of the object, or "<name>" where the kind has no namespace
 	imp     *index.Import

@@ -1,5 +1,5 @@
 // Package deploy holds the manifests and policies that make a cluster a broker or a member, as YAML of several documents.
-// Nobody may write to them.
+// Treat them as constants.
 //
 // Each is applied to a real API server by a test, and the tests of the controller run under exactly these rights.
 package deploy

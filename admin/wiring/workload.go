@@ -147,7 +147,7 @@ func release(image string) (version [3]int, ok bool) {
 		return version, false
 	}
 	for i := range version {
-		version[i], _ = strconv.Atoi(m[i+1]) // digits only; too many of them are a version nobody has
+		version[i], _ = strconv.Atoi(m[i+1]) // digits only; a number too large for an int does not occur
 	}
 	return version, true
 }

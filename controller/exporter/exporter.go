@@ -140,7 +140,7 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 	return e.reconcile(ctx, svc, e.cfg.Membership.Status())
 }
 
-// reconcile is [Exporter.Reconcile] for a cluster whose membership is as is says.
+// reconcile takes the membership, which its caller has read once.
 func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
 	isMember := is.ClusterID != ""
 	if !isMember && !is.Settled {

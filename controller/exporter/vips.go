@@ -52,12 +52,11 @@ type vips struct {
 	mu     sync.Mutex
 	pools  vip.Pools    // nil while this member has no VIP CIDR, or not all records or the quarantine before it are known
 	second netip.Prefix // of these, that of the second VIP CIDR
-	// dropped are the pools before, of each family the last one: a VIP CIDR may be away for a moment, as its Member is.
+	// dropped holds the last pool of each family after its VIP CIDR disappeared: it may be back soon, with the Member that has it.
 	dropped vip.Pools
-	unread  error // why the quarantine cannot be read
-	// unsaved says that what is saved of the quarantine is not up to date, saved when it was known to be.
-	unsaved bool
-	saved   time.Time
+	unread  error     // why the quarantine cannot be read
+	unsaved bool      // the annotation with the quarantine is outdated
+	saved   time.Time // the last check that found the annotation current
 	// reserved has the allocations as they go into the record: a second attempt to write one states the time of the first.
 	reserved map[types.NamespacedName][]merge.Allocation
 	blamed   map[netip.Prefix]blame // what takenByOthers said last of each pool: it reads all records

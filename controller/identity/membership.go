@@ -127,8 +127,8 @@ func evaluateUnjoined(in inputs) state {
 	return state{settled: true, detail: "this cluster has not joined a clusterset"}
 }
 
-// A Status is one reading of the membership state. All that is decided on a service at a time rests on one: the next review may change the
-// state at any moment, and an id of before it with a certainty of after it would mean that this cluster has left.
+// A Status is one reading of the membership state. A reconcile reads it once and passes it on, since a review may change the state at any
+// moment. Mixing two readings could look as if the cluster had left: the old, empty id with the new "settled".
 type Status struct {
 	ClusterID string // "" if this cluster is not a member or is leaving
 	Settled   bool   // the state is known; nothing is removed anywhere before

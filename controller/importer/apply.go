@@ -98,10 +98,10 @@ func (a *applier) patchAll(ctx context.Context, updates []*discoveryv1.EndpointS
 	return errs
 }
 
-// untilName names, among the responses, a slice as it is until others are shown.
+// untilName is the key in responses for the intermediate form of a slice, which it has until other slices are shown.
 func untilName(o *discoveryv1.EndpointSlice) string { return nameOf(o) + " with all that is shown" }
 
-// rejects reports whether the API server is known to reject or change a slice as it is until others are shown.
+// rejects reports whether the API server is known to reject or change the intermediate form of a slice.
 func (a *applier) rejects(o *discoveryv1.EndpointSlice) bool {
 	return a.remembers(untilName(o), a.visibility.until(o, a.now))
 }

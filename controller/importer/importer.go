@@ -153,7 +153,7 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	return i.follow(ctx, i.reader.read(svc, own))
 }
 
-// follow makes this cluster have what the inputs come to, unless that is a loss that is not certain.
+// follow applies the import plan, unless it would remove clusters or slices whose loss is not confirmed.
 func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
@@ -210,29 +210,30 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 	if own.Record != nil {
 		spec = &own.Record.Spec
 	}
-	return i.refresh(ctx, svc, refreshed{src, spec})
+	return i.refresh(ctx, svc, currentSlices{src, spec})
 }
 
-// refreshPresent keeps the endpoints of every cluster current that the broker has, while it is not certain yet that it really lacks the
-// unconfirmed ones (docs/spec/controller.md 8.7); all else stays as it is.
+// refreshPresent updates the slices of the clusters that the broker has, while the loss of the unconfirmed ones is pending
+// (docs/spec/controller.md 8.7). Everything else stays as it is.
 func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, unconfirmed []string) error {
-	var present []refreshed
+	var present []currentSlices
 	for _, src := range p.cluster.Sources {
 		if spec := p.specOf(src.Cluster); spec != nil && !slices.Contains(unconfirmed, src.Cluster) {
-			present = append(present, refreshed{src, spec})
+			present = append(present, currentSlices{src, spec})
 		}
 	}
 	return i.refresh(ctx, svc, present...)
 }
 
-// A refreshed is what one cluster contributes to an import that stays as it is: nothing if spec, its record, is nil.
-type refreshed struct {
+// currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a record (spec is nil) the
+// slices of the cluster are removed.
+type currentSlices struct {
 	merge.Source
 	spec *v1alpha1.ExportedServiceSpec
 }
 
-// refresh makes the slices of some clusters in an existing import what they contribute.
-func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ...refreshed) error {
+// refresh updates the slices of some clusters in an existing import.
+func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ...currentSlices) error {
 	w := newWriter(i.writers, svc)
 	var clusters []string
 	var desired []*discoveryv1.EndpointSlice

@@ -74,8 +74,8 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	return in
 }
 
-// properties returns the ClusterProperties of this cluster by which it selects others: published, and those that others do not see. Of one that
-// does not decode the same value counts in both.
+// properties returns the ClusterProperties of this cluster by which it selects others: published, and those that others do not see. A
+// property that does not decode has its last value in both sets.
 func (r reader) properties(published map[string]string) map[string]string {
 	own := make(map[string]string)
 	for _, property := range r.member.Properties() {

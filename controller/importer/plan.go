@@ -19,8 +19,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// A plan is what the export records of a service come to in this cluster. The zero value belongs to a service without exports:
-// its import is removed.
+// A plan is the import that the export records of a service produce in this cluster. The zero value belongs to a service without
+// exports: its import is removed.
 type plan struct {
 	result  merge.Result
 	cluster merge.Cluster // without what depends on the objects that exist
@@ -47,7 +47,7 @@ func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
 	return nil
 }
 
-// A planner makes plans: it decides what the export records of one service come to in this cluster, and writes nothing. It has what is the
+// A planner makes plans: it decides which import the export records of one service produce in this cluster, and writes nothing. It has what is the
 // same for all services, and reads nothing: a plan follows from its inputs, and from the limits.
 //
 //	inputs.records ─► Seen: those that reach this cluster ─► acceptedRecords: policy of the namespace, limits ─► merge.Merge
@@ -240,7 +240,7 @@ func (p planner) beyondLimit(in inputs, r merge.Record) merge.Rejection {
 
 // sources returns the slices of all members in r that count, and the addresses that each member may use. An endpoint of another cluster has no
 // address in the networks of this cluster's own Pods and Services, as traffic to it never leaves this cluster: it would go to a Pod or Service
-// here that has nothing to do with it. Nor is one a clusterset IP, to which the traffic of these would go.
+// here that has nothing to do with it. Endpoints whose address is a clusterset IP are rejected too: the traffic to that IP would go to them.
 func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection) []merge.Source {
 	var sources []merge.Source
 	for _, m := range r.Members {

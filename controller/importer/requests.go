@@ -42,8 +42,8 @@ type writerConfig struct {
 
 // requests write the objects of one service, one at a time, and serve one reconcile. What exists follows from the responses.
 //
-// A request can be in vain: an admission webhook changes the object, or the API server rejects it as invalid. So whoever is about to write asks
-// [requests.inVain], which works by fingerprints:
+// The API server may reject or change an object on every write: an admission webhook changes it, or it is invalid. Call
+// [requests.inVain] before a write. It compares fingerprints:
 //
 //	not asked for yet         not in vain, and noted as asked for: it has to be written now
 //	asked for, still differs  in vain, and remembered in [responses], also for later reconciles

@@ -22,8 +22,8 @@ const (
 	changeInterval = 30 * time.Second
 )
 
-// Overwritten tells what we want to change, such as conditions of an export, from what someone else has overwritten. The second kind is written
-// again after a second, two, four, and so on: two controllers that want different things never write more than a few times an hour
+// Overwritten detects writes by other controllers, such as to conditions of an export, and delays our next write: by a second, two,
+// four, and so on. So two controllers that want different things do not write more than a few times an hour
 // (docs/spec/controller.md 6.4). The zero value remembers nothing. The methods may be called by several goroutines.
 type Overwritten struct {
 	mu   sync.Mutex

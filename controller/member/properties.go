@@ -13,9 +13,9 @@ import (
 // endProperty is how long the watch must be healthy after the last deletion of a ClusterProperty before one that is gone counts no longer.
 const endProperty = 3 * time.Second
 
-// keptProperties are the ClusterProperties that the watch has delivered. One that is gone counts still while it is not known that somebody meant
-// that property: with its CRD all of them are deleted, one by one, and one that does not decode is not gone (docs/spec/controller.md 7.1). Exports
-// reach clusters by their properties, so others would take what is imported.
+// keptProperties are the ClusterProperties that the watch has delivered. A deleted property stays in use until its deletion is confirmed:
+// with the CRD all of them are deleted, one by one, and one that does not decode is not deleted (docs/spec/controller.md 7.1). Exports reach
+// clusters by their properties, so a property that is lost by mistake would remove imports.
 //
 //	deleted ──► gone ── endProperty after the last deletion, if it does not exist and that of the cluster id does ──► forgotten
 //	             │  ▲

@@ -97,7 +97,7 @@ func (m *merger) mergeTypes() {
 }
 
 // mergeFamilies takes the families of the oldest export: otherwise the newest could take a family, and its address, from everyone.
-// Who has none of them is left out; who lacks one is not reached by it. A Headless service has an address for each backend, so
+// A cluster without any of these families is left out. One that lacks a family is not reached over it. A Headless service has an address for each backend, so
 // there the families are united.
 func (m *merger) mergeFamilies() {
 	m.families = slices.Clone(m.oldest.Spec.IPFamilies)

@@ -17,13 +17,14 @@ type Options struct {
 	Precedence   Precedence
 	VIP          VIPMode
 
-	// With [CIDR] the networks that the VIP CIDRs of all members, those that left too, are part of; of every member its own;
-	// and what records say about the addresses that the merged ones claim: those of other services, and those of the same service that are not
-	// merged, as the importing cluster does not accept them. More claims do not hurt.
-	// Without VIPNetworks, those of members that left count no more.
+	// The next three are for [CIDR]. VIPNetworks are the networks that contain the VIP CIDRs of all members, also of those that
+	// left. Without them, the allocations of members that left no longer count.
 	VIPNetworks VIPNetworks
-	Pools       []Pool
-	Claims      []Claim
+	// Pools are the VIP CIDRs of the members.
+	Pools []Pool
+	// Claims are what other records say about the addresses that the merged records claim: records of other services, and records of
+	// the same service that the importing cluster does not accept. Claims on other addresses do no harm.
+	Claims []Claim
 	// Declared are the networks of Pods and Services of all members, with [CIDR]. What a cluster that left has allocated there does not count: the
 	// traffic of others to these would go to the derived Service.
 	Declared []netip.Prefix
@@ -32,7 +33,7 @@ type Options struct {
 	Reserved []netip.Prefix
 }
 
-// OnConflict says what becomes of a service whose exports disagree.
+// OnConflict says what happens to a service whose exports disagree.
 type OnConflict string
 
 // The values of "on_conflict".

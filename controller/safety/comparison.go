@@ -13,8 +13,8 @@ type importedExport struct {
 	cluster string
 }
 
-// fewLosses is how many exports may disappear at once, whatever part of all they are: people delete that many services, and a
-// CRD that is deleted is noticed before lossQuiet is over.
+// fewLosses losses at once never count as mass loss, whatever part of all exports they are: people delete that many services, and
+// a deleted CRD is noticed before lossQuiet is over.
 const fewLosses = 10
 
 // A comparison counts the exports of other clusters that are imported here, and those among them that the broker lacks.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// lossWaits is how many times as long as it must be quiet a loss waits at most.
+// A loss is confirmed after lossWaits × quiet at the latest.
 const lossWaits = 5
 
 // A pendingLoss is an imported export that the broker lacks.
