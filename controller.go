@@ -54,7 +54,7 @@ type runningController struct {
 
 // reconcileController brings the controller that runs in line with the settings of the newest started instance: it starts
 // one, ends one, replaces one whose settings differ or that has ended by itself, or leaves it alone. It returns the one
-// that it ended, whose done channel closes later; nil if there is none. The caller holds p.mu.
+// that it ended, whose done channel closes later; nil if it ended nothing. The caller holds p.mu.
 func (p *instances) reconcileController() (old *task) {
 	config, running := p.controllerConfig(), p.controller
 	if running != nil && running.ended() {

@@ -25,7 +25,7 @@ type joinInput struct {
 	members   []v1alpha1.Member
 	records   []v1alpha1.ExportedService // read only if a VIP CIDR has to be chosen
 
-	clustersetVIP     merge.VIPSetting // the zero value if the clusterset has none
+	clustersetVIP     merge.VIPSetting // the zero value if it is not set
 	vip               merge.VIPSetting // by chooseVIP
 	vipFromClusterset bool             // neither flags nor what the cluster has decided
 

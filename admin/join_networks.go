@@ -27,7 +27,7 @@ func (in *joinInput) checkNetworks(id string) error {
 	return nil
 }
 
-// overlapping says which network that this cluster declares overlaps with one of another member, "" if none does.
+// overlapping says which network that this cluster declares overlaps with one of another member, "" if there is no overlap.
 func (in *joinInput) overlapping(id string) string {
 	for i := range in.members {
 		m := &in.members[i]
@@ -112,7 +112,7 @@ func (in *joinInput) keptOrFree(id string, pools merge.VIPNetworks) ([]netip.Pre
 	return all, nil
 }
 
-// lackedVIPFamilies returns of which IP families, true for IPv4, the cluster needs a VIP CIDR and has none: with [VIPAuto] those of its
+// lackedVIPFamilies returns of which IP families, true for IPv4, the cluster needs a VIP CIDR that it does not have: with [VIPAuto] those of its
 // Services, else those that its Member names and another member took.
 func (in *joinInput) lackedVIPFamilies(id string) []bool {
 	var wanted []bool

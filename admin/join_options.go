@@ -73,7 +73,7 @@ type JoinResult struct {
 	SecondVIPCIDR     string         `json:"secondVIPCIDR,omitempty"`    // of the other IP family
 	VIP               string         `json:"vip,omitempty"`              // the option of the controller
 	Region            string         `json:"region,omitempty"`           // that the cluster got
-	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has none
+	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has no region
 	Components        []Component    `json:"components,omitempty"`       // that are installed
 	CredentialExpires time.Time      `json:"credentialExpires,omitzero"` // zero in a dry run
 	Networks          []NetworkState `json:"networks,omitempty"`         // those CIDRs, with where they are known from

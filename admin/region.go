@@ -41,7 +41,7 @@ func decideRegion(asked string, property *unstructured.Unstructured, regions []s
 	return asked, "", nil
 }
 
-// checkRegion returns an error if a cluster cannot get a region as its ClusterProperty, which is nil if it has none.
+// checkRegion returns an error if a cluster cannot get a region as its ClusterProperty, which is nil if it does not exist.
 func checkRegion(wanted string, property *unstructured.Unstructured) error {
 	if !broker.IsPropertyValue(wanted) {
 		return fmt.Errorf("%.80q: want 1 to %d characters", wanted, broker.MaxPropertyValue)

@@ -309,7 +309,7 @@ func twoVIPCIDRs(members []v1alpha1.Member) (ids []string) {
 	return ids
 }
 
-// addVIP adds the setting of the clusterset. A broker of version 0.1 does not let members read its CRDs, and has none.
+// addVIP adds the setting of the clusterset. A broker of version 0.1 does not let members read its CRDs, and has no such setting.
 func (s *collector) addVIP(set setState) {
 	setting, err := vipOf(set.crd(v1alpha1.Members))
 	if err != nil {

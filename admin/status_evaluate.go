@@ -97,7 +97,7 @@ func (e evaluation) evaluateVIPs() {
 	}
 }
 
-// evaluateMember evaluates a cluster that is a member. own is its Member, nil if there is none or if the broker could not be read.
+// evaluateMember evaluates a cluster that is a member. own is its Member, nil if it does not exist or if the broker could not be read.
 func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	switch {
 	case e.brokerRead && e.state.Broker != nil && e.state.Broker.UID != c.BrokerUID:

@@ -16,7 +16,7 @@ import (
 // The setting "vip" of a clusterset is an annotation on the CRD of Member at the broker, which every member may read
 // (docs/spec/controller.md 7.9).
 
-// vipOf returns the setting of the clusterset, the zero value if it has none. definition is the CRD of Member at the broker, nil if it does not exist.
+// vipOf returns the setting of the clusterset, the zero value if it is not set. definition is the CRD of Member at the broker, nil if it does not exist.
 func vipOf(definition *unstructured.Unstructured) (merge.VIPSetting, error) {
 	if definition == nil {
 		return merge.VIPSetting{}, nil

@@ -58,7 +58,7 @@ func (r Reason) String() string {
 	}[r]
 }
 
-// CodeOf returns the code of "clusterset explain" for a rejection of an object of a kind, "" if it has none.
+// CodeOf returns the code of "clusterset explain" for a rejection of an object of a kind, "" if it has no code.
 func CodeOf(k Kind, r Reason) reason.Code {
 	switch k {
 	case ServiceImport:

@@ -125,7 +125,7 @@ func (p *publisher) round() {
 type taken struct {
 	batch    batch
 	coverage *coverage
-	restored *restored // a snapshot that was read before; nil if there is none
+	restored *restored // a snapshot that was read before; nil without one
 }
 
 // take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered by the items from before.

@@ -323,7 +323,7 @@ func (sn *snapshot) fits(identity, uid string, maxAge time.Duration, now time.Ti
 	return nil
 }
 
-// restore puts a snapshot where lists go that did not come: all of it if none did. Later lists change what differs. The cluster
+// restore puts a snapshot where lists go that did not come: all of it if no list came. Later lists change what differs. The cluster
 // that the snapshot is of is the right one from then on (docs/spec/dns.md 6.5).
 func (s *Store) restore(sn *snapshot) {
 	s.mu.Lock()

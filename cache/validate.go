@@ -178,7 +178,7 @@ func isHidden(obj *discoveryv1.EndpointSlice) bool {
 	return hidden && obj.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy
 }
 
-// clusterID returns the id of the cluster that obj comes from, or "" if it has none that counts.
+// clusterID returns the id of the cluster that obj comes from, or "" if it is missing or rejected.
 func (v *validation) clusterID(obj *discoveryv1.EndpointSlice) string {
 	label, ok := obj.Labels[labelCluster]
 	if !ok {
@@ -219,7 +219,7 @@ func (v *validation) endpoints(list []discoveryv1.Endpoint, family index.Family)
 	return ready
 }
 
-// hostname returns the host label of an endpoint, or "" if it has none that counts.
+// hostname returns the host label of an endpoint, or "" if it is missing or rejected.
 func (v *validation) hostname(given *string) string {
 	if given == nil || *given == "" {
 		return ""

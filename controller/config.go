@@ -81,7 +81,7 @@ type Config struct {
 	Burst int
 }
 
-// Defaults returns the options where none is given (docs/spec/controller.md 1.3).
+// Defaults returns the default options (docs/spec/controller.md 1.3).
 func Defaults() Config {
 	return Config{
 		Namespace:   ownNamespace(),
@@ -110,7 +110,7 @@ func (c *Config) Same(other *Config) bool {
 	return c.Difference(other) == ""
 }
 
-// Difference names the first option in which the two differ, "" if there is none. Another address or credential of the local
+// Difference names the first option in which the two differ, "" if they are equal. Another address or credential of the local
 // API server counts as "kubeconfig".
 func (c *Config) Difference(other *Config) string {
 	for _, x := range []struct {

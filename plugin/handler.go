@@ -130,7 +130,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	return q.reply()
 }
 
-// match returns the longest zone that qname is at or below, in any letter case; nil if there is none.
+// match returns the longest zone that qname is at or below, in any letter case; nil if qname is in no zone.
 func (h *Handler) match(qname string) (best *zone) {
 	for i := range h.zones {
 		z := &h.zones[i]
@@ -229,7 +229,7 @@ func (q *query) resolve() {
 	q.answer.Ask(&q.question, &q.options)
 }
 
-// notReady answers before the first sync. Without complete lists it is unknown which names exist, so none is denied
+// notReady answers before the first sync. Without complete lists it is unknown which names exist, so no name is denied
 // (RFC 8914 section 4.15).
 func (q *query) notReady() (int, error) {
 	m := new(dns.Msg)
@@ -251,7 +251,7 @@ func (q *query) extend(m *dns.Msg, code uint16, text string) {
 	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
 }
 
-// ownOPT returns the OPT record of m, after adding it if m has none. CoreDNS then does not copy that of the query.
+// ownOPT returns the OPT record of m, after adding it if it is missing. CoreDNS then does not copy that of the query.
 func ownOPT(m *dns.Msg) *dns.OPT {
 	if opt := m.IsEdns0(); opt != nil {
 		return opt

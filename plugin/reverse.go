@@ -34,7 +34,7 @@ func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered
 	return rcode, true, err
 }
 
-// matchReverse returns the longest reverse zone that qname is below; nil if there is none.
+// matchReverse returns the longest reverse zone that qname is below; nil if qname is in no such zone.
 func (h *Handler) matchReverse(qname string) (best *zone) {
 	for i := range h.reverseZones {
 		z := &h.reverseZones[i]

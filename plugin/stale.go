@@ -32,7 +32,7 @@ func (q *query) known() bool {
 	return namespace == "" || q.state.Knows(namespace, q.answer.Name.NeedsSlices())
 }
 
-// LogStaleness logs when answers begin to be stale, and when none is any longer, until ctx ends.
+// LogStaleness logs when answers begin to be stale, and when all answers are current again, until ctx ends.
 func (h *Handler) LogStaleness(ctx context.Context) {
 	var logged logging.OnChange[bool]
 	wait.UntilWithContext(ctx, func(context.Context) {

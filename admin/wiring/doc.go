@@ -43,7 +43,7 @@ type Objects struct {
 	Deployments []appsv1.Deployment
 	DaemonSets  []appsv1.DaemonSet
 	ConfigMaps  []*unstructured.Unstructured
-	// OpenShift is dns.operator.openshift.io/default; nil if the cluster has none.
+	// OpenShift is dns.operator.openshift.io/default; nil if it does not exist.
 	OpenShift *unstructured.Unstructured
 }
 

@@ -93,7 +93,7 @@ func (o Objects) inDirectory(w workload, c *corev1.Container, dir, key string) p
 	return place{configMap: o.configMap(name), namespace: w.meta.Namespace, name: name, key: key}
 }
 
-// nodeCache returns the container of NodeLocal DNSCache, nil if there is none.
+// nodeCache returns the container of NodeLocal DNSCache, nil if it does not exist.
 func (w workload) nodeCache() *corev1.Container {
 	for i := range w.pod.Spec.Containers {
 		if _, ok := argument(&w.pod.Spec.Containers[i], "localip"); ok {
@@ -144,7 +144,7 @@ func (o Objects) addressesOf(name string) []netip.Addr {
 	return all
 }
 
-// Reachable returns those of the addresses that are of a family of the Service of the cluster's DNS server; all of them if none is, or if
+// Reachable returns those of the addresses that are of a family of the Service of the cluster's DNS server; all of them if no address is, or if
 // there is no such Service.
 func (o Objects) Reachable(addresses []netip.Addr) []netip.Addr {
 	service := o.dnsService()

@@ -33,7 +33,7 @@ func (o Objects) workloads() []workload {
 	return all
 }
 
-// behind returns the workload whose Pods a Service selects, nil if there is none.
+// behind returns the workload whose Pods a Service selects, nil if it does not exist.
 func (o Objects) behind(s *corev1.Service) *workload {
 	if len(s.Spec.Selector) == 0 {
 		return nil

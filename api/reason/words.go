@@ -93,7 +93,7 @@ var words = []Word{
 // Words returns all words, by source.
 func Words() []Word { return words }
 
-// Of returns the code of a word, "" if it has none.
+// Of returns the code of a word, "" if it has no code.
 func Of(from Source, text string) Code {
 	for _, w := range words {
 		if w.Source == from && w.Text == text {

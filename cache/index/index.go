@@ -112,7 +112,7 @@ func (e *Editor) Remove(key string) {
 	e.next.services.remove(e.mark, key)
 }
 
-// SetNameless notes the import of key that owns no name, or with nil that there is none. It reports whether that is new.
+// SetNameless notes the import of key that owns no name, or with nil that there is no such import. It reports whether that is new.
 func (e *Editor) SetNameless(key string, imp *Import) bool {
 	old := e.next.nameless.get(key)
 	switch {

@@ -126,7 +126,7 @@ func (e *explainCommand) run(ctx context.Context, name string, types []string) e
 	return e.print(report)
 }
 
-// withPort adds port 53 to the address of a server that has none.
+// withPort adds port 53 to the address of a server that has no port.
 func withPort(server string) (string, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {

@@ -197,7 +197,7 @@ func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
 	return true
 }
 
-// appliedFields returns the fields that a field manager has applied, as a tree of "f:name" keys (FieldsV1); nil if there are none.
+// appliedFields returns the fields that a field manager has applied, as a tree of "f:name" keys (FieldsV1); nil if it has applied nothing.
 // structured-merge-diff has a parser for this format, with types that answer the questions of covered less directly than a map.
 func appliedFields(o *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range o.GetManagedFields() {

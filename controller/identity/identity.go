@@ -25,9 +25,9 @@ import (
 
 // An Identity is what the parts of the controller are built for.
 type Identity struct {
-	ClusterID string    // "" if there is none that is valid
+	ClusterID string    // "" if it is missing or not valid
 	BrokerUID types.UID // UID of kube-system of the broker at the join; "" if unknown
-	Digest    string    // of the kubeconfig, "" if there is none that can be used
+	Digest    string    // of the kubeconfig, "" if no kubeconfig can be used
 }
 
 // Of returns the identity of a cluster that reaches the broker by l.

@@ -61,7 +61,7 @@ type inputs struct {
 	linked bool   // there is a kubeconfig of the broker
 	taken  bool   // the Member of our id is another cluster
 	known  bool   // the Member of our broker namespace is this cluster, whatever its id
-	rival  string // that another cluster with our identity renews our heartbeat, "" if none does
+	rival  string // that another cluster with our identity renews our heartbeat, "" otherwise
 	built  string // the cluster id that the controller was built for
 }
 
@@ -212,7 +212,7 @@ func (m *Membership) known() bool {
 	return system != nil && own != nil && own.Spec.KubeSystemUID == string(system.UID)
 }
 
-// notSynced names a cache of a member that is incomplete, "" if there is none.
+// notSynced names a cache of a member that is incomplete, "" if all are complete.
 func (m *Membership) notSynced() string {
 	switch {
 	case !m.Member.Synced():

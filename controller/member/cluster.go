@@ -11,7 +11,7 @@
 // A [Cluster] follows all kinds that the controller needs. Its reads come from memory and include the controller's own writes
 // at once, before the watch delivers them. [Conditions] writes the conditions of a ServiceExport and lets [Events] record each
 // transition. [Policy] decides which namespaces take part. [CheckKinds] says which definitions are missing or too old; the
-// controller waits until none is.
+// controller waits until all exist.
 //
 // Nothing here knows about the broker.
 package member
@@ -180,7 +180,7 @@ func (c *Cluster) Close() { c.client.Close() }
 // Synced reports whether every kind was listed once.
 func (c *Cluster) Synced() bool { return c.set.Synced() }
 
-// Waiting names a kind that was not listed yet and the reason, "" if there is none.
+// Waiting names a kind that was not listed yet and the reason, "" if all were listed.
 func (c *Cluster) Waiting() string { return c.set.Waiting() }
 
 // UnreadableRetry is the time until a service with an object that does not decode is reconciled again: no event follows when
@@ -232,7 +232,7 @@ func (c *Cluster) kindOf(o apiserver.Object) followed {
 	return f
 }
 
-// Namespace returns the namespace, nil if there is none.
+// Namespace returns the namespace, nil if it does not exist.
 func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
 
 // CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels and annotations say. Where
@@ -247,17 +247,17 @@ func (c *Cluster) CreatedNamespaces() map[string]int {
 	return created
 }
 
-// Service returns the Service of that name, nil if there is none.
+// Service returns the Service of that name, nil if it does not exist.
 func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.String()))
 }
 
-// Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if there is none.
+// Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if it does not exist.
 func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
 }
 
-// Export returns the ServiceExport, also one that is gone while its deletion is withheld; nil if there is none.
+// Export returns the ServiceExport, also one that is gone while its deletion is withheld; nil if it does not exist.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.kept.beside(svc.String(), c.exports.Get)
 }
@@ -265,12 +265,12 @@ func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 // WithheldExports is the number of ServiceExports that are gone and count still.
 func (c *Cluster) WithheldExports() int { return c.kept.withheld.Len() }
 
-// Import returns the ServiceImport, whether we manage it or not; nil if there is none.
+// Import returns the ServiceImport, whether we manage it or not; nil if it does not exist.
 func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
 	return found(c.imports.Get(svc.String()))
 }
 
-// found returns the object, nil if there is none.
+// found returns the object, nil if it does not exist.
 func found[T apiserver.Object](o T, ok bool) T {
 	if !ok {
 		var none T
@@ -293,12 +293,12 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 	})
 }
 
-// Property returns the ClusterProperty, nil if there is none.
+// Property returns the ClusterProperty, nil if it does not exist.
 func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
 	return asBeta(found(c.properties.Get(name)))
 }
 
-// clusterID returns what the ClusterProperty with the cluster id says, "" if there is none.
+// clusterID returns what the ClusterProperty with the cluster id says, "" if it does not exist.
 func (c *Cluster) clusterID() string {
 	if p := c.Property(about.ClusterIDName); p != nil {
 		return p.Spec.Value
@@ -357,7 +357,7 @@ func (c *Cluster) Imports() []types.NamespacedName {
 	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool { return IsBrokerNamespace(c.Namespace(svc.Namespace)) })
 }
 
-// ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or if there are none those of
+// ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or without such objects those of
 // the Config.
 func (c *Cluster) ServiceCIDRs() []netip.Prefix {
 	var all []netip.Prefix

@@ -42,7 +42,7 @@ const (
 type Events struct {
 	client   *apiserver.Client
 	instance string
-	cluster  func() string // its id, "" if it has none
+	cluster  func() string // its id, "" if it has no id
 	metrics  *metrics.Metrics
 	queue    chan *eventsv1.Event
 }

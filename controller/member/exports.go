@@ -119,7 +119,7 @@ func (k *keptExports) handle(notify func([]types.NamespacedName)) {
 	k.notify = notify
 }
 
-// beside returns the export with a key that the informer has, or else the kept one, nil if there is none. The kept one is read first. An export
+// beside returns the export with a key that the informer has, or else the kept one, nil if it does not exist. The kept one is read first. An export
 // may come back while its end is released: asked the other way round, the informer would lack it as it is not back yet, and the kept ones as its
 // end was released since, though it counted at every moment.
 func (k *keptExports) beside(
@@ -132,7 +132,7 @@ func (k *keptExports) beside(
 	return kept
 }
 
-// get returns the export with a key, nil if there is none.
+// get returns the export with a key, nil if it does not exist.
 func (k *keptExports) get(key string) *mcsv1beta1.ServiceExport {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// ReasonClusterSetIP is the reason of a difference in whether a clusterset IP is wanted. The MCS API has none for it.
+// ReasonClusterSetIP is the reason of a difference in whether a clusterset IP is wanted. The MCS API has no reason for it.
 const ReasonClusterSetIP mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
 
 // ReasonClusterSelectors is the reason of a difference in the cluster selectors (KEP-5939).

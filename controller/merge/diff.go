@@ -159,7 +159,7 @@ func IsImported(e *discoveryv1.EndpointSlice) bool {
 	return e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy && (ImportOwner(e) != "" || !exported)
 }
 
-// ImportOwner returns the name of the import that owns o, "" if none does.
+// ImportOwner returns the name of the import that owns o, "" if no import owns it.
 func ImportOwner(o metav1.Object) string {
 	for _, owner := range o.GetOwnerReferences() {
 		if owner.Kind == mcsv1beta1.ServiceImportKindName && strings.HasPrefix(owner.APIVersion, mcsv1beta1.GroupName+"/") {

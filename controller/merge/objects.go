@@ -16,7 +16,7 @@ import (
 // Objects are what stands for one imported service in an importing cluster.
 type Objects struct {
 	Import  *mcsv1beta1.ServiceImport
-	Service *corev1.Service // derived from the import; nil if it has none
+	Service *corev1.Service // derived from the import; nil if it does not exist
 	Slices  []*discoveryv1.EndpointSlice
 }
 
@@ -28,7 +28,7 @@ type Cluster struct {
 	Owner types.UID
 	// Families are those in which the cluster has addresses for Services.
 	Families []corev1.IPFamily
-	// ClusterIPs are those of the derived Service, empty while there is none.
+	// ClusterIPs are those of the derived Service, empty while it does not exist.
 	ClusterIPs []string
 	// Unrouted is whether the import has these, and keeps them under "vip cidr": the derived Service does not carry the clusterset IPs yet.
 	Unrouted bool

@@ -57,7 +57,7 @@ func (m *merger) unitePorts(e *entry) (clash bool) {
 	return clash
 }
 
-// match returns which of the older ports p is, or -1 if none, and whether they are in conflict.
+// match returns which of the older ports p is, or -1 if it is not among them, and whether they are in conflict.
 //
 // Names come first: a port of the same name with another number must not get the traffic of it.
 func match(older []unionPort, p v1alpha1.ServicePort) (at int, differs bool) {

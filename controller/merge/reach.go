@@ -115,7 +115,7 @@ func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	return ids
 }
 
-// Allocates reports whether a cluster has to choose the clusterset IP of a service that has none: its export is the oldest of those that want
+// Allocates reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the oldest of those that want
 // one and are, in a cluster that they reach, the oldest export. Preferred are exports that reach other clusters and whose cluster has a VIP CIDR of one
 // of their families, then those with such a VIP CIDR, then those that reach other clusters: if a cluster whose export reaches no other does not allocate,
 // other members cannot see why. All members have to give the same pools, whatever their options. properties are as for [ConflictsOf].

@@ -30,7 +30,7 @@ type Result struct {
 	// Selectors are those of the oldest export: the clusters that it prefers. An importing cluster need not follow them.
 	Selectors []v1alpha1.ClusterSelector
 
-	Oldest    string      // cluster whose export comes first in precedence; "" if there is none
+	Oldest    string      // cluster whose export comes first in precedence; "" without exports
 	Members   []Member    // one for each record that is not rejected whole and reaches the cluster, sorted by cluster
 	Conflicts []Conflict  // in the order of the table in docs/spec/controller.md 6.2
 	Rejected  []Rejection // sorted by cluster

@@ -47,7 +47,7 @@ type Metrics struct {
 	sources  Sources                          // read at each scrape
 	services map[types.NamespacedName]counted // the contribution of each service to conflicts and records
 	outside  map[types.NamespacedName]int     // its contribution to undeclared
-	reviewed time.Time                        // when the last review ended, or the first was due; zero while none is
+	reviewed time.Time                        // when the last review ended, or the first was due; zero while no review is due
 }
 
 // counted is what one service adds to the gauges.
@@ -217,7 +217,7 @@ func (m *Metrics) Reviewed() {
 	m.reviewed = time.Now()
 }
 
-// ReviewAge returns how long ago the last review ended, 0 while none is due. A review waits for no API server, so one that does not
+// ReviewAge returns how long ago the last review ended, 0 while no review is due. A review waits for no API server, so one that does not
 // come back is a fault of this program.
 func (m *Metrics) ReviewAge() time.Duration {
 	m.mu.Lock()

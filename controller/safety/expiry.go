@@ -21,7 +21,7 @@ type ExpiryConfig struct {
 	Broker    *broker.Broker
 	ClusterID string // of this cluster, which never expires
 	Freezes   *Freezes
-	TTL       time.Duration // age from which a heartbeat is expired; 0 if none ever is
+	TTL       time.Duration // age from which a heartbeat is expired; 0 if heartbeats do not expire
 	OnExpiry  OnExpiry
 	Log       logging.Logger
 	Barrier   *logging.Barrier           // nil counts and logs no panic

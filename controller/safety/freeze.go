@@ -169,7 +169,7 @@ func (f *Freezes) Suspended(op Operation) string {
 	return ""
 }
 
-// Detail returns the detail of the first given reason that is in force, "" if none of them is.
+// Detail returns the detail of the first given reason that is in force, "" if they are not in force.
 func (f *Freezes) Detail(given ...Reason) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -54,7 +54,7 @@ func NewBoard(instance, version string) *Board {
 	return b
 }
 
-// Say sets what the instance does; p are its parts, nil if it has none.
+// Say sets what the instance does; p are its parts, nil while it has no parts.
 func (b *Board) Say(p *Parts, detail string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

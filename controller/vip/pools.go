@@ -20,7 +20,7 @@ func NewPools(prefixes []netip.Prefix, quarantine time.Duration) Pools {
 	return all
 }
 
-// Of returns the pool of IPv4 or IPv6, nil if there is none.
+// Of returns the pool of IPv4 or IPv6, nil if it does not exist.
 func (ps Pools) Of(v4 bool) *Pool {
 	for _, p := range ps {
 		if p.prefix.Addr().Is4() == v4 {
