@@ -57,10 +57,10 @@ type Config struct {
 	TypeConflict merge.TypeConflict
 	Precedence   merge.Precedence
 
-	// Affinity is which clusters traffic goes to first where neither a Namespace nor exports say so, Hold how long they must have been back before
-	// traffic returns to them.
-	Affinity selection.Affinity
-	Hold     time.Duration
+	// Affinity says which clusters traffic goes to first where neither a Namespace nor exports say so. FailbackDelay is how long they must
+	// have been back before traffic returns to them.
+	Affinity      selection.Affinity
+	FailbackDelay time.Duration
 	// ExportedAffinity is whether traffic follows what exports prefer.
 	ExportedAffinity bool
 
@@ -90,7 +90,7 @@ func Defaults() Config {
 		Endpoints:   export.PodIP,
 		Renew:       10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-		Affinity: selection.None, Hold: 10 * time.Second, ExportedAffinity: true,
+		Affinity: selection.None, FailbackDelay: 10 * time.Second, ExportedAffinity: true,
 		QPS: 500, Burst: 1000,
 	}
 }
@@ -130,7 +130,7 @@ func (c *Config) Difference(other *Config) string {
 		{"port_merge", c.PortMerge == other.PortMerge},
 		{"type_conflict", c.TypeConflict == other.TypeConflict},
 		{"precedence", c.Precedence == other.Precedence},
-		{"affinity", c.Affinity == other.Affinity && c.Hold == other.Hold},
+		{"affinity", c.Affinity == other.Affinity && c.FailbackDelay == other.FailbackDelay},
 		{"exported_affinity", c.ExportedAffinity == other.ExportedAffinity},
 		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels) &&
 			c.CreateNamespaces == other.CreateNamespaces},

@@ -32,9 +32,9 @@ type Option struct {
 }
 
 const (
-	minRenew = time.Second
-	maxTTL   = 24 * time.Hour
-	maxHold  = time.Hour
+	minRenew         = time.Second
+	maxTTL           = 24 * time.Hour
+	maxFailbackDelay = time.Hour
 )
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
@@ -58,7 +58,7 @@ func Options() []Option {
 			choice(func(c *Config) *merge.TypeConflict { return &c.TypeConflict }, merge.Keep, merge.Exclude)},
 		{"precedence", "claimed|broker", "claimed", "creation time that decides which export is oldest", 1, 1,
 			choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker)},
-		{"affinity", "local|region|remote|none [HOLD]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
+		{"affinity", "local|region|remote|none [DELAY]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
 			(*Config).setAffinity},
 		{"exported_affinity", "on|off", "on", "follow the clusters and zones that exports prefer", 1, 1, toggle(func(c *Config) *bool { return &c.ExportedAffinity })},
 		{"import_namespaces", "create [NAME...]|NAME...|SELECTOR", "", "namespaces to export and import; with create, missing ones are created; without names: all except kube-*, openshift-*, " +
@@ -178,14 +178,14 @@ func (c *Config) setAffinity(args []string) error {
 	if _, err := affinity.Selectors(); err != nil {
 		return err
 	}
-	hold := Defaults().Hold
+	delay := Defaults().FailbackDelay
 	if len(args) > 1 {
 		var err error
-		if hold, err = time.ParseDuration(args[1]); err != nil || hold < 0 || hold > maxHold {
-			return fmt.Errorf("%q: want a duration from 0s to %s, such as 10s", args[1], maxHold)
+		if delay, err = time.ParseDuration(args[1]); err != nil || delay < 0 || delay > maxFailbackDelay {
+			return fmt.Errorf("%q: want a duration from 0s to %s, such as 10s", args[1], maxFailbackDelay)
 		}
 	}
-	c.Affinity, c.Hold = affinity, hold
+	c.Affinity, c.FailbackDelay = affinity, delay
 	return nil
 }
 

@@ -59,7 +59,7 @@ func TestOptions(t *testing.T) {
 		{"lease 10s 24h", func(c *Config) { c.Renew, c.TTL = 10*time.Second, 24*time.Hour }},
 		{"lease 0", func(c *Config) { c.Renew, c.TTL = 0, 0 }},
 		{"affinity local", func(c *Config) { c.Affinity = selection.Local }},
-		{"affinity remote 0s", func(c *Config) { c.Affinity, c.Hold = selection.Remote, 0 }},
+		{"affinity remote 0s", func(c *Config) { c.Affinity, c.FailbackDelay = selection.Remote, 0 }},
 		{"exported_affinity off", func(c *Config) { c.ExportedAffinity = false }},
 		{"on_expiry not_ready", func(c *Config) { c.OnExpiry = safety.NotReady }},
 		{"on_expiry keep", func(c *Config) { c.OnExpiry = safety.Retain }},

@@ -71,7 +71,7 @@ type Config struct {
 	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
 	// ExportedAffinity is whether traffic follows the clusters and zones that exports prefer.
 	ExportedAffinity bool
-	Hold             time.Duration // how long preferred clusters must have been back before traffic returns to them
+	FailbackDelay    time.Duration // how long preferred clusters must have been back before traffic returns to them
 
 	ImportLacks []string // the fields of ServiceImport that the API server does not have
 }
@@ -102,7 +102,7 @@ func New(cfg Config) *Importer {
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
 			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
 			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks,
-			choices: newChoices(cfg.Hold), overwritten: &member.Overwritten{}, retry: cfg.Retry,
+			choices: newChoices(cfg.FailbackDelay), overwritten: &member.Overwritten{}, retry: cfg.Retry,
 		},
 	}
 	i.creates = &namespaces{

@@ -78,7 +78,7 @@ func (i importing) failOver(source *discoveryv1.EndpointSlice) importing {
 	var waits []time.Duration
 	hold := func(d time.Duration) func(*Config) {
 		return func(c *Config) {
-			c.Hold, c.Retry = d, func(_ types.NamespacedName, d time.Duration) { waits = append(waits, d) }
+			c.FailbackDelay, c.Retry = d, func(_ types.NamespacedName, d time.Duration) { waits = append(waits, d) }
 		}
 	}
 	toWest := []string{importedWrite("PATCH", "west", "a"), importedWrite("PATCH", "east", "db-1")}

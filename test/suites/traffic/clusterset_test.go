@@ -30,8 +30,8 @@ import (
 // How often members say that they are alive, and how long the others believe it.
 const renew, leaseTTL = time.Second, 5 * time.Second
 
-// hold is how long preferred clusters must have been back.
-const hold = 2 * time.Second
+// failbackDelay is how long preferred clusters must have been back.
+const failbackDelay = 2 * time.Second
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -120,7 +120,7 @@ func startMember(
 func (m *member) startController(t *testing.T) {
 	t.Helper()
 	m.kill = m.Run(t, append([]func(*controller.Config){
-		func(c *controller.Config) { c.Renew, c.TTL, c.Hold = renew, leaseTTL, hold },
+		func(c *controller.Config) { c.Renew, c.TTL, c.FailbackDelay = renew, leaseTTL, failbackDelay },
 	}, m.options...)...)
 }
 
