@@ -90,10 +90,6 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
-	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log, Resumed: func() { p.exporter.Resumed() },
-		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
-	}
 	p.massLoss = safety.NewMassLoss(safety.MassLossConfig{
 		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL,
 		Requeue: requeue.importNow, RequeueAll: requeue.all,
@@ -108,6 +104,10 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
 	})
+	p.heartbeat = &identity.Heartbeat{
+		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log, Resumed: p.exporter.Resumed,
+		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
+	}
 	p.importer = importer.New(importer.Config{
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
 		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
