@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -25,7 +24,7 @@ func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
 		}}, Ports: []discoveryv1.EndpointPort{{Name: new("pg")}}}
 		switch name[0] {
 		case '(':
-			e.Labels[corev1.IsHeadlessService] = ""
+			merge.Hide(e)
 		case '!':
 			e.Labels[discoveryv1.LabelManagedBy] = "someone"
 		}
@@ -89,7 +88,7 @@ func TestChangesThatAreInVain(t *testing.T) {
 			w.visibility = visibilityOf(desired)
 		}
 		for _, o := range filledOf(tt.rejected) {
-			if isHidden(o) { // as it is until others are shown
+			if merge.IsHidden(o) { // as it is until others are shown
 				until := w.visibility.until(o, w.now)
 				w.responses.set(db, untilName(o), response{fingerprint(until), fingerprint(w.now.existing(o))})
 				continue

@@ -33,10 +33,3 @@ func hasPort(e *discoveryv1.EndpointSlice, key port) bool {
 func sameNumber(p, q discoveryv1.EndpointPort) bool {
 	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }
-
-// isHidden reports whether a slice has the label by which every kube-proxy leaves it out, and adds and removes its endpoints as the label comes
-// and goes. The label service-proxy-name does not do: from Kubernetes 1.36 on kube-proxy looks for it at Services alone.
-func isHidden(e *discoveryv1.EndpointSlice) bool {
-	_, hidden := e.Labels[corev1.IsHeadlessService]
-	return hidden
-}

@@ -179,7 +179,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 		ranks := p.results.Ranks(clustersOf(desired, has))
 		last, known := was.ports[key]
 		if !known && resumes {
-			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool { return has(e) && !isHidden(e) }))
+			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool { return has(e) && !merge.IsHidden(e) }))
 		}
 		eligible := c.eligible(desired, has)
 		f, left := last.Next(ranks, eligible, at, cs.hold)
@@ -203,7 +203,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 // hideWhole hides a slice unless its cluster is in use.
 func hideWhole(e *discoveryv1.EndpointSlice, used []string) {
 	if !slices.Contains(used, e.Labels[mcsv1beta1.LabelSourceCluster]) {
-		e.Labels[corev1.IsHeadlessService] = ""
+		merge.Hide(e)
 	}
 }
 
@@ -233,7 +233,7 @@ func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
 		e.Ports = inUse
 		return
 	}
-	e.Labels[corev1.IsHeadlessService] = ""
+	merge.Hide(e)
 }
 
 // eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If no endpoint is, proxies also take

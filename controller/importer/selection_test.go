@@ -357,10 +357,17 @@ func (i importing) ready(source *discoveryv1.EndpointSlice, ready bool) []string
 // checkShown compares the clusters whose slices proxies see.
 func (i importing) checkShown(want ...string) {
 	i.Helper()
-	if got := clustersOf(i.read().Slices, func(e *discoveryv1.EndpointSlice) bool {
-		return e.Labels[discoveryv1.LabelManagedBy] == apibroker.ManagedBy && !isHidden(e) && e.Namespace == "shop"
-	}); !slices.Equal(got, want) {
-		i.Errorf("shown: %q, want %q", got, want)
+	ours := func(e *discoveryv1.EndpointSlice) bool {
+		return e.Labels[discoveryv1.LabelManagedBy] == apibroker.ManagedBy && e.Namespace == "shop"
+	}
+	all := i.read().Slices
+	for _, label := range []string{"service.kubernetes.io/headless", "service.kubernetes.io/service-proxy-name"} {
+		if got := clustersOf(all, func(e *discoveryv1.EndpointSlice) bool {
+			_, hidden := e.Labels[label]
+			return ours(e) && !hidden
+		}); !slices.Equal(got, want) {
+			i.Errorf("without the label %s: %q, want %q", label, got, want)
+		}
 	}
 }
 
@@ -399,7 +406,7 @@ func TestChoosePorts(t *testing.T) {
 			var got string
 			for _, e := range tt.desired {
 				got += " " + e.Labels[mcsv1beta1.LabelSourceCluster]
-				if isHidden(e) {
+				if merge.IsHidden(e) {
 					got += " hidden"
 				}
 				var ports []string
@@ -472,7 +479,7 @@ func TestChooseForDNS(t *testing.T) {
 		{"nothing is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, false)}, []string{"east", "west"}},
 	} {
 		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, merge.Objects{})
-		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool { return !isHidden(e) }); !slices.Equal(got, tt.shown) {
+		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool { return !merge.IsHidden(e) }); !slices.Equal(got, tt.shown) {
 			t.Errorf("%s: shown %q, want %q", tt.name, got, tt.shown)
 		}
 		for _, e := range tt.desired {

@@ -3,7 +3,6 @@ package importer
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -95,17 +94,17 @@ func (v visibility) until(o *discoveryv1.EndpointSlice, now *objects) *discovery
 // isMissing reports whether proxies do not see yet what they should see of a desired slice.
 func isMissing(o *discoveryv1.EndpointSlice, now *objects) bool {
 	e := now.slice(o.Name)
-	return !isHidden(o) && (e == nil || !merge.IsImported(e) || shows(o, e))
+	return !merge.IsHidden(o) && (e == nil || !merge.IsImported(e) || shows(o, e))
 }
 
 // shows reports whether an update makes something of a slice visible to proxies that was not.
 func shows(update, existing *discoveryv1.EndpointSlice) bool {
-	return !isHidden(update) && (isHidden(existing) || lacksPort(existing, update))
+	return !merge.IsHidden(update) && (merge.IsHidden(existing) || lacksPort(existing, update))
 }
 
 // hides reports whether an update hides something of a slice that proxies see. It may show something else of it.
 func hides(update, existing *discoveryv1.EndpointSlice) bool {
-	return !isHidden(existing) && (isHidden(update) || lacksPort(update, existing))
+	return !merge.IsHidden(existing) && (merge.IsHidden(update) || lacksPort(update, existing))
 }
 
 // lacksPort reports whether a slice lacks a port that another one has.
@@ -123,7 +122,7 @@ func differs(update, existing *discoveryv1.EndpointSlice) bool {
 // cluster offers, under any name. A slice has each name once: a port that changes its protocol is hidden as the new one is shown.
 func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	v := update.DeepCopy()
-	delete(v.Labels, corev1.IsHeadlessService)
+	merge.Show(v)
 	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
 		key := keyOf(existing, p)
 		clashes := slices.ContainsFunc(update.Ports, func(q discoveryv1.EndpointPort) bool {
@@ -137,7 +136,7 @@ func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.
 		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
 		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
 			v.Ports[at] = p
-		} else if !isHidden(update) { // else it has all ports, and shows none
+		} else if !merge.IsHidden(update) { // else it has all ports, and shows none
 			v.Ports = append(v.Ports, p)
 		}
 	}

@@ -21,7 +21,7 @@ func slicesOf(text string) (all []*discoveryv1.EndpointSlice) {
 			Name: strings.Trim(name, "()"), Labels: map[string]string{discoveryv1.LabelManagedBy: apibroker.ManagedBy},
 		}}
 		if e.Name != name {
-			e.Labels[corev1.IsHeadlessService] = ""
+			merge.Hide(e)
 		}
 		for _, port := range strings.Split(ports, "") {
 			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &port})
@@ -107,7 +107,7 @@ func TestShowsAndHides(t *testing.T) {
 			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
 		}
 		if hidden {
-			e.Labels[corev1.IsHeadlessService] = ""
+			merge.Hide(e)
 		}
 		return e
 	}
@@ -135,8 +135,8 @@ func TestShowsAndHides(t *testing.T) {
 		for _, p := range v.Ports {
 			got += *p.Name
 		}
-		if tt.visible != "" && (got != tt.visible || isHidden(v)) {
-			t.Errorf("%s: ports %q, hidden %t; want %q until all others are shown", tt.name, got, isHidden(v), tt.visible)
+		if tt.visible != "" && (got != tt.visible || merge.IsHidden(v)) {
+			t.Errorf("%s: ports %q, hidden %t; want %q until all others are shown", tt.name, got, merge.IsHidden(v), tt.visible)
 		}
 	}
 }

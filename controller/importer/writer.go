@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -210,7 +209,7 @@ func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired [
 		for _, e := range w.now.Slices {
 			if merge.IsImported(e) && stays(e) {
 				other := e.DeepCopy()
-				delete(other.Labels, corev1.IsHeadlessService)
+				merge.Show(other)
 				desired = append(desired, other)
 			}
 		}

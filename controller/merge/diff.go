@@ -248,7 +248,7 @@ func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
 var (
 	sliceLabels = []string{
 		mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, discoveryv1.LabelManagedBy,
-		discoveryv1.LabelServiceName, corev1.IsHeadlessService, broker.LabelForZone, broker.LabelForRegion,
+		discoveryv1.LabelServiceName, corev1.IsHeadlessService, labelProxyName, broker.LabelForZone, broker.LabelForRegion,
 	}
 	sliceAnnotations = []string{corev1.EndpointsLastChangeTriggerTime}
 )
