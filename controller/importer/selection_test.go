@@ -55,6 +55,7 @@ func checkSelection(b *env, west partner) {
 	i.checkProtocol(record, slice)
 	i.checkHints(record, slice, source)
 	i.checkWithoutAddress(source)
+	i.checkOption(record)
 	i.affinity("next-door")
 	i.Expect("an affinity that is none", i.do("", always), importWrite, importedWrite("PATCH", "east", "db-1"))
 	i.checkShown("east", "west")
@@ -299,6 +300,28 @@ func (i importing) checkWithoutAddress(source *discoveryv1.EndpointSlice) {
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
 	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	i.do("", always)
+	i.checkShown("west")
+}
+
+// checkOption has the option affinity prefer this cluster: docs/spec/selection.md 1. The selectors of the oldest export, which are those of west at
+// first, and the annotation of the Namespace count before it.
+func (i importing) checkOption(record *v1alpha1.ExportedService) {
+	i.Helper()
+	local, err := selection.Local.Selectors()
+	if err != nil {
+		i.Fatal(err)
+	}
+	i = i.with(func(c *Config) { c.Selectors = local })
+	i.do("", always)
+	i.checkShown("west")
+	record.Spec.ClusterSelectors = nil
+	i.Update(record)
+	i.do("no selectors of west", func() bool {
+		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return r.Cluster == "west" && len(r.Spec.ClusterSelectors) == 0 })
+	})
+	i.checkShown("east")
+	i.affinity("remote")
 	i.do("", always)
 	i.checkShown("west")
 }
