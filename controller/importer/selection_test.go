@@ -161,7 +161,7 @@ func (i importing) checkRegion(west partner) {
 	}
 	i.affinity("region")
 	i.Expect("both in one region", i.do("region of west", func() bool { return len(i.Broker.Member(west.id).Status.Properties) == 1 }), importWrite)
-	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["west"]]`; got != want {
+	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["east","west"]]`; got != want {
 		i.Errorf("results = %s, want %s", got, want)
 	}
 

@@ -125,35 +125,64 @@ func FromRecord(list []v1alpha1.ClusterSelector) Selectors {
 	return s
 }
 
-// Results are the clusters that each selector matches and none before it does, sorted, in the order of the selectors. So they name each cluster
-// once at most, and fit into an annotation: those beyond [maxResults] are in none.
+// Results are the clusters that each selector matches, sorted, in the order of the selectors. They fit into an annotation: see [Results.bounded].
 type Results [][]string
 
 // Evaluate returns what the selectors match. clusters has the ClusterProperties of each exporting cluster by its id, importer those of the
 // importing one. Whatever its properties say, a cluster has its own id.
 func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[string]string) Results {
 	results := make(Results, len(s))
-	left := slices.Sorted(maps.Keys(clusters))
-	var size int
+	ids := slices.Sorted(maps.Keys(clusters))
 	for i, sel := range s {
 		results[i] = []string{}
 		resolved, ok := sel.PropertySelector.resolve(importer)
 		if !ok {
 			continue
 		}
-		left = slices.DeleteFunc(left, func(id string) bool {
-			matches := resolved.matches(id, clusters[id])
-			if !matches {
-				return false
-			}
-			if size += len(id) + len(`"",`); size <= maxResults {
+		for _, id := range ids {
+			if resolved.matches(id, clusters[id]) {
 				results[i] = append(results[i], id)
 			}
-			return true
-		})
+		}
 	}
-	return results
+	return results.bounded()
 }
+
+// bounded returns results whose text fits into an annotation. If they are too long, each cluster stays in the first result that has it, which makes
+// the same ranks; of these, clusters beyond [maxResults] are in no result.
+func (r Results) bounded() Results {
+	if r.size() <= maxResults {
+		return r
+	}
+	bounded := make(Results, len(r))
+	seen := make(map[string]bool)
+	var size int
+	for i, result := range r {
+		bounded[i] = []string{}
+		for _, id := range result {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if size += sizeOf(id); size <= maxResults {
+				bounded[i] = append(bounded[i], id)
+			}
+		}
+	}
+	return bounded
+}
+
+// size is that of the text but for the brackets, in octets.
+func (r Results) size() (octets int) {
+	for _, result := range r {
+		for _, id := range result {
+			octets += sizeOf(id)
+		}
+	}
+	return octets
+}
+
+func sizeOf(id string) int { return len(id) + len(`"",`) }
 
 // resolve replaces [SameAsImporter]. It reports false if the importer does not have a property that is asked for.
 func (p PropertySelector) resolve(importer map[string]string) (PropertySelector, bool) {

@@ -103,7 +103,7 @@ func TestEvaluate(t *testing.T) {
 		selectors Selectors
 		want      string
 	}{
-		{"region, and no cluster that says it is another", near, `[["east"],["north"]]`},
+		{"region, with the clusters of earlier selectors, and no cluster that says it is another", near, `[["east"],["east","north"]]`},
 		{"remote", remote, `[["north","south","west"]]`},
 		{"a property that the importer lacks", parse(t, express(`"key":"tier","operator":"NotIn","values":["@SameAsImporter@"]`)), `[[]]`},
 		{"Exists", parse(t, express(`"key":"tier","operator":"Exists"`)), `[["east"]]`},
@@ -121,8 +121,8 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// The results of any selectors fit into an annotation beside all else, of however many clusters: each cluster is in one of them at most, and those
-// beyond a bound are in none.
+// The results of any selectors fit into an annotation beside all else, of however many clusters: if they are too long, each cluster is in one of
+// them at most, and those beyond a bound are in none. The ranks of all that fit stay the same.
 func TestResultsAreBounded(t *testing.T) {
 	clusters := make(map[string]map[string]string)
 	for i := range 5000 {
@@ -137,6 +137,21 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 	if !slices.Equal(results[0], []string{"first"}) || len(results[2]) > 0 {
 		t.Errorf("results begin with %q and end with %d clusters, want those of the first selectors", results[0], len(results[2]))
+	}
+
+	few := make(map[string]map[string]string)
+	for i := range 100 {
+		few[strings.Repeat("c", 58)+fmt.Sprintf("-%04d", i)] = nil
+	}
+	few["first"] = map[string]string{"tier": "gold"}
+	ids := slices.Sorted(maps.Keys(few))
+	two := slices.Concat(parse(t, match(`"tier":"gold"`)), parse(t, all)).Evaluate(few, nil)
+	if !slices.Equal(two[0], []string{"first"}) || !slices.Equal(two[1], ids) {
+		t.Errorf("results of two selectors = %d and %d clusters, want all matches of both", len(two[0]), len(two[1]))
+	}
+	sixteen := selectors.Evaluate(few, nil)
+	if got, want := sixteen.Ranks(ids), two.Ranks(ids); !reflect.DeepEqual(got[:2], want[:2]) || len(sixteen[2]) > 0 || len(sixteen.String()) > maxResults {
+		t.Errorf("16 results of 100 clusters have %d octets and the ranks %q, want %q in %d octets", len(sixteen.String()), got[:2], want[:2], maxResults)
 	}
 }
 
