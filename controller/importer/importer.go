@@ -34,7 +34,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -257,9 +256,7 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 	if w.now.Service != nil {
 		// The API server may have dropped the field from one of them.
 		distribution := cmp.Or(w.now.Service.Spec.TrafficDistribution, w.now.Import.Spec.TrafficDistribution)
-		merge.SetHints(distribution, desired, slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
-			return slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
-		}))
+		merge.SetHints(distribution, desired)
 	}
 	return w.replaceSlices(ctx, clusters, desired)
 }

@@ -8,7 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// docs/spec/controller.md 5.6: which hints endpoints get. An endpoint without a zone takes no hint from others; hints for nodes are complete or left out.
+// docs/spec/controller.md 5.6: which hints endpoints get. Each endpoint has those of its own zone and node, whatever others have.
 func TestSetHints(t *testing.T) {
 	// of makes a slice of endpoints "<zone>/<node>".
 	of := func(endpoints ...string) *discoveryv1.EndpointSlice {
@@ -28,25 +28,23 @@ func TestSetHints(t *testing.T) {
 	}
 	all := func(s ...*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice { return s }
 	for _, tt := range []struct {
-		name             string
-		distribution     string
-		imported, beside []*discoveryv1.EndpointSlice
-		want             string // of each endpoint "<zones>/<nodes>"
+		name         string
+		distribution string
+		imported     []*discoveryv1.EndpointSlice
+		want         string // of each endpoint "<zones>/<nodes>"
 	}{
-		{"no distribution", "", all(of("a/n")), nil, "-"},
-		{"one of another implementation", "example.com/near", all(of("a/n")), nil, "-"},
-		{"own zones, of two clusters", "PreferClose", all(of("a/n", "b/m"), of("a")), nil, "[a]/[] [b]/[] [a]/[]"},
-		{"PreferSameZone", "PreferSameZone", all(of("a/n")), nil, "[a]/[]"},
-		{"one without a zone", "PreferClose", all(of("a/n", "b/m"), of("")), nil, "[a]/[] [b]/[] -"},
-		{"one beside without a zone", "PreferClose", all(of("a/n")), all(of("")), "[a]/[]"},
-		{"one beside without a node", "PreferSameNode", all(of("a/n")), all(of("")), "[a]/[]"},
-		{"nodes, and one without a zone", "PreferSameNode", all(of("a/n", "/m")), nil, "[a]/[n] []/[m]"},
-		{"own nodes", "PreferSameNode", all(of("a/n", "b/m")), nil, "[a]/[n] [b]/[m]"},
-		{"nodes, and another cluster: zones alone", "PreferSameNode", all(of("a/n"), of("b")), nil, "[a]/[] [b]/[]"},
-		{"nodes without zones", "PreferSameNode", all(of("/n")), nil, "[]/[n]"},
-		{"no endpoints", "PreferClose", all(of()), nil, ""},
+		{"no distribution", "", all(of("a/n")), "-"},
+		{"one of another implementation", "example.com/near", all(of("a/n")), "-"},
+		{"own zones, of two clusters", "PreferClose", all(of("a/n", "b/m"), of("a")), "[a]/[] [b]/[] [a]/[]"},
+		{"PreferSameZone", "PreferSameZone", all(of("a/n")), "[a]/[]"},
+		{"one without a zone", "PreferClose", all(of("a/n", "b/m"), of("")), "[a]/[] [b]/[] -"},
+		{"nodes, and one without a zone", "PreferSameNode", all(of("a/n", "/m")), "[a]/[n] []/[m]"},
+		{"own nodes", "PreferSameNode", all(of("a/n", "b/m")), "[a]/[n] [b]/[m]"},
+		{"nodes, and another cluster", "PreferSameNode", all(of("a/n"), of("b"), of("")), "[a]/[n] [b]/[] -"},
+		{"nodes without zones", "PreferSameNode", all(of("/n")), "[]/[n]"},
+		{"no endpoints", "PreferClose", all(of()), ""},
 	} {
-		SetHints(&tt.distribution, tt.imported, tt.beside)
+		SetHints(&tt.distribution, tt.imported)
 		var got []string
 		for _, s := range tt.imported {
 			for _, e := range s.Endpoints {

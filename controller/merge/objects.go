@@ -70,7 +70,7 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 		s.OwnerReferences = owners(r.Import, c.Owner)
 	}
 	if o.Service != nil {
-		SetHints(r.Import.Spec.TrafficDistribution, o.Slices, nil)
+		SetHints(r.Import.Spec.TrafficDistribution, o.Slices)
 	}
 	o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
 	if len(o.Slices) > 0 {
