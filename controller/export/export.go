@@ -134,23 +134,23 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 // validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors (KEP-5939) and the clusters
 // that it is to reach.
 func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason, string) {
-	selectors, _, err := selection.Of(exp.Annotations)
+	selectors, list, err := selection.OfExport(exp.Annotations)
 	_, errTo := selection.ToClusters(exp.Annotations)
 	switch {
 	case errTo != nil:
 		return wellknown.ReasonInvalidToClusters, fmt.Sprintf("It cannot be read which clusters the export is to reach: %s.", errTo)
 	case err != nil && !errors.Is(err, selection.ErrAffinity):
 		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
-	case len(selectors) > 0 && isHeadless(service) && exp.Annotations[broker.AnnotationSelectors] != "":
+	case len(selectors) > 0 && isHeadless(service) && list != "":
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"Clusters cannot be selected for a headless Service: remove the annotation that selects them, or give the Service a cluster IP."
+			fmt.Sprintf("Clusters cannot be selected for a headless Service: remove %s, or give the Service a cluster IP.", list)
 	}
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
 }
 
-// selectors returns those that the annotations of the export ask for. An unknown affinity counts as none.
+// selectors returns those that the export asks for. An unknown affinity counts as none.
 func (x *exporter) selectors() []v1alpha1.ClusterSelector {
-	selectors, _, err := selection.Of(x.exp.Annotations)
+	selectors, _, err := selection.OfExport(x.exp.Annotations)
 	switch {
 	case err != nil:
 		x.ignore("Ignored: %s.", err)
