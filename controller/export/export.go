@@ -161,6 +161,15 @@ func (x *exporter) selectors() []v1alpha1.ClusterSelector {
 	return selectors.Record()
 }
 
+// ignoreOfImporters reports the annotations that only the Namespace of an importing cluster has.
+func (x *exporter) ignoreOfImporters() {
+	for _, key := range []string{broker.AnnotationTrafficDistribution, broker.AnnotationWeights} {
+		if _, given := x.exp.Annotations[key]; given {
+			x.ignore("Ignored: annotation %s of a ServiceExport: want it on the Namespace of an importing cluster.", key)
+		}
+	}
+}
+
 // toClusters returns the selectors of the clusters that the export is to reach, nil for all. The export is valid.
 func (x *exporter) toClusters() []v1alpha1.ClusterSelector {
 	to, err := selection.ToClusters(x.exp.Annotations)
@@ -215,6 +224,7 @@ func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 		ExportGeneration:         x.exp.Generation,
 		VIP:                      x.vip(),
 	}
+	x.ignoreOfImporters()
 	if x.headless() {
 		spec.Type = v1alpha1.Headless
 		return spec

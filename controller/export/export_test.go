@@ -420,6 +420,10 @@ func TestSelectors(t *testing.T) {
 			message: `The cluster selectors are malformed: spec.clusterSelectors: selector 1: it is empty: want matchProperties or matchExpressions. [export-selectors]`},
 		{name: "the field of a headless Service", key: field, value: `[{"propertySelector":{"matchProperties":{"a":"1"}}}]`, headless: true, reason: "InvalidServiceType",
 			message: "Clusters cannot be selected for a headless Service: remove spec.clusterSelectors, or give the Service a cluster IP. [export-invalid-type]"},
+		{name: "weights", key: broker.AnnotationWeights, value: "east=1", want: "null", reason: "AnnotationIgnored",
+			message: "The Service can be exported. Ignored: annotation clusterset-dns.io/weights of a ServiceExport: want it on the Namespace of an importing cluster. [export-annotation]"},
+		{name: "a traffic distribution", key: broker.AnnotationTrafficDistribution, value: "none", want: "null", reason: "AnnotationIgnored",
+			message: "The Service can be exported. Ignored: annotation clusterset-dns.io/traffic-distribution of a ServiceExport: want it on the Namespace of an importing cluster. [export-annotation]"},
 		{name: "an unknown affinity", key: cilium, value: "near", want: "null", reason: "AnnotationIgnored",
 			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none. [export-annotation]`},
 	} {

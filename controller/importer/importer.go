@@ -31,6 +31,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -176,10 +177,19 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 // report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.
 func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) {
 	for _, r := range rejected {
-		i.cfg.Rejections.Report(r)
+		if isNew := i.cfg.Rejections.report(r); isNew && r.Cluster == merge.Local {
+			i.ignored(svc.Namespace, r.Detail)
+		}
 	}
 	if slices.ContainsFunc(rejected, func(r merge.Rejection) bool { return r.Reason == merge.BeyondLimit }) {
 		i.cfg.Retry(svc, limitRetry)
+	}
+}
+
+// ignored writes an Event about an annotation of a Namespace of this cluster that does not count.
+func (i *Importer) ignored(namespace, detail string) {
+	if ns := i.cfg.Member.Namespace(namespace); ns != nil {
+		i.cfg.Conditions.Events.Namespace(ns, corev1.EventTypeWarning, wellknown.ReasonAnnotationIgnored, "Ignored: "+detail+".")
 	}
 }
 

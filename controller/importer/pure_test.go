@@ -273,6 +273,17 @@ func TestRejections(t *testing.T) {
 	if first, _ := rs.first(merge.Rejection{Cluster: "north", Object: "0", Reason: merge.BadSlice}); !first {
 		t.Error("the rejections of one cluster hide those of another")
 	}
+	for _, cluster := range []string{"north", merge.Local} {
+		again := merge.Rejection{Cluster: cluster, Object: "Namespace shop", Reason: merge.BadWeights}
+		var logged []bool
+		for _, again.Detail = range []string{"a", "a", "b"} {
+			first, _ := rs.first(again)
+			logged = append(logged, first)
+		}
+		if want := []bool{true, false, cluster == merge.Local}; !slices.Equal(logged, want) {
+			t.Errorf("of cluster %q: logged %t, want %t", cluster, logged, want)
+		}
+	}
 }
 
 // docs/spec/explain.md 4: the log line of a rejection ends with the code of its cause.

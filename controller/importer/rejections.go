@@ -13,8 +13,9 @@ import (
 // others in the log. All are counted.
 const maxNamed = 1_000
 
-// Rejections counts what members wrote and what is not accepted, and logs each such object and reason once
-// (docs/spec/controller.md 9). The methods may be called by several goroutines.
+// Rejections counts what members wrote and what is not accepted, and logs each such object and reason once, and of this cluster's own objects
+// also each detail (docs/spec/controller.md 9): who corrects a value learns that the next one is bad, too. The methods may be called by several
+// goroutines.
 type Rejections struct {
 	log     logging.Logger
 	metrics *metrics.Metrics
@@ -26,6 +27,7 @@ type Rejections struct {
 type rejected struct {
 	object string
 	reason merge.Reason
+	detail string // of an object of this cluster
 }
 
 // NewRejections returns Rejections that have logged nothing.
@@ -34,16 +36,20 @@ func NewRejections(log logging.Logger, m *metrics.Metrics) *Rejections {
 }
 
 // Report counts a rejection, and logs it if it is new.
-func (rs *Rejections) Report(r merge.Rejection) {
+func (rs *Rejections) Report(r merge.Rejection) { rs.report(r) }
+
+// report is [Rejections.Report], and returns whether the rejection is new.
+func (rs *Rejections) report(r merge.Rejection) (isNew bool) {
 	rs.metrics.Rejected(string(r.Reason))
 	first, last := rs.first(r)
 	if !first {
-		return
+		return false
 	}
 	rs.log.Warningf("rejected of cluster %q: %s (%s): %s", r.Cluster, r.Object, r.Reason, reason.With(r.Detail, codeOf(r)))
 	if last {
 		rs.log.Warningf("rejected of cluster %q: %d logged; from now on they are only counted", r.Cluster, maxNamed)
 	}
+	return true
 }
 
 // codeOf returns the code of the cause. Codes of rejections are about what other clusters wrote to the broker.
@@ -62,7 +68,10 @@ func codeOf(r merge.Rejection) reason.Code {
 func (rs *Rejections) first(r merge.Rejection) (first, last bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	key, of := rejected{r.Object, r.Reason}, rs.logged[r.Cluster]
+	key, of := rejected{object: r.Object, reason: r.Reason}, rs.logged[r.Cluster]
+	if r.Cluster == merge.Local {
+		key.detail = r.Detail
+	}
 	if _, logged := of[key]; logged || len(of) >= maxNamed {
 		return false, false
 	}

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -21,6 +23,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -62,6 +65,10 @@ func checkSelection(b *env, west partner) {
 	if n := i.Log.Count(`affinity "next-door": want local, region, remote or none`); n != 1 {
 		i.Errorf("logged %d times, want once: %v", n, i.Log)
 	}
+	i.checkIgnored(`annotation clusterset-dns.io/affinity: affinity "next-door": want local, region, remote or none`)
+	i.affinity("nearby")
+	i.do("", always)
+	i.checkIgnored(`annotation clusterset-dns.io/affinity: affinity "nearby": want local, region, remote or none`)
 	i.Delete(exp, service, source, slice, record)
 	i.do("gone", func() bool {
 		return len(i.Broker.Records(db)) == 0 && i.Member.Export(db) == nil && i.addressOf("west") == ""
@@ -360,6 +367,23 @@ func (i importing) beat(version string, shown func() bool) {
 	if err := g.Wait(); err != nil {
 		i.Error(err)
 	}
+}
+
+// checkIgnored waits for the Event of the Namespace about an annotation that does not count.
+func (i importing) checkIgnored(detail string) {
+	i.Helper()
+	i.Await("an Event about "+detail, func() bool {
+		events, err := i.Server.Dynamic().Resource(eventsv1.SchemeGroupVersion.WithResource("events")).Namespace("default").List(i.Context(), metav1.ListOptions{})
+		if err != nil {
+			i.Fatal(err)
+		}
+		return slices.ContainsFunc(events.Items, func(e unstructured.Unstructured) bool {
+			kind, _, _ := unstructured.NestedString(e.Object, "regarding", "kind")
+			name, _, _ := unstructured.NestedString(e.Object, "regarding", "name")
+			return kind == "Namespace" && name == "shop" && e.Object["type"] == corev1.EventTypeWarning &&
+				e.Object["reason"] == wellknown.ReasonAnnotationIgnored && e.Object["note"] == "Ignored: "+detail+"."
+		})
+	})
 }
 
 // affinity annotates the namespace.
