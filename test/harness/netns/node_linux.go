@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -72,27 +73,70 @@ type Reply struct {
 	Pod     netip.AddrPort `json:"pod"`
 }
 
+// patience is how long a pod may take to reply.
+const patience = 5 * time.Second
+
 // Connect connects from the node by TCP and returns what the pod says that accepts. It waits for at most five seconds.
 func (n *Node) Connect(ctx context.Context, address netip.AddrPort) (Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	conn, err := n.Dial(ctx, "tcp", address.String())
+	c, err := n.Open(ctx, address)
 	if err != nil {
 		return Reply{}, err
 	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return Reply{}, err
-	}
-	var r Reply
-	if err := json.NewDecoder(conn).Decode(&r); err != nil {
-		return Reply{}, fmt.Errorf("reply of %s: %w", address, err)
-	}
-	return r, nil
+	return c.Reply, c.Close()
 }
 
-// Serve makes every pod of the node accept TCP connections at the port, with a [Reply].
+// A Connection is one to a pod, which echoes what is sent. Its methods may be called from one goroutine at a time.
+type Connection struct {
+	Reply Reply // what the pod said when it accepted
+
+	conn net.Conn
+	from *bufio.Reader
+}
+
+// Open is [Node.Connect], and leaves the connection open. The caller closes it.
+func (n *Node) Open(ctx context.Context, address netip.AddrPort) (*Connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := n.Dial(ctx, "tcp", address.String())
+	if err != nil {
+		return nil, err
+	}
+	c := &Connection{conn: conn, from: bufio.NewReader(conn)}
+	line, err := c.read()
+	if err == nil {
+		err = json.Unmarshal(line, &c.Reply)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("reply of %s: %w", address, err)
+	}
+	return c, nil
+}
+
+// read returns what is sent next, up to the end of a line.
+func (c *Connection) read() ([]byte, error) {
+	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	return c.from.ReadBytes('\n')
+}
+
+// Echo sends a line and waits until it comes back.
+func (c *Connection) Echo(text string) error {
+	if _, err := fmt.Fprintln(c.conn, text); err != nil {
+		return err
+	}
+	line, err := c.read()
+	if err == nil && string(line) != text+"\n" {
+		err = fmt.Errorf("got %q back, want %q", line, text)
+	}
+	return err
+}
+
+// Close ends the connection.
+func (c *Connection) Close() error { return c.conn.Close() }
+
+// Serve makes every pod of the node accept TCP connections at the port, with a [Reply], and echo what is sent until the client closes the connection.
 func (n *Node) Serve(port int) error {
 	return n.Listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
 		local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
@@ -101,7 +145,9 @@ func (n *Node) Serve(port int) error {
 			_ = conn.(*net.TCPConn).SetLinger(0) // The client sees a reset.
 			return
 		}
-		_ = json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) // The client reports a missing reply.
+		if json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) == nil { // else the client reports a missing reply
+			_, _ = io.Copy(conn, conn) // The client reports a missing echo.
+		}
 	})
 }
 

@@ -3,15 +3,23 @@
 package traffic
 
 import (
+	"context"
+	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/netns"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 func TestTraffic(t *testing.T) {
@@ -27,7 +35,9 @@ func TestTraffic(t *testing.T) {
 	t.Run("union of ports", c.unionOfPorts)
 	t.Run("ports in conflict", c.portsInConflict)
 	t.Run("headless", c.headless)
+	t.Run("not ready", c.notReady)
 	t.Run("affinity", c.affinity)
+	t.Run("drain", c.drain)
 	t.Run("controller killed", c.controllerKilled)
 }
 
@@ -122,6 +132,35 @@ func (c *clusterset) headless(t *testing.T) {
 	}
 }
 
+// notReady: the pods of a headless Service with publishNotReadyAddresses have their names everywhere while they are not ready, as the controller that
+// makes slices says that they are (docs/spec/controller.md 3.4).
+func (c *clusterset) notReady(t *testing.T) {
+	quorum := service{Name: "quorum", Headless: true, Ports: map[string]int32{"raft": 33}, Pods: 1}
+	object := quorum.Object()
+	object.Spec.PublishNotReadyAddresses = true
+	pods := c.west.offer(t, quorum)
+	must(t, c.west.Apply(t.Context(), object))
+	pod := quorum.Pod(0, pods)
+	pod.Status.Conditions[0].Status = corev1.ConditionFalse
+	must(t, c.west.Apply(t.Context(), pod))
+	until.OK(t, "slices of a pod that is not ready", func(context.Context) error {
+		for _, s := range c.west.slicesOf(t, discoveryv1.LabelServiceName, "quorum") {
+			for _, e := range s.Endpoints {
+				if e.Conditions.Serving == nil || *e.Conditions.Serving || e.Conditions.Ready == nil || !*e.Conditions.Ready {
+					return fmt.Errorf("conditions %+v, want one that is published though it does not serve", e.Conditions)
+				}
+			}
+		}
+		return nil
+	})
+	c.west.export(t, "quorum")
+	port := podPort(33)
+	for _, m := range c.members() {
+		m.reaches(t, door{name: importName("quorum"), port: port}, port, pods...)
+		m.reaches(t, door{name: importName("quorum", "quorum-0", "west"), port: port}, port, pods...)
+	}
+}
+
 // controllerKilled: the others stop using the pods of a member that is not heard of, and use them again when it is.
 func (c *clusterset) controllerKilled(t *testing.T) {
 	queue := service{Name: "queue", Ports: map[string]int32{"amqp": 56}, Pods: 1}
@@ -177,8 +216,82 @@ func (c *clusterset) affinity(t *testing.T) {
 	c.east.reaches(t, here, port, slices.Concat(east, west)...)
 }
 
+// drain: while the pods of the preferred cluster end gracefully and come back, each connection is accepted, and one that is open stays where it is
+// (docs/spec/selection.md 3).
+func (c *clusterset) drain(t *testing.T) {
+	moving := service{Name: "moving", Ports: map[string]int32{"http": 84}, Pods: 1}
+	east, west := c.east.offer(t, moving), c.west.offer(t, moving)
+	for _, m := range c.members() {
+		m.export(t, "moving")
+	}
+	here, port := door{name: importName("moving"), port: 84}, podPort(84)
+	c.east.prefer(t, "local")
+	defer c.east.prefer(t, "none")
+	c.east.reaches(t, here, port, east...)
+
+	var open []*netns.Connection
+	var clients errgroup.Group
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for _, family := range families {
+		targets, err := c.east.resolve(t.Context(), here, family)
+		must(t, err)
+		held, err := c.east.Node.Open(t.Context(), targets[0])
+		must(t, err)
+		defer held.Close()
+		open = append(open, held)
+		clients.Go(func() error { return c.east.connects(ctx, targets[0]) })
+	}
+	const grace = 600 // seconds: there is no kubelet, which would end the pod
+	c.east.deletePod(t, "moving-0", grace)
+	c.east.reaches(t, here, port, west...)
+	for _, held := range open {
+		if !slices.Contains(east, held.Reply.Pod.Addr()) {
+			t.Errorf("an open connection is one to %s, want one to %s", held.Reply.Pod, east)
+		}
+		if err := held.Echo("after the switch"); err != nil {
+			t.Errorf("an open connection to %s: %v", held.Reply.Pod, err)
+		}
+	}
+	c.east.deletePod(t, "moving-0", 0)
+	must(t, c.east.Apply(t.Context(), moving.Pod(0, east)))
+	c.east.reaches(t, here, port, east...)
+	stop()
+	if err := clients.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// connects connects every 10 ms until ctx ends. An error is that of the first connection that fails.
+func (m *member) connects(ctx context.Context, to netip.AddrPort) error {
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+		if _, err := m.Node.Connect(context.WithoutCancel(ctx), to); err != nil {
+			tick.Stop()
+			return err
+		}
+	}
+}
+
+// deletePod has a pod end within so many seconds.
+func (m *member) deletePod(t *testing.T, name string, grace int64) {
+	t.Helper()
+	must(t, m.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).
+		Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+}
+
 // prefer annotates the namespace.
 func (m *member) prefer(t *testing.T, affinity string) {
+	t.Helper()
+	prefer(t, m.Member, affinity)
+}
+
+func prefer(t *testing.T, m *testclusterset.Member, affinity string) {
 	t.Helper()
 	ns := testclusterset.Namespace(namespace)
 	ns.Annotations = map[string]string{apibroker.AnnotationAffinity: affinity}
