@@ -87,6 +87,15 @@ func TestZones(t *testing.T) {
 	reached("zone a is back", own)
 
 	distribute("PreferSameNode")
+	itself := map[string]string{"east/a": "east/a", "east/b": "east/b", "west/a": "west/a", "west/b": "west/b"}
+	for _, m := range []*testclusterset.Member{east, west} {
+		prefer(t, m, "local")
+	}
+	reached("the other cluster is not selected, PreferSameNode", itself)
+	for _, m := range []*testclusterset.Member{east, west} {
+		prefer(t, m, "none")
+	}
+	reached("all clusters again, PreferSameNode", own)
 	west.Drop(t, testclusterset.Export(namespace, near.Name))
 	reached("one exporter, PreferSameNode", map[string]string{"east/a": "east/a", "east/b": "east/b", "west/a": "east/a", "west/b": "east/b"})
 	nodes[1].setReady(t, false)
