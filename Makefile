@@ -115,6 +115,13 @@ FUZZ      ?= .
 fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIME=10m each
 	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
 
+# What takes too long for each change. Those that fail do not stop the others.
+NIGHTLY ?= faults differential attack soak interleavings fuzz
+
+.PHONY: nightly
+nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz" one after the other; takes some hours
+	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
+
 .PHONY: bin/summary
 bin/summary:
 	@go build -o $@ ./test/tools/summary
