@@ -154,3 +154,9 @@ func Since(t testing.TB, id string, begin time.Time, bound time.Duration, what s
 	t.Helper()
 	Took(t, id, time.Since(begin), bound, what)
 }
+
+// Env is the environment variable by which `make faults` asks its tests for the numbers in the table.
+const Env = "CLUSTERSET_FAULTS"
+
+// Long reports whether a test is to do as much as the table says, which takes minutes: in `make faults`, but not in `make test`.
+func Long() bool { return os.Getenv(Env) != "" }

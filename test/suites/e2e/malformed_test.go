@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -133,32 +134,105 @@ func send(t *testing.T, network string, p *controlplane.Port, octets []byte) (m 
 	return m
 }
 
-// TestNoise sends octets that are almost queries. The server has to answer queries after that.
+// TestNoise sends octets that are almost queries: a million packets in `make faults`. No reply is longer than the query permits, and 1,232 octets. The server has
+// to answer queries after that.
 func TestNoise(t *testing.T) {
 	p := serveMalformed(t)
 	r := rand.New(rand.NewPCG(6, 6))
-	for range 20 {
-		udp, err := net.Dial("udp", p.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+	rounds, each := 20, 500
+	if outages.Long() {
+		rounds = 1000
+	}
+	replies := 0
+	for range rounds {
+		udp := dialNoise(t, p)
 		tcp, err := net.Dial("tcp", p.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 500 {
+		for range each {
 			octets := noise(r)
-			_, _ = udp.Write(octets)
+			udp.send(octets)
 			// The server may close a connection that it cannot make sense of.
 			_, _ = tcp.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(octets))), octets...))
 		}
-		udp.Close()
 		tcp.Close()
 		m := new(dns.Msg).SetQuestion("svc."+zone, dns.TypeA)
 		if got := exchange(t, p, m); got.Rcode != dns.RcodeSuccess {
 			t.Fatalf("after noise: %s, want NOERROR", dns.RcodeToString[got.Rcode])
 		}
+		replies += udp.close()
 	}
+	if replies == 0 {
+		t.Error("no reply over UDP: this test shows nothing of their length")
+	}
+	outages.Measured(t, "F17", "%d packets, no panic", 2*rounds*each)
+	outages.Measured(t, "F19", "%d packets, %d replies over UDP, none too long, no panic", 2*rounds*each, replies)
+}
+
+// A noiseConn sends packets over UDP, and checks the length of each reply.
+type noiseConn struct {
+	net.Conn
+	t    *testing.T
+	done chan int // gets the number of replies
+
+	mu     sync.Mutex
+	limits map[uint16]int // the most octets of a reply, by the id of the query
+}
+
+func dialNoise(t *testing.T, p *controlplane.Port) *noiseConn {
+	t.Helper()
+	conn, err := net.Dial("udp", p.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &noiseConn{Conn: conn, t: t, done: make(chan int, 1), limits: map[uint16]int{}}
+	go c.read()
+	return c
+}
+
+// send sends one packet.
+func (c *noiseConn) send(octets []byte) {
+	if len(octets) >= 2 {
+		id := binary.BigEndian.Uint16(octets)
+		c.mu.Lock()
+		c.limits[id] = max(c.limits[id], datagramLimit(octets))
+		c.mu.Unlock()
+	}
+	_, _ = c.Write(octets)
+}
+
+// datagramLimit returns how long the reply to a packet may be (docs/spec/dns.md 5.5).
+func datagramLimit(octets []byte) int {
+	m := new(dns.Msg)
+	if m.Unpack(octets) != nil || m.IsEdns0() == nil {
+		return dns.MinMsgSize
+	}
+	return min(max(int(m.IsEdns0().UDPSize()), dns.MinMsgSize), 1232)
+}
+
+func (c *noiseConn) read() {
+	replies, buffer := 0, make([]byte, dns.MaxMsgSize)
+	for {
+		n, err := c.Read(buffer)
+		if err != nil {
+			c.done <- replies
+			return
+		}
+		replies++
+		c.mu.Lock()
+		limit := c.limits[binary.BigEndian.Uint16(buffer[:max(n, 2)])]
+		c.mu.Unlock()
+		if n > limit {
+			c.t.Errorf("a reply of %d octets, want %d at most: %x", n, limit, buffer[:n])
+		}
+	}
+}
+
+// close ends the connection and returns the number of replies.
+func (c *noiseConn) close() int {
+	c.Close()
+	return <-c.done
 }
 
 // noise returns a query, a part of one, a query with some octets changed, or random octets.

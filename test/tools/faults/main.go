@@ -91,7 +91,7 @@ type outcomes struct {
 // test runs tests of one package. Its error is that of go test itself; a test that fails is none.
 func (o *outcomes) test(dir string, names []string) error {
 	cmd := exec.Command("go", "test", "-json", "-count=1", "-pgo=off", "-timeout=60m", "-run", "^("+strings.Join(names, "|")+")$", "./"+dir)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), outages.Env+"=1")
 	// Ctrl-C reaches the tests, too: they end what they have started.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
