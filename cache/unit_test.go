@@ -865,6 +865,7 @@ func TestPanics(t *testing.T) {
 	if log.count("service db.shop: panic") != 1 || counted(ServiceImport) != 2 {
 		t.Errorf("%d log lines, counted %d", log.count("service db.shop: panic"), counted(ServiceImport))
 	}
+	outages.Measured(t, "F31", "panics on 2 objects and 1 service, each of which kept its old value")
 }
 
 // docs/spec/explain.md 4: the log line of a rejection ends with the code of its cause, if it has one.

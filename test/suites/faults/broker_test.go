@@ -149,13 +149,16 @@ func TestBrokerIsEmptied(t *testing.T) {
 	e.stop()
 	w.stop()
 	inEast, inWest := undisturbed(t, east, ns), undisturbed(t, west, ns)
+	askEast, askWest := resolveBoth(t, ns, "a")
 	deleteFromBroker(t, records)
 	w = run(t, west, long)
 	w.awaitMetric("frozen", "lost_records", 1)
+	askWest.change("west", "10.22.0.2")
 	serve(t, west, ns, "a", "10.22.0.2")
 	awaitImport(t, west, ns, "a", "10.21.0.1 10.22.0.2")
 	awaitRecord(t, west, ns, "c", true)
 	w.awaitMetric("frozen", "lost_records", 1)
+	askEast.change("west", "10.22.0.2")
 	run(t, east, long)
 	w.awaitMetric("frozen", "lost_records", 0)
 	for _, m := range clusters.Members {
@@ -174,8 +177,13 @@ func TestBrokerIsEmptied(t *testing.T) {
 			return err
 		})
 	}
+	for _, r := range []*resolver{askEast, askWest} {
+		r.change("east", "10.21.0.3")
+	}
 	serve(t, east, ns, "a", "10.21.0.3")
 	awaitImport(t, west, ns, "a", "10.21.0.3 10.22.0.2")
+	askEast.end("F23")
+	askWest.end("F23")
 	inEast()
 	inWest()
 }
@@ -322,8 +330,10 @@ func TestClusterIsCloned(t *testing.T) {
 	// Both read one API server, and have a Lease of their own to lead by.
 	const other = "clusterset-clone"
 	west.Put(t, testclusterset.Namespace(other))
+	begin := time.Now()
 	clone := run(t, west, func(c *controller.Config) { c.Namespace, c.Local = other, west.Config() })
 	clone.awaitMetric("frozen", "broker_identity", 1)
+	outages.Measured(t, "F15", "the clone frozen %.1f s after its start, with a renewal each %s", time.Since(begin).Seconds(), renew)
 	if frozen, err := w.metric("frozen", "broker_identity"); err != nil || frozen != 0 {
 		t.Errorf("frozen{broker_identity} = %v (%v), want the cluster that was there first to go on", frozen, err)
 	}
@@ -345,7 +355,9 @@ func removed(t *testing.T, w *instance, ns string) {
 	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
 		t.Fatal(err)
 	}
+	gone := time.Now()
 	w.awaitMetric("member", "", 0)
+	outages.Since(t, "F33", gone, time.Minute, "removal reported")
 	awaitImport(t, west, ns, "web", "none")
 	awaitImport(t, east, ns, "web", "10.21.0.1")
 	notMember := func(name string) {

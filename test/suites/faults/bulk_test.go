@@ -34,6 +34,7 @@ func TestRecordsAreDeleted(t *testing.T) {
 	awaitImport(t, east, ns, single, "10.21.0.1")
 	e.awaitMetric("frozen", "lost_records", 0)
 	inEast := undisturbed(t, east, ns)
+	askEast := resolve(t, east, ns, names[0], "10.21.0.1", "10.22.0.1")
 	if err := delRecords.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -43,5 +44,6 @@ func TestRecordsAreDeleted(t *testing.T) {
 	for _, name := range names[:len(names)-1] {
 		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
 	}
+	askEast.end("F23")
 	inEast()
 }

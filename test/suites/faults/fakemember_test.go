@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/page"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -296,6 +297,7 @@ func TestClockIsWrong(t *testing.T) {
 	// The time in which one expires is enough for the others.
 	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21")
 	inWest()
+	outages.Measured(t, "F13", "0 withdrawals of 2 members with a wrong clock; a third, whose heartbeats ended, is expired")
 	look.Await(t, "one member is expired", func(s page.Status, _ string) error {
 		states := testclusterset.MemberStates(s)
 		if states["stuck"] != page.Expired || s.Counts.Expired < 1 || states["behind"] != page.Live || states["jumps"] != page.Live {

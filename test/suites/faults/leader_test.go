@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -81,13 +82,14 @@ func TestLeaderIsPaused(t *testing.T) {
 	export(t, east, ns, "web", "10.21.0.1")
 	awaitImport(t, east, ns, "web", "10.21.0.1")
 	stopIdle(t, p, j)
+	from, paused := j.len(), time.Now()
 	other := run(t, east, behind(t, j.of("other")))
-	other.awaitMetric("leader", "", 1) // after the lease
-	from := j.len()
 	serve(t, east, ns, "web", "10.21.0.2")
 	export(t, east, ns, "second", "10.21.0.3")
+	other.awaitMetric("leader", "", 1) // after the lease
 	awaitImport(t, east, ns, "web", "10.21.0.2")
 	awaitImport(t, east, ns, "second", "10.21.0.3")
+	outages.Since(t, "F14", paused, 30*time.Second, "changes made by another instance after the leader paused")
 	// Something to write for the paused one when it is resumed.
 	serve(t, east, ns, "web", "10.21.0.2", "10.21.0.4")
 	send(t, p, syscall.SIGCONT)

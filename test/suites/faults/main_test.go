@@ -63,6 +63,14 @@ func withClusterset(run func() int) (code int, err error) {
 	if err := join(ctx); err != nil {
 		return 1, err
 	}
+	defer func() {
+		if e := stopServers(); err == nil {
+			err = e
+		}
+	}()
+	if err := startServers(ctx); err != nil {
+		return 1, err
+	}
 	return run(), nil
 }
 
