@@ -151,20 +151,17 @@ func (s *Set) requestCheck() {
 func (s *Set) runChecks(ctx context.Context) {
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
-		begin := time.Now()
+		begin, wake := time.Now(), s.wake
 		var pause time.Duration
 		switch passed := s.checkServer(ctx); {
 		case passed && !s.compared.IsZero():
 			backoff = NewBackoff()
 			pause = min(s.cfg.Interval, max(0, time.Until(s.compared.Add(s.cfg.CompareInterval))))
 		case passed: // the other watches need no fewer checks for the one that cannot be compared
-			pause = min(s.cfg.Interval, backoff.Step())
+			pause = min(s.cfg.Interval, backoff.After(nil))
 		default:
-			pause = backoff.Step()
-		}
-		wake := s.wake
-		if _, err := s.check.failure(); err != nil {
-			wake = nil
+			_, err := s.check.failure()
+			pause, wake = backoff.After(err), nil
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -240,7 +237,7 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 		return false
 	}
 	class := Classify(err)
-	if class == Unreachable && !answered(err) || class == Replaced {
+	if unanswered(err) || class == Replaced {
 		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
 		// longer. A connection to another cluster could last while the address leads to the right one again. A server that
 		// answers with an error keeps its open watches: it may just be overloaded.
@@ -269,7 +266,7 @@ func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 		newest, err := s.newest(ctx, group[0].listWatch)
 		switch class := Classify(err); {
 		case err == nil:
-		case class == Unauthorized, class == Unreachable && !answered(err):
+		case class == Unauthorized, unanswered(err):
 			return false, err
 		default: // the watch itself finds out, and logs
 			complete = complete && class == Absent
@@ -328,8 +325,8 @@ func (s *Set) byResource() map[schema.GroupResource][]seenWatch {
 	return groups
 }
 
-// answered reports whether an error is what an API server answered.
-func answered(err error) bool {
+// unanswered reports whether err means that no API server answered: the connection was refused or broke, or the time was over.
+func unanswered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status)
+	return Classify(err) == Unreachable && !errors.As(err, &status)
 }

@@ -132,18 +132,10 @@ func TestHealthAfter(t *testing.T) {
 func TestChecksHaveAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var checks atomic.Int32
-		client, err := NewClient(&rest.Config{Host: "https://server.invalid", QPS: -1, Transport: roundTrip(func(r *http.Request) *http.Response {
+		s := newTransportSet(t, func(r *http.Request) (*http.Response, error) {
 			checks.Add(1)
-			return &http.Response{
-				StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
-				Body: io.NopCloser(strings.NewReader(`{"metadata": {"uid": "u"}}`)),
-			}
-		})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		s := NewSet(SetConfig{Client: client, Name: "test"})
+			return okResponse(r), nil
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
@@ -161,9 +153,28 @@ func TestChecksHaveAGap(t *testing.T) {
 	})
 }
 
-type roundTrip func(*http.Request) *http.Response
+type roundTrip func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// newTransportSet returns a set without watches whose requests end in answer.
+func newTransportSet(t *testing.T, answer roundTrip) *Set {
+	t.Helper()
+	client, err := NewClient(&rest.Config{Host: "https://server.invalid", QPS: -1, Transport: answer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return NewSet(SetConfig{Client: client, Name: "test"})
+}
+
+// okResponse is the answer of a server to a check.
+func okResponse(r *http.Request) *http.Response {
+	return &http.Response{
+		StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(`{"metadata": {"uid": "u"}}`)),
+	}
+}
 
 func TestPause(t *testing.T) {
 	const step = 5 * time.Second
@@ -181,12 +192,55 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// docs/spec/dns.md 6.4: an attempt that the server answered is followed by another pause than one that nothing answered.
 func TestBackoff(t *testing.T) {
+	refused, busy := errors.New("connection refused"), apierrors.NewTooManyRequests("later", 1)
 	b := NewBackoff()
-	for i, want := range []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000, 5000, 5000, 5000, 5000, 5000} {
-		want *= time.Millisecond
-		if got := b.Step(); got < want || got > want*3/2 {
-			t.Errorf("pause %d: %s, want %s and at most half of it on top", i, got, want)
+	for i, step := range []struct {
+		err    error
+		pauses []time.Duration
+	}{
+		{busy, []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000, 5000, 5000, 5000, 5000, 5000}},
+		{refused, []time.Duration{250, 500, 650, 650, 650, 650, 650, 650, 650, 650, 650, 650}},
+		{apierrors.NewUnauthorized("token"), []time.Duration{250, 500}},
+		{nil, []time.Duration{1000, 2000}},
+		{context.DeadlineExceeded, []time.Duration{250}},
+	} {
+		for j, want := range step.pauses {
+			want *= time.Millisecond
+			if got := b.After(step.err); got < want || got > want*3/2 {
+				t.Errorf("step %d, pause %d after %v: %s, want %s and at most half of it on top", i, j, step.err, got, want)
+			}
 		}
 	}
+}
+
+// docs/spec/dns.md 6.4: however long the API server was away, a check reaches it within a second of its return.
+func TestChecksOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var serves atomic.Bool
+		var dials atomic.Int32
+		s := newTransportSet(t, func(r *http.Request) (*http.Response, error) {
+			if dials.Add(1); !serves.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return okResponse(r), nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(3 * time.Minute)
+		if n := dials.Load(); n < 180 || n > 300 {
+			t.Errorf("%d attempts in 3 minutes without an answer, want 1 to 1.6 a second", n)
+		}
+		serves.Store(true)
+		time.Sleep(time.Second)
+		if _, err := s.check.failure(); err != nil {
+			t.Errorf("the check fails one second after the server is back: %v", err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -268,7 +268,7 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 			_, err := w.set.check.failure()
 			explained = err != nil
 		}
-		if err := Sleep(ctx, class.pause(backoff.Step(), time.Since(began))); err != nil {
+		if err := Sleep(ctx, class.pause(backoff.After(err), time.Since(began))); err != nil {
 			return err
 		}
 	}

@@ -180,7 +180,7 @@ func (s *Set) AddStore(r Resource, o WatchOptions, store cache.ReflectorStore) {
 	w := newListWatch(s, r, o)
 	w.reader, _ = store.(ListReader)
 	reflector := cache.NewReflectorWithOptions(w.source(), r.Example, store, cache.ReflectorOptions{
-		Name: w.id.String(), TypeDescription: r.Kind, Backoff: NewBackoff(),
+		Name: w.id.String(), TypeDescription: r.Kind, Backoff: backoffTo(answeredPause),
 	})
 	w.follow = reflector.RunWithContext
 	s.add(w)

@@ -27,7 +27,7 @@ func (s *Store) findNode(ctx context.Context) error {
 		if class := apiserver.Classify(err); ctx.Err() == nil && class != apiserver.Unreachable && logged.Changed(true) {
 			s.cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", s.cfg.Name, s.cfg.TopologyNode, whyNot(class, err))
 		}
-		if apiserver.Sleep(ctx, backoff.Step()) != nil {
+		if apiserver.Sleep(ctx, backoff.After(err)) != nil {
 			return nil
 		}
 	}
