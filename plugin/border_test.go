@@ -27,6 +27,7 @@ import (
 // docs/spec/dns.md 5.5: a client may advertise 65,535 octets, but a large datagram is fragmented, and one over IPv4 has room for
 // 65,507 (RFC 791).
 func TestDatagramLimit(t *testing.T) {
+	everySize(t)
 	for directive, limit := range map[string]int{"": 1232, "udp_size 512": 512, "udp_size 65507": 65507} {
 		s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: directive, objects: large})
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
@@ -40,6 +41,19 @@ func TestDatagramLimit(t *testing.T) {
 			if m, _ := s.exchange(t, ask("db.shop.svc.clusterset.local.", qtype, 0), true); len(m.Answer) < 500 {
 				t.Errorf("%q, %s over TCP: %d records", directive, dns.TypeToString[qtype], len(m.Answer))
 			}
+		}
+	}
+}
+
+// everySize asks for one RRset with each size that a client can advertise: a reply fits it, and has TC as records are left out.
+func everySize(t *testing.T) {
+	t.Helper()
+	const records = 80 // a few more than fit udp_size, which is at its default
+	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: hosts(records)})
+	for advertised := range 1 << 16 {
+		m, size := s.exchange(t, ask("db.shop.svc.clusterset.local.", dns.TypeA, uint16(advertised)), false)
+		if most := min(max(dns.MinMsgSize, advertised), 1232); size > most || size < most-100 || !m.Truncated || len(m.Answer) >= records {
+			t.Fatalf("A for %d: %d octets, %d of %d records, TC %t, want almost %d and TC", advertised, size, len(m.Answer), records, m.Truncated, most)
 		}
 	}
 }
