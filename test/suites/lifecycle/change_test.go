@@ -86,7 +86,8 @@ func TestChanges(t *testing.T) {
 	s.want("svc.clusterset.local A", "NOERROR")
 }
 
-// TestAPIKilledUnderLoad kills and starts the API server under load. The last state is served until it is back.
+// TestAPIKilledUnderLoad kills and starts the API server under load, and each third time stops it and lets it go on. The last state is served until it is back. The
+// log has one line about the begin of an outage, and one about its end.
 func TestAPIKilledUnderLoad(t *testing.T) {
 	ns := namespace(t, "killed")
 	east := make([]string, 20)
@@ -108,15 +109,25 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 		"_http._tcp.web.killed.svc.clusterset.local SRV":   {"NOERROR 0 100 80 web.killed.svc.clusterset.local."},
 	})
 	cp := api(t)
+	server := "kubeconfig " + cp.Kubeconfig()
 	var before usage
 	begin := time.Now()
 	for i := 0; i < 3 || time.Since(begin) < *soak; i++ {
 		if i == 1 { // after what is allocated once
 			before = used()
 		}
-		cp.KillAPIServer()
-		time.Sleep(200 * time.Millisecond) // Some queries without the server; how many does not matter.
-		must(t, cp.StartAPIServer(t.Context()))
+		if i%3 == 2 {
+			must(t, cp.Freeze())
+			l.more(enough)
+			must(t, cp.Thaw())
+		} else {
+			written := journal.mark()
+			cp.KillAPIServer()
+			until.OK(t, "one log line", func(context.Context) error { return onceIn(written(), server+": out of reach: ") })
+			l.more(enough)
+			must(t, cp.StartAPIServer(t.Context()))
+			until.OK(t, "one log line", func(context.Context) error { return onceIn(written(), server+": reached ") })
+		}
 		// The new watches see what is written now.
 		back, ip := time.Now(), fmt.Sprintf("10.96.3.%d", 2-i%2)
 		apply(t, vip(ns, "web", ip))
