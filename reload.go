@@ -344,8 +344,9 @@ func (p *instances) synced(inst *instance) bool {
 }
 
 // waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the store
-// has nothing to wait for, such as a CRD that is not installed; at a reload the instance before answers meanwhile. It
-// returns at the latest timeout after inst started, whichever block calls it.
+// has nothing to wait for, such as a CRD that is not installed, or if the API server does not answer: other zones are served
+// meanwhile. At a reload the instance before answers meanwhile. It returns at the latest timeout after inst started, whichever
+// block calls it.
 func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 	if ref.inherited {
 		return
@@ -366,7 +367,7 @@ func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 			}
 			return
 		case <-poll.C:
-			if inst.initial && ref.store.Waiting() == "" {
+			if inst.initial && (ref.store.Waiting() == "" || ref.store.Unreachable()) {
 				return
 			}
 		}

@@ -354,6 +354,12 @@ func (s *Set) Replaced() bool {
 	return Classify(err) == Replaced
 }
 
+// Silent reports whether the last server check got no answer.
+func (s *Set) Silent() bool {
+	_, err := s.check.failure()
+	return unanswered(err) && !errors.Is(err, errUnchecked)
+}
+
 // UID is the UID of kube-system that is followed, "" before the first check.
 func (s *Set) UID() types.UID { return s.check.identity() }
 

@@ -290,6 +290,16 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 			waiting = s.set.Err() == nil // nothing was heard, or nothing good
 		}
 	}
+	if sn := s.readSnapshot(); sn != nil {
+		s.restore(sn)
+	} else {
+		s.noSnapshot.Store(true)
+	}
+	return nil
+}
+
+// readSnapshot returns the snapshot in the file, nil if it is not there or may not be used.
+func (s *Store) readSnapshot() *snapshot {
 	b, err := os.ReadFile(s.cfg.Snapshot)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.cfg.Log.Infof("%s: no snapshot %s yet", s.cfg.Name, s.cfg.Snapshot)
@@ -306,8 +316,7 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 		s.cfg.Log.Warningf("%s: snapshot %s is not used: %s", s.cfg.Name, s.cfg.Snapshot, logging.Line(err))
 		return nil
 	}
-	s.restore(sn)
-	return nil
+	return sn
 }
 
 func (sn *snapshot) fits(identity, uid string, maxAge time.Duration, now time.Time) error {

@@ -225,6 +225,9 @@ type Store struct {
 
 	publisher publisher
 
+	// noSnapshot says that no snapshot stands for lists that do not come: none is configured, or it was read and is of no use.
+	noSnapshot atomic.Bool
+
 	state  atomic.Pointer[State]
 	synced chan struct{}
 	frozen atomic.Bool // another cluster answers
@@ -251,6 +254,7 @@ func New(cfg Config) (*Store, error) {
 		subscribers: map[chan uint32]struct{}{},
 	}
 	s.state.Store(&State{Index: new(index.Index)})
+	s.noSnapshot.Store(cfg.Snapshot == "")
 	s.publisher = newPublisher(s, s.State().Index)
 	s.watches = newWatchStores(s)
 	s.needs = needsOf(s.watches)
@@ -331,6 +335,9 @@ func (s *Store) Waiting() string {
 	}
 	return ""
 }
+
+// Unreachable reports whether the API server does not answer and no snapshot stands for it.
+func (s *Store) Unreachable() bool { return s.set != nil && s.set.Silent() && s.noSnapshot.Load() }
 
 // Silence is how long ago the last contact of a watch was, of those that answers in a namespace need, or ("") any answer in
 // the zone: the longest time counts. An answer that does not depend on EndpointSlices needs no slices. It is the greatest

@@ -26,8 +26,8 @@ other.example.:{port} {
 
 const otherQuestion, otherAnswer = question("www.other.example A"), "NOERROR 192.0.2.53"
 
-// TestAPIAbsentAtStart starts the server without an API server. It starts within its timeout, answers SERVFAIL, with the extended
-// error "Not Ready" to clients with EDNS, and answers everything once the API server is there.
+// TestAPIAbsentAtStart starts the server without an API server. It does not wait for that: it serves another zone at once, answers SERVFAIL in its own, with
+// the extended error "Not Ready" to clients with EDNS, and answers everything once the API server is there.
 func TestAPIAbsentAtStart(t *testing.T) {
 	ns := namespace(t, "absent")
 	apply(t, vip(ns, "web", "10.96.1.1"))
@@ -38,6 +38,7 @@ func TestAPIAbsentAtStart(t *testing.T) {
 	zone := filepath.Join(t.TempDir(), "zone")
 	must(t, os.WriteFile(zone, []byte("@ 60 IN SOA a. b. 1 60 60 60 60\n@ 60 IN NS a.\n*.absent.svc 60 IN TXT next\n"), 0o600))
 	ready := port(t)
+	written, begin := journal.mark(), time.Now()
 	s := start(t, other+`
 clusterset.local.:{port} {
 	bind 127.0.0.1
@@ -48,14 +49,18 @@ clusterset.local.:{port} {
 	clusterset {
 		kubeconfig {kubeconfig}
 		namespaces absent
-		startup_timeout 100ms
+		startup_timeout 90s
 		fallthrough
 	}
 	file {zone} clusterset.local
 }`, "{ready}", fmt.Sprint(ready), "{zone}", zone)
 
+	s.await(otherQuestion, otherAnswer)
+	outages.Since(t, "F3", begin, time.Second, "answer of another zone")
+	if strings.Contains(written(), "starting after") {
+		t.Error("the start waited for startup_timeout, although nothing answers at the address of the API server")
+	}
 	awaitReady(t, ready, false)
-	s.want(otherQuestion, otherAnswer)
 	for _, name := range []string{"web.absent.svc.clusterset.local", "none.absent.svc.clusterset.local", "clusterset.local"} {
 		for _, kind := range []string{"A", "AAAA", "SRV", "SOA", "NS", "TXT", "ANY"} {
 			q := question(name + " " + kind)
