@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
 // The largest clusterset that is supported: what all of it may take on the heap, index and stores together.
@@ -25,7 +26,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := heap()
-	load(s)
+	load(s, add)
 	stores := heap()
 	for _, w := range s.watches {
 		w.pending, w.synced = false, true
@@ -53,6 +54,52 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
+// relistCeiling is how much of the memory before new lists of all kinds may take beside the old state, until that is replaced.
+const relistCeiling = 1.5
+
+// A list that is under way stands beside the state that is served. It holds items, not objects, and shares with the state what did not change. What the garbage
+// collector had not collected yet is not counted here.
+func TestMemoryOfRelist(t *testing.T) {
+	s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := heap()
+	load(s, add)
+	for _, w := range s.watches {
+		w.pending, w.synced = false, true
+	}
+	p := newPublisher(s, s.State().Index)
+	p.round()
+	live := heap() - base
+	lists := map[*watchStore][]any{}
+	load(s, func(w *watchStore, obj any) {
+		it := w.acceptListed(obj)
+		lists[w] = append(lists[w], &it)
+	})
+	peak := heap() - base
+	for w, list := range lists {
+		if err := w.Replace(list, "2"); err != nil {
+			t.Fatal(err)
+		}
+		peak = max(peak, heap()-base)
+	}
+	runtime.KeepAlive(lists)
+	lists = nil
+	p.round()
+	after := heap() - base
+	runtime.KeepAlive(s)
+	outages.Measured(t, "F7", "heap %.1f MB, %.2f times as much with new lists of all kinds, %.2f times after them", float64(live)/1e6,
+		float64(peak)/float64(live), float64(after)/float64(live))
+	t.Logf("%d octets, %d with new lists, %d after them", live, peak, after)
+	if float64(peak) > relistCeiling*float64(live) {
+		t.Errorf("%d octets with new lists, want at most %.1f times %d", peak, relistCeiling, live)
+	}
+	if float64(after) > 1.05*float64(live) {
+		t.Errorf("%d octets after new lists, want %d as before", after, live)
+	}
+}
+
 func heap() int64 {
 	for range 3 {
 		runtime.GC()
@@ -64,44 +111,48 @@ func heap() int64 {
 
 // load brings in 50,000 imports with an address, 3,000 headless ones with 30 endpoints in each of three clusters, and one
 // with 10,000 endpoints.
-func load(s *Store) {
+func load(s *Store, to sink) {
 	for i := range 50_000 {
-		loadVIP(s, i)
+		loadVIP(s, i, to)
 	}
 	for i := range 3_000 {
-		loadHeadless(s, fmt.Sprintf("headless-%d", i), 3, 30)
+		loadHeadless(s, fmt.Sprintf("headless-%d", i), 3, 30, to)
 	}
-	loadImport(s, "large", headlessSpec)
+	loadImport(s, "large", headlessSpec, to)
 	for part := range 100 {
-		add(s.watches[1], headlessSlice("large", 0, part, 100))
+		to(s.watches[1], headlessSlice("large", 0, part, 100))
 	}
 }
 
+// A sink takes an object of a watch.
+type sink func(w *watchStore, obj any)
+
+// add is the sink that stores it.
 func add(w *watchStore, obj any) {
 	if err := w.Add(obj); err != nil {
 		panic(err)
 	}
 }
 
-func loadImport(s *Store, name, spec string) {
+func loadImport(s *Store, name, spec string, to sink) {
 	obj := &customObject{Spec: json.RawMessage(spec)}
 	obj.Namespace, obj.Name = fmt.Sprintf("ns-%d", len(name)), name
-	add(s.watches[0], obj)
+	to(s.watches[0], obj)
 }
 
 // loadVIP brings in the i-th import with an address.
-func loadVIP(s *Store, i int) {
+func loadVIP(s *Store, i int, to sink) {
 	loadImport(s, fmt.Sprintf("vip-%d", i), fmt.Sprintf(
-		`{"type":"ClusterSetIP","ips":["10.%d.%d.%d"],"ports":[{"name":"http","protocol":"TCP","port":80}]}`, i>>16, i>>8&255, i&255))
+		`{"type":"ClusterSetIP","ips":["10.%d.%d.%d"],"ports":[{"name":"http","protocol":"TCP","port":80}]}`, i>>16, i>>8&255, i&255), to)
 }
 
 const headlessSpec = `{"type":"Headless","ports":[{"name":"http","port":80}]}`
 
 // loadHeadless brings in a headless import with a slice of n endpoints in each cluster.
-func loadHeadless(s *Store, name string, clusters, n int) {
-	loadImport(s, name, headlessSpec)
+func loadHeadless(s *Store, name string, clusters, n int, to sink) {
+	loadImport(s, name, headlessSpec, to)
 	for cluster := range clusters {
-		add(s.watches[1], headlessSlice(name, cluster, 0, n))
+		to(s.watches[1], headlessSlice(name, cluster, 0, n))
 	}
 }
 
@@ -130,9 +181,9 @@ func changing(tb testing.TB, services int) (*Store, *publisher) {
 		tb.Fatal(err)
 	}
 	for i := range services {
-		loadVIP(s, i)
+		loadVIP(s, i, add)
 	}
-	loadHeadless(s, "changed", 3, 30)
+	loadHeadless(s, "changed", 3, 30, add)
 	for _, w := range s.watches {
 		w.pending, w.synced = false, true
 	}

@@ -174,6 +174,22 @@ func (o *objects) set(kind Kind, it item, at written) {
 	}
 }
 
+// share makes an item of a new list refer to what is there of the same object, if that is equal: the list takes little memory beside it then.
+func (o *objects) share(kind Kind, it *item) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch kind {
+	case ServiceImport:
+		if old := o.imports[serviceKey(it.key)]; old != nil && it.imp != nil && *old == *it.imp {
+			it.imp = old
+		}
+	case EndpointSlice:
+		if old := o.slices[it.key]; old != nil && it.slice != nil && old.service == it.service && *old.slice == *it.slice {
+			it.slice, it.service = old.slice, old.service
+		}
+	}
+}
+
 func (o *objects) setImport(it item, at written) {
 	key := serviceKey(it.key)
 	old := o.imports[key]

@@ -151,9 +151,16 @@ func (w *watchStore) Transformer() cache.TransformFunc {
 		if _, ok := obj.(*item); ok {
 			return obj, nil
 		}
-		it := w.accept(obj)
+		it := w.acceptListed(obj)
 		return &it, nil
 	}
+}
+
+// acceptListed is accept for an object of a list that is under way.
+func (w *watchStore) acceptListed(obj any) item {
+	it := w.accept(obj)
+	w.store.objects.share(w.kind, &it)
+	return it
 }
 
 // Add takes an object that is new.
@@ -234,7 +241,7 @@ type listingStore struct{ *watchStore }
 
 // ReadList implements [apiserver.ListReader].
 func (w listingStore) ReadList(body io.Reader) (runtime.Object, error) {
-	return readList(body, w.accept)
+	return readList(body, w.acceptListed)
 }
 
 var (
