@@ -7,7 +7,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -26,16 +25,22 @@ type gathering struct {
 	namespace       string   // "" for all, or for a resource without namespaces
 	selector        string
 	keep            func(exportedServices, *unstructured.Unstructured) bool // nil keeps all
+	optional        bool                                                    // only some kinds of clusters have it
 }
 
-// gatherings returns what is read of a cluster, in this order.
-func gatherings(role Role, controller string) []gathering {
+// gatherings returns what is read of a cluster, in this order: controller and dns are the namespaces of the controller and of the cluster's
+// DNS server.
+func gatherings(role Role, controller, dns string) []gathering {
 	if role == RoleBroker {
 		return slices.Concat(brokerGatherings, bothGatherings)
 	}
 	all := slices.Concat(memberGatherings, bothGatherings)
-	// Everything in the namespace of the controller is read below.
-	all = slices.DeleteFunc(all, func(x gathering) bool { return x.namespace != "" && x.namespace == controller })
+	if dns != controller { // everything in the namespace of the controller is read below
+		for _, x := range dnsGatherings {
+			x.namespace = dns
+			all = append(all, x)
+		}
+	}
 	for _, x := range [][]string{
 		{"", "pods", "services", "configmaps", "secrets", "serviceaccounts", "events", "resourcequotas"},
 		{"apps", "deployments", "replicasets", "daemonsets", "statefulsets"},
@@ -53,7 +58,7 @@ func gatherings(role Role, controller string) []gathering {
 
 var v1 = []string{"v1"}
 
-// dnsPods selects the usual DNS servers of a cluster, in kube-system.
+// dnsPods selects the usual DNS servers of a cluster, in their namespace.
 const dnsPods = "k8s-app in (kube-dns, node-local-dns, coredns)"
 
 var memberGatherings = []gathering{
@@ -62,10 +67,16 @@ var memberGatherings = []gathering{
 	{group: about.GroupName, resource: "clusterproperties", versions: []string{"v1beta1", "v1alpha1"}},
 	{resource: "nodes", versions: v1},
 	{group: "networking.k8s.io", resource: "servicecidrs", versions: []string{"v1", "v1beta1"}},
-	{group: "apps", resource: "deployments", versions: v1, namespace: metav1.NamespaceSystem, selector: dnsPods},
-	{group: "apps", resource: "daemonsets", versions: v1, namespace: metav1.NamespaceSystem, selector: dnsPods},
-	{resource: "configmaps", versions: v1, namespace: metav1.NamespaceSystem, keep: isDNSConfig},
-	{resource: "pods", versions: v1, namespace: metav1.NamespaceSystem, selector: dnsPods},
+	{group: openShiftDNS.Group, resource: "dnses", versions: v1, optional: true},
+}
+
+// dnsGatherings are read in the namespace of the cluster's DNS server.
+var dnsGatherings = []gathering{
+	{group: "apps", resource: "deployments", versions: v1, selector: dnsPods},
+	{group: "apps", resource: "daemonsets", versions: v1, selector: dnsPods},
+	{resource: "configmaps", versions: v1, keep: isDNSConfig},
+	{resource: "services", versions: v1, keep: isDNSService},
+	{resource: "pods", versions: v1, selector: dnsPods},
 }
 
 var brokerGatherings = []gathering{
@@ -105,6 +116,15 @@ func isUsedCRD(_ exportedServices, o *unstructured.Unstructured) bool {
 
 func isDNSConfig(_ exportedServices, o *unstructured.Unstructured) bool {
 	return slices.Contains([]string{"coredns", "coredns-custom", "kube-dns", "node-local-dns"}, o.GetName())
+}
+
+// isDNSService keeps every Service that Pods could ask: its name depends on how the DNS server was installed.
+func isDNSService(_ exportedServices, o *unstructured.Unstructured) bool {
+	ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports") // a Service without ports is none that Pods ask
+	return slices.ContainsFunc(ports, func(p any) bool {
+		port, _ := p.(map[string]any)
+		return port["port"] == int64(53)
+	})
 }
 
 func isExportedOrOurs(exported exportedServices, o *unstructured.Unstructured) bool {

@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -10,18 +11,22 @@ import (
 
 // GatherOptions are the options of [Gather]. Start from [GatherDefaults].
 type GatherOptions struct {
-	Namespace string        // of the controller in each member
-	Timeout   time.Duration // of each request
-	Since     time.Duration // age of the oldest log lines
-	LogLines  int64         // of each container, the newest
-	Version   string        // of this program
-	Now       func() time.Time
-	Progress  func(string) // called with one phrase for each cluster; may be nil
+	Namespace    string        // of the controller in each member
+	DNSNamespace string        // of the DNS server of each member
+	Timeout      time.Duration // of each request
+	Since        time.Duration // age of the oldest log lines
+	LogLines     int64         // of each container, the newest
+	Version      string        // of this program
+	Now          func() time.Time
+	Progress     func(string) // called with one phrase for each cluster; may be nil
 }
 
 // GatherDefaults returns the default options.
 func GatherDefaults() GatherOptions {
-	return GatherOptions{Namespace: wellknown.ControllerNamespace, Timeout: 20 * time.Second, Since: 24 * time.Hour, LogLines: 100_000, Now: time.Now}
+	return GatherOptions{
+		Namespace: wellknown.ControllerNamespace, DNSNamespace: metav1.NamespaceSystem,
+		Timeout: 20 * time.Second, Since: 24 * time.Hour, LogLines: 100_000, Now: time.Now,
+	}
 }
 
 // A GatherCluster is an API server to read.

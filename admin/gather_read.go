@@ -88,7 +88,7 @@ func (g *gatherer) gather(ctx context.Context) {
 		g.missing("everything", err)
 		return
 	}
-	for _, x := range gatherings(g.cluster.Role, g.options.Namespace) {
+	for _, x := range gatherings(g.cluster.Role, g.options.Namespace, g.options.DNSNamespace) {
 		g.readObjects(ctx, x)
 	}
 	for i := range g.pods {
@@ -143,7 +143,9 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 			break
 		}
 	}
-	g.missing(what, err)
+	if !x.optional || !apierrors.IsNotFound(err) {
+		g.missing(what, err)
+	}
 }
 
 func (g *gatherer) listAll(ctx context.Context, from schema.GroupVersionResource, x gathering) (all []*unstructured.Unstructured, err error) {

@@ -48,10 +48,12 @@ Exit codes: 0, everything was read; 1, the command failed, and there is no archi
 	flags := c.Flags()
 	flags.StringSliceVar(&g.contexts, "contexts", nil, "`CONTEXT,...` of further members in the kubeconfig, repeatable")
 	flags.StringVar(&g.options.Namespace, "controller-namespace", g.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
+	flags.StringVar(&g.options.DNSNamespace, "dns-namespace", g.options.DNSNamespace, "`NAMESPACE` of the DNS server in each cluster")
 	flags.DurationVar(&g.options.Since, "since", g.options.Since, "`DURATION` before now from which on logs are read")
 	flags.Int64Var(&g.options.LogLines, "log-lines", g.options.LogLines, "`NUMBER` of lines of each log, the newest ones")
 	flags.DurationVar(&g.options.Timeout, "timeout", g.options.Timeout, "`DURATION` after which one request counts as failed")
 	completeBy(c, "controller-namespace", f.completeNamespaces)
+	completeBy(c, "dns-namespace", f.completeNamespaces)
 	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {

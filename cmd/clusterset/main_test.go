@@ -356,7 +356,7 @@ func TestCommands(t *testing.T) {
 	exports(t, east, member)
 	dryRunsPredict(t, member)
 	t.Run("get", func(t *testing.T) { gets(t, east, member, broker) })
-	t.Run("gather", func(t *testing.T) { gathers(t, east, member, broker) })
+	t.Run("gather", func(t *testing.T) { gathers(t, hub, east, member, broker) })
 	t.Run("upgrade", func(t *testing.T) { upgrades(t, hub, east, member, broker) })
 	t.Run("watch", func(t *testing.T) { watches(t, member) })
 	noExportWhileLeaving(t, east, member)
