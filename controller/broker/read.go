@@ -132,11 +132,31 @@ func (b *Broker) Selectable(records []merge.Record) map[string]map[string]string
 	if !merge.Restricted(records) {
 		return nil
 	}
+	return b.properties()
+}
+
+// properties returns the ClusterProperties of all members by their ids.
+func (b *Broker) properties() map[string]map[string]string {
 	properties := make(map[string]map[string]string)
 	for _, m := range b.Members() {
 		properties[m.Name], _ = m.Status.ValidProperties() // the watch reports the others
 	}
 	return properties
+}
+
+// Offered returns how many exports of this member reach each member, by id: those whose records are accepted.
+func (b *Broker) Offered() map[string]int {
+	own := b.Member(b.cfg.ClusterID)
+	if own == nil {
+		return nil
+	}
+	var records []merge.Record
+	for _, r := range indexed[*v1alpha1.ExportedService](b.records, cache.NamespaceIndex, own.Spec.Namespace) {
+		if record, ok := b.acceptRecord(r); ok {
+			records = append(records, record)
+		}
+	}
+	return merge.Offered(records, b.properties())
 }
 
 // RecordCounts returns how many export records each member has, accepted or not, by id.

@@ -115,6 +115,17 @@ func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	return ids
 }
 
+// Offered returns how many of the exports reach each member, by id. properties are as for [ConflictsOf], but of all members.
+func Offered(records []Record, properties map[string]map[string]string) map[string]int {
+	offered := make(map[string]int)
+	for _, r := range records {
+		for _, id := range ReachedBy(r, properties) {
+			offered[id]++
+		}
+	}
+	return offered
+}
+
 // Allocates reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the oldest of those that want
 // one and are, in a cluster that they reach, the oldest export. Preferred are exports that reach other clusters and whose cluster has a VIP CIDR of one
 // of their families, then those with such a VIP CIDR, then those that reach other clusters: if a cluster whose export reaches no other does not allocate,

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -176,5 +177,13 @@ func TestVIPReach(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: chosen by %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// docs/spec/operations.md 8: each member counts the exports that reach it.
+func TestOffered(t *testing.T) {
+	got := Offered([]Record{record("a", 1), record("a", 1, to("c", "d")), record("a", 1, to("a")), record("a", 1, toTier("gold"))}, members)
+	if want := (map[string]int{"a": 4, "b": 2, "c": 2, "d": 2}); !maps.Equal(got, want) {
+		t.Errorf("offered = %v, want %v", got, want)
 	}
 }

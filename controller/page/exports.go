@@ -20,7 +20,7 @@ const (
 )
 
 // An exportMap is who exports how many services to whom, as boxes and lines: other clusters on the left, this cluster in the middle, and
-// on the right those that its own exports are offered to. What these import is theirs to know.
+// on the right those that its own exports reach. What these import is theirs to know.
 type exportMap struct {
 	Width, Height int
 	Boxes         []box
@@ -55,8 +55,8 @@ func mapOf(s Status) exportMap {
 	slices.SortStableFunc(others, func(a, b Member) int {
 		return cmp.Or(cmp.Compare(b.Exports, a.Exports), cmp.Compare(a.ID, b.ID))
 	})
-	boxes := boxesOf(others)
-	x := exportMap{Width: mapWidth, Height: max(1, len(boxes))*boxStep + 12}
+	boxes, right := boxesOf(others), reachedBoxes(others)
+	x := exportMap{Width: mapWidth, Height: max(1, len(boxes), len(right))*boxStep + 12}
 	middle := x.Height/2 - boxHeight/2
 	center := box{
 		X: (mapWidth - 220) / 2, Y: middle, Width: 220, Height: boxHeight, Class: "self",
@@ -77,18 +77,40 @@ func mapOf(s Status) exportMap {
 		}
 	}
 	x.Boxes = append(x.Boxes, center)
-	if len(others) > 0 && own.Exports > 0 {
-		right := box{
-			X: mapWidth - 226, Y: middle, Width: 220, Height: boxHeight, Class: "other",
-			Title: "other members", Name: members(len(others)), Text: fmt.Sprintf("are offered %d", own.Exports),
+	reached := 0
+	for _, m := range others {
+		if m.Offered > 0 {
+			reached++
 		}
-		x.Boxes = append(x.Boxes, right)
-		x.Lines = append(x.Lines, line{Path: curve(center, right), Width: "2.0", Class: "self",
-			Title: fmt.Sprintf("%s offers %s to %s", own.ID, services(own.Exports), members(len(others)))})
 	}
-	x.Text = fmt.Sprintf("This cluster, %s, imports %s of %s and offers %s to them. The table of members has the numbers.",
-		own.ID, services(s.Counts.Imports), members(len(others)), services(own.Exports))
+	for i, b := range right {
+		b.X, b.Y, b.Width, b.Height = mapWidth-226, i*boxStep+6, 220, boxHeight
+		x.Boxes = append(x.Boxes, b)
+		x.Lines = append(x.Lines, line{Path: curve(center, b), Width: "2.0", Class: "self",
+			Title: fmt.Sprintf("%s exports %s; %s: %s", own.ID, services(own.Exports), b.Title, b.Text)})
+	}
+	x.Text = fmt.Sprintf("This cluster, %s, imports %s of %s. It exports %s, and %d of these members are offered some. The table of members has the numbers.",
+		own.ID, services(s.Counts.Imports), members(len(others)), services(own.Exports), reached)
 	return x
+}
+
+// reachedBoxes returns a box for each of the members that own exports reach, or for the first of them and all others.
+func reachedBoxes(members []Member) []box {
+	members = slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Offered == 0 })
+	slices.SortStableFunc(members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(b.Offered, a.Offered), cmp.Compare(a.ID, b.ID))
+	})
+	var boxes []box
+	for i, m := range members {
+		if i == maxBoxes-1 && len(members) > maxBoxes {
+			return append(boxes, box{
+				Title: "further members", Name: fmt.Sprintf("%d further members", len(members)-i), Class: "other",
+				Text: fmt.Sprintf("are offered up to %d each", m.Offered),
+			})
+		}
+		boxes = append(boxes, box{Title: m.ID, Name: shorten(m.ID, 24), Class: m.State.class(), Text: fmt.Sprintf("is offered %d", m.Offered)})
+	}
+	return boxes
 }
 
 // A counted is a box with its numbers.

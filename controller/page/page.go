@@ -89,6 +89,7 @@ type Member struct {
 	Version   string        `json:"version,omitempty"`
 	Exports   int           `json:"exports"`  // services, on the broker
 	Imported  int           `json:"imported"` // of these, in this cluster
+	Offered   int           `json:"offered"`  // services of this cluster whose exports reach it
 }
 
 // A Conflict is a service whose exports disagree.

@@ -35,9 +35,9 @@ func example(text func(string) string) Status {
 		Frozen: []Freeze{{Reason: "own_heartbeat", Code: "controller-frozen", Detail: text("for 30s no heartbeat came back"), Suspends: "expiry", Since: before(90 * time.Second)}},
 		Members: []Member{
 			{ID: text("east"), State: Self, Heartbeat: before(3 * time.Second), TTL: time.Minute, Version: text("0.9.0"), Exports: 2, Imported: 2},
-			{ID: text("north"), State: Expired, Since: before(20 * time.Minute), Heartbeat: before(21 * time.Minute), TTL: time.Minute, Exports: 1, Imported: 1},
+			{ID: text("north"), State: Expired, Since: before(20 * time.Minute), Heartbeat: before(21 * time.Minute), TTL: time.Minute, Exports: 1, Imported: 1, Offered: 1},
 			{ID: text("south"), State: NoHeartbeat, TTL: time.Hour},
-			{ID: text("west"), State: Live, Heartbeat: before(72 * time.Hour), TTL: time.Minute, Version: text("0.8.1"), Exports: 3, Imported: 2},
+			{ID: text("west"), State: Live, Heartbeat: before(72 * time.Hour), TTL: time.Minute, Version: text("0.8.1"), Exports: 3, Imported: 2, Offered: 2},
 		},
 		Conflicts: []Conflict{{Service: text("shop/web"), Reasons: "PortConflict", Detail: text(`Conflicting ports. 1/2 clusters disagree.`)}},
 		Selections: []Selection{{Service: text("shop/web"), Port: text("http TCP IPv4"), Clusters: []string{text("west")},
@@ -66,7 +66,7 @@ func large() Status {
 		if i == 349 {
 			state = Expired
 		}
-		s.Members = append(s.Members, Member{ID: fmt.Sprintf("%s%d", long, i), State: state, Exports: i, Imported: i / 2})
+		s.Members = append(s.Members, Member{ID: fmt.Sprintf("%s%d", long, i), State: state, Exports: i, Imported: i / 2, Offered: i})
 	}
 	var all []string
 	text, clusters := strings.Repeat("x", 30_000), slices.Repeat([]string{long}, 100)
@@ -176,12 +176,12 @@ func TestLarge(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if n := strings.Count(got, "<rect"); n != maxBoxes+1 {
-		t.Errorf("%d boxes, want %d and this cluster", n, maxBoxes)
+	if n := strings.Count(got, "<rect"); n != 2*maxBoxes+1 {
+		t.Errorf("%d boxes, want %d on each side and this cluster", n, maxBoxes)
 	}
 }
 
-// The map has a line for each cluster from which something is imported, and one to those that the own exports are offered to.
+// The map has a line for each cluster from which something is imported, and one to each that own exports reach.
 func TestMap(t *testing.T) {
 	m := mapOf(example(plain).Bound())
 	var got []string
@@ -189,13 +189,14 @@ func TestMap(t *testing.T) {
 		got = append(got, l.Title+" ("+l.Class+")")
 	}
 	want := []string{
-		"west: 2 of 3 services are imported here (good)", "north: 1 of 1 services are imported here (bad)", "east offers 2 services to 3 other members (self)",
+		"west: 2 of 3 services are imported here (good)", "north: 1 of 1 services are imported here (bad)",
+		"east exports 2 services; west: is offered 2 (self)", "east exports 2 services; north: is offered 1 (self)",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("lines = %q, want %q", got, want)
 	}
-	if len(m.Boxes) != 5 {
-		t.Errorf("boxes = %+v, want 3 clusters, this one and the others", m.Boxes)
+	if len(m.Boxes) != 6 {
+		t.Errorf("boxes = %+v, want 3 clusters, this one, and the 2 that are offered something", m.Boxes)
 	}
 	for _, b := range m.Boxes {
 		if b.X < 0 || b.Y < 0 || b.X+b.Width > m.Width || b.Y+b.Height > m.Height {

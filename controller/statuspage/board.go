@@ -114,7 +114,7 @@ func (p *Parts) addServices(s *page.Status, q page.Query) {
 
 // addMembers adds all members, of which so many exports are imported.
 func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
-	exported, result := p.Broker.RecordCounts(), p.Expiry.Result()
+	exported, offered, result := p.Broker.RecordCounts(), p.Broker.Offered(), p.Expiry.Result()
 	versions := make(map[string]string)
 	for _, m := range p.Broker.Members() {
 		versions[m.Name] = m.Status.Version
@@ -122,7 +122,7 @@ func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 	for _, l := range p.Broker.Liveness() {
 		m := page.Member{
 			ID: l.Cluster, State: page.Live, Heartbeat: l.Seen, Version: versions[l.Cluster], Since: result.Since(l.Cluster),
-			Exports: exported[l.Cluster], Imported: imported[l.Cluster],
+			Exports: exported[l.Cluster], Imported: imported[l.Cluster], Offered: offered[l.Cluster],
 		}
 		if p.TTL > 0 {
 			m.TTL = max(p.TTL, l.TTL)
