@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,8 +21,9 @@ type Overlay[T Object] struct {
 	informer cache.SharedIndexInformer
 
 	mu     sync.Mutex
-	writes map[string]write[T] // by key
-	ended  deletions
+	writes cache.ThreadSafeStore // of write[T], by key, with the indexes of the informer; guarded by mu
+	swept  time.Time             // when old writes were last looked for; guarded by mu
+	ended  deletions             // guarded by mu
 }
 
 // deletions are the UIDs of objects whose deletion the informer has delivered, for overlayAge or up to twice that if more follow: an answer to a write from before the
@@ -55,17 +57,34 @@ type write[T Object] struct {
 	at   time.Time
 }
 
-// NewOverlay makes an overlay over an informer of a set, before the set runs or while it runs.
+// NewOverlay makes an overlay over an informer of a set, before the set runs or while it runs. The informer has all its indexes.
 func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
-	o := &Overlay[T]{informer: informer, writes: make(map[string]write[T])}
+	o := &Overlay[T]{informer: informer, swept: time.Now()}
+	o.writes = cache.NewThreadSafeStore(indexersOfWrites[T](informer.GetIndexer().GetIndexers()), cache.Indices{})
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { o.added(obj) },
+		UpdateFunc: func(_, obj any) { o.updated(obj) },
 		DeleteFunc: func(obj any) { o.deleted(obj) },
 	})
 	if err != nil {
 		panic("apiserver: an informer rejected a handler: " + err.Error())
 	}
 	return o
+}
+
+// indexersOfWrites returns the indexers of an informer for writes: a read by index must not depend on how many writes the informer has not seen yet.
+// A write that deleted its object has no values.
+func indexersOfWrites[T Object](of cache.Indexers) cache.Indexers {
+	indexers := maps.Clone(of)
+	for name, values := range of {
+		indexers[name] = func(item any) ([]string, error) {
+			if w := item.(write[T]); !w.gone {
+				return values(w.obj)
+			}
+			return nil, nil
+		}
+	}
+	return indexers
 }
 
 // Wrote notes what the server made of an object. obj belongs to the overlay from now on. Of two answers that come in the
@@ -76,8 +95,27 @@ func (o *Overlay[T]) Wrote(obj T) {
 	if o.ended.has(obj.GetUID(), time.Now()) {
 		return
 	}
-	if w, written := o.writes[keyOf(obj)]; !written || !w.outdates(obj) {
-		o.writes[keyOf(obj)] = write[T]{obj: obj, at: time.Now()}
+	if w, written := o.write(keyOf(obj)); !written || !w.outdates(obj) {
+		o.add(write[T]{obj: obj, at: time.Now()})
+	}
+}
+
+// write returns the write that the informer has not seen yet, of the object with a key.
+func (o *Overlay[T]) write(key string) (w write[T], written bool) {
+	if item, ok := o.writes.Get(key); ok {
+		return item.(write[T]), true
+	}
+	return w, false
+}
+
+// add also forgets, from time to time, what comes and goes unseen and is never read.
+func (o *Overlay[T]) add(w write[T]) {
+	o.writes.Add(keyOf(w.obj), w)
+	if w.at.Sub(o.swept) > overlayAge {
+		o.swept = w.at
+		for _, key := range o.writes.ListKeys() {
+			o.get(key)
+		}
 	}
 }
 
@@ -96,14 +134,14 @@ func (w write[T]) outdates(obj T) bool {
 func (o *Overlay[T]) Deleted(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.writes[keyOf(obj)] = write[T]{obj: obj, gone: true, at: time.Now()}
+	o.add(write[T]{obj: obj, gone: true, at: time.Now()})
 }
 
 // Reset forgets all writes, as the server has: after a rollback ([SetConfig].RolledBack).
 func (o *Overlay[T]) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	clear(o.writes)
+	o.writes.Replace(map[string]any{}, "")
 	o.ended = deletions{} // what was deleted may be there again
 }
 
@@ -118,7 +156,7 @@ func (o *Overlay[T]) Get(key string) (obj T, ok bool) {
 func (o *Overlay[T]) List() []T {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.collect(o.informer.GetStore().List(), func(T) bool { return true })
+	return o.collect(o.informer.GetStore().List(), o.writes.List(), func(T) bool { return true })
 }
 
 // ByIndex returns the objects that an index of the informer has under value, sorted by key.
@@ -130,24 +168,34 @@ func (o *Overlay[T]) ByIndex(index, value string) []T {
 	if err != nil {
 		panic("apiserver: " + err.Error())
 	}
+	written, err := o.writes.ByIndex(index, value)
+	if err != nil {
+		panic("apiserver: " + err.Error())
+	}
 	values := indexer.GetIndexers()[index]
-	return o.collect(stored, func(obj T) bool {
+	return o.collect(stored, written, func(obj T) bool {
 		has, err := values(obj)
 		return err == nil && slices.Contains(has, value)
 	})
 }
 
-// collect returns the stored objects as they will be, and those that will be there, as far as they match. The caller holds o.mu
-// since before it read the store: no write may be forgotten in between.
-func (o *Overlay[T]) collect(stored []any, match func(T) bool) []T {
-	objects := make([]T, 0, len(stored))
+// collect returns the stored and the written objects as they will be, as far as they match. The caller holds o.mu since before it read
+// the store: no write may be forgotten in between.
+func (o *Overlay[T]) collect(stored, written []any, match func(T) bool) []T {
+	objects := make([]T, 0, len(stored)+len(written))
+	keys := make(map[string]bool, len(written)) // of objects that have a write
 	for _, item := range stored {
 		obj := item.(T)
-		if _, written := o.writes[keyOf(obj)]; !written {
+		if _, has := o.write(keyOf(obj)); has {
+			keys[keyOf(obj)] = true
+		} else {
 			objects = append(objects, obj)
 		}
 	}
-	for key := range o.writes {
+	for _, item := range written {
+		keys[keyOf(item.(write[T]).obj)] = true
+	}
+	for key := range keys {
 		if obj, ok := o.get(key); ok && match(obj) {
 			objects = append(objects, obj)
 		}
@@ -163,13 +211,13 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 	if has {
 		stored = item.(T)
 	}
-	w, written := o.writes[key]
+	w, written := o.write(key)
 	switch {
 	case !written:
 		return stored, has
 	case time.Since(w.at) > overlayAge, w.gone && (!has || w.obj.GetUID() != "" && stored.GetUID() != w.obj.GetUID()),
 		!w.gone && has && number(stored.GetResourceVersion()) >= number(w.obj.GetResourceVersion()):
-		delete(o.writes, key)
+		o.writes.Delete(key)
 		return stored, has
 	case w.gone:
 		return obj, false
@@ -177,12 +225,22 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 	return w.obj, true
 }
 
-// added forgets that an object was deleted.
+// added forgets that an object was deleted, and a write that the informer has caught up with.
 func (o *Overlay[T]) added(item any) {
 	if obj, ok := item.(T); ok {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.ended.forget(obj.GetUID())
+		o.get(keyOf(obj))
+	}
+}
+
+// updated forgets a write that the informer has caught up with.
+func (o *Overlay[T]) updated(item any) {
+	if obj, ok := item.(T); ok {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.get(keyOf(obj))
 	}
 }
 
@@ -202,9 +260,9 @@ func (o *Overlay[T]) deleted(item any) {
 		o.ended.add(uid, time.Now())
 	}
 	key := keyOf(obj)
-	w, written := o.writes[key]
+	w, written := o.write(key)
 	if written && (w.gone || partial || number(obj.GetResourceVersion()) > number(w.obj.GetResourceVersion())) {
-		delete(o.writes, key)
+		o.writes.Delete(key)
 	}
 }
 

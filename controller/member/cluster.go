@@ -91,9 +91,7 @@ type Cluster struct {
 
 // followed is one kind of a Cluster, whatever its type.
 type followed struct {
-	informer cache.SharedIndexInformer
-	// settle lets the overlay drop our own writes to an object that the informer has caught up with.
-	settle         func(key string)
+	informer       cache.SharedIndexInformer
 	wrote, deleted func(apiserver.Object)
 	reset          func()
 }
@@ -151,7 +149,6 @@ func follow[T apiserver.Object](c *Cluster, example T, indexers cache.Indexers) 
 	o := apiserver.NewOverlay[T](informer)
 	c.followed[reflect.TypeOf(example)] = followed{
 		informer: informer,
-		settle:   func(key string) { o.Get(key) },
 		wrote:    func(object apiserver.Object) { o.Wrote(object.(T)) },
 		deleted:  func(object apiserver.Object) { o.Deleted(object.(T)) },
 		reset:    o.Reset,

@@ -49,7 +49,6 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 	handle := func(initial bool, objects []apiserver.Object) {
 		var a Affected
 		for _, o := range objects {
-			f.settle(cache.MetaObjectToName(o).String())
 			c.affected(&a, o)
 		}
 		a.Initial = initial
