@@ -38,7 +38,7 @@ func formatComponents(all []Component) string {
 }
 
 // chosenComponents returns those that the last join of the cluster installed, or else the default.
-func (c *cluster) chosenComponents(ctx context.Context, namespace string) ([]Component, error) {
+func chosenComponents(ctx context.Context, c *cluster, namespace string) ([]Component, error) {
 	secret, err := c.secret(ctx, namespace)
 	if err != nil || secret == nil || secret.Annotations[annotationComponents] == "" {
 		return DefaultComponents(), err

@@ -41,7 +41,7 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 			}
 			return err
 		},
-		func() error { return c.setVIP(ctx, crds[0], o) },
+		func() error { return setVIP(ctx, c, crds[0], o) },
 		func() error { return c.install(ctx, stamped(crds), true) },
 		func() error {
 			if !o.AggregateView {
@@ -62,8 +62,8 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 }
 
 // setVIP adds to the CRD of Member of a broker the setting of the clusterset: the one that the options give, or else that which exists.
-func (c *cluster) setVIP(ctx context.Context, definition *unstructured.Unstructured, o InitOptions) error {
-	existing, err := c.clustersetVIP(ctx)
+func setVIP(ctx context.Context, c *cluster, definition *unstructured.Unstructured, o InitOptions) error {
+	existing, err := readClustersetVIP(ctx, c)
 	if err != nil && o.VIP == "" {
 		return err
 	}

@@ -80,7 +80,7 @@ func (j *joiner) read(ctx context.Context) error {
 	}
 	j.outdated = state.outdated()
 	in := &j.input
-	if in.clustersetVIP, err = j.broker.clustersetVIP(ctx); err != nil {
+	if in.clustersetVIP, err = readClustersetVIP(ctx, j.broker); err != nil {
 		return err
 	}
 	if in.brokerUID, err = j.broker.kubeSystem(ctx); err != nil {
@@ -101,7 +101,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	o := &j.input.options
 	if o.KeepComponents {
 		var err error
-		if o.Components, err = j.member.chosenComponents(ctx, o.Namespace); err != nil {
+		if o.Components, err = chosenComponents(ctx, j.member, o.Namespace); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,7 @@ func (j *joiner) decide(ctx context.Context) error {
 
 // readRegion decides on the region of the cluster.
 func (j *joiner) readRegion(ctx context.Context) (err error) {
-	regions, unread := j.member.regionsOfNodes(ctx)
+	regions, unread := regionsOfNodes(ctx, j.member)
 	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.region, regions, unread)
 	return err
 }

@@ -61,7 +61,7 @@ func such(regions []string) string {
 }
 
 // regionsOfNodes returns the regions by the labels of the Nodes, sorted. It returns an error if one of them has no region, or if they may not be read.
-func (c *cluster) regionsOfNodes(ctx context.Context) ([]string, error) {
+func regionsOfNodes(ctx context.Context, c *cluster) ([]string, error) {
 	var regions []string
 	without := ""
 	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), metav1.ListOptions{}, func(node *unstructured.Unstructured) {

@@ -28,7 +28,7 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
-	r, err := c.findRemoval(ctx, clusterID, o)
+	r, err := findRemoval(ctx, c, clusterID, o)
 	for _, step := range []func(context.Context) error{r.withdrawExports, r.mark, r.removeAdmission, r.withdrawLate, r.forgetOthers} {
 		if err == nil {
 			err = step(ctx)
@@ -59,7 +59,7 @@ func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
 }
 
 // findRemoval finds the objects of a member on the broker alone, and checks that they may be removed.
-func (c *cluster) findRemoval(ctx context.Context, clusterID string, o LeaveOptions) (*removal, error) {
+func findRemoval(ctx context.Context, c *cluster, clusterID string, o LeaveOptions) (*removal, error) {
 	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}, now: o.now()}
 	if !broker.IsClusterID(clusterID) {
 		return r, fmt.Errorf("cluster id %q: %s", clusterID, wantClusterID)

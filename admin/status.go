@@ -108,7 +108,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readExports(ctx, c); err != nil {
 		return err
 	}
-	if s.state.Cluster.Selection, err = c.selection(ctx); err != nil {
+	if s.state.Cluster.Selection, err = readSelection(ctx, c); err != nil {
 		return err
 	}
 	if err := s.readLeader(ctx, c); err != nil {
@@ -241,7 +241,7 @@ func (s *collector) readOutside(ctx context.Context) error {
 	outside := s.options.Networks.get(declared, now)
 	if outside == nil {
 		var err error
-		if outside, err = s.member.outside(ctx, &m); err != nil {
+		if outside, err = readOutside(ctx, s.member, &m); err != nil {
 			return err
 		}
 		if s.options.Networks != nil {

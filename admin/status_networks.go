@@ -25,8 +25,8 @@ func (k *NetworkCheck) get(declared []string, now time.Time) *OutsideState {
 	return k.outside
 }
 
-// outside reads what is outside of the networks of a Member.
-func (c *cluster) outside(ctx context.Context, m *MemberState) (*OutsideState, error) {
+// readOutside reads what is outside of the networks of a Member.
+func readOutside(ctx context.Context, c *cluster, m *MemberState) (*OutsideState, error) {
 	o := &OutsideState{declared: m.PodCIDRs}
 	pods, services := validCIDRs(m.PodCIDRs), validCIDRs(m.ServiceCIDRs)
 	o.Pods, o.Unread = c.podsOutside(ctx, slices.Concat(pods, services))

@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// selection reads which clusters are preferred and in use. Without the right to do so nothing is known.
-func (c *cluster) selection(ctx context.Context) (states []SelectionState, err error) {
+// readSelection reads which clusters are preferred and in use. Without the right to do so nothing is known.
+func readSelection(ctx context.Context, c *cluster) (states []SelectionState, err error) {
 	imports, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), broker.LabelManagedBy+"="+broker.ManagedBy)
 	if apierrors.IsForbidden(err) {
 		return nil, nil

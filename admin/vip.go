@@ -28,8 +28,8 @@ func vipOf(definition *unstructured.Unstructured) (merge.VIPSetting, error) {
 	return s, nil
 }
 
-// clustersetVIP reads the setting of the clusterset.
-func (c *cluster) clustersetVIP(ctx context.Context) (merge.VIPSetting, error) {
+// readClustersetVIP reads the setting of the clusterset.
+func readClustersetVIP(ctx context.Context, c *cluster) (merge.VIPSetting, error) {
 	definition, err := c.find(ctx, brokerCRDs()[0])
 	if err != nil {
 		return merge.VIPSetting{}, err
