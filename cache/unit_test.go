@@ -544,7 +544,7 @@ func TestKindAndReasonNames(t *testing.T) {
 	}
 }
 
-// ready makes a Store of manifests that shows the world of n services, without Run.
+// ready makes a Store of manifests that has n services, without Run.
 func ready(t *testing.T, cfg Config, n int) *Store {
 	t.Helper()
 	cfg.Manifests = []string{t.TempDir()}

@@ -154,7 +154,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 		spec    authenticationv1.TokenRequestSpec
 		refused string
 	}{{lives(7 * day), ""}, {lives(7*day + time.Second), "at most 168h,"}, {lives(100 * 365 * day), "at most 168h,"}} {
-		if err := refused(request(t.Context(), tt.spec), tt.refused); err != nil {
+		if err := rejected(request(t.Context(), tt.spec), tt.refused); err != nil {
 			t.Errorf("without a grant: token for %ds: %v", *tt.spec.ExpirationSeconds, err)
 		}
 	}
@@ -178,7 +178,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{
 		Name: east, Labels: map[string]string{broker.LabelClusterID: "east"}, Annotations: grant.Annotations(),
 	}})
-	until.OK(t, "the grant", func(ctx context.Context) error { return refused(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,") })
+	until.OK(t, "the grant", func(ctx context.Context) error { return rejected(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,") })
 	const alone = "for this API server alone"
 	for _, tt := range []struct {
 		name    string
@@ -195,7 +195,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 		}}, alone},
 	} {
 		// An object that a token is bound to has to exist, which is checked after admission.
-		if err := refused(request(t.Context(), tt.spec), tt.refused); err != nil {
+		if err := rejected(request(t.Context(), tt.spec), tt.refused); err != nil {
 			t.Errorf("with a grant: %s: %v", tt.name, err)
 		}
 	}
@@ -506,7 +506,7 @@ func TestBrokerWrites(t *testing.T) {
 			v.Status.Conditions = []metav1.Condition{{Type: "A", Status: "True", Reason: "B", Message: "x", LastTransitionTime: metav1.Now()}}
 		}), fewClusters},
 	} {
-		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
+		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -533,7 +533,7 @@ func testOthers(t *testing.T, c *controlplane.ControlPlane) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := refused(write{object: configMap("kube-system")}.do(t.Context(), client), ""); err != nil {
+		if err := rejected(write{object: configMap("kube-system")}.do(t.Context(), client), ""); err != nil {
 			t.Errorf("as %s: %v", user, err)
 		}
 	}
@@ -582,7 +582,7 @@ func TestBrokerAddresses(t *testing.T) {
 		{"wide4", "10.200.0.1", notDeclared}, {"wide6", "10.200.0.1", notDeclared},
 	} {
 		until.OK(t, "policy for "+tt.id, func(ctx context.Context) error {
-			return refused(create(ctx, tt.id, addressSlice("IPv4", tt.address)), tt.refused)
+			return rejected(create(ctx, tt.id, addressSlice("IPv4", tt.address)), tt.refused)
 		})
 	}
 
@@ -616,7 +616,7 @@ func TestBrokerAddresses(t *testing.T) {
 		{"1,000 addresses of few endpoints", "east", longSlice(1000), ""},
 		{"no Member", "gone", addressSlice("IPv4"), "no params found"},
 	} {
-		if err := refused(create(t.Context(), tt.id, tt.slice), tt.refused); err != nil {
+		if err := rejected(create(t.Context(), tt.id, tt.slice), tt.refused); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -635,7 +635,7 @@ func TestBrokerAddresses(t *testing.T) {
 		at := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 		vip := merge.VIPOf([]merge.Allocation{{IP: addr, By: tt.by, At: at, Second: addr.Is6()}})
 		r, _ := exported(tt.id, export.Options{VIP: &export.VIP{Allocation: &vip}})
-		if err := refused(write{object: r}.do(t.Context(), c.Dynamic()), tt.refused); err != nil {
+		if err := rejected(write{object: r}.do(t.Context(), c.Dynamic()), tt.refused); err != nil {
 			t.Errorf("clusterset IP %s: %v", tt.name, err)
 		}
 	}

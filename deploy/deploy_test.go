@@ -112,7 +112,7 @@ func TestManifests(t *testing.T) {
 	client := clientset(t, c.Config())
 	critical := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{PriorityClassName: "system-cluster-critical", Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	_, err := client.CoreV1().Pods("default").Create(t.Context(), critical, metav1.CreateOptions{DryRun: dryRun})
-	if err := refused(err, "insufficient quota to match these scopes"); err != nil {
+	if err := rejected(err, "insufficient quota to match these scopes"); err != nil {
 		t.Errorf("Pod of the priority class where no quota names it: %v", err)
 	}
 	for range 2 {
@@ -155,7 +155,7 @@ func TestManifests(t *testing.T) {
 	root := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	_, err = client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
 	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
-		t.Errorf("Pod that may be root: %v, want it refused", err)
+		t.Errorf("Pod that may be root: %v, want it rejected", err)
 	}
 }
 
@@ -337,15 +337,15 @@ func applyYAML(t *testing.T, c *controlplane.ControlPlane, text []byte) {
 	}
 }
 
-// refused says what is wrong with the outcome of a write: with a reason given, it has to be refused with that.
-func refused(err error, reason string) error {
+// rejected says what is wrong with the outcome of a write: with a reason given, it has to be rejected with that.
+func rejected(err error, reason string) error {
 	switch {
 	case reason == "" && err != nil:
-		return fmt.Errorf("refused (%w), want it allowed", err)
+		return fmt.Errorf("rejected (%w), want it allowed", err)
 	case reason != "" && err == nil:
-		return fmt.Errorf("allowed, want it refused with %q", reason)
+		return fmt.Errorf("allowed, want it rejected with %q", reason)
 	case reason != "" && !strings.Contains(err.Error(), reason):
-		return fmt.Errorf("refused with %.400q, want %q in it", err.Error(), reason)
+		return fmt.Errorf("rejected with %.400q, want %q in it", err.Error(), reason)
 	}
 	return nil
 }

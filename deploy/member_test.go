@@ -71,7 +71,7 @@ func testValues(t *testing.T, client dynamic.ResourceInterface, version string) 
 		return err
 	}
 	label := strings.Repeat("x", 63)
-	for _, tt := range []struct{ name, value, refused string }{
+	for _, tt := range []struct{ name, value, rejected string }{
 		{about.ClusterIDName, "east", ""},
 		{about.ClusterIDName, "721ab723-13bc-11e5-aec2-42010af0021e", ""},
 		{about.ClusterIDName, "east.registry1", ""},
@@ -95,7 +95,7 @@ func testValues(t *testing.T, client dynamic.ResourceInterface, version string) 
 		{"x.k8s.io", "x", reserved},
 		{"x.kubernetes.io", "x", reserved},
 	} {
-		if err := refused(create(t.Context(), tt.name, tt.value), tt.refused); err != nil {
+		if err := rejected(create(t.Context(), tt.name, tt.value), tt.rejected); err != nil {
 			t.Errorf("%s = %.80q: %v", tt.name, tt.value, err)
 		}
 	}
@@ -124,7 +124,7 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 		for what, f := range map[string]func(context.Context) error{
 			"change": func(ctx context.Context) error { return set(ctx, about.ClusterIDName, "west") }, "delete": remove, "delete all": removeAll,
 		} {
-			until.OK(t, when+": "+what, func(ctx context.Context) error { return refused(f(ctx), "") })
+			until.OK(t, when+": "+what, func(ctx context.Context) error { return rejected(f(ctx), "") })
 		}
 	}
 	create := func(name, value string) {
@@ -138,11 +138,11 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 	free("before the join")
 	create(about.ClusterSetName, "production")
 	// The property is found a moment later.
-	until.OK(t, "policy", func(ctx context.Context) error { return refused(set(ctx, about.ClusterIDName, "west"), stays) })
+	until.OK(t, "policy", func(ctx context.Context) error { return rejected(set(ctx, about.ClusterIDName, "west"), stays) })
 	for _, tt := range []struct {
-		name    string
-		err     error
-		refused string
+		name     string
+		err      error
+		rejected string
 	}{
 		{"change", set(t.Context(), about.ClusterIDName, "west"), stays},
 		{"not valid either", set(t.Context(), about.ClusterIDName, "a.b.c"), "denied request"},
@@ -153,7 +153,7 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 		{"another clusterset", set(t.Context(), about.ClusterSetName, "staging"), leaveFirst},
 		{"same clusterset, another annotation", set(t.Context(), about.ClusterSetName, "production"), ""},
 	} {
-		if err := refused(tt.err, tt.refused); err != nil {
+		if err := rejected(tt.err, tt.rejected); err != nil {
 			t.Errorf("as a member: %s: %v", tt.name, err)
 		}
 	}
@@ -182,20 +182,20 @@ func testMembership(t *testing.T, client dynamic.ResourceInterface) {
 		}
 	}
 	const leave = `run "clusterset leave"`
-	if err := refused(remove(t.Context()), ""); err != nil {
+	if err := rejected(remove(t.Context()), ""); err != nil {
 		t.Errorf("of another implementation: %v", err)
 	}
 	ours := map[string]string{broker.LabelManagedBy: broker.ManagedBy}
 	mark(ours, nil)
-	if err := refused(remove(t.Context()), leave); err != nil {
+	if err := rejected(remove(t.Context()), leave); err != nil {
 		t.Errorf("delete: %v", err)
 	}
 	all := client.DeleteCollection(t.Context(), metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{FieldSelector: "metadata.name=" + about.ClusterSetName})
-	if err := refused(all, leave); err != nil {
+	if err := rejected(all, leave); err != nil {
 		t.Errorf("delete all: %v", err)
 	}
 	mark(ours, map[string]string{broker.AnnotationLeaving: "true"})
-	if err := refused(remove(t.Context()), ""); err != nil {
+	if err := rejected(remove(t.Context()), ""); err != nil {
 		t.Errorf("while leaving: %v", err)
 	}
 }

@@ -148,7 +148,7 @@ func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy
 		}
 		return write{object: ns}
 	}
-	until.OK(t, account+" creates namespaces", func(ctx context.Context) error { return refused(namespace("a", nil).do(ctx, client), "") })
+	until.OK(t, account+" creates namespaces", func(ctx context.Context) error { return rejected(namespace("a", nil).do(ctx, client), "") })
 	if got := of.verbs(t, "namespaces", "", ""); got != "get list watch create" {
 		t.Errorf("%s may do %q with namespaces, want to create and read them", account, got)
 	}
@@ -169,7 +169,7 @@ func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy
 		{"clusterset-x", empty, namespace("clusterset-x", nil)},
 		{"a member's", empty, namespace(broker.NamespaceName("hub", "west"), nil)},
 	} {
-		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
+		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %s: %v", account, tt.name, err)
 		}
 	}
@@ -239,7 +239,7 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		public   = "writes only addresses of private or reserved networks"
 	)
 	ready := write{object: service("shop", "derived-0", nil, nil)}
-	until.OK(t, "policy for "+account, func(ctx context.Context) error { return refused(ready.do(ctx, client), mark) })
+	until.OK(t, "policy for "+account, func(ctx context.Context) error { return rejected(ready.do(ctx, client), mark) })
 	for _, tt := range []struct {
 		name    string
 		write   write
@@ -272,7 +272,7 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		{"openshift-dns", write{object: service("openshift-dns", "derived-0", ours, nil)}, systems},
 		{"delete in kube-system", write{verb: "delete", object: theirs[3]}, ""},
 	} {
-		if err := refused(tt.write.do(t.Context(), client), tt.refused); err != nil {
+		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %s: %v", account, tt.name, err)
 		}
 	}
@@ -315,12 +315,12 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 		}, others},
 	} {
 		until.OK(t, account+": "+tt.name, func(ctx context.Context) error { // the policy counts a moment after it was written
-			return refused(patch(tt.change).do(ctx, client), tt.refused)
+			return rejected(patch(tt.change).do(ctx, client), tt.refused)
 		})
 	}
 	status := patch(func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = []metav1.Condition{} })
 	status.subresource = "status"
-	if err := refused(status.do(t.Context(), client), ""); err != nil {
+	if err := rejected(status.do(t.Context(), client), ""); err != nil {
 		t.Errorf("%s: the status: %v", account, err)
 	}
 }

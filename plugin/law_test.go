@@ -27,8 +27,8 @@ var qtypes = []uint16{
 	dns.TypeHTTPS, dns.TypePTR, dns.TypeCNAME,
 }
 
-// eachHostile checks a law on servers with hostile objects, under several settings. A failure has the seed.
-func eachHostile(t *testing.T, law func(t *testing.T, r *rand.Rand, s server, z records)) {
+// eachMalicious checks a law on servers with malicious objects, under several settings. A failure has the seed.
+func eachMalicious(t *testing.T, law func(t *testing.T, r *rand.Rand, s server, z records)) {
 	settings := []setup{
 		{zones: []string{"clusterset.local"}},
 		{zones: []string{"clusterset.local"}, corefile: "cluster_names off\npolicy all"},
@@ -119,7 +119,7 @@ func ask(name string, qtype uint16, size uint16) *dns.Msg {
 // docs/spec/dns.md 2: existence does not depend on the query type; a name exists if a name below it does; below a name
 // that does not exist there are no names.
 func TestExistenceIsIndependentOfType(t *testing.T) {
-	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
+	eachMalicious(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		origin := s.config.Zones[0]
 		exist := z.owners(origin)
 		r.Shuffle(len(exist), func(i, j int) { exist[i], exist[j] = exist[j], exist[i] })
@@ -206,7 +206,7 @@ func (c client) query(name string, qtype uint16) *dns.Msg {
 // a reply fits its client; TC is set exactly if records of the answer were left out over UDP, never
 // because of glue; no record that was left out would fit; queries and a transfer have the same records.
 func TestEveryReplyFits(t *testing.T) {
-	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
+	eachMalicious(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		for k, whole := range z {
 			if k.qtype == dns.TypeNS || k.qtype == dns.TypeTXT {
 				continue
@@ -288,7 +288,7 @@ func checkGlue(t *testing.T, what string, m *dns.Msg, z records) {
 // docs/spec/dns.md 4.7: over TCP each target has all of its addresses as glue, as far as there is room.
 func TestGlueIsWhole(t *testing.T) {
 	compared := 0
-	eachHostile(t, func(t *testing.T, r *rand.Rand, s server, z records) {
+	eachMalicious(t, func(t *testing.T, r *rand.Rand, s server, z records) {
 		answers, _ := compareGlue(t, s, z)
 		compared += answers
 	})

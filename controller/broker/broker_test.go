@@ -236,7 +236,7 @@ func TestBroker(t *testing.T) {
 		name string
 		test func(*testing.T, admin)
 	}{
-		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"hostile", testHostile},
+		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"malicious", testMalicious},
 		{"undecodable", testUndecodable}, {"one watch fails", testOneWatch}, {"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
 		{"lost", testLost}, {"restored", testRestored}, {"membership", testMembership},
 	} {
@@ -532,7 +532,7 @@ func leasesAreLost(t *testing.T, a admin, l *link) {
 }
 
 // docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member anything.
-func testHostile(t *testing.T, a admin) {
+func testMalicious(t *testing.T, a admin) {
 	spoofed := record("west", types.NamespacedName{Namespace: "shop", Name: "spoofed"})
 	spoofed.Labels[mcsv1beta1.LabelSourceCluster] = "east"
 	misnamed := slice("west", db, "x")

@@ -14,9 +14,9 @@ var start = time.Now()
 
 func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 
-// A world is a clusterset of "self" and others, in which clusters renew every ten seconds while they are alive. Times are
+// A clusterset consists of "self" and others, in which clusters renew every ten seconds while they are alive. Times are
 // seconds after the start.
-type world struct {
+type clusterset struct {
 	members []string
 	dies    map[string]int // when a member renews last
 	returns map[string]int // when it renews again
@@ -27,7 +27,7 @@ type world struct {
 	asks    map[string]time.Duration // the TTL that a member asks for
 }
 
-func (w world) echoed(now int) time.Time {
+func (w clusterset) echoed(now int) time.Time {
 	switch {
 	case now >= w.down[0] && now < w.down[1]:
 		return time.Time{}
@@ -37,7 +37,7 @@ func (w world) echoed(now int) time.Time {
 	return at(1)
 }
 
-func (w world) seen(cluster string, now int) time.Time {
+func (w clusterset) seen(cluster string, now int) time.Time {
 	last := now / 10 * 10
 	if dies, dead := w.dies[cluster]; dead && last > dies {
 		if back, returned := w.returns[cluster]; !returned || now < back {
@@ -54,7 +54,7 @@ func (w world) seen(cluster string, now int) time.Time {
 	return at(last)
 }
 
-func (w world) inputs(now int) Inputs {
+func (w clusterset) inputs(now int) Inputs {
 	v := Inputs{Now: at(now), TTL: ttl, Echoed: w.echoed(now), Self: "self"}
 	for _, cluster := range w.members {
 		if left, leaves := w.leaves[cluster]; now < w.joins[cluster] || leaves && now >= left {
@@ -66,7 +66,7 @@ func (w world) inputs(now int) Inputs {
 }
 
 // run returns what changed, and when, in the first ten minutes: "+a" is expired, "-a" is back, "!a,b" are frozen.
-func (w world) run() []string {
+func (w clusterset) run() []string {
 	var v Result
 	var log []string
 	for now := 1; now <= 600; now++ {
@@ -95,54 +95,54 @@ func TestEvaluate(t *testing.T) {
 	three := []string{"self", "a", "b"}
 	five := []string{"self", "a", "b", "c", "d"}
 	for _, tt := range []struct {
-		name  string
-		world world
-		want  []string
+		name       string
+		clusterset clusterset
+		want       []string
 	}{
-		{name: "all alive", world: world{members: five}},
-		{name: "one dies", world: world{members: five, dies: map[string]int{"a": 100}}, want: []string{"160 +a"}},
-		{name: "one dies that asks for more", world: world{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": 2 * ttl}},
+		{name: "all alive", clusterset: clusterset{members: five}},
+		{name: "one dies", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}}, want: []string{"160 +a"}},
+		{name: "one dies that asks for more", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": 2 * ttl}},
 			want: []string{"220 +a"}},
-		{name: "one dies that asks for less", world: world{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": ttl / 2}},
+		{name: "one dies that asks for less", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": ttl / 2}},
 			want: []string{"160 +a"}},
-		{name: "one dies and returns", world: world{members: three, dies: map[string]int{"a": 100}, returns: map[string]int{"a": 200}},
+		{name: "one dies and returns", clusterset: clusterset{members: three, dies: map[string]int{"a": 100}, returns: map[string]int{"a": 200}},
 			want: []string{"160 +a", "200 -a"}},
-		{name: "without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}}, want: []string{"61 +a"}},
-		{name: "joined later, without any heartbeat", world: world{members: three, dies: map[string]int{"a": 0}, joins: map[string]int{"a": 200}},
+		{name: "without any heartbeat", clusterset: clusterset{members: three, dies: map[string]int{"a": 0}}, want: []string{"61 +a"}},
+		{name: "joined later, without any heartbeat", clusterset: clusterset{members: three, dies: map[string]int{"a": 0}, joins: map[string]int{"a": 200}},
 			want: []string{"260 +a"}},
-		{name: "this cluster never expires", world: world{members: three, dies: map[string]int{"self": 100}}},
-		{name: "both others of three", world: world{members: three, dies: map[string]int{"a": 100, "b": 100}}, want: []string{"160 +a", "160 +b"}},
-		{name: "three of five at once are frozen", world: world{members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}},
+		{name: "this cluster never expires", clusterset: clusterset{members: three, dies: map[string]int{"self": 100}}},
+		{name: "both others of three", clusterset: clusterset{members: three, dies: map[string]int{"a": 100, "b": 100}}, want: []string{"160 +a", "160 +b"}},
+		{name: "three of five at once are frozen", clusterset: clusterset{members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}},
 			want: []string{"160 !a,b,c"}},
-		{name: "three of seven are not more than half", world: world{
+		{name: "three of seven are not more than half", clusterset: clusterset{
 			members: append(five, "e", "f"), dies: map[string]int{"a": 100, "b": 100, "c": 100},
 		}, want: []string{"160 +a", "160 +b", "160 +c"}},
-		{name: "the first is frozen before the last is silent", world: world{
+		{name: "the first is frozen before the last is silent", clusterset: clusterset{
 			members: five, dies: map[string]int{"a": 100, "b": 110, "c": 120, "d": 130},
 		}, want: []string{"160 !a", "170 !a,b", "180 !a,b,c", "190 !a,b,c,d"}},
-		{name: "frozen, and all return", world: world{
+		{name: "frozen, and all return", clusterset: clusterset{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}, returns: map[string]int{"a": 200, "b": 201, "c": 202},
 		}, want: []string{"160 !a,b,c", "200 !"}},
-		{name: "frozen, and one returns: the others get a TTL more", world: world{
+		{name: "frozen, and one returns: the others get a TTL more", clusterset: clusterset{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100}, returns: map[string]int{"a": 200},
 		}, want: []string{"160 !a,b,c", "200 !", "260 +b", "260 +c"}},
-		{name: "one after the other", world: world{members: five, dies: map[string]int{"a": 100, "b": 200, "c": 300}},
+		{name: "one after the other", clusterset: clusterset{members: five, dies: map[string]int{"a": 100, "b": 200, "c": 300}},
 			want: []string{"160 +a", "260 +b", "360 +c"}},
-		{name: "the third within a TTL is frozen until the first are long gone", world: world{
+		{name: "the third within a TTL is frozen until the first are long gone", clusterset: clusterset{
 			members: five, dies: map[string]int{"a": 100, "b": 100, "c": 150},
 		}, want: []string{"160 +a", "160 +b", "210 !c", "220 !", "280 +c"}},
-		{name: "our own heartbeat does not come back, with one other member", world: world{members: []string{"self", "a"}, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
-		{name: "a dead one of two goes", world: world{members: []string{"self", "a"}, dies: map[string]int{"a": 90}}, want: []string{"150 +a"}},
-		{name: "link lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
-		{name: "link lost and back", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 300}}, want: []string{"360 +a"}},
-		{name: "expired before the link was lost", world: world{members: three, dies: map[string]int{"a": 90}, down: [2]int{200, 400}},
+		{name: "our own heartbeat does not come back, with one other member", clusterset: clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
+		{name: "a dead one of two goes", clusterset: clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 90}}, want: []string{"150 +a"}},
+		{name: "link lost", clusterset: clusterset{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
+		{name: "link lost and back", clusterset: clusterset{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 300}}, want: []string{"360 +a"}},
+		{name: "expired before the link was lost", clusterset: clusterset{members: three, dies: map[string]int{"a": 90}, down: [2]int{200, 400}},
 			want: []string{"150 +a"}},
-		{name: "the process was suspended", world: world{members: three, dies: map[string]int{"a": 190}, still: [2]int{200, 280}},
+		{name: "the process was suspended", clusterset: clusterset{members: three, dies: map[string]int{"a": 190}, still: [2]int{200, 280}},
 			want: []string{"340 +a"}},
-		{name: "left", world: world{members: three, dies: map[string]int{"a": 100}, leaves: map[string]int{"a": 200}}, want: []string{"160 +a", "200 -a"}},
+		{name: "left", clusterset: clusterset{members: three, dies: map[string]int{"a": 100}, leaves: map[string]int{"a": 200}}, want: []string{"160 +a", "200 -a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.world.run(); !slices.Equal(got, tt.want) {
+			if got := tt.clusterset.run(); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -206,7 +206,7 @@ func TestRestored(t *testing.T) {
 
 // With "lease 0" no member expires, and an expired one is back.
 func TestEvaluateWithoutLease(t *testing.T) {
-	w := world{members: []string{"self", "a"}, dies: map[string]int{"a": 0}}
+	w := clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 0}}
 	var v Result
 	for now := 1; now <= 61; now++ {
 		v = v.Evaluate(w.inputs(now))
@@ -223,7 +223,7 @@ func TestEvaluateWithoutLease(t *testing.T) {
 
 // Evaluate does not change the result that it starts from.
 func TestResultNeverChanges(t *testing.T) {
-	w := world{members: []string{"self", "a"}, dies: map[string]int{"a": 0}, returns: map[string]int{"a": 70}}
+	w := clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 0}, returns: map[string]int{"a": 70}}
 	var v Result
 	for now := 1; now <= 65; now++ {
 		v = v.Evaluate(w.inputs(now))

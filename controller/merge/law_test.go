@@ -221,15 +221,15 @@ func TestPortsOfEveryImportAreThoseOfAService(t *testing.T) {
 	}
 }
 
-// A world is what a member of the clusterset sees, and what it has written for it.
-type world struct {
+// A clusterset is what a member of the clusterset sees, and what it has written for it.
+type clusterset struct {
 	records  map[string]Record
 	sources  map[string][]*discoveryv1.EndpointSlice
 	existing Objects
 }
 
 // step applies one operation of a cluster and lets the importer catch up, as in docs/spec/controller.md 10.2: compare, then write.
-func (w *world) step(t *testing.T, cluster string, op operation, o Options) {
+func (w *clusterset) step(t *testing.T, cluster string, op operation, o Options) {
 	t.Helper()
 	w.records[cluster], w.sources[cluster] = op.record, op.slices
 	if op.unexport {
@@ -243,7 +243,7 @@ func (w *world) step(t *testing.T, cluster string, op operation, o Options) {
 	}
 }
 
-func (w *world) desired(o Options) Objects {
+func (w *clusterset) desired(o Options) Objects {
 	var records []Record
 	c := Cluster{Owner: "uid", Families: []corev1.IPFamily{v4, v6}}
 	for cluster, r := range w.records { // in any order
@@ -279,7 +279,7 @@ func TestAnyInterleavingEndsInTheSameBytes(t *testing.T) {
 		}
 		var want string
 		for round := range 6 {
-			w := world{records: map[string]Record{}, sources: map[string][]*discoveryv1.EndpointSlice{}}
+			w := clusterset{records: map[string]Record{}, sources: map[string][]*discoveryv1.EndpointSlice{}}
 			next := map[string]int{}
 			for _, cluster := range g.interleaving() {
 				w.step(t, cluster, todo[cluster][next[cluster]], o)

@@ -113,16 +113,16 @@ func startNSD(t *testing.T, path, dir string, p *controlplane.Port) {
 	for _, z := range nsdZones {
 		c.Zones = append(c.Zones, nsd.Zone{Origin: z.origin, Options: []string{fmt.Sprintf("zonefile: %q", z.origin+"zone")}})
 	}
-	child, err := nsd.Start(c)
+	process, err := nsd.Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !child.Stop(until.Patience) {
+		if !process.Stop(until.Patience) {
 			t.Error("nsd did not end")
 		}
 		if t.Failed() {
-			t.Logf("nsd:\n%s", child.Out.String())
+			t.Logf("nsd:\n%s", process.Out.String())
 		}
 	})
 	until.OK(t, "answers of NSD", func(ctx context.Context) error {

@@ -263,13 +263,13 @@ func TestSecondary(t *testing.T) {
 	_, primary, err := net.SplitHostPort(s.addr)
 	must(t, err)
 	secondaryOf := []string{fmt.Sprintf("request-xfr: 127.0.0.1@%s NOKEY", primary), "allow-notify: 127.0.0.1 NOKEY"}
-	child, err := nsd.Start(nsd.Config{
+	process, err := nsd.Start(nsd.Config{
 		Program: path, Dir: t.TempDir(), Port: p, Zones: []nsd.Zone{{Origin: "clusterset.local", Options: secondaryOf}},
 	})
 	must(t, err)
 	defer func() {
-		if ended := child.Stop(until.Patience); !ended || t.Failed() {
-			t.Errorf("nsd: ended by SIGTERM = %t\n%s", ended, child.Out.String())
+		if ended := process.Stop(until.Patience); !ended || t.Failed() {
+			t.Errorf("nsd: ended by SIGTERM = %t\n%s", ended, process.Out.String())
 		}
 	}()
 	secondary := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", p)}

@@ -112,7 +112,7 @@ func startMember(
 	m := &member{Cluster: c, resolver: c.Node.Resolver(dnsServer), options: options}
 	m.startDNS(t, bin.coredns)
 	m.startController(t)
-	t.Cleanup(func() { m.tell(t) })
+	t.Cleanup(func() { m.logState(t) })
 	return m
 }
 
@@ -169,8 +169,8 @@ func (m *member) serves(ctx context.Context) error {
 	return nil
 }
 
-// tell logs, of a test that failed, what the member's kube-proxy has made of the Services.
-func (m *member) tell(t *testing.T) {
+// logState logs, of a test that failed, what the member's kube-proxy has made of the Services.
+func (m *member) logState(t *testing.T) {
 	if !t.Failed() {
 		return
 	}

@@ -84,7 +84,7 @@ func (b *bench) takeFootprint(ctx context.Context, f *footprints, p peer, src so
 	if err := pause(ctx, settle); err != nil {
 		return err
 	}
-	now, peak, err := resident(s.child.Pid())
+	now, peak, err := resident(s.process.Pid())
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (b *bench) startNSD(ctx context.Context, m mode, src source) (_ *server, er
 	began := time.Now()
 	transfer := fmt.Sprintf("request-xfr: AXFR 127.0.0.1@%d NOKEY", primary.port.Number)
 	zones := []nsd.Zone{{Origin: zone, Options: []string{transfer}}}
-	if s.child, err = nsd.Start(nsd.Config{Program: m.nsd, Dir: dir, Port: s.port.Number, Zones: zones}); err != nil {
+	if s.process, err = nsd.Start(nsd.Config{Program: m.nsd, Dir: dir, Port: s.port.Number, Zones: zones}); err != nil {
 		return nil, err
 	}
 	if err := s.awaitAnswers(ctx, fewFor(m.rows, nsdPeer)); err != nil {

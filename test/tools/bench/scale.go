@@ -249,7 +249,7 @@ func (s *scaleRun) drained(ctx context.Context) error {
 // weigh notes the memory of both programs.
 func (s *scaleRun) weigh(ctx context.Context, when string) (err error) {
 	m := scaleMemory{When: when}
-	if m.Control, m.ControlPeak, err = resident(s.control.child.Pid()); err != nil {
+	if m.Control, m.ControlPeak, err = resident(s.control.process.Pid()); err != nil {
 		return err
 	}
 	scraped, err := s.control.scrape(ctx)
@@ -257,7 +257,7 @@ func (s *scaleRun) weigh(ctx context.Context, when string) (err error) {
 		return err
 	}
 	m.ControlInUse = int64(scraped.Named("go_memstats_heap_alloc_bytes").Sum())
-	if m.DNS, m.DNSPeak, err = resident(s.dns.child.Pid()); err != nil {
+	if m.DNS, m.DNSPeak, err = resident(s.dns.process.Pid()); err != nil {
 		return err
 	}
 	if m.DNSHeap, err = s.dns.liveHeap(ctx); err != nil {

@@ -22,7 +22,7 @@ import (
 type control struct {
 	command subprocess.Command
 	metrics *controlplane.Port
-	child   *subprocess.Process // nil while none runs
+	process *subprocess.Process // nil while none runs
 }
 
 // newControl builds the program. The caller has to close it.
@@ -50,20 +50,20 @@ func (b *bench) newControl(ctx context.Context, m *testclusterset.Member) (*cont
 }
 
 func (c *control) start() (err error) {
-	c.child, err = subprocess.Start(c.command)
+	c.process, err = subprocess.Start(c.command)
 	return err
 }
 
 // stop ends the process by SIGTERM.
 func (c *control) stop() error {
-	if c.child == nil {
+	if c.process == nil {
 		return nil
 	}
 	if err := c.ended(); err != nil {
 		return err
 	}
-	ended := c.child
-	c.child = nil
+	ended := c.process
+	c.process = nil
 	if !ended.Stop(stopPatience) {
 		return fmt.Errorf("controller: still ran %s after SIGTERM\n%s", stopPatience, ended.Out.String())
 	}
@@ -74,8 +74,8 @@ func (c *control) close() error { return errors.Join(c.stop(), c.metrics.Close()
 
 func (c *control) ended() error {
 	select {
-	case <-c.child.Done():
-		return fmt.Errorf("controller: it ended: %s\n%s", c.child.State(), c.child.Out.String())
+	case <-c.process.Done():
+		return fmt.Errorf("controller: it ended: %s\n%s", c.process.State(), c.process.Out.String())
 	default:
 		return nil
 	}
@@ -87,7 +87,7 @@ func (c *control) alive(ctx context.Context, do func(context.Context) error) err
 	done := make(chan struct{})
 	g.Go(func() error {
 		select {
-		case <-c.child.Done():
+		case <-c.process.Done():
 			return c.ended()
 		case <-done:
 			return nil

@@ -59,13 +59,13 @@ var brokerKinds = []string{"exportedservices", "endpointslices", "members", "nam
 // look reads all counters. While no controller runs, its are 0.
 func (s *scaleRun) look(ctx context.Context) (l scaleLook, err error) {
 	l.at = time.Now()
-	if s.control.child != nil {
+	if s.control.process != nil {
 		m, err := s.control.scrape(ctx)
 		if err != nil {
 			return l, err
 		}
 		l.writes, l.leases = writes(m)
-		if l.control, err = cpuTime(s.control.child.Pid()); err != nil {
+		if l.control, err = cpuTime(s.control.process.Pid()); err != nil {
 			return l, err
 		}
 	}

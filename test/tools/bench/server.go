@@ -50,7 +50,7 @@ const readyPatience = 5 * time.Minute
 type server struct {
 	peer        peer
 	port, pprof *controlplane.Port
-	child       *subprocess.Process
+	process     *subprocess.Process
 	forks       bool          // works in more than one process, all of its group
 	ready       time.Duration // from its start until its first right answer
 }
@@ -91,7 +91,7 @@ func (b *bench) launch(p peer, src source) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.child, err = subprocess.Start(subprocess.Command{
+	s.process, err = subprocess.Start(subprocess.Command{
 		Bin: cmp.Or(p.program, b.coredns), Args: []string{"-conf", corefile}, Env: append(os.Environ(), p.env...),
 	})
 	return s, err
@@ -137,7 +137,7 @@ func (s *server) awaitAnswers(ctx context.Context, questions []question) error {
 			return err
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("%w: %w\n%s", err, last, s.child.Out.String())
+			return fmt.Errorf("%w: %w\n%s", err, last, s.process.Out.String())
 		}
 	}
 }
@@ -148,16 +148,16 @@ const stopPatience = 10 * time.Second
 // ended returns how the server ended and what it wrote, or nil while it runs.
 func (s *server) ended() error {
 	select {
-	case <-s.child.Done():
-		return fmt.Errorf("it ended: %s\n%s", s.child.State(), s.child.Out.String())
+	case <-s.process.Done():
+		return fmt.Errorf("it ended: %s\n%s", s.process.State(), s.process.Out.String())
 	default:
 		return nil
 	}
 }
 
 func (s *server) stop() {
-	if s.child != nil && !s.child.Stop(stopPatience) && s.forks {
-		_ = syscall.Kill(-s.child.Pid(), syscall.SIGKILL)
+	if s.process != nil && !s.process.Stop(stopPatience) && s.forks {
+		_ = syscall.Kill(-s.process.Pid(), syscall.SIGKILL)
 	}
 	for _, p := range []*controlplane.Port{s.port, s.pprof} {
 		if p != nil {
@@ -171,9 +171,9 @@ func (s *server) cpuTime() (time.Duration, error) {
 		return 0, err
 	}
 	if s.forks {
-		return groupCPUTime(s.child.Pid())
+		return groupCPUTime(s.process.Pid())
 	}
-	return cpuTime(s.child.Pid())
+	return cpuTime(s.process.Pid())
 }
 
 // quiet returns the server's CPU time once it has stopped to grow: what is still in the socket belongs to the run that

@@ -94,7 +94,7 @@ func tuneResults(question string, h heat) ([]tuneResult, error) {
 	var results []tuneResult
 	base := h.of(ourPeer)
 	for _, t := range h {
-		now, _, err := resident(t.server.child.Pid())
+		now, _, err := resident(t.server.process.Pid())
 		if err != nil {
 			return nil, err
 		}

@@ -27,14 +27,14 @@ func (d *demo) startClusters(ctx context.Context) (err error) {
 without nodes and Pods. The members hold the RBAC objects of our programs (folder deploy) and nothing else of ours.`)
 	done := d.step("starting four times etcd and kube-apiserver")
 	bare := controlplane.Options{Progress: d.out, CRDs: [][]byte{}}
-	d.fleet, err = testclusterset.Start(ctx, testclusterset.Options{
+	d.clusterset, err = testclusterset.Start(ctx, testclusterset.Options{
 		IDs: []string{"east", "west", "south"}, Broker: bare, Member: bare, Bare: true,
 	})
 	done()
 	if err != nil {
 		return err
 	}
-	d.east, d.west, d.south = d.fleet.Members[0], d.fleet.Members[1], d.fleet.Members[2]
+	d.east, d.west, d.south = d.clusterset.Members[0], d.clusterset.Members[1], d.clusterset.Members[2]
 	return d.writeKubeconfig(ctx)
 }
 
@@ -46,10 +46,10 @@ func (d *demo) writeKubeconfig(ctx context.Context) error {
 		return err
 	}
 	all := clientcmdapi.NewConfig()
-	if err := add(all, "hub", d.fleet.Broker.Kubeconfig()); err != nil {
+	if err := add(all, "hub", d.clusterset.Broker.Kubeconfig()); err != nil {
 		return err
 	}
-	for _, m := range d.fleet.Members {
+	for _, m := range d.clusterset.Members {
 		if err := add(all, m.ID, m.Kubeconfig()); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (d *demo) writeKubeconfig(ctx context.Context) error {
 			return err
 		}
 	}
-	d.kubeconfig = filepath.Join(filepath.Dir(d.fleet.Broker.Kubeconfig()), "kubeconfig")
+	d.kubeconfig = filepath.Join(filepath.Dir(d.clusterset.Broker.Kubeconfig()), "kubeconfig")
 	if err := clientcmd.WriteToFile(*all, d.kubeconfig); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -96,7 +96,7 @@ func (d *demo) join(ctx context.Context) error {
 	d.heading("Three members", `Each member gets a cluster ID, a namespace on the broker and a credential for that namespace alone. The command names
 the Pod networks of the member, because there are no nodes to read them from; other members reject endpoints outside of
 these networks. The warnings are right: this broker is reachable from this machine only.`)
-	for _, m := range d.fleet.Members {
+	for _, m := range d.clusterset.Members {
 		args := []string{"join", "--context", m.ID, "--broker-context", "hub", "--cluster-id", m.ID, "--clusterset", "demo", "--components", "none"}
 		for _, cidr := range m.PodCIDRs() {
 			args = append(args, "--pod-cidr", cidr)

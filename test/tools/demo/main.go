@@ -46,7 +46,7 @@ type demo struct {
 	stay bool // until ctx ends, after the last scene
 
 	root       string // folder of the repository
-	fleet      *testclusterset.Clusterset
+	clusterset *testclusterset.Clusterset
 	kubeconfig string // with a context for each cluster
 	headings   int    // the number of the last one; heading 1 is in the first part
 
@@ -110,8 +110,8 @@ func (d *demo) close() error {
 	if d.port != nil {
 		errs = append(errs, d.port.Close())
 	}
-	if d.fleet != nil {
-		errs = append(errs, d.fleet.Stop())
+	if d.clusterset != nil {
+		errs = append(errs, d.clusterset.Stop())
 	}
 	return errors.Join(errs...)
 }

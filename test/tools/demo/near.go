@@ -31,9 +31,9 @@ func (d *demo) localPodsDie(ctx context.Context) error {
 	return d.apply(ctx, d.south, "south-near-down.yaml")
 }
 
-// nextDoor shows where connections go when the Pods in south are gone.
-func (d *demo) nextDoor(ctx context.Context) error {
-	return d.showTargets(ctx, "the next connection goes next door, to east", inEast)
+// failOver shows where connections go when the Pods in south are gone.
+func (d *demo) failOver(ctx context.Context) error {
+	return d.showTargets(ctx, "connections to front now go to Pods in east", inEast)
 }
 
 // showTargets waits until kube-proxy in south would send connections to front to these Pods, and no others.

@@ -140,7 +140,7 @@ Then all Pods in south die.`,
 				Name:  "front.news", Qtype: "A", Want: []string{"A VIP"},
 			},
 		},
-		also: (*demo).nextDoor,
+		also: (*demo).failOver,
 	},
 	{
 		title: "A member dies",
@@ -203,7 +203,7 @@ func (d *demo) apply(ctx context.Context, m *testclusterset.Member, name string)
 }
 
 func (d *demo) export(ctx context.Context) error {
-	for _, m := range d.fleet.Members {
+	for _, m := range d.clusterset.Members {
 		if err := d.apply(ctx, m, m.ID+".yaml"); err != nil {
 			return err
 		}
