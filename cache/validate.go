@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/cache/index"
@@ -16,8 +17,8 @@ import (
 
 // The labels that are read of an EndpointSlice (KEP-1645, KEP-2030).
 const (
-	labelService = "multicluster.kubernetes.io/service-name"
-	labelCluster = "multicluster.kubernetes.io/source-cluster"
+	labelService = mcsv1beta1.LabelServiceName
+	labelCluster = mcsv1beta1.LabelSourceCluster
 	labelZone    = broker.LabelForZone
 	labelRegion  = broker.LabelForRegion
 )
