@@ -1,0 +1,29 @@
+package member
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clusterset-dns/clusterset/api/shorten"
+)
+
+// Rejection returns why an API server will never accept a write as it is, "" if err is nil or may pass without a change. The
+// text of a rejection that repeats does not change: a condition with it is written once.
+func Rejection(err error) string {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return ""
+	}
+	// An API server that started seconds ago has not read the parameters of its admission policies yet.
+	if strings.Contains(status.Status().Message, "failed to configure ") {
+		return ""
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return shorten.Text(status.Status().Message, MaxNote)
+	}
+	return ""
+}
