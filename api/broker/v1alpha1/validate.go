@@ -268,6 +268,8 @@ func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []er
 	return valid, rejected
 }
 
+// isUID reports whether s is a UUID in the one form that API servers write. uuid.Parse accepts other forms of it, too: upper case, braces,
+// the prefix urn:uuid: and no hyphens. UIDs are compared as text, so two forms of one UID would be two clusters.
 func isUID(s string) bool {
 	groups := strings.Split(s, "-")
 	if len(s) != 36 || len(groups) != 5 || strings.Trim(s, "0123456789abcdef-") != "" {
