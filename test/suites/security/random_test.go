@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
@@ -206,26 +207,22 @@ func (r *randomWriter) object() runtime.Object {
 	record, slice := r.export(namespace, name, address)
 	switch r.IntN(12) {
 	case 0, 1, 2, 3:
-		record.Spec.VIP = []*v1alpha1.VIP{nil, nil, {Wanted: true}, {IPs: []string{"243.0.0.1"}, AllocatedBy: r.choose("east", "mallory"), At: longAgo.DeepCopy()}}[r.IntN(4)]
-		record.Spec.Type = []v1alpha1.ServiceType{v1alpha1.ClusterSetIP, v1alpha1.Headless}[r.IntN(2)]
-		record.Spec.IPFamilies = [][]corev1.IPFamily{{corev1.IPv4Protocol}, {corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol}}[r.IntN(3)]
-		record.Spec.Ports[0].Port = []int32{80, 81, 5432}[r.IntN(3)]
+		r.vary(&record.Spec)
 		return record
 	case 4, 5, 6, 7:
 		slice.Name = fmt.Sprintf("%s.%s.%016x", name, namespace, r.IntN(20))
+		for _, key := range []string{broker.LabelForZone, broker.LabelForRegion} {
+			if r.IntN(4) == 0 {
+				slice.Labels[key] = r.choose("a", "b", "zone a")
+			}
+		}
 		return slice
 	case 8:
-		seconds := int32([]int{0, 1, 30, 1 << 30}[r.IntN(4)])
-		holder, now := r.choose("mallory", "east"), metav1.NewMicroTime(time.Now().Add(time.Duration(r.IntN(100)-50)*time.Hour))
-		return &coordinationv1.Lease{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: r.BrokerNamespace(), Name: broker.HeartbeatName},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now},
-		}
+		return r.heartbeat()
 	case 9:
 		return &v1alpha1.Member{
 			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Member"}, ObjectMeta: metav1.ObjectMeta{Name: r.ID},
-			Status: v1alpha1.MemberStatus{},
+			Status: r.status(),
 		}
 	case 10:
 		seconds := int64([]int{600, 3600, 1 << 30}[r.IntN(3)])
@@ -240,6 +237,71 @@ func (r *randomWriter) object() runtime.Object {
 		"metadata": map[string]any{"namespace": r.BrokerNamespace(), "name": record.Name},
 		"spec":     map[string]any{"type": "ClusterSetIP", "ips": []any{"10.23.0.1"}, "ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}},
 	}}
+}
+
+// vary gives a record random values of the fields that merge, DNS and the choice of clusters depend on.
+func (r *randomWriter) vary(spec *v1alpha1.ExportedServiceSpec) {
+	spec.VIP = []*v1alpha1.VIP{nil, nil, {Wanted: true}, {IPs: []string{"243.0.0.1"}, AllocatedBy: r.choose("east", "mallory"), At: longAgo.DeepCopy()}}[r.IntN(4)]
+	spec.Type = []v1alpha1.ServiceType{v1alpha1.ClusterSetIP, v1alpha1.Headless}[r.IntN(2)]
+	spec.IPFamilies = [][]corev1.IPFamily{{corev1.IPv4Protocol}, {corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol}}[r.IntN(3)]
+	spec.Ports[0].Port = []int32{80, 81, 5432}[r.IntN(3)]
+	if r.IntN(2) == 0 {
+		spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		seconds := []int32{1, 10_800, 86_400}[r.IntN(3)]
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	}
+	if r.IntN(2) == 0 {
+		spec.TrafficDistribution = new(r.choose(corev1.ServiceTrafficDistributionPreferClose, "PreferSameZone", "PreferSameNode", "Else"))
+	}
+	if r.IntN(2) == 0 {
+		spec.ClusterSelectors = r.selectors()
+	}
+	if r.IntN(2) == 0 {
+		spec.ToClusters = r.selectors()
+	}
+}
+
+// selectors returns up to two random selectors of clusters.
+func (r *randomWriter) selectors() (all []v1alpha1.ClusterSelector) {
+	for range r.IntN(3) {
+		key, value := r.choose(about.ClusterIDName, "region.topology.k8s.io", "x"), r.choose("east", "west", "mallory", "@SameAsImporter@")
+		selector := v1alpha1.ClusterSelector{MatchProperties: []v1alpha1.Property{{Name: key, Value: value}}}
+		switch r.IntN(4) {
+		case 0:
+			selector = v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{{Key: key, Operator: "NotIn", Values: []string{value}}}}
+		case 1:
+			selector = v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{{Key: key, Operator: "Exists"}}}
+		}
+		all = append(all, selector)
+	}
+	return all
+}
+
+// heartbeat returns a Lease of any time, TTL and holder. Members read those with the label.
+func (r *randomWriter) heartbeat() *coordinationv1.Lease {
+	seconds := int32([]int{0, 1, 30, 1 << 30}[r.IntN(4)])
+	holder, now := r.choose("mallory", "east"), metav1.NewMicroTime(time.Now().Add(time.Duration(r.IntN(100)-50)*time.Hour))
+	l := &coordinationv1.Lease{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.BrokerNamespace(), Name: broker.HeartbeatName},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	}
+	if r.IntN(4) > 0 {
+		l.Labels = map[string]string{broker.LabelManagedBy: broker.ManagedBy}
+	}
+	return l
+}
+
+// status returns what a member says of itself: the properties by which exports reach it, and its options.
+func (r *randomWriter) status() (s v1alpha1.MemberStatus) {
+	s.Version, s.MergeOptions = r.choose("", "0.1.0", "9.9.9"), r.choose("", "0123456789abcdef")
+	s.VIP = r.choose("", "derived", "none", "cidr 243.0.0.0/8", "cidr 0.0.0.0/0")
+	for _, name := range []string{about.ClusterIDName, "region.topology.k8s.io", "x"} {
+		if r.IntN(2) == 0 {
+			s.Properties = append(s.Properties, v1alpha1.Property{Name: name, Value: r.choose("east", "west", "mallory")})
+		}
+	}
+	return s
 }
 
 // change changes one random field below o: it gets another value, is deleted, or is there twice.
