@@ -111,6 +111,9 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if s.state.Cluster.Selection, err = readSelection(ctx, c); err != nil {
 		return err
 	}
+	if err := s.readOldImports(ctx, c); err != nil {
+		return err
+	}
 	if err := s.readLeader(ctx, c); err != nil {
 		return err
 	}
@@ -133,6 +136,24 @@ func (s *collector) readExports(ctx context.Context, c *cluster) error {
 	slices.SortFunc(s.state.Conflicts, compareConflicts)
 	slices.Sort(s.state.Cluster.Exports.Undeclared)
 	slices.SortFunc(s.state.Cluster.Exports.NotReadyExports, compareNotReady)
+	return nil
+}
+
+// labelOldImport is on the ServiceImports of Lighthouse before 0.15, one for each service and cluster.
+const labelOldImport = "lighthouse.submariner.io/sourceCluster"
+
+// readOldImports warns of imports that DNS does not read as Lighthouse does (docs/spec/dns.md 1.7).
+func (s *collector) readOldImports(ctx context.Context, c *cluster) error {
+	imports, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), labelOldImport)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return err
+	case len(imports) > 0:
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
+			"read them as copies of a service: upgrade Lighthouse in all clusters first", len(imports), imports[0].Namespace, imports[0].Name))
+	}
 	return nil
 }
 

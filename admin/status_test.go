@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This || state.Cluster.Leader != "pod-1" {
 		t.Errorf("status = %+v, want two members, east this one, and no problem", state)
 	}
+	t.Run("imports of Lighthouse before 0.15", func(t *testing.T) { oldImports(t, east, o) })
 	t.Run("undeclared Pods", func(t *testing.T) { undeclaredPods(t, onBroker, east, o) })
 	t.Run("sources of networks", func(t *testing.T) { findsNetworks(t, west) })
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now.Add(-time.Hour))
@@ -156,6 +158,33 @@ func TestCredentialAndStatus(t *testing.T) {
 		state := status(t, onBroker.Config(), west.Config(), StatusDefaults())
 		wantProblem(t, state, "the broker has no Member for this cluster")
 	})
+}
+
+// oldImports: DNS does not read what Lighthouse before 0.15 has written (docs/spec/dns.md 1.7), so status warns of it.
+func oldImports(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
+	const old = `apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceImport
+metadata: {namespace: default, name: db-shop-west, labels: {lighthouse.submariner.io/sourceCluster: west}}
+spec: {type: ClusterSetIP, ips: [10.2.0.1], ports: []}
+`
+	warns := func() bool {
+		return slices.ContainsFunc(status(t, nil, east.Config(), o).Warnings, func(w string) bool {
+			return strings.Contains(w, "Lighthouse before 0.15 has written: 1, such as default/db-shop-west")
+		})
+	}
+	if warns() {
+		t.Error("a warning before there is an import")
+	}
+	if err := east.ApplyYAML(t.Context(), []byte(old)); err != nil {
+		t.Fatal(err)
+	}
+	if !warns() {
+		t.Error("no warning")
+	}
+	imports := east.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace("default")
+	if err := imports.Delete(t.Context(), "db-shop-west", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // undecodable: an object that the API server accepts and Go does not decode is left out and named; all else is read.
