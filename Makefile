@@ -186,7 +186,7 @@ test-kube-proxies: ## send real packets through the oldest and the newest kube-p
 	for version in $(KUBE_PROXIES); do \
 		$(GO_TEST) -pgo=off -vet=off -count=1 -timeout $(TEST_TIMEOUT) -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
 
-# A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite.
+# A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite. VIP=cidr has the members use clusterset IPs.
 CHECKOUT    ?=
 SUITE_FLAGS ?=
 

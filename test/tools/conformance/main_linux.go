@@ -10,6 +10,8 @@
 // [kubelet] stands in for both: it has no containers. Its Pods answer at port 42, as those of the suite do, and its "exec"
 // runs commands in the network namespace, with the programs of this machine and the DNS configuration of a Pod.
 //
+// With -vip cidr the members join with VIP CIDRs, and the controllers run with "--vip cidr".
+//
 // It needs Linux, root, and the programs ip, nft, nsenter, unshare, nslookup (of BIND) and nc (of OpenBSD). The exit status
 // is that of the suite. `make conformance` runs it.
 package main
@@ -38,6 +40,7 @@ func main() {
 	r := run{}
 	flag.StringVar(&r.checkout, "checkout", "", "folder with a checkout of kubernetes-sigs/mcs-api")
 	flag.StringVar(&r.out, "out", "bin/conformance", "folder for the report of the suite")
+	flag.StringVar(&r.vip, "vip", "", "option vip of joins and controllers: derived, cidr or none; the default if empty")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := r.run(ctx, flag.Args())
@@ -50,7 +53,7 @@ func main() {
 
 // A run is one run of the suite.
 type run struct {
-	checkout, out string
+	checkout, out, vip string
 
 	root  string            // folder of this repository
 	bin   map[string]string // programs by name
@@ -71,7 +74,7 @@ func (r *run) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.nodes, err = startNodes(ctx, r.bin, r.fleet.Members); err != nil {
+	if r.nodes, err = startNodes(ctx, r.bin, r.vip, r.fleet.Members); err != nil {
 		return err
 	}
 	kubeconfig, err := r.kubeconfig()

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
@@ -27,6 +28,7 @@ const nodeName = "node"
 
 // nodes are what runs in the members: one node in each.
 type nodes struct {
+	vip         string // option of joins and controllers, "" for the default
 	network     *netns.Network
 	controllers []*subprocess.Process
 	servers     []*server.Server
@@ -34,8 +36,8 @@ type nodes struct {
 }
 
 // startNodes makes clusters of the members, with everything that the suite expects in one.
-func startNodes(ctx context.Context, bin map[string]string, members []*testclusterset.Member) (_ *nodes, err error) {
-	n := &nodes{}
+func startNodes(ctx context.Context, bin map[string]string, vip string, members []*testclusterset.Member) (_ *nodes, err error) {
+	n := &nodes{vip: vip}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -153,18 +155,24 @@ func (n *nodes) startDNS(ctx context.Context, bin string, m *testclusterset.Memb
 }
 
 // startController makes the cluster a member, and starts the controller as it is shipped: its program, its rights, its
-// defaults.
+// defaults but for the option vip.
 func (n *nodes) startController(ctx context.Context, bin string, m *testclusterset.Member) error {
-	if _, err := m.Join(ctx); err != nil {
+	args := []string{"controller", "--metrics-address=", "--health-address=", "--broker", m.BrokerKubeconfig()}
+	if n.vip != "" {
+		args = append(args, "--vip", n.vip)
+	}
+	if _, err := m.Join(ctx, func(o *admin.JoinOptions) {
+		if n.vip == "cidr" {
+			o.VIPCIDR = admin.VIPAuto
+		}
+	}); err != nil {
 		return err
 	}
 	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, wellknown.ControllerNamespace, "clusterset-controller")
 	if err != nil {
 		return err
 	}
-	c, err := subprocess.Start(subprocess.Command{Bin: bin, Args: []string{
-		"controller", "--kubeconfig", kubeconfig, "--broker", m.BrokerKubeconfig(), "--metrics-address=", "--health-address=",
-	}})
+	c, err := subprocess.Start(subprocess.Command{Bin: bin, Args: append(args, "--kubeconfig", kubeconfig)})
 	if err != nil {
 		return err
 	}
