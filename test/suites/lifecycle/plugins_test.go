@@ -145,6 +145,7 @@ func upstream(t *testing.T) []string { return []string{"{upstream}", fmt.Sprint(
 func TestBeside(t *testing.T) {
 	ns := namespace(t, "beside")
 	apply(t, vip(ns, "web", "10.96.11.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.6.0.1", "10.6.0.2"),
+		headless(ns, "large"), slice(ns, "large-east", "large", "east", largeAddresses()...),
 		`{apiVersion: v1, kind: Service, metadata: {name: plain, namespace: beside},
   spec: {clusterIP: 10.96.200.200, externalIPs: [203.0.113.9], ports: [{name: http, port: 80}]}}`)
 	for _, tt := range besides {
@@ -224,29 +225,54 @@ func signed(t *testing.T, s *server) {
 	} {
 		m, err := s.ask(q + " do")
 		must(t, err)
-		rrs := map[string][]dns.RR{}
-		sigs := map[string]*dns.RRSIG{}
-		for _, rr := range append(m.Answer, m.Ns...) {
-			name := strings.ToLower(rr.Header().Name)
-			if sig, ok := rr.(*dns.RRSIG); ok {
-				sigs[name+dns.TypeToString[sig.TypeCovered]] = sig
-				continue
-			}
-			id := name + dns.TypeToString[rr.Header().Rrtype]
-			rrs[id] = append(rrs[id], rr)
+		verify(t, q, m, key)
+	}
+	// An answer that is cut to a datagram has a signature of what it has: askWithin takes 1,232 octets at most.
+	const largeA = question("large.beside.svc.clusterset.local A do")
+	if m, err = s.ask(largeA); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.Answer); !m.Truncated || n < 20 || n > largeEndpoints {
+		t.Errorf("%s: %d records, TC %t, want some of %d and TC", largeA, n, m.Truncated, largeEndpoints)
+	}
+	verify(t, largeA, m, key)
+}
+
+// largeEndpoints are too many for a datagram.
+const largeEndpoints = 300
+
+func largeAddresses() (all []string) {
+	for i := range largeEndpoints {
+		all = append(all, fmt.Sprintf("10.6.%d.%d", 1+i/200, 1+i%200))
+	}
+	return all
+}
+
+// verify verifies the signatures of an answer: each RRset has one.
+func verify(t *testing.T, q question, m *dns.Msg, key *dns.DNSKEY) {
+	t.Helper()
+	rrs := map[string][]dns.RR{}
+	sigs := map[string]*dns.RRSIG{}
+	for _, rr := range append(m.Answer, m.Ns...) {
+		name := strings.ToLower(rr.Header().Name)
+		if sig, ok := rr.(*dns.RRSIG); ok {
+			sigs[name+dns.TypeToString[sig.TypeCovered]] = sig
+			continue
 		}
-		if len(rrs) == 0 {
-			t.Errorf("%s: no records", q)
+		id := name + dns.TypeToString[rr.Header().Rrtype]
+		rrs[id] = append(rrs[id], rr)
+	}
+	if len(rrs) == 0 {
+		t.Errorf("%s: no records", q)
+	}
+	for id, set := range rrs {
+		sig := sigs[id]
+		if sig == nil {
+			t.Errorf("%s: %s is not signed", q, id)
+			continue
 		}
-		for id, set := range rrs {
-			sig := sigs[id]
-			if sig == nil {
-				t.Errorf("%s: %s is not signed", q, id)
-				continue
-			}
-			if err := sig.Verify(key, set); err != nil || !sig.ValidityPeriod(time.Now()) {
-				t.Errorf("%s: signature of %s: %v", q, id, err)
-			}
+		if err := sig.Verify(key, set); err != nil || !sig.ValidityPeriod(time.Now()) {
+			t.Errorf("%s: signature of %s: %v", q, id, err)
 		}
 	}
 }
