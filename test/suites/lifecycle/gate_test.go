@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A gate is a TCP proxy of the API server. It accepts connections at once, but passes nothing on until it is open.
+// A gate is a TCP proxy of the API server. It accepts connections at once, but passes nothing on until it is open, nor while paused is locked.
 type gate struct {
 	port   int
 	target string
@@ -17,6 +17,7 @@ type gate struct {
 	knocks chan struct{}
 	conns  sync.WaitGroup
 	ended  chan struct{}
+	paused sync.RWMutex
 }
 
 func newGate(t *testing.T) *gate {
@@ -66,7 +67,7 @@ func (g *gate) pass(conn net.Conn) {
 	over := make(chan struct{}, 2)
 	for _, pair := range [][2]net.Conn{{conn, server}, {server, conn}} {
 		g.conns.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1])
+			_, _ = io.Copy(pausedWriter{pair[0], &g.paused}, pair[1])
 			over <- struct{}{}
 		})
 	}
@@ -74,6 +75,18 @@ func (g *gate) pass(conn net.Conn) {
 	case <-over:
 	case <-g.ended:
 	}
+}
+
+// A pausedWriter writes while paused is not locked.
+type pausedWriter struct {
+	io.Writer
+	paused *sync.RWMutex
+}
+
+func (w pausedWriter) Write(b []byte) (int, error) {
+	w.paused.RLock()
+	defer w.paused.RUnlock()
+	return w.Writer.Write(b)
 }
 
 func (g *gate) open() { close(g.opened) }

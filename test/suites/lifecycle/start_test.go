@@ -126,6 +126,59 @@ clusterset.local.:{port} {
 	s.await("web.crds.svc.clusterset.local A", "NXDOMAIN")
 }
 
+// TestCRDDeletedUnderLoad deletes the CRD of ServiceImport, and with it 20 imports, under load. All of them are served while it is away, and what is back then
+// (docs/spec/dns.md 6.9). A gate holds the events back until the kind is gone: however slow the API server deletes, they come at once.
+func TestCRDDeletedUnderLoad(t *testing.T) {
+	cp, ns := api(t), namespace(t, "withdrawn")
+	imports := make([]string, 20)
+	all, some := permitted{}, permitted{}
+	for i := range imports {
+		q := question(fmt.Sprintf("web-%d.withdrawn.svc.clusterset.local A", i))
+		ip := fmt.Sprintf("10.96.13.%d", 1+i)
+		imports[i] = vip(ns, fmt.Sprintf("web-%d", i), ip)
+		if all[q] = []string{"NOERROR " + ip}; i%5 == 0 {
+			some[q] = all[q]
+		}
+	}
+	apply(t, imports...)
+	metrics, gate := port(t), newGate(t)
+	gate.open()
+	s := start(t, strings.NewReplacer("{kubeconfig}", "{gated}", "startup_timeout", "stale_after 1h\n\t\tstartup_timeout", "bind", "prometheus 127.0.0.1:{metrics}\n\tbind").Replace(theBlock),
+		"{namespaces}", ns, "{metrics}", fmt.Sprint(metrics), "{gated}", kubeconfigAt(t, gate.port))
+	l := startLoad(t, s.addr, some)
+	written, crds := journal.mark(), controlplane.MCSCRDs()
+	installed := false
+	defer func() {
+		if !installed {
+			must(t, cp.InstallCRDs(t.Context(), crds...))
+		}
+	}()
+	gate.paused.Lock()
+	err := cp.DeleteCRDs(t.Context(), crds...)
+	gate.paused.Unlock()
+	must(t, err)
+	until.OK(t, "a log line", func(context.Context) error { return isIn(written(), "ServiceImport in withdrawn: not installed") })
+	for q, answers := range all {
+		s.want(q, answers[0])
+	}
+	l.more(enough)
+	must(t, cp.InstallCRDs(t.Context(), crds...))
+	installed = true
+	apply(t, imports...)
+	until.OK(t, "no import is withheld", func(context.Context) error {
+		page, err := scrape(metrics)
+		if got := page.Named("coredns_clusterset_withheld_imports").Sum(); err == nil && got != 0 {
+			err = fmt.Errorf("%v are", got)
+		}
+		return err
+	})
+	for q, answers := range all {
+		s.want(q, answers[0])
+	}
+	l.stop()
+	outages.Measured(t, "F23", "CRD deleted with %d imports: %d answers, %d wrong or lost", len(imports), l.answers.Load(), len(l.wrong))
+}
+
 // TestRightsMissing starts the server with a user without rights. Only the zone of that user waits.
 func TestRightsMissing(t *testing.T) {
 	ns := namespace(t, "rights")
