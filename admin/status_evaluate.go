@@ -141,7 +141,8 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 }
 
 // evaluateOutside: Pods whose addresses are not declared are a problem, since other members lack their endpoints. A network without
-// such a Pod is a warning if it is that of a Node: the next Pod may be there. Of a larger one the user may have declared a part on purpose.
+// such a Pod is a warning, since the next Pod may be there, if it is that of a Node or has nothing in common with what is declared, as a new
+// IPPool has. Of other networks the user may have declared a part on purpose.
 func (e evaluation) evaluateOutside(o *OutsideState) {
 	if o == nil {
 		return
@@ -153,8 +154,10 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 		e.problem("%s: other members do not accept them; run %s", have(o.Pods, "running Pod", "networks that this cluster declared"), o.command())
 		return
 	}
+	declared := validCIDRs(o.declared)
 	for _, n := range o.Networks {
-		if n.PerNode {
+		apart := len(declared) > 0 && !slices.ContainsFunc(declared, netip.MustParsePrefix(n.CIDR).Overlaps)
+		if n.PerNode || apart {
 			e.warn("network %s (%s) is not declared: other members will not accept Pods in it; run \"clusterset join\" again", n.CIDR, n.Source)
 		}
 	}

@@ -373,6 +373,27 @@ func TestStatusNamesUndeclaredAddresses(t *testing.T) {
 	}
 }
 
+// docs/spec/install.md 3: a network without Pods is a warning where no part of it can be declared on purpose.
+func TestStatusNamesUndeclaredNetworks(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		network  NetworkState
+		declared []string
+		want     bool
+	}{
+		{"a new IPPool", NetworkState{CIDR: "10.5.0.0/16", Source: "IPPool b"}, []string{"10.4.0.0/16", "fd00::/48"}, true},
+		{"a part is declared", NetworkState{CIDR: "10.4.0.0/15", Source: "IPPool b"}, []string{"10.4.0.0/16"}, false},
+		{"of a Node, in part declared", NetworkState{CIDR: "10.4.0.0/15", Source: "Nodes", PerNode: true}, []string{"10.4.0.0/16"}, true},
+		{"nothing is declared", NetworkState{CIDR: "10.5.0.0/16", Source: "IPPool b"}, nil, false}, // which is a warning of its own
+	} {
+		var state State
+		evaluation{state: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []NetworkState{tt.network}, declared: tt.declared})
+		if got := strings.Contains(strings.Join(state.Warnings, "\n"), "network "+tt.network.CIDR+" ("+tt.network.Source+") is not declared: "); got != tt.want {
+			t.Errorf("%s: warnings %q, want one: %t", tt.name, state.Warnings, tt.want)
+		}
+	}
+}
+
 // Exports that are not ready are problems, so that the command ends with 2, and are named; of many the first ones.
 func TestStatusNamesExports(t *testing.T) {
 	cluster := &ClusterState{}
