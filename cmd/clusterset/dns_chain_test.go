@@ -72,11 +72,17 @@ func write(name, text string) error {
 // start starts a CoreDNS, which ends with the test, and returns its address and the path of its Corefile.
 func (c *chain) start(t *testing.T, corefile func(port string) string) (address, file string) {
 	t.Helper()
+	return c.startIn(t, t.TempDir(), corefile)
+}
+
+// startIn is start with the folder of the Corefile, to which its imports are relative.
+func (c *chain) startIn(t *testing.T, dir string, corefile func(port string) string) (address, file string) {
+	t.Helper()
 	port, err := controlplane.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file = filepath.Join(t.TempDir(), "Corefile")
+	file = filepath.Join(dir, "Corefile")
 	must(t, write(file, corefile(strconv.Itoa(port.Number))))
 	s, err := server.Start(subprocess.Command{Bin: c.bin, Args: []string{"-conf", file}})
 	if err != nil {
@@ -111,14 +117,14 @@ func (c *chain) here(text, port, dir string) string {
 // clusterDNS starts the DNS server of the cluster, with what its Pods would mount.
 func (t dnsTest) clusterDNS() string {
 	t.Helper()
-	custom := t.TempDir()
-	must(t.T, os.Mkdir(filepath.Join(custom, "custom"), 0o700))
-	must(t.T, write(filepath.Join(custom, "NodeHosts"), "192.0.2.1 node\n"))
-	address, _ := t.chain.start(t.T, func(port string) string {
+	dir := t.TempDir()
+	must(t.T, os.Mkdir(filepath.Join(dir, "custom"), 0o700))
+	must(t.T, write(filepath.Join(dir, "NodeHosts"), "192.0.2.1 node\n"))
+	address, _ := t.chain.startIn(t.T, dir, func(port string) string {
 		for key, text := range t.configMap("coredns-custom") {
-			must(t.T, write(filepath.Join(custom, "custom", key), t.chain.here(text, port, custom)))
+			must(t.T, write(filepath.Join(dir, "custom", key), t.chain.here(text, port, dir)))
 		}
-		return t.chain.here(t.configMap("coredns")["Corefile"], port, custom)
+		return t.chain.here(t.configMap("coredns")["Corefile"], port, dir)
 	})
 	return address
 }
