@@ -28,7 +28,6 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		o.Now = time.Now
 	}
 	j := &joiner{brokerConfig: onBroker, memberConfig: onMember}
-	o.Report = j.count(o.Report)
 	j.input.options = o
 	var err error
 	if j.broker, err = open(RoleBroker, onBroker, o.WriteOptions); err != nil {
@@ -42,7 +41,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
-			return j.result, fmt.Errorf("join: %w", j.rest(err))
+			return j.result, fmt.Errorf("join: %w", granted(err))
 		}
 	}
 	return j.result, nil
@@ -53,7 +52,6 @@ type joiner struct {
 	broker, member *cluster
 	brokerConfig   *rest.Config
 	memberConfig   *rest.Config
-	written        int // writes so far, for messages
 
 	outdated     string                // by read: what to do about an old broker
 	input        joinInput             // by read and decide
@@ -427,26 +425,11 @@ func (j *joiner) writeMembership(ctx context.Context) error {
 	return err
 }
 
-// rest completes an error: with who grants a right that is missing, and with what is written when Join fails after its first write.
-func (j *joiner) rest(err error) error {
+// granted completes an error with who grants a right that is missing.
+func granted(err error) error {
 	// Quotas answer Forbidden, too, in other words.
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-		err = fmt.Errorf("%w; deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker", err)
+		return fmt.Errorf("%w; deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker", err)
 	}
-	if j.written == 0 || j.input.options.DryRun != DryRunNone {
-		return err
-	}
-	return fmt.Errorf("%w; what the steps above name is written and stays: run the same command again to do the rest", err)
-}
-
-// count counts the writes.
-func (j *joiner) count(report func(Step)) func(Step) {
-	return func(s Step) {
-		if s.Action != Unchanged {
-			j.written++
-		}
-		if report != nil {
-			report(s)
-		}
-	}
+	return err
 }

@@ -51,7 +51,7 @@ You can run the command again at any time; it then updates what an older version
 			return err
 		}
 		if err := admin.Init(c.Context(), config, o); err != nil {
-			return err
+			return out.rest(err)
 		}
 		return out.finish(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --context CLUSTER --broker-context BROKER --cluster-id ID --image IMAGE")
 	}
@@ -87,7 +87,7 @@ After an interruption, run it again.`,
 		}
 		result, err := admin.Remove(c.Context(), config, args[0], o)
 		if err != nil {
-			return err
+			return out.rest(err)
 		}
 		return out.finish(result, result.Warnings, fmt.Sprintf("%s is no longer a member, and its cluster id is free.\n"+
 			"If the cluster comes back, run this with it: clusterset leave --force", args[0]))

@@ -254,7 +254,7 @@ It never overwrites what it has not written. If there is something to do by hand
 		}
 		state, err := admin.DNSApply(c.Context(), member, d.options)
 		if err != nil {
-			return err
+			return out.rest(err)
 		}
 		return d.finish(out, &state, afterDNSApply(&state, len(out.steps) > 0))
 	}
@@ -321,7 +321,7 @@ by octet. What others have changed since stays. If they have changed what cluste
 		}
 		state, err := admin.DNSUndo(c.Context(), member, d.options)
 		if err != nil {
-			return err
+			return out.rest(err)
 		}
 		next := "The cluster's DNS server is configured as it was before."
 		if len(out.steps) == 0 {

@@ -64,7 +64,7 @@ for its DNS server.`,
 		result, err := admin.Join(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			out.warn(result.Warnings) // what went wrong may follow from them
-			return err
+			return out.rest(err)
 		}
 		return finishJoin(out, &result, &o)
 	}

@@ -43,7 +43,7 @@ To rename a cluster, leave and join with the new id.`,
 		}
 		result, err := admin.Leave(c.Context(), onBroker, onMember, o)
 		if err != nil {
-			return err
+			return out.rest(err)
 		}
 		return out.finish(result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+
 			"You can stop its controller.\nTo join again: clusterset join")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -34,8 +35,14 @@ func command(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var o, e bytes.Buffer
 	code = run(t.Context(), append([]string{"clusterset"}, args...), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &o, ErrOut: &e})
+	if shown := credential.FindString(o.String() + e.String()); shown != "" {
+		t.Errorf("%q printed a credential: %.20s...", args, shown)
+	}
 	return code, o.String(), e.String()
 }
+
+// credential is what no command prints: a JWT, which tokens of service accounts are, as text or once more in base64, or a private key.
+var credential = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+|ZXlK[A-Za-z0-9+/]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY`)
 
 // want fails unless the program ends with code and prints all of the texts, to either stream.
 func want(t *testing.T, code int, texts []string, args ...string) string {

@@ -72,6 +72,26 @@ func (o *output) suffix() string {
 // progress shows that a command waits for something.
 func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 
+// rest completes an error that a command ends with after its first write: what is written stays. Formats that print the steps in the end
+// have printed nothing yet.
+func (o *output) rest(err error) error {
+	var written []admin.Step
+	for _, s := range o.steps {
+		if s.Action != admin.Unchanged {
+			written = append(written, s)
+		}
+	}
+	if err == nil || o.dry != "none" || len(written) == 0 {
+		return err
+	}
+	if o.format == "json" || o.format == "yaml" {
+		for _, s := range written {
+			fmt.Fprintln(o.ErrOut, s.String())
+		}
+	}
+	return fmt.Errorf("%w; what the steps above name is written and stays: run the same command again to do the rest", err)
+}
+
 // finish prints the result. In text format it prints warnings and, after a real run, what to do next.
 func (o *output) finish(result any, warnings []string, next string) error {
 	switch o.format {

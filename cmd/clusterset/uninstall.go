@@ -42,7 +42,7 @@ The command waits until the API server has deleted the namespace. After an inter
 		}
 		result, err := admin.Uninstall(c.Context(), config, o)
 		if err != nil {
-			return err
+			return out.rest(err)
 		}
 		return out.uninstalled(result)
 	}
@@ -69,7 +69,7 @@ error. Exit codes: 0, nothing is left; 1, the command failed; 2, something is le
 		}
 		result, err := admin.UninstallBroker(c.Context(), config, o)
 		if err != nil {
-			return err
+			return out.rest(err)
 		}
 		return out.uninstalled(result)
 	}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/clusterset-dns/clusterset/admin"
+)
+
+// An error after the first write says that what is written stays; the steps are printed then, whatever the format.
+func TestRest(t *testing.T) {
+	written, same := admin.Step{Action: admin.Created, Kind: "Member", Name: "east"}, admin.Step{Action: admin.Unchanged, Kind: "Member", Name: "west"}
+	for _, tt := range []struct {
+		name, dry, format string
+		steps             []admin.Step
+		says, prints      bool
+	}{
+		{"written", "none", "", []admin.Step{same, written}, true, false},
+		{"written, as JSON", "none", "json", []admin.Step{same, written}, true, true},
+		{"nothing written", "none", "json", []admin.Step{same}, false, false},
+		{"a dry run", "server", "yaml", []admin.Step{written}, false, false},
+	} {
+		var errOut bytes.Buffer
+		o := &output{factory: &factory{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}, dry: tt.dry, format: tt.format, steps: tt.steps}
+		failed := errors.New("no")
+		err := o.rest(failed)
+		if says := strings.HasSuffix(err.Error(), "no; what the steps above name is written and stays: run the same command again to do the rest"); says != tt.says || !errors.Is(err, failed) {
+			t.Errorf("%s: error %v, want that of before, and that something is written: %t", tt.name, err, tt.says)
+		}
+		if got := errOut.String(); tt.prints && got != written.String()+"\n" || !tt.prints && got != "" {
+			t.Errorf("%s: printed %q, want the step: %t", tt.name, got, tt.prints)
+		}
+		if o.rest(nil) != nil {
+			t.Errorf("%s: an error without one", tt.name)
+		}
+	}
+}
