@@ -17,7 +17,7 @@ func Verify(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (rep
 	}
 	report.Namespace = v.namespace
 	defer func() { report.Left = append(report.Left, v.clean(ctx)...) }()
-	run, cancel := context.WithTimeout(ctx, phases*o.Timeout)
+	run, cancel := context.WithTimeout(ctx, v.longest())
 	defer cancel()
 	err = v.run(run)
 	report.Checks = verify.Fill(v.plan, v.results)
@@ -38,7 +38,7 @@ func (v *verifier) run(ctx context.Context) error {
 	}
 	v.progress("creating namespace " + v.namespace + " in each member")
 	for _, step := range []func(context.Context) error{
-		v.prepare, v.awaitPods, v.export, v.awaitImports, v.ask, v.unexport, v.awaitWithdrawal, v.askGone,
+		v.prepare, v.awaitPods, v.export, v.awaitImports, v.ask, v.withdraw, v.askGone,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -36,7 +36,7 @@ var (
 
 // prepare creates the namespaces, Services and Pods.
 func (v *verifier) prepare(ctx context.Context) error {
-	until := v.options.Now().Add(phases * v.options.Timeout).UTC().Format(time.RFC3339)
+	until := v.options.Now().Add(v.longest()).UTC().Format(time.RFC3339)
 	return v.each(func(m *verifiedMember) error {
 		namespace, err := m.core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},

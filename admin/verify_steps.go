@@ -326,29 +326,40 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 	return answers, err
 }
 
-// unexport deletes all ServiceExports.
-func (v *verifier) unexport(ctx context.Context) error {
+// withdraw deletes all ServiceExports, and waits until what was imported is gone.
+func (v *verifier) withdraw(ctx context.Context) error {
 	v.progress("withdrawing the exports")
-	return v.each(func(m *verifiedMember) error { return m.deleteExports(ctx, v.namespace) })
+	return v.inTurns(ctx, func(m *verifiedMember) (bool, error) {
+		some, err := m.deleteExports(ctx, v.namespace)
+		if err == nil {
+			v.awaitWithdrawal(ctx, m)
+			err = ctx.Err()
+		}
+		return some, err
+	})
 }
 
-func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) error {
+// deleteExports deletes the ServiceExports in a namespace. It reports whether there were any.
+func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) (some bool, err error) {
 	exports := m.client.Resource(serviceExports).Namespace(namespace)
 	all, err := exports.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, e := range all.Items {
 		if err := exports.Delete(ctx, e.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return err
+			return true, err
 		}
 	}
-	return nil
+	return len(all.Items) > 0, nil
 }
 
-// awaitWithdrawal waits until what was imported is gone.
-func (v *verifier) awaitWithdrawal(ctx context.Context) error {
+// awaitWithdrawal waits until what was imported from a member is gone.
+func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember) {
 	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
+		if from != exporter {
+			return
+		}
 		if _, ok := v.wants[path{from.index, to.index, kind}]; !ok {
 			return
 		}
@@ -365,5 +376,4 @@ func (v *verifier) awaitWithdrawal(ctx context.Context) error {
 		}
 		v.add(check)
 	})
-	return ctx.Err()
 }

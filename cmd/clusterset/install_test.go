@@ -39,9 +39,11 @@ type node struct {
 	*controlplane.ControlPlane
 	bin, dir string
 	stop     context.CancelFunc
-	pods     sync.WaitGroup
-	serves   string // address of the DNS server of the clusterset
-	resolver string // address of the DNS server of the cluster
+	// startController starts what a Pod of Deployment clusterset-controller runs, and stopController ends it.
+	startController, stopController func()
+	pods                            sync.WaitGroup
+	serves                          string // address of the DNS server of the clusterset
+	resolver                        string // address of the DNS server of the cluster
 }
 
 // startNode starts an empty cluster: one Node, and a DNS server as kubeadm installs it.
@@ -61,7 +63,13 @@ func startNode(t *testing.T, bin string, n int) *node {
 	t.Cleanup(func() { stop(); d.pods.Wait() })
 	d.pods.Go(func() { d.clusterDNS(ctx) })
 	d.pods.Go(func() { d.dnsServer(ctx) })
-	d.pods.Go(func() { d.controller(ctx) })
+	d.startController = func() {
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		d.pods.Go(func() { defer close(ended); d.controller(ctx) })
+		d.stopController = func() { cancel(); <-ended }
+	}
+	d.startController()
 	d.pods.Go(func() { d.endNamespaces(ctx) })
 	for _, name := range []string{"clusterset-controller", "clusterset-dns"} {
 		d.pods.Go(func() { d.rollOut(ctx, name) })

@@ -82,20 +82,22 @@ func merged(t *testing.T, east, west string) string {
 	return file
 }
 
-// verifies checks two members with the rights that deploy/verify grants. Their controllers and DNS servers run. There is no kubelet.
-func verifies(t *testing.T, east, west *node) {
-	manifest, err := os.ReadFile("../../deploy/verify/verify.yaml")
-	must(t, err)
-	var users []string
-	for _, d := range []*node{east, west} {
-		must(t, d.ApplyYAML(t.Context(), append(manifest, `
+const verifierBinding = `
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: verifier}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: clusterset-verify}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: verifier}]
-`...)))
+`
+
+// verifies checks two members with the rights that deploy/verify grants. Their controllers and DNS servers run. There is no kubelet.
+func verifies(t *testing.T, east, west *node) {
+	manifest, err := os.ReadFile("../../deploy/verify/verify.yaml")
+	must(t, err)
+	var users []string
+	for _, d := range []*node{east, west} {
+		must(t, d.ApplyYAML(t.Context(), append(manifest, verifierBinding...)))
 		user, err := d.UserKubeconfig("verifier")
 		must(t, err)
 		users = append(users, user)
@@ -162,9 +164,28 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: verifier}]
 		return nil
 	})
 	want(t, exitOK, nil, with("--cleanup")...)
+	findsStoppedController(t, west, short)
 	interrupted(t, east, west, with())
 	east.leaves(t)
 	west.leaves(t)
+}
+
+// findsStoppedController: where no controller runs, the verdict names the controller, whatever fails after that.
+func findsStoppedController(t *testing.T, west *node, short func(more ...string) []string) {
+	t.Helper()
+	west.stopController()
+	until.OK(t, "without a controller in west, the controller is at fault", func(context.Context) error {
+		_, out, errOut := command(t, short("--no-pods", "-o=json")...)
+		var report verify.Report
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
+		}
+		if v := report.Verdict; v.Layer != verify.LayerController || v.From != "west" {
+			return fmt.Errorf("verdict %+v in\n%s%s, want the controller of west", v, out, errOut)
+		}
+		return nil
+	})
+	west.startController()
 }
 
 // leftover creates what a run that was killed has left.
