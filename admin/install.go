@@ -10,10 +10,13 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -181,7 +184,7 @@ func (i *installer) awaitRollout(ctx context.Context) error {
 			return existing != nil && (!isInstalled(existing) || hasRolledOut(existing)), err
 		})
 		if err != nil {
-			return i.hint(err)
+			return i.hint(ctx, err)
 		}
 	}
 	return nil
@@ -215,7 +218,7 @@ func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace
 		now, err := hub.heartbeat(ctx, namespace)
 		return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
 	})
-	return i.hint(err)
+	return i.hint(ctx, err)
 }
 
 // renewsSeldom reports whether a heartbeat is current and that of a controller with "lease 0": the next one may be minutes away.
@@ -223,12 +226,49 @@ func renewsSeldom(heartbeat *coordinationv1.LeaseSpec, now time.Time) bool {
 	return heartbeat != nil && broker.HeartbeatTTL(heartbeat, 0) == broker.MaxHeartbeatTTL && now.Sub(heartbeat.RenewTime.Time) < broker.MaxHeartbeatTTL
 }
 
-// hint says where to look when what is installed does not start.
-func (i *installer) hint(err error) error {
+// hint completes the error of a wait: with what the cluster says of Deployments and Pods that do not run, and where to look.
+func (i *installer) hint(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	for _, d := range i.objects {
+		if d.GetKind() != "Deployment" {
+			continue
+		}
+		for _, fault := range i.faults(ctx, d) {
+			err = fmt.Errorf("%w; %s", err, fault)
+		}
+	}
 	return fmt.Errorf("%w; see: kubectl get pods -n %s", err, i.options.Namespace)
+}
+
+// faults says why a Deployment has not the Pods that it wants, and why the first of its Pods that is not ready is not. What cannot be read is
+// left out: the wait has an error already.
+func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (all []string) {
+	found, err := i.member.find(ctx, d)
+	if err != nil || found == nil {
+		return nil
+	}
+	var deployment appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &deployment); err != nil {
+		return nil
+	}
+	for _, c := range deployment.Status.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			all = append(all, fmt.Sprintf("%s, %s: %s", describe(d), c.Reason, c.Message))
+		}
+	}
+	objects, err := i.member.listIn(ctx, pods, d.GetNamespace(), metav1.FormatLabelSelector(deployment.Spec.Selector))
+	if err != nil {
+		return all
+	}
+	for _, p := range decode[corev1.Pod](i.member, objects) {
+		if !isReady(&p) {
+			return append(all, podState(&p))
+		}
+	}
+	return all
 }
 
 // wire has the cluster's DNS server forward the zone, and waits until the DNS server of the clusterset is ready.
@@ -256,7 +296,7 @@ func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, 
 			return server.Ready, err
 		})
 		if err != nil {
-			return nil, "", i.hint(err)
+			return nil, "", i.hint(ctx, err)
 		}
 	}
 	if !wired {

@@ -366,6 +366,24 @@ func showsNoToken(t *testing.T, d *node, out string) {
 	}
 }
 
+// heldPod is a Pod of Deployment clusterset-dns whose image cannot be pulled.
+const heldPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: held, namespace: clusterset-system, labels: {app.kubernetes.io/name: clusterset-dns}}
+spec:
+  nodeName: a
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: coredns
+    image: registry.example.org/clusterset:held
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+status:
+  phase: Pending
+  containerStatuses:
+  - {name: coredns, image: a, imageID: "", ready: false, restartCount: 0, state: {waiting: {reason: ImagePullBackOff, message: Back-off pulling image}}}
+`
+
 // remembers: a join without --components installs what the one before did, and waits for Pods of its own.
 func remembers(t *testing.T, d *node, join []string) {
 	t.Helper()
@@ -380,8 +398,13 @@ func remembers(t *testing.T, d *node, join []string) {
 		}
 	}
 	// DNS servers and controllers of before run, and are well: that is not enough.
-	want(t, exitError, []string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; see: kubectl get pods -n clusterset-system"},
+	must(t, d.ApplyYAML(t.Context(), []byte(heldPod)))
+	want(t, exitError, []string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; " +
+		"Pod held is Pending, ImagePullBackOff: Back-off pulling image; see: kubectl get pods -n clusterset-system; " +
+		"what the steps above name is written and stays: run the same command again to do the rest\n"},
 		append(slices.Clone(join), "--image=registry.example.org/clusterset:"+held, "--timeout=1s")...)
+	must(t, d.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(system).
+		Delete(t.Context(), "held", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	want(t, exitOK, nil, append(slices.Clone(join), "--image=registry.example.org/clusterset:1")...)
 }
 
