@@ -166,6 +166,10 @@ test-release: release bin/helm ## build a release and check its files; starts th
 	$(GO_TEST) -C release -tags release -count=1 -timeout $(TEST_TIMEOUT) -run '^TestRelease' . -args -version '$(RELEASE)'
 	$(GO_TEST) -tags 'image release' -count=1 -timeout $(TEST_TIMEOUT) -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
 
+.PHONY: test-install
+test-install: control-plane ## go from two empty clusters to a name that resolves within 60 s, with the default lease, on a machine that does nothing else
+	$(GO_TEST) -pgo=off -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestInstall$$' ./cmd/clusterset -args -within 60s
+
 .PHONY: test-upgrade
 test-upgrade: control-plane ## run members of the previous release and of this checkout together, through an upgrade and back
 	$(GO_TEST) -pgo=off -tags upgrade -count=1 -v -timeout $(TEST_TIMEOUT) ./test/suites/upgrade

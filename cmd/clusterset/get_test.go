@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -188,6 +189,20 @@ func watches(t *testing.T, member string) {
 		t.Errorf("the state was printed %d times with %d failed reads, want once at the start, once for a change and twice for a failed read:\n%s", n, failed, out.String())
 	}
 	want(t, exitOK, nil, "unexport", "db", member, "-n", "shop", "--wait=false")
+}
+
+// On a terminal each state covers the one before: each line erases the rest of its own, and the last one what is below.
+func TestRedraw(t *testing.T) {
+	var out, errOut bytes.Buffer
+	s := &statusCommand{factory: &factory{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}}}
+	state := admin.State{Problems: []string{"one"}}
+	must(t, s.redraw(&state, errors.New("the broker is away")))
+	var plain bytes.Buffer
+	must(t, s.print(&plain, &state))
+	want := "\x1b[H" + strings.ReplaceAll(plain.String()+"error: the broker is away\n", "\n", "\x1b[K\n") + "\x1b[J"
+	if out.String() != want || errOut.Len() > 0 || !strings.Contains(want, "problem: one\x1b[K\n") {
+		t.Errorf("printed\n%q\nand %q as errors, want\n%q", out.String(), errOut.String(), want)
+	}
 }
 
 // Ages and renewals are no change; anything else is.
