@@ -279,17 +279,32 @@ func (c *cross) await(ctx context.Context, m *testclusterset.Member, imports, sl
 	return c.b.awaitHeld(ctx, m, imports, slices+c.before[m])
 }
 
+// A stall is a state that is waited for without progress.
+type stall[T comparable] struct {
+	state T
+	since time.Time
+}
+
+// lasts notes the state, and reports whether it has not changed for so long that it is not worth waiting any more. A busy machine takes long, but
+// does not stand still.
+func (s *stall[T]) lasts(state T) bool {
+	if s.since.IsZero() || s.state != state {
+		s.state, s.since = state, time.Now()
+	}
+	return time.Since(s.since) > crossPatience
+}
+
 // awaitHeld waits until m holds so much.
 func (b *bench) awaitHeld(ctx context.Context, m *testclusterset.Member, imports, slices int) error {
-	patience := time.Now().Add(5 * crossPatience)
+	var stalled stall[[2]int]
 	for reported := time.Now(); ; {
 		gotImports, gotSlices, err := held(ctx, m)
 		if err != nil || gotImports == imports && gotSlices == slices {
 			return err
 		}
-		if time.Now().After(patience) {
-			return fmt.Errorf("%s has %d imports and %d slices after %s, want %d and %d", m.ID, gotImports, gotSlices,
-				5*crossPatience, imports, slices)
+		if stalled.lasts([2]int{gotImports, gotSlices}) {
+			return fmt.Errorf("%s has had %d imports and %d slices for %s, want %d and %d", m.ID, gotImports, gotSlices,
+				crossPatience, imports, slices)
 		}
 		if time.Since(reported) > 10*time.Second {
 			reported = time.Now()

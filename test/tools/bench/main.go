@@ -222,9 +222,10 @@ func (b *bench) measureAll(ctx context.Context, r *report) (failed error) {
 		found, err := s.run(b, ctx)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
-			continue
 		}
-		r.add(s.name, found)
+		if found != nil { // a section may fail after its first results
+			r.add(s.name, found)
+		}
 	}
 	return failed
 }

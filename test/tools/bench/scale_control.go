@@ -111,16 +111,27 @@ func (c *control) scrape(ctx context.Context) (series.Set, error) {
 	return series.Parse(string(text))
 }
 
-// synced returns an error unless the controller acts, holds nothing, knows so many records and has nothing left to do.
+// A wanted is the value that a metric of the controller should have.
+type wanted struct {
+	name  string
+	value int
+}
+
+// idle is what the metrics are of a controller that acts, holds nothing and has nothing left to do.
+var idle = []wanted{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"frozen", 0}, {"queue_depth", 0}}
+
+// synced returns an error unless the controller is idle and knows so many records.
 func (c *control) synced(ctx context.Context, records int) error {
+	return c.shows(ctx, append([]wanted{{"exported_services", records}}, idle...))
+}
+
+// shows returns an error unless the metrics have these values.
+func (c *control) shows(ctx context.Context, all []wanted) error {
 	m, err := c.scrape(ctx)
 	if err != nil {
 		return err
 	}
-	for _, want := range []struct {
-		name  string
-		value int
-	}{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"frozen", 0}, {"exported_services", records}, {"queue_depth", 0}} {
+	for _, want := range all {
 		if got := int(m.Named(series.Controller + want.name).Sum()); got != want.value {
 			return fmt.Errorf("%s is %d, want %d", want.name, got, want.value)
 		}

@@ -27,6 +27,7 @@ type sliceWatch struct {
 
 	mu     sync.Mutex
 	slices map[string]seenSlice // by namespace and name
+	shown  map[string]int       // how many slices of each cluster are not hidden
 	writes map[string]int
 	last   time.Time // of the last write
 	failed error
@@ -50,9 +51,9 @@ func watchSlices(ctx context.Context, m *testclusterset.Member) (*sliceWatch, er
 	if err != nil {
 		return nil, err
 	}
-	w := &sliceWatch{done: make(chan struct{}), slices: map[string]seenSlice{}, writes: map[string]int{}, last: time.Now()}
+	w := newSliceWatch()
 	for i := range list.Items {
-		w.slices[key(&list.Items[i])] = seen(&list.Items[i])
+		w.set(&list.Items[i])
 	}
 	// It goes on where it was when the API server ends a watch.
 	w.watch, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
@@ -66,6 +67,12 @@ func watchSlices(ctx context.Context, m *testclusterset.Member) (*sliceWatch, er
 	}
 	go w.run()
 	return w, nil
+}
+
+func newSliceWatch() *sliceWatch {
+	return &sliceWatch{
+		done: make(chan struct{}), slices: map[string]seenSlice{}, shown: map[string]int{}, writes: map[string]int{}, last: time.Now(),
+	}
 }
 
 func key(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
@@ -96,10 +103,28 @@ func (w *sliceWatch) take(event apiwatch.Event) {
 	w.writes[key(o)]++
 	w.last = time.Now()
 	if event.Type == apiwatch.Deleted {
-		delete(w.slices, key(o))
+		w.remove(o)
 		return
 	}
-	w.slices[key(o)] = seen(o)
+	w.set(o)
+}
+
+// set notes what a slice is. The caller holds the lock once the watch runs.
+func (w *sliceWatch) set(o metav1.Object) {
+	w.remove(o)
+	is := seen(o)
+	w.slices[key(o)] = is
+	if !is.hidden {
+		w.shown[is.cluster]++
+	}
+}
+
+// remove is set for a slice that is gone.
+func (w *sliceWatch) remove(o metav1.Object) {
+	if was, known := w.slices[key(o)]; known && !was.hidden {
+		w.shown[was.cluster]--
+	}
+	delete(w.slices, key(o))
 }
 
 // stop ends the watch. What the watch reports of its own end is no failure.
@@ -142,28 +167,25 @@ func (w *sliceWatch) quiet(ctx context.Context, d time.Duration) error {
 
 // shows waits until all of n slices of one cluster are shown and those of another are hidden, and returns when the last of them was written.
 func (w *sliceWatch) shows(ctx context.Context, shown, hidden string, n int) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*crossPatience)
-	defer cancel()
+	var stalled stall[[2]int]
 	for {
-		visible, last, err := w.visible()
-		if err != nil || visible[shown] == n && visible[hidden] == 0 {
+		got, last, err := w.visible(shown, hidden)
+		if err != nil || got == [2]int{n, 0} {
 			return last, err
 		}
-		if err := pause(ctx, crossPoll); err != nil {
-			return last, errors.Join(fmt.Errorf("%d slices of %s and %d of %s are shown, want %d and 0", visible[shown], shown, visible[hidden], hidden, n), err)
+		err = pause(ctx, crossPoll)
+		if err == nil && stalled.lasts(got) {
+			err = fmt.Errorf("no progress for %s", crossPatience)
+		}
+		if err != nil {
+			return last, fmt.Errorf("%d slices of %s and %d of %s are shown, want %d and 0: %w", got[0], shown, got[1], hidden, n, err)
 		}
 	}
 }
 
-// visible returns how many slices of each cluster are shown.
-func (w *sliceWatch) visible() (by map[string]int, last time.Time, err error) {
+// visible returns how many slices of two clusters are shown.
+func (w *sliceWatch) visible(a, b string) (shown [2]int, last time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	by = map[string]int{}
-	for _, s := range w.slices {
-		if !s.hidden {
-			by[s.cluster]++
-		}
-	}
-	return by, w.last, w.failed
+	return [2]int{w.shown[a], w.shown[b]}, w.last, w.failed
 }

@@ -33,12 +33,13 @@ type togetherRun struct {
 	controls   []*control
 	east, west *testclusterset.Member
 	node       *netns.Node
+	before     map[string]int // slices of each member that are not of the services
 	slices     *sliceWatch
 	sample     []netip.AddrPort // addresses of imports
 	part       *togetherPart
 }
 
-// togetherSection measures how all services of a member change their clusters at once.
+// togetherSection measures how all services of a member change their clusters at once. The changes before a failure are results, too.
 func (b *bench) togetherSection(ctx context.Context) (_ part, err error) {
 	if err := namespacesPossible(); err != nil {
 		return nil, err
@@ -48,23 +49,32 @@ func (b *bench) togetherSection(ctx context.Context) (_ part, err error) {
 	if err != nil {
 		return nil, err
 	}
+	err = r.changes(ctx)
+	if len(r.part.Changes) == 0 {
+		return nil, err
+	}
+	return r.part, err
+}
+
+// changes makes one change after the other.
+func (r *togetherRun) changes(ctx context.Context) error {
 	east, west := r.east.ID, r.west.ID
 	for _, c := range []togetherChange{
 		{what: "their namespaces prefer the own cluster", do: r.prefer("local"), shown: east, hidden: west},
 		{what: "they prefer other clusters", do: r.prefer("remote"), shown: west, hidden: east, lands: west},
 		{what: "they prefer the own cluster again", do: r.prefer("local"), shown: east, hidden: west, lands: east},
-		{what: "no endpoint of the own cluster is ready", do: r.fail, shown: west, hidden: east, lands: west},
+		{what: "no endpoint of the own cluster is ready", do: r.fail, shown: west, hidden: east, lands: west, writes: "broker EndpointSlice apply"},
 	} {
 		if err := r.change(ctx, c); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.what, err)
+			return fmt.Errorf("%s: %w", c.what, err)
 		}
 	}
-	return r.part, nil
+	return nil
 }
 
 // startTogether starts everything. The caller has to stop what is returned, also after an error.
 func (b *bench) startTogether(ctx context.Context) (*togetherRun, error) {
-	r := &togetherRun{b: b, part: &togetherPart{Services: b.services}}
+	r := &togetherRun{b: b, part: &togetherPart{Services: b.services}, before: map[string]int{}}
 	b.progress.say("together: starting a broker and two members")
 	var err error
 	if r.network, err = netns.New(ctx); err != nil {
@@ -74,11 +84,10 @@ func (b *bench) startTogether(ctx context.Context) (*togetherRun, error) {
 		return r, err
 	}
 	r.east, r.west = r.clusterset.Members[0], r.clusterset.Members[1]
-	_, before, err := held(ctx, r.east)
-	if err != nil {
-		return r, err
-	}
 	for _, m := range r.clusterset.Members {
+		if _, r.before[m.ID], err = held(ctx, m); err != nil {
+			return r, err
+		}
 		b.progress.say("together: writing %d services to %s", b.services, m.ID)
 		if err := r.load(ctx, m); err != nil {
 			return r, err
@@ -87,8 +96,7 @@ func (b *bench) startTogether(ctx context.Context) (*togetherRun, error) {
 			return r, err
 		}
 	}
-	// Of each service its own slice, and those that are imported of both clusters.
-	if err := b.awaitHeld(ctx, r.east, b.services, before+3*b.services); err != nil {
+	if err := r.imported(ctx); err != nil {
 		return r, err
 	}
 	if r.slices, err = watchSlices(ctx, r.east); err != nil {
@@ -98,6 +106,28 @@ func (b *bench) startTogether(ctx context.Context) (*togetherRun, error) {
 		return r, err
 	}
 	return r, r.choose(ctx)
+}
+
+// imported waits until both members have imported all services and do nothing: what west still imports would be measured in east.
+func (r *togetherRun) imported(ctx context.Context) error {
+	for i, m := range r.clusterset.Members {
+		// Of each service its own slice, and those that are imported of both clusters.
+		if err := r.b.awaitHeld(ctx, m, r.b.services, r.before[m.ID]+3*r.b.services); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller of %s: not idle after %s", m.ID, scalePatience))
+		defer cancel()
+		for {
+			last := r.controls[i].shows(ctx, idle)
+			if last == nil {
+				break
+			}
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
+				return fmt.Errorf("%w: %w", err, last)
+			}
+		}
+	}
+	return nil
 }
 
 // load joins the member, and writes the services with their slices and exports.
@@ -214,20 +244,27 @@ func (r *togetherRun) choose(ctx context.Context) error {
 
 // landed waits until a connection to each service of the sample lands in the cluster, or in any if that is empty.
 func (r *togetherRun) landed(ctx context.Context, cluster string) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, crossPatience)
-	defer cancel()
 	for _, to := range r.sample {
-		for {
-			reply, err := r.node.Connect(ctx, to)
-			if err == nil && (cluster == "" || reply.Cluster == cluster) {
-				break
-			}
-			if wait := pause(ctx, clientPause); wait != nil {
-				return time.Time{}, fmt.Errorf("connection to %s: want it in %q, was in %q (%w): %w", to, cluster, reply.Cluster, err, wait)
-			}
+		if err := r.landedAt(ctx, to, cluster); err != nil {
+			return time.Time{}, err
 		}
 	}
 	return time.Now(), nil
+}
+
+// landedAt is landed for one service.
+func (r *togetherRun) landedAt(ctx context.Context, to netip.AddrPort, cluster string) error {
+	ctx, cancel := context.WithTimeout(ctx, crossPatience)
+	defer cancel()
+	for {
+		reply, err := r.node.Connect(ctx, to)
+		if err == nil && (cluster == "" || reply.Cluster == cluster) {
+			return nil
+		}
+		if wait := pause(ctx, clientPause); wait != nil {
+			return fmt.Errorf("connection to %s: want it in %q, was in %q (%w): %w", to, cluster, reply.Cluster, err, wait)
+		}
+	}
 }
 
 // A togetherChange is one that moves all services.
@@ -236,6 +273,7 @@ type togetherChange struct {
 	do            func(context.Context) error
 	shown, hidden string // clusters, when it is in effect
 	lands         string // cluster in which connections land that did not before; empty if they could
+	writes        string // what else the controller may write; empty if that is not limited
 }
 
 // change makes a change and adds the result.
@@ -253,7 +291,7 @@ func (r *togetherRun) change(ctx context.Context, c togetherChange) error {
 	if err := c.do(ctx); err != nil {
 		return err
 	}
-	found := togetherResult{What: c.what, Written: time.Since(began).Seconds()}
+	found := togetherResult{What: c.what, Allowed: c.writes, Written: time.Since(began).Seconds()}
 	shown, err := r.slices.shows(ctx, c.shown, c.hidden, r.b.services)
 	if err != nil {
 		return err
@@ -278,6 +316,7 @@ func (r *togetherRun) change(ctx context.Context, c togetherChange) error {
 	found.Others = grown(before, after)
 	maps.DeleteFunc(found.Others, func(what string, _ float64) bool { return strings.HasPrefix(what, "local EndpointSlice ") })
 	r.part.Changes = append(r.part.Changes, found)
+	r.b.progress.say("together: %s", found)
 	return nil
 }
 
