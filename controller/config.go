@@ -91,7 +91,7 @@ func Defaults() Config {
 		Renew:       10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
 		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
 		Affinity: selection.None, FailbackDelay: 10 * time.Second, ExportedAffinity: true,
-		QPS: 500, Burst: 1000,
+		QPS: 1000, Burst: 2000,
 	}
 }
 

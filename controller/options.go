@@ -70,7 +70,7 @@ func Options() []Option {
 			toggle(func(c *Config) *bool { return &c.AggregateView })},
 		{"status_page", "on|off|ADDRESS", "off", "serve a page with the status of the clusterset, on 127.0.0.1:9154 or another IP address and port", 1, 1,
 			(*Config).setStatusPage},
-		{"controller_qps", "QPS [BURST]", "500 1000", "request limit per second to each of the two API servers", 1, 2, (*Config).setQPS},
+		{"controller_qps", "QPS [BURST]", "1000 2000", "request limit per second to each of the two API servers", 1, 2, (*Config).setQPS},
 	}
 }
 

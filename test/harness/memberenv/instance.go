@@ -50,7 +50,7 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	i := &Instance{Env: e, Writes: &Writes{}, Log: &logtest.Recorder{}, registry: prometheus.NewRegistry()}
 	i.Metrics = metrics.New(i.registry, metrics.Labels{})
 	rest := e.Server.Config()
-	rest.QPS, rest.Burst = 500, 1000
+	rest.QPS, rest.Burst = 1000, 2000
 	rest.Wrap(func(next http.RoundTripper) http.RoundTripper { return i.Writes.over(next) })
 	var err error
 	must := func() {
