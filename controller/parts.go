@@ -152,9 +152,9 @@ func newBroker(
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
 	return broker.Handlers{
-		Changed: func(svc types.NamespacedName, initial bool) {
+		Changed: func(svc types.NamespacedName, initial, lost bool) {
 			p.exporter.RecordsChanged(svc)
-			p.requeue.brokerChanged(svc, initial)
+			p.requeue.brokerChanged(svc, initial, lost)
 		},
 		MembersChanged: p.requeue.all,
 		Heartbeat:      func(string) { p.expiry.Renewed() },

@@ -43,10 +43,14 @@ func (r requeuer) importLater(svc types.NamespacedName) { r.imports.Add(svc, que
 func (r requeuer) importNow(svc types.NamespacedName) { r.imports.Add(svc, queue.Live) }
 
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
-// reconciled, too: it is restored if someone else changed it, and follows the allocations of others.
-func (r requeuer) brokerChanged(svc types.NamespacedName, initial bool) {
+// reconciled, too: it is restored if someone else changed it, and follows the allocations of others. A lost endpoint does not wait for other changes.
+func (r requeuer) brokerChanged(svc types.NamespacedName, initial, lost bool) {
 	priority := priorityOf(initial)
-	r.imports.Add(svc, priority)
+	if lost {
+		r.imports.AddUrgent(svc)
+	} else {
+		r.imports.Add(svc, priority)
+	}
 	record, slices := r.broker.Own(svc)
 	if record != nil || len(slices) > 0 || r.member.Export(svc) != nil {
 		r.exports.Add(svc, priority)
@@ -55,12 +59,15 @@ func (r requeuer) brokerChanged(svc types.NamespacedName, initial bool) {
 
 // memberChanged queues the services that a change of an object of this cluster affects.
 func (r requeuer) memberChanged(a member.Affected) {
-	priority := priorityOf(a.Initial)
+	add := func(q *queue.Queue, svc types.NamespacedName) { q.Add(svc, priorityOf(a.Initial)) }
+	if a.Lost {
+		add = (*queue.Queue).AddUrgent
+	}
 	for _, svc := range a.Exports {
-		r.exports.Add(svc, priority)
+		add(r.exports, svc)
 	}
 	for _, svc := range a.Imports {
-		r.imports.Add(svc, priority)
+		add(r.imports, svc)
 	}
 	if a.Initial {
 		return // every service is queued at the start

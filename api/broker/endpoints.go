@@ -2,6 +2,7 @@ package broker
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,3 +18,12 @@ func FamilyOf(addr netip.Addr) corev1.IPFamily {
 
 // IsReady reports whether an endpoint with these conditions is ready: if that is unknown, it counts as ready (discovery.k8s.io/v1).
 func IsReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
+
+// LosesLastReady reports whether a slice had a ready endpoint and has none any more. is is nil if the slice is gone.
+func LosesLastReady(was, is *discoveryv1.EndpointSlice) bool {
+	return was != nil && hasReady(was) && (is == nil || !hasReady(is))
+}
+
+func hasReady(e *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return IsReady(ep.Conditions) })
+}

@@ -58,8 +58,8 @@ type Config struct {
 // nil.
 type Handlers struct {
 	// Changed: an export record or a slice of some member for svc was added, changed or deleted; initial while the first list is
-	// read.
-	Changed func(svc types.NamespacedName, initial bool)
+	// read, and lost if a slice of another member lost its last ready endpoint.
+	Changed func(svc types.NamespacedName, initial, lost bool)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
 	// Heartbeat: the Lease of a member was seen to change.
@@ -132,7 +132,7 @@ func New(cfg Config) (*Broker, error) {
 // complete returns the handlers with a function in place of each that is nil.
 func (h Handlers) complete() Handlers {
 	if h.Changed == nil {
-		h.Changed = func(types.NamespacedName, bool) {}
+		h.Changed = func(types.NamespacedName, bool, bool) {}
 	}
 	if h.MembersChanged == nil {
 		h.MembersChanged = func() {}

@@ -167,7 +167,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	must(t, err)
 	l.Broker = b
 	b.Handle(broker.Handlers{
-		Changed: func(svc types.NamespacedName, _ bool) {
+		Changed: func(svc types.NamespacedName, _, _ bool) {
 			if svc.Name == "panics" {
 				panic("out of order")
 			}

@@ -152,7 +152,7 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	switch svc, ok := serviceOf(r.Name); {
 	case same(was, is):
 	case ok:
-		b.handlers.Changed(svc, initial)
+		b.handlers.Changed(svc, initial, false)
 	case is != nil && b.Synced():
 		b.acceptRecord(r)
 	}
@@ -165,13 +165,14 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 	if same(was, is) {
 		return
 	}
+	lost := latest(was, is).Namespace != b.cfg.Namespace && broker.LosesLastReady(valueOf(was), valueOf(is))
 	for _, s := range []**discoveryv1.EndpointSlice{was, is} {
 		if s == nil {
 			continue
 		}
 		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
 			svc, _ := serviceOf(record[0])
-			b.handlers.Changed(svc, initial)
+			b.handlers.Changed(svc, initial, lost)
 		}
 	}
 	if is != nil && b.Synced() {
@@ -235,6 +236,14 @@ func latest[T any](was, is *T) T {
 		return *is
 	}
 	return *was
+}
+
+// valueOf returns the object, nil if there is none.
+func valueOf[T any](o **T) *T {
+	if o == nil {
+		return nil
+	}
+	return *o
 }
 
 // same reports whether an informer repeats an unchanged object, as it does after a list.

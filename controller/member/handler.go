@@ -13,6 +13,7 @@ import (
 
 	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -24,6 +25,8 @@ type Affected struct {
 	All              bool   // every service is affected
 	// Initial means that the object existed before [Cluster.Handle] was called: the change is part of the backlog.
 	Initial bool
+	// Lost means that a slice of a Service of this cluster lost its last ready endpoint.
+	Lost bool
 }
 
 // Handle calls notify for every object that exists, returns, and goes on to call it for every change, from several goroutines.
@@ -46,23 +49,23 @@ func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
 }
 
 func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEventHandlerRegistration, error) {
-	handle := func(initial bool, objects []apiserver.Object) {
+	handle := func(initial, lost bool, objects []apiserver.Object) {
 		var a Affected
 		for _, o := range objects {
 			c.affected(&a, o)
 		}
-		a.Initial = initial
+		a.Initial, a.Lost = initial, lost
 		notify(a)
 	}
-	changed := func(initial bool, objects ...apiserver.Object) {
+	changed := func(initial, lost bool, objects ...apiserver.Object) {
 		name := func() string { return cache.MetaObjectToName(objects[0]).String() }
-		c.barrier.Do(fmt.Sprintf("%T", objects[0]), name, func() { handle(initial, objects) })
+		c.barrier.Do(fmt.Sprintf("%T", objects[0]), name, func() { handle(initial, lost, objects) })
 	}
 	return f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(o any, initial bool) { changed(initial, o.(apiserver.Object)) },
+		AddFunc: func(o any, initial bool) { changed(initial, false, o.(apiserver.Object)) },
 		UpdateFunc: func(before, after any) {
 			if was, is := before.(apiserver.Object), after.(apiserver.Object); was.GetResourceVersion() != is.GetResourceVersion() {
-				changed(false, was, is)
+				changed(false, losesEndpoints(was, is), was, is)
 			}
 		},
 		DeleteFunc: func(o any) {
@@ -70,10 +73,18 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 				o = last.Obj
 			}
 			if was, ok := o.(apiserver.Object); ok {
-				changed(false, was)
+				changed(false, losesEndpoints(was, nil), was)
 			}
 		},
 	})
+}
+
+// losesEndpoints reports whether was is a slice of a Service of this cluster, not one that is imported, and loses its last ready endpoint. is is nil if it
+// is gone.
+func losesEndpoints(was, is apiserver.Object) bool {
+	before, slice := was.(*discoveryv1.EndpointSlice)
+	after, _ := is.(*discoveryv1.EndpointSlice)
+	return slice && len(sourceKeys(before)) > 0 && apibroker.LosesLastReady(before, after)
 }
 
 // affected adds the services that depend on o to a.

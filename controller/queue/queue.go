@@ -26,6 +26,7 @@ const (
 	workers     = 8                      // of each queue
 	debounce    = 300 * time.Millisecond // after the last event of a key
 	maxDelay    = 2 * time.Second        // after the first event of a key that waits
+	urgentDelay = 50 * time.Millisecond  // after the first urgent event of a key that waits: others often follow it at once
 	minBackOff  = 50 * time.Millisecond  // after the first failure; doubled by each that follows
 	maxBackOff  = time.Minute            //
 	itemTimeout = 2 * time.Minute        // of one run for one key
@@ -63,7 +64,7 @@ type Work func(context.Context, types.NamespacedName) error
 //	   └────────────────── resting ◀────────────────── succeeded ───────────────┘
 //
 // An absent key is due as soon as it is added. A resting one ran less than 300 ms ago: it is due 300 ms after its last event,
-// but at most 2 s after its first. A key that failed is due after a back-off from 50 ms to one minute, or for an event that
+// but at most 2 s after its first and 50 ms after its first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that
 // comes meanwhile. Every event is followed by a run that begins after it.
 //
 // Queued keys are in the workqueue, those of priority [Live] first. Timers move waiting keys, workers the others. Its methods
@@ -101,6 +102,7 @@ type entry struct {
 	when  time.Time   // when a waiting key is due, or a resting one is forgotten
 
 	first, last time.Time // events since it was handed out; zero if there was not any
+	urgent      time.Time // first urgent one of them, likewise
 	runAt       time.Time // by AddAfter while it runs; zero if not called
 	since       time.Time // when it began to wait, failures included; zero if it does not
 }
@@ -127,8 +129,24 @@ func (q *Queue) Name() string { return q.cfg.Name }
 func (q *Queue) Add(key types.NamespacedName, p Priority) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e := q.entry(key)
-	e.last = time.Now()
+	q.add(q.entry(key), p, time.Now())
+}
+
+// AddUrgent notes an event of key, a change, that must not wait for those that still follow. The key is not handed out before others that are queued.
+func (q *Queue) AddUrgent(key types.NamespacedName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e, now := q.entry(key), time.Now()
+	if e.urgent.IsZero() {
+		e.urgent = now
+	}
+	q.add(e, Live, now)
+}
+
+// add notes an event of now.
+func (q *Queue) add(e *entry, p Priority, now time.Time) {
+	key := e.key
+	e.last = now
 	if e.first.IsZero() {
 		e.first = e.last
 	}
@@ -263,7 +281,7 @@ func (q *Queue) start(ctx context.Context, key types.NamespacedName) bool {
 		return false
 	}
 	e.state, e.ran = running, time.Now()
-	e.first, e.last, e.as, e.priority = time.Time{}, time.Time{}, e.priority, none
+	e.first, e.last, e.urgent, e.as, e.priority = time.Time{}, time.Time{}, time.Time{}, e.priority, none
 	return true
 }
 
@@ -319,7 +337,10 @@ func (e *entry) due() time.Time {
 	}
 	at, limit := e.last.Add(debounce), e.first.Add(maxDelay)
 	if limit.Before(at) {
-		return limit
+		at = limit
+	}
+	if soon := e.urgent.Add(urgentDelay); !e.urgent.IsZero() && soon.Before(at) {
+		return soon
 	}
 	return at
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -82,15 +83,21 @@ func (o *observed) checkForgotten(t *testing.T) {
 // (docs/spec/controller.md 10.3).
 func TestDebounce(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		adds []int // in ms from the start; each run takes no time
-		want string
+		name   string
+		adds   []int // in ms from the start; each run takes no time
+		urgent []int // those of adds that are urgent
+		want   string
 	}{
 		{name: "one change", adds: []int{0}, want: "0"},
 		{name: "long apart", adds: []int{0, 300, 1000}, want: "0 300 1000"},
 		{name: "a second one soon is debounced", adds: []int{0, 100}, want: "0 400"},
 		{name: "each further one delays it", adds: []int{0, 100, 350, 600}, want: "0 900"},
 		{name: "for at most 2 s", adds: []int{0, 200, 400, 600, 800, 1000, 1200, 1400, 1600, 1800, 2000, 2100}, want: "0 2200"},
+		{name: "an urgent one does not wait for others", adds: []int{0, 100, 150, 180}, urgent: []int{150}, want: "0 200"},
+		{name: "but for those that follow at once", adds: []int{0, 100, 120, 140, 160}, urgent: []int{100, 120, 160}, want: "0 150 210"},
+		{name: "what is next is debounced again", adds: []int{0, 100, 200}, urgent: []int{100}, want: "0 150 500"},
+		{name: "an urgent one just before the run has it wait for those that follow at once", adds: []int{0, 100, 390}, urgent: []int{390}, want: "0 440"},
+		{name: "an urgent one brings forward what waits for more", adds: []int{0, 200, 400, 600, 800}, urgent: []int{800}, want: "0 850"},
 		{name: "after a burst the next runs at once", adds: []int{0, 100, 800}, want: "0 400 800"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,7 +110,11 @@ func TestDebounce(t *testing.T) {
 				})
 				for _, at := range tt.adds {
 					pause(time.Until(start.Add(time.Duration(at) * time.Millisecond)))
-					o.Add(service("db"), Live)
+					if slices.Contains(tt.urgent, at) {
+						o.AddUrgent(service("db"))
+					} else {
+						o.Add(service("db"), Live)
+					}
 				}
 				pause(10 * time.Second)
 				if text := strings.Join(got, " "); text != tt.want {

@@ -1,0 +1,56 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/queue"
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+)
+
+// A service that has lost endpoints does not wait for its further changes (docs/spec/controller.md 10.3).
+func TestLostEndpointsAreUrgent(t *testing.T) {
+	for lost, want := range map[bool]string{true: "[0s 150ms]", false: "[0s 400ms]"} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			start, svc := time.Now(), types.NamespacedName{Namespace: "shop", Name: "db"}
+			var ran [2][]time.Duration
+			var queues [2]*queue.Queue
+			done := make(chan error, len(queues))
+			for i := range queues {
+				q := queue.New(queue.Config{Name: "test", Log: logtest.To(t, ""), Failed: func() {}, Panicked: func() {}})
+				queues[i] = q
+				go func() {
+					done <- q.Run(ctx, func(context.Context, types.NamespacedName) error {
+						ran[i] = append(ran[i], time.Since(start))
+						return nil
+					})
+				}()
+			}
+			r := requeuer{exports: queues[0], imports: queues[1]}
+			affected := member.Affected{Exports: []types.NamespacedName{svc}, Imports: []types.NamespacedName{svc}}
+			r.memberChanged(affected)
+			time.Sleep(100 * time.Millisecond)
+			affected.Lost = lost
+			r.memberChanged(affected)
+			time.Sleep(time.Second)
+			cancel()
+			for range queues {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			for _, got := range ran {
+				if fmt.Sprint(got) != want {
+					t.Errorf("lost %t: ran at %v, want %s", lost, got, want)
+				}
+			}
+		})
+	}
+}
