@@ -38,8 +38,28 @@ func (f *factory) completeResources(version, resource, selector string) completi
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return completeNames(c.Context(), client.Resource(gv.WithResource(resource)).Namespace(namespace), selector, args, prefix)
+		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
+		defer cancel()
+		all, err := listServed(ctx, client, gv.WithResource(resource), namespace, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return unnamed(all, args, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// listServed lists objects in a version or, where the cluster lacks that, in v1alpha1, as "clusterset get" does.
+func listServed(
+	ctx context.Context, client dynamic.Interface, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
+) ([]unstructured.Unstructured, error) {
+	all, err := client.Resource(of).Namespace(namespace).List(ctx, o)
+	if isNoKind(err) {
+		all, err = client.Resource(of.GroupResource().WithVersion("v1alpha1")).Namespace(namespace).List(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all.Items, nil
 }
 
 // completeMembers completes cluster ids of members.

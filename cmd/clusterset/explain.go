@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/admin/explain"
@@ -188,13 +187,13 @@ func (e *explainCommand) completeQuestion(word func(namespace, name string) stri
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 		defer cancel()
-		all, err := client.Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace(*e.kube.Namespace).List(ctx, metav1.ListOptions{})
+		all, err := listServed(ctx, client, serviceImports, *e.kube.Namespace, metav1.ListOptions{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		var words []string
-		for i := range all.Items {
-			words = append(words, word(all.Items[i].GetNamespace(), all.Items[i].GetName()))
+		for i := range all {
+			words = append(words, word(all[i].GetNamespace(), all[i].GetName()))
 		}
 		return withPrefix(words, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
