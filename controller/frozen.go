@@ -19,9 +19,12 @@ const (
 	frozenAgain = time.Minute
 )
 
-// A frozenNote saves which freeze reasons are in force, so that commands can show them (docs/spec/explain.md 1).
+// A frozenNote saves which freeze reasons are in force, so that commands can show them (docs/spec/explain.md 1), and beside them which namespaces
+// take part.
 type frozenNote struct {
 	note    member.LeaseNote
+	choice  member.LeaseNote
+	chosen  string // the annotation of the namespaces
 	freezes *safety.Freezes
 	log     logging.Logger
 
@@ -32,8 +35,14 @@ type frozenNote struct {
 }
 
 func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote {
+	chosen := wellknown.NamespaceChoice{Names: cfg.Namespaces}
+	if cfg.NamespaceLabels != nil {
+		chosen.Selector = cfg.NamespaceLabels.String()
+	}
 	return &frozenNote{
 		note:    member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Key: wellknown.AnnotationFrozen},
+		choice:  member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Key: wellknown.AnnotationNamespaces},
+		chosen:  chosen.String(),
 		freezes: f, log: cfg.Log,
 	}
 }
@@ -62,6 +71,9 @@ func (f *frozenNote) save(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if err := f.note.Save(ctx, f.text, wellknown.ManagerController); err != nil {
+		return err
+	}
+	if err := f.choice.Save(ctx, f.chosen, wellknown.ManagerController); err != nil {
 		return err
 	}
 	f.at = now

@@ -83,6 +83,17 @@ func TestFrozenNote(t *testing.T) {
 		t.Errorf("nothing is frozen any longer, and the annotation is %q", text)
 	}
 	i.Expect("a new Lease, a second reason, and no reason", i.Writes.Take(), put, put, put)
+
+	cfg.Namespaces = []string{"shop"}
+	f = newFrozenNote(i.Member, cfg, i.Freezes)
+	save(0)
+	read := &coordinationv1.Lease{}
+	if err := env.Admin.Get(t.Context(), read, lease.Namespace, lease.Name); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := read.Annotations[wellknown.AnnotationNamespaces], `{"names":["shop"]}`; got != want {
+		t.Errorf("annotation of the namespaces = %q, want %q", got, want)
+	}
 }
 
 // frozenByDeletion deletes the membership by hand: the Lease says that the instance is frozen, until the property is back.
