@@ -182,6 +182,9 @@ func (r *reader) readCluster(ctx context.Context, t explain.Target, controller s
 		func() {
 			lease := readOne[coordinationv1.Lease](ctx, r, leases, controller, wellknown.ControllerLease)
 			c.Leader = then(lease, func(l *coordinationv1.Lease) *coordinationv1.LeaseSpec { return &l.Spec })
+			c.Namespaces = then(lease, func(l *coordinationv1.Lease) wellknown.NamespaceChoice {
+				return wellknown.ParseNamespaceChoice(l.Annotations[wellknown.AnnotationNamespaces])
+			}).Value
 			c.Frozen = then(lease, func(l *coordinationv1.Lease) []wellknown.Freeze {
 				return wellknown.ParseFreezes(l.Annotations[wellknown.AnnotationFrozen])
 			}).Value

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -126,6 +127,24 @@ func TestVerdict(t *testing.T) {
 				away(in)
 				in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{broker.LabelClusterID: "east"}}})
 			}},
+		{name: "a namespace that import_namespaces does not name", want: reason.NamespaceExcluded,
+			change: func(in *Input) { away(in); in.Here.Namespaces = wellknown.NamespaceChoice{Names: []string{"bank"}} }},
+		{name: "a namespace that import_namespaces names", want: reason.ImportMissing,
+			change: func(in *Input) { away(in); in.Here.Namespaces = wellknown.NamespaceChoice{Names: []string{"shop"}} }},
+		{name: "import_namespaces of a controller that leads no more", want: reason.ControllerStopped,
+			change: func(in *Input) {
+				away(in)
+				in.Here.Namespaces, in.Here.Leader = wellknown.NamespaceChoice{Names: []string{"bank"}}, present(lease(time.Hour))
+			}},
+		{name: "namespace default", want: reason.NamespaceExcluded,
+			change: func(in *Input) { away(in); in.Name = "db.default.svc.clusterset.local." }},
+		{name: "namespace default, which import_namespaces selects", want: reason.NotExported,
+			change: func(in *Input) {
+				away(in)
+				in.Name, in.Here.Namespaces = "db.default.svc.clusterset.local.", wellknown.NamespaceChoice{Selector: "stage=prod"}
+				in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"stage": "prod"}}})
+				in.Broker.Records, in.Broker.Slices = present([]v1alpha1.ExportedService(nil)), present([]discoveryv1.EndpointSlice(nil))
+			}},
 		{name: "the controller stopped, and the import is there", want: reason.ControllerStopped, resolves: true,
 			change: func(in *Input) { in.Here.Leader = present(lease(time.Hour)) }},
 		{name: "the controller stopped before the import", want: reason.ControllerStopped,
@@ -204,6 +223,12 @@ func TestVerdict(t *testing.T) {
 			in.Here.Slices = present([]*discoveryv1.EndpointSlice{own})
 		}},
 		{name: "exports of two families", want: reason.ConflictFamilies, resolves: true, change: secondExport},
+		{name: "exports of two families, which the cluster withholds", want: reason.ConflictWithheld, change: func(in *Input) {
+			secondExport(in)
+			withholds(in)
+			away(in)
+		}},
+		{name: "exports that agree, in a cluster that withholds", want: reason.Resolves, resolves: true, change: withholds},
 		{name: "nothing may be read", change: func(in *Input) { in.Here.Import = Read[Import]{State: Forbidden, Why: "no right"} }, want: reason.NotReadable},
 		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.Resolves, resolves: true},
 	} {
@@ -218,6 +243,11 @@ func TestVerdict(t *testing.T) {
 
 // elsewhere has the export select another cluster.
 func elsewhere(in *Input) { in.Broker.Records.Value[0].Spec.ToClusters = to("south") }
+
+// withholds gives the cluster options with which it withholds what conflicts.
+func withholds(in *Input) {
+	in.Broker.Members.Value[1].Status.MergeOptions = merge.Options{OnConflict: merge.Withhold, PortMerge: merge.Intersection}.Hash()
+}
 
 func to(cluster string) []v1alpha1.ClusterSelector {
 	return []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: cluster}}}}

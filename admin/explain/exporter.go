@@ -176,23 +176,29 @@ func readBrokerSlices(in *Input, get func(string) *exporter) {
 	}
 }
 
-// ownNetworks returns the networks that this cluster declared.
-func ownNetworks(in *Input) []netip.Prefix {
+// ownMember returns the Member of this cluster, nil without one.
+func ownMember(in *Input) *v1alpha1.Member {
 	for i := range in.Broker.Members.Value {
 		if m := &in.Broker.Members.Value[i]; isThis(m, in.Here.UID) {
-			return m.Networks()
+			return m
 		}
+	}
+	return nil
+}
+
+// ownNetworks returns the networks that this cluster declared.
+func ownNetworks(in *Input) []netip.Prefix {
+	if m := ownMember(in); m != nil {
+		return m.Networks()
 	}
 	return nil
 }
 
 // ownProperties returns the ClusterProperties that this cluster publishes.
 func ownProperties(in *Input) map[string]string {
-	for i := range in.Broker.Members.Value {
-		if m := &in.Broker.Members.Value[i]; isThis(m, in.Here.UID) {
-			properties, _ := m.Status.ValidProperties() // the controller reports the others
-			return properties
-		}
+	if m := ownMember(in); m != nil {
+		properties, _ := m.Status.ValidProperties() // the controller reports the others
+		return properties
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func checkRecords(w *walk) {
 	}
 }
 
-// checkConflicts merges the records with the default options, as importers do.
+// checkConflicts merges the records as this cluster does.
 func checkConflicts(w *walk) {
 	const name = "agreement"
 	var records []merge.Record
@@ -127,12 +127,40 @@ func checkConflicts(w *walk) {
 		w.skip(name, "there are not two exports to compare")
 		return
 	}
-	c := merge.Condition(merge.Merge(types.NamespacedName{Namespace: w.target.Namespace, Name: w.target.Service}, records, merge.Options{}).Conflicts, 0)
-	if c.Status != metav1.ConditionTrue {
+	merged := merge.Merge(types.NamespacedName{Namespace: w.target.Namespace, Name: w.target.Service}, records, mergeOptions(w.in))
+	c := merge.Condition(merged.Conflicts, 0)
+	switch {
+	case c.Status != metav1.ConditionTrue:
 		w.ok(name, "the %d exports agree", len(records))
-		return
+	case merged.Withheld():
+		w.fault(w.found(), at(name, reason.ConflictWithheld), "%s: %s", c.Reason, text(&c))
+	default:
+		w.fault(true, at(name, reason.All(reason.Conflict, c.Reason)[0]), "%s: %s", c.Reason, text(&c))
 	}
-	w.fault(true, at(name, reason.All(reason.Conflict, c.Reason)[0]), "%s: %s", c.Reason, text(&c))
+}
+
+// mergeOptions returns the options of this cluster, of which its Member has a hash; the default options if the hash is that of no others.
+// Options of clusterset IPs from CIDRs that the broker names are not found: their networks are in the hash.
+func mergeOptions(in *Input) merge.Options {
+	hash := ""
+	if m := ownMember(in); m != nil {
+		hash = m.Status.MergeOptions
+	}
+	for _, onConflict := range []merge.OnConflict{merge.OldestWins, merge.Withhold} {
+		for _, ports := range []merge.PortMerge{merge.Union, merge.Intersection} {
+			for _, kind := range []merge.TypeConflict{merge.Keep, merge.Exclude} {
+				for _, precedence := range []merge.Precedence{merge.Claimed, merge.ByBroker} {
+					for _, vip := range []merge.VIPMode{merge.Derived, merge.CIDR} {
+						o := merge.Options{OnConflict: onConflict, PortMerge: ports, TypeConflict: kind, Precedence: precedence, VIP: vip}
+						if o.Hash() == hash {
+							return o
+						}
+					}
+				}
+			}
+		}
+	}
+	return merge.Options{}
 }
 
 func checkHeartbeats(w *walk) {

@@ -76,7 +76,8 @@ type Cluster struct {
 	Slices     Read[[]*discoveryv1.EndpointSlice] // of the service, by their label
 	Export     Read[*mcsv1beta1.ServiceExport]
 	Leader     Read[*coordinationv1.LeaseSpec]
-	Frozen     []wellknown.Freeze // that the Lease of the leader names
+	Frozen     []wellknown.Freeze        // that the Lease of the leader names
+	Namespaces wellknown.NamespaceChoice // that the Lease of the leader names
 	Credential Read[Credential]
 }
 

@@ -39,7 +39,9 @@ func checkNamespace(w *walk) {
 		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
 	case w.neverTakesPart() && !w.foreign():
 		w.fault(w.found(), at(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
-	case w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
+	case w.chosen() == notChosen && !w.foreign():
+		w.fault(w.found(), at(name, reason.NamespaceExcluded), "import_namespaces of the controller does not select namespace %s", w.target.Namespace)
+	case w.chosen() == unknownChoice && w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
 		w.wrong(name, reason.NamespaceExcluded, "namespace default takes part only if import_namespaces names it or its selector matches it")
 	case ns.State == Present, w.in.Here.Import.State == Present:
 		w.ok(name, "%s exists", w.target.Namespace)
@@ -53,6 +55,28 @@ func (w *walk) neverTakesPart() bool {
 	ns := w.in.Here.Namespace
 	ofBroker := ns.State == Present && ns.Value.Labels[broker.LabelClusterID] != ""
 	return ofBroker || wellknown.NeverTakesPart(w.target.Namespace, w.in.Namespace)
+}
+
+// A choice is what import_namespaces says of the namespace.
+type choice uint8
+
+// The choices.
+const (
+	unknownChoice choice = iota // the option is not given, or the Lease of a leader does not say so
+	notChosen
+	chosen
+)
+
+// chosen returns what the controller says that leads now.
+func (w *walk) chosen() choice {
+	here := &w.in.Here
+	switch {
+	case !leads(w.in) || !here.Namespaces.Restricts() || here.Namespace.State != Present:
+		return unknownChoice
+	case here.Namespaces.Selects(w.target.Namespace, here.Namespace.Value.Labels):
+		return chosen
+	}
+	return notChosen
 }
 
 func held(ns *corev1.Namespace) string {

@@ -73,11 +73,13 @@ const (
 	ConflictPorts       Code = "conflict-ports"
 	ConflictFamilies    Code = "conflict-families"
 	ConflictProperties  Code = "conflict-properties"
+	ConflictWithheld    Code = "conflict-withheld"
 
 	ExporterNeverRan Code = "exporter-never-ran"
 	ExporterExpired  Code = "exporter-expired"
 
 	ImportMissing     Code = "import-missing"
+	ImportLimit       Code = "import-limit"
 	ImportTerminating Code = "import-terminating"
 	ImportForeign     Code = "import-foreign"
 	ImportInvalid     Code = "import-invalid"
@@ -239,11 +241,19 @@ var table = []Entry{
 	{ConflictPorts, "exports of the service have different ports", "the oldest decides; a cluster without the port does not serve it", "Make the ports of the Services alike."},
 	{ConflictFamilies, "exports of the service have different IP families", "the oldest decides", "Make the families of the Services alike."},
 	{ConflictProperties, "exports of the service differ", "session affinity, traffic policy, preferred clusters, labels or annotations: the oldest decides", "Make the Services and ServiceExports alike."},
+	{
+		ConflictWithheld, "the exports of the service conflict, and this cluster withholds it until they agree", "the option on_conflict is withhold",
+		"Make the Services agree in what the step names, or set the option on_conflict to oldest in all members.",
+	},
 
 	{ExporterNeverRan, "an exporting cluster has no heartbeat", "its controller has never run, or may not write", "Look at the controller there."},
 	{ExporterExpired, "the heartbeat of an exporting cluster has expired", "its controller is stopped or cut off; its endpoints are not used", "Look at the controller there, and at its way to the broker."},
 
 	{ImportMissing, "the cluster has no ServiceImport of the service", "it was never written, was deleted by hand, or is beyond a limit of what is imported", "Look at the log of the controller."},
+	{
+		ImportLimit, "the cluster imports no more of another cluster", "the limits of what one cluster and all clusters together may bring are reached: services, endpoints or namespaces",
+		"Read the message: it has the limit. Export less there, or ask the administrator of the exporting cluster.",
+	},
 	{ImportTerminating, "the ServiceImport is being deleted", "a finalizer holds it", "Remove the finalizer."},
 	{ImportForeign, "the ServiceImport is not that of the controller", "somebody else created it; it is left alone", "Delete it, or its creator."},
 	{ImportInvalid, "the ServiceImport is rejected", "a type, name or spec that is not valid", "Delete it: the controller writes it again."},

@@ -79,6 +79,7 @@ var words = []Word{
 	{RejectedOthers, "cidr", EndpointsUndeclared},
 	{RejectedOthers, "own_cidr", EndpointsOverlap},
 	{RejectedOthers, "namespace", SourceNotAllowed},
+	{RejectedOthers, "limit", ImportLimit},
 
 	{RejectedImport, "object", ImportInvalid},
 	{RejectedImport, "name", ImportInvalid},

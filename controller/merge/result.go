@@ -1,6 +1,8 @@
 package merge
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -47,6 +49,11 @@ func (r Result) hasService() bool {
 // Routed reports whether the import has clusterset IPs that its derived Service carries, in place of addresses of the Service itself
 // (docs/spec/controller.md 5.7).
 func (r Result) Routed() bool { return r.vip == CIDR && r.Import != nil && len(r.Import.Spec.IPs) > 0 }
+
+// Withheld reports whether the exports conflict and there is no import until they agree ([Withhold]).
+func (r Result) Withheld() bool {
+	return r.Import == nil && slices.ContainsFunc(r.Members, func(m Member) bool { return m.LeftOut == LeftOutConflict })
+}
 
 // A Member says what one exporting cluster contributes to the import.
 type Member struct {
