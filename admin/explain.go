@@ -1,8 +1,8 @@
 package admin
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,6 +29,13 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
+// The manifests with the rights that [Explain] needs. A member reads the broker with the rights of all members.
+const (
+	grantsMember     = "deploy/explain/member.yaml"
+	grantsBroker     = "deploy/explain/broker.yaml"
+	grantsCredential = "deploy/broker/broker.yaml"
+)
+
 // Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker, the broker is read
 // with the credential of the member. What cannot be read is a part of the report, so there is an error only if a configuration is invalid.
 func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOptions) (explain.Report, error) {
@@ -40,28 +47,72 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 	if err != nil {
 		return explain.Report{}, fmt.Errorf("member: %w", err)
 	}
-	service, ok := explain.Locate(in.Name, in.Zone)
-	asked := parallel(func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) })
-	if ok {
-		var config *rest.Config
-		in.Here, config = here.readCluster(ctx, service, o.Namespace)
-		if config = cmp.Or(onBroker, config); config != nil {
-			hub, err := newReader(config, o.Timeout)
-			if err != nil {
-				return explain.Report{}, fmt.Errorf("broker: %w", err)
-			}
-			in.Broker = hub.readBroker(ctx, service)
-		}
+	here.grants = grantsMember
+	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) }}
+	var credential explain.Read[explain.Credential]
+	if service, ok := explain.Locate(in.Name, in.Zone); ok {
+		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {
+			credential, in.Broker, err = here.readHub(ctx, onBroker, service, o)
+		})
 	}
-	asked()
+	parallel(all...)()
+	if err != nil {
+		return explain.Report{}, fmt.Errorf("broker: %w", err)
+	}
+	in.Here.Credential = credential
 	in.Now = o.Now()
 	return explain.Explain(in), nil
+}
+
+// loginTimeout is that of a request for which a plugin gets a credential.
+const loginTimeout = 5 * time.Second
+
+// login lets a plugin get the credential of the user, which may take seconds, before the time for the API servers runs. client-go keeps what the
+// plugin returns. A failure is one of the requests after it, too.
+func login(ctx context.Context, config *rest.Config) {
+	if config == nil || config.ExecProvider == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	if client, err := rest.UnversionedRESTClientFor(dynamic.ConfigFor(config)); err == nil {
+		client.Get().AbsPath("/version").Do(ctx)
+	}
+}
+
+// readHub reads the broker with a configuration or, if that is nil, with the credential of the cluster.
+func (r *reader) readHub(
+	ctx context.Context, onBroker *rest.Config, service explain.Target, o ExplainOptions,
+) (explain.Read[explain.Credential], explain.Broker, error) {
+	var b explain.Broker
+	var err error
+	read := func(config *rest.Config, grants string) {
+		var hub *reader
+		if hub, err = newReader(config, o.Timeout); err == nil {
+			hub.grants = grants
+			b = hub.readBroker(ctx, service)
+		}
+	}
+	wait := func() {}
+	if onBroker != nil {
+		wait = parallel(func() { read(onBroker, grantsBroker) })
+	}
+	credential, config := r.readCredential(ctx, o.Namespace)
+	if onBroker == nil && config != nil {
+		read(config, grantsCredential)
+	}
+	wait()
+	return credential, b, err
 }
 
 // A reader reads single objects and short lists of one API server, with whatever rights the user has.
 type reader struct {
 	client  dynamic.Interface
 	timeout time.Duration
+	grants  string // names the manifest with the rights to read what is read; "" if the caller names it
 }
 
 func newReader(config *rest.Config, timeout time.Duration) (*reader, error) {
@@ -81,15 +132,8 @@ var (
 	clusterProperty = schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1", Resource: "clusterproperties"}
 )
 
-// grants names the manifest that has the right to read a resource.
-var grants = map[string]string{
-	"serviceimports": "deploy/dns/rbac.yaml", "endpointslices": "deploy/dns/rbac.yaml", "clusterproperties": "deploy/dns/rbac.yaml",
-	"namespaces": "deploy/dns/rbac.yaml", "serviceexports": "deploy/controller/rbac.yaml", "leases": "deploy/controller/rbac.yaml",
-	"secrets": "deploy/controller/rbac.yaml", "members": "deploy/broker/broker.yaml", "exportedservices": "deploy/broker/broker.yaml",
-}
-
 // unread returns what an error says of a read. The texts of API servers have no credential.
-func unread[T any](err error, verb string, of schema.GroupVersionResource, namespace string) explain.Read[T] {
+func unread[T any](r *reader, err error, verb string, of schema.GroupVersionResource, namespace string) explain.Read[T] {
 	what := of.GroupResource().String()
 	if namespace != "" {
 		what += " in namespace " + namespace
@@ -102,9 +146,17 @@ func unread[T any](err error, verb string, of schema.GroupVersionResource, names
 	case class == apiserver.Unauthorized:
 		return explain.Read[T]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}
 	case class == apiserver.Forbidden:
-		return explain.Read[T]{State: explain.Forbidden, Why: fmt.Sprintf("the right to %s %s is missing; %s has it", verb, what, grants[of.Resource])}
+		why := fmt.Sprintf("the right to %s %s is missing", verb, what)
+		if r.grants != "" {
+			why += "; " + r.grants + " has it"
+		}
+		return explain.Read[T]{State: explain.Forbidden, Why: why}
 	}
-	return explain.Read[T]{State: explain.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, logging.Line(err))}
+	why := logging.Line(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		why = "no answer within " + r.timeout.String() + " (--timeout)"
+	}
+	return explain.Read[T]{State: explain.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
 }
 
 func (r *reader) get(ctx context.Context, of schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
@@ -120,7 +172,7 @@ func (r *reader) get(ctx context.Context, of schema.GroupVersionResource, namesp
 func readOne[T any](ctx context.Context, r *reader, of schema.GroupVersionResource, namespace, name string) explain.Read[*T] {
 	found, err := r.get(ctx, of, namespace, name)
 	if err != nil {
-		return unread[*T](err, "get", of, namespace)
+		return unread[*T](r, err, "get", of, namespace)
 	}
 	into := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
@@ -137,7 +189,7 @@ func readList[T any](
 	defer cancel()
 	all, err := r.client.Resource(of).Namespace(namespace).List(ctx, o)
 	if err != nil {
-		return unread[[]T](err, "list", of, namespace), nil
+		return unread[[]T](r, err, "list", of, namespace), nil
 	}
 	list := make([]T, 0, len(all.Items))
 	for i := range all.Items {
@@ -165,8 +217,8 @@ func (r *reader) readUID(ctx context.Context) explain.Read[types.UID] {
 	return then(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
 }
 
-// readCluster also returns the configuration for the broker by the credential of the cluster, nil without a credential.
-func (r *reader) readCluster(ctx context.Context, t explain.Target, controller string) (c explain.Cluster, onBroker *rest.Config) {
+// readCluster reads all of a cluster but its credential.
+func (r *reader) readCluster(ctx context.Context, t explain.Target, controller string) (c explain.Cluster) {
 	parallel(
 		func() { c.UID = r.readUID(ctx) },
 		func() { c.ClusterID = r.readProperty(ctx, about.ClusterIDName) },
@@ -189,9 +241,8 @@ func (r *reader) readCluster(ctx context.Context, t explain.Target, controller s
 				return wellknown.ParseFreezes(l.Annotations[wellknown.AnnotationFrozen])
 			}).Value
 		},
-		func() { c.Credential, onBroker = r.readCredential(ctx, controller) },
 	)()
-	return c, onBroker
+	return c
 }
 
 func pointers[T any](list []T) []*T {
@@ -205,12 +256,12 @@ func pointers[T any](list []T) []*T {
 func (r *reader) readProperty(ctx context.Context, name string) explain.Read[explain.Property] {
 	of := clusterProperty
 	found, err := r.get(ctx, of, "", name)
-	if err != nil && unread[any](err, "", of, "").State == explain.NotInstalled {
+	if err != nil && unread[any](r, err, "", of, "").State == explain.NotInstalled {
 		of.Version = "v1alpha1"
 		found, err = r.get(ctx, of, "", name)
 	}
 	if err != nil {
-		return unread[explain.Property](err, "get", of, "")
+		return unread[explain.Property](r, err, "get", of, "")
 	}
 	p := explain.Property{Value: stringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
 	return explain.Read[explain.Property]{State: explain.Present, Value: p}
@@ -219,12 +270,12 @@ func (r *reader) readProperty(ctx context.Context, name string) explain.Read[exp
 func (r *reader) readImport(ctx context.Context, t explain.Target) explain.Read[explain.Import] {
 	of := serviceImports
 	found, err := r.get(ctx, of, t.Namespace, t.Service)
-	if err != nil && unread[any](err, "", of, "").State == explain.NotInstalled {
+	if err != nil && unread[any](r, err, "", of, "").State == explain.NotInstalled {
 		of.Version = "v1alpha1"
 		found, err = r.get(ctx, of, t.Namespace, t.Service)
 	}
 	if err != nil {
-		return unread[explain.Import](err, "get", of, t.Namespace)
+		return unread[explain.Import](r, err, "get", of, t.Namespace)
 	}
 	var imp explain.Import
 	if imp.JSON, err = found.MarshalJSON(); err == nil {
@@ -237,7 +288,8 @@ func (r *reader) readImport(ctx context.Context, t explain.Target) explain.Read[
 	return explain.Read[explain.Import]{State: explain.Present, Value: imp}
 }
 
-// readCredential keeps the token to itself: what is invalid of it is described by others than its text.
+// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself: what is invalid of it is
+// described by others than its text.
 func (r *reader) readCredential(ctx context.Context, namespace string) (explain.Read[explain.Credential], *rest.Config) {
 	secret := readOne[corev1.Secret](ctx, r, secrets, namespace, broker.SecretName)
 	if secret.State != explain.Present {

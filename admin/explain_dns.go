@@ -39,7 +39,7 @@ func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) expl
 	case class == apiserver.Unauthorized:
 		return explain.Read[explain.Wiring]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}
 	case class == apiserver.Forbidden:
-		return explain.Read[explain.Wiring]{State: explain.Forbidden, Why: logging.Line(err) + "; deploy/join/member.yaml has that right"}
+		return explain.Read[explain.Wiring]{State: explain.Forbidden, Why: logging.Line(err) + "; " + grantsMember + " has that right"}
 	}
 	return explain.Read[explain.Wiring]{State: explain.Unreachable, Why: logging.Line(err)}
 }

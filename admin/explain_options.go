@@ -23,7 +23,7 @@ type ExplainOptions struct {
 	DNSService   types.NamespacedName
 
 	TTL     time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
-	Timeout time.Duration    // of each API server and DNS server
+	Timeout time.Duration    // of all that is read and asked, together
 	Now     func() time.Time // [time.Now] if nil
 }
 
@@ -32,7 +32,7 @@ func ExplainDefaults() ExplainOptions {
 	dns := DNSDefaults()
 	return ExplainOptions{
 		Zone: dns.Zone, Namespace: wellknown.ControllerNamespace, DNSNamespace: dns.Namespace, DNSService: dns.Service,
-		TTL: time.Minute, Timeout: 5 * time.Second, Now: time.Now,
+		TTL: time.Minute, Timeout: 1500 * time.Millisecond, Now: time.Now,
 	}
 }
 

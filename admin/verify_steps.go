@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -71,6 +72,7 @@ func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind ver
 	o := ExplainDefaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
 	o.DNSNamespace = "" // the steps before DNS do not depend on it
+	o.Timeout = min(v.options.Timeout, 10*time.Second)
 	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, verify.Question{}.Type()
 	if r, err := Explain(ctx, nil, at.Config, o); err == nil && r.Verdict.Found() {
 		return r.Verdict.Code, fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)

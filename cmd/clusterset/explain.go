@@ -82,7 +82,7 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	completeBy(c, "dns-namespace", e.completeNamespaces)
 	flags.StringVar(&e.service, "dns-service", e.options.DNSService.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
 	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, leaseTTLUsage)
-	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` after which an API server or a DNS server counts as unreachable")
+	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
 }
 
 func (e *explainCommand) run(ctx context.Context, name string, types []string) error {
