@@ -162,6 +162,8 @@ func dnsCommands(t *testing.T, east *controlplane.ControlPlane, member string) {
 	want(t, exitError, []string{`error: address ":53" to ask: want HOST or HOST:PORT`}, "dns", "status", "--ask=:53", member)
 	completes(t, "kube-system", "dns", "undo", member, "--dns-namespace", "kube-s")
 	d.apply([]byte(clustersetDNS))
+	member = "--kubeconfig=" + bound(t, east, "wirer", "dns-wiring/dns-wiring", "clusterset-dns-wiring")
+	d.member = member
 	d.withoutServer()
 	for _, kind := range []struct {
 		name  string
@@ -344,5 +346,7 @@ func (t dnsTest) withoutRights() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t.T, exitError, []string{`cannot list resource "services" in API group "" in the namespace "kube-system"`}, "dns", "status", "--kubeconfig="+kubeconfig)
+	want(t.T, exitError, []string{
+		`cannot list resource "services" in API group "" in the namespace "kube-system"`, "; deploy/dns-wiring/dns-wiring.yaml has the rights for this command\n",
+	}, "dns", "status", "--kubeconfig="+kubeconfig)
 }

@@ -39,7 +39,8 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 		unquoteUsage(root)
 	}
 	root.SetArgs(args[1:])
-	switch err := root.ExecuteContext(ctx); {
+	c, err := root.ExecuteContextC(ctx)
+	switch err = grantedBy(c, err); {
 	case errors.Is(err, errProblems):
 		return exitProblems
 	case err != nil && ctx.Err() != nil:

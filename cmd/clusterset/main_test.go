@@ -360,7 +360,10 @@ func TestCommands(t *testing.T) {
 	if err := east.ApplyYAML(t.Context(), []byte(shop)); err != nil {
 		t.Fatal(err)
 	}
-	exports(t, east, member)
+	t.Run("rights", func(t *testing.T) { rights(t, hub, east, broker) })
+	t.Run("export", func(t *testing.T) {
+		exports(t, east, "--kubeconfig="+bound(t, east, "exporter", "export/export", "clusterset-export"), member)
+	})
 	dryRunsPredict(t, member)
 	t.Run("get", func(t *testing.T) { gets(t, east, member, broker) })
 	t.Run("gather", func(t *testing.T) { gathers(t, hub, east, member, broker) })
@@ -404,7 +407,8 @@ func empty(ctx context.Context, c *controlplane.ControlPlane, namespace string) 
 	}
 }
 
-func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
+// exports runs commands as a user who may export and, for the status, as an administrator.
+func exports(t *testing.T, east *controlplane.ControlPlane, member, administrator string) {
 	if out := completes(t, "db", "export", member, "-n", "shop", ""); strings.Contains(out, "derived") {
 		t.Errorf("export offers %q, want no derived Service", out)
 	}
@@ -434,7 +438,7 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member string) {
 	completes(t, "db", "unexport", member, "-n", "shop", "")
 	want(t, exitProblems, []string{"Exports:      0 of 3 ready", "problem: export shop/db is not ready, NotReconciled: no controller has processed it yet\n",
 		"problem: export shop/ghost is not ready, NoService: There is no Service ghost\n",
-		"problem: export shop/late is not ready, Failed: The broker rejects the export: no\n", "declares no pod CIDRs"}, "status", member)
+		"problem: export shop/late is not ready, Failed: The broker rejects the export: no\n", "declares no pod CIDRs"}, "status", administrator)
 	want(t, exitOK, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member, "-n", "shop")
 	want(t, exitOK, []string{"db -n shop unchanged (not found)"}, "unexport", "db", member, "-n", "shop")
 	for _, verb := range []string{"export", "unexport"} {
