@@ -51,7 +51,9 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) }}
+	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) }, func() {
+		in.Replicas = here.readReplicas(ctx, onMember, o)
+	}}
 	var credential explain.Read[explain.Credential]
 	if service, ok := explain.Locate(in.Name, in.Zone); ok {
 		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {

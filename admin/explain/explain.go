@@ -37,7 +37,7 @@ func (v Verdict) Known() bool {
 // checks are the steps below the name, in the order of a change on its way to an answer.
 var checks = []func(*walk){
 	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
-	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers, checkResolvers, checkPods,
+	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers, checkReplicas, checkResolvers, checkPods,
 }
 
 // Explain walks the chain.
@@ -55,6 +55,7 @@ func Explain(in Input) Report {
 	case t.Service == "":
 		w.ok(name, "it stands above the services of the zone")
 		checkServers(w)
+		checkReplicas(w)
 		checkResolvers(w)
 	default:
 		w.ok(name, "service %s in namespace %s of zone %s", t.Service, t.Namespace, in.Zone)

@@ -30,6 +30,8 @@ type Input struct {
 	Broker  Broker
 	Servers []Server // DNS servers that were asked; none if there was none to ask
 	Wiring  Read[Wiring]
+	// Replicas of the DNS server of the clusterset. It is Absent if the cluster has none.
+	Replicas Read[Replicas]
 }
 
 // Wiring is what the resolvers that Pods ask do with the zone, by their configuration.

@@ -28,7 +28,7 @@ type serverFault struct {
 func checkServers(w *walk) {
 	const name = "dns"
 	if len(w.in.Servers) == 0 {
-		w.skip(name, fmt.Sprintf("no DNS server was asked, so neither an old answer nor a difference between replicas could be seen: "+
+		w.skip(name, fmt.Sprintf("no DNS server was asked, so an old answer could not be seen: "+
 			"give each replica as --dns-server ADDRESS:PORT, from \"kubectl -n %s get endpointslices -l kubernetes.io/service-name=clusterset-dns\", "+
 			"where they can be reached over UDP and TCP; kubectl port-forward carries TCP alone", w.in.Namespace))
 		return
