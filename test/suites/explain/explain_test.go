@@ -5,20 +5,25 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"flag"
 	"fmt"
+	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
@@ -29,11 +34,15 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
+
+// within fails verdicts that take longer; it is for a machine that does nothing else.
+var within = flag.Duration("within", 0, "most time that one verdict may take; 0 is no limit")
 
 // A world is a broker with the members east and west, and north, which is not a member: its imports are those of another implementation.
 // Users ask in west or north. No controller runs while faults are seeded by hand.
@@ -41,6 +50,13 @@ type world struct {
 	*testing.T
 	broker            *controlplane.ControlPlane
 	east, west, north *testclusterset.Member
+	slowest           *slowest
+}
+
+// slowest is the verdict that took longest.
+type slowest struct {
+	name string
+	took time.Duration
 }
 
 // ttl is far more than the test takes: what is to be expired is made so by hand.
@@ -60,15 +76,28 @@ func (w *world) explain(ctx context.Context, in *rest.Config, name string, qtype
 // verdict fails the test unless the verdict has the code.
 func (w *world) verdict(in *rest.Config, name string, qtype uint16, want reason.Code, servers ...string) {
 	w.Helper()
+	began := time.Now()
 	r, err := w.explain(w.Context(), in, name, qtype, servers...)
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.took(string(want), time.Since(began))
 	if r.Verdict.Code != want {
 		w.Errorf("%s: verdict %s (%s), want %s; chain:\n%s", name, r.Verdict.Code, r.Verdict.Sentence, want, chain(r))
 	}
 	if strings.Contains(fmt.Sprint(r), "eyJ") {
 		w.Errorf("%s: the report has a token:\n%s", name, chain(r))
+	}
+}
+
+// took notes how long a verdict took.
+func (w *world) took(name string, d time.Duration) {
+	w.Helper()
+	if d > w.slowest.took {
+		*w.slowest = slowest{name, d}
+	}
+	if *within > 0 && d > *within {
+		w.Errorf("verdict %s took %s, want at most %s", name, d, *within)
 	}
 }
 
@@ -99,7 +128,8 @@ func TestVerdicts(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w := &world{T: t, broker: c.Broker, east: c.Members[0], west: c.Members[1], north: c.Members[2]}
+	w := &world{T: t, broker: c.Broker, east: c.Members[0], west: c.Members[1], north: c.Members[2], slowest: &slowest{}}
+	defer func() { t.Logf("the slowest verdict, %s, took %s", w.slowest.name, w.slowest.took) }()
 	for _, m := range c.Members[:2] {
 		if _, err := m.Join(t.Context()); err != nil {
 			t.Fatal(err)
@@ -126,14 +156,15 @@ func TestVerdicts(t *testing.T) {
 	run("objects", w.north.Config(), objects)
 	t.Run("dns", func(t *testing.T) { w := *w; w.T = t; w.dns(seen) })
 	t.Run("resolver", func(t *testing.T) { w := *w; w.T = t; w.resolver(seen) })
+	t.Run("silence", func(t *testing.T) { w := *w; w.T = t; w.silence() })
 	t.Run("rights", func(t *testing.T) { w := *w; w.T = t; w.rights(seen) })
 	run("kinds", w.north.Config(), []fault{{reason.CRDMissing, "db.other", 0, func(w *world) {
 		w.release("held") // else the CRD stays with it
 		w.uninstall(w.north.ControlPlane, mcscrd.ServiceImportCRD, "serviceimports")
 	}}})
 	run("broker", w.west.Config(), []fault{{reason.BrokerUnprepared, "lost.shop", 0, func(w *world) { w.uninstall(w.broker, crd.Members, "members") }}})
-	if len(seen) < 60 {
-		t.Errorf("%d codes were seen, want at least 60", len(seen))
+	if len(seen) < 70 {
+		t.Errorf("%d codes were seen, want at least 70", len(seen))
 	}
 }
 
@@ -191,12 +222,22 @@ func (w *world) export(seen map[reason.Code]bool) {
 	external.Spec.Type, external.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
 	w.west.Put(w, external, testclusterset.Export("shop", "external"))
 
+	annotated := func(m *testclusterset.Member, name, key, value string, address string) {
+		s, exp := testclusterset.Headless("shop", name, pg), testclusterset.Export("shop", name)
+		exp.Annotations = map[string]string{key: value}
+		m.Put(w, s, testclusterset.Slice(s, s.Name+"-1", testclusterset.Endpoint{Address: address}), exp)
+	}
+	annotated(w.west, "selecting", broker.AnnotationToClusters, "{", w.west.PodIP(4, corev1.IPv4Protocol))
+	annotated(w.west, "noted", broker.AnnotationSliceStrategy, "perhaps", w.west.PodIP(5, corev1.IPv4Protocol))
+	annotated(w.east, "elsewhere", broker.AnnotationToClusters, "south", one.Address)
+
 	stopEast, stopWest := w.east.Run(w), w.west.Run(w)
 	for name, want := range map[string]reason.Code{
 		"db.shop": reason.Resolves, "lost.shop": reason.Resolves, "own.shop": reason.Resolves,
 		"claimed.shop": reason.ImportForeign, "db.lonely": reason.NamespaceMissing, "db.picky": reason.SourceNotAllowed,
 		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
 		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
+		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation, "elsewhere.shop": reason.NotExportedHere,
 		"absent.shop": reason.ExportNoService, "external.shop": reason.ExportInvalidType,
 	} {
 		seen[want] = true
@@ -245,20 +286,22 @@ func secret(key string, value func(old string) string) func(*world) {
 	}
 }
 
-// nowhere returns a kubeconfig with another address, where nothing listens.
-func nowhere(kubeconfig string) string {
-	c, err := clientcmd.Load([]byte(kubeconfig))
-	if err != nil {
-		panic(err)
+// elsewhere changes the address in a kubeconfig.
+func elsewhere(server string) func(kubeconfig string) string {
+	return func(kubeconfig string) string {
+		c, err := clientcmd.Load([]byte(kubeconfig))
+		if err != nil {
+			panic(err)
+		}
+		for _, cluster := range c.Clusters {
+			cluster.Server = server
+		}
+		text, err := clientcmd.Write(*c)
+		if err != nil {
+			panic(err)
+		}
+		return string(text)
 	}
-	for _, cluster := range c.Clusters {
-		cluster.Server = "https://127.0.0.1:1"
-	}
-	text, err := clientcmd.Write(*c)
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
 }
 
 // members are faults of the clusterset: lost.shop is exported by east and not imported, db.shop is as it should be.
@@ -302,7 +345,7 @@ var members = []fault{
 	{reason.CredentialInvalid, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return "eyJ" })},
 	{reason.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(-time.Hour)) })},
 	{reason.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(time.Hour)) })},
-	{reason.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, nowhere)},
+	{reason.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, elsewhere("https://127.0.0.1:1"))},
 	{reason.BrokerReplaced, "lost.shop", 0, func(w *world) {
 		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("other", "metadata", "annotations", broker.AnnotationBrokerUID) })
 	}},
@@ -339,7 +382,40 @@ var members = []fault{
 			}}, "status", "conditions")
 		})
 	}},
+	{reason.ImportPending, "db.shop", 0, func(w *world) {
+		w.patchStatus("serviceimports", "db", func(o object) {
+			o.set([]any{map[string]any{
+				"type": "Ready", "status": "False", "reason": "Pending", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+			}}, "status", "conditions")
+		})
+	}},
+	{reason.ControllerFrozen, "lost.shop", 0, note(wellknown.AnnotationFrozen, `[{"reason":"not_synced","code":"controller-frozen","imports":true}]`)},
+	{reason.ClusterCloned, "lost.shop", 0, note(wellknown.AnnotationFrozen, `[{"reason":"broker_identity","code":"cluster-cloned","imports":true}]`)},
+	{reason.NamespaceExcluded, "lost.shop", 0, note(wellknown.AnnotationNamespaces, wellknown.NamespaceChoice{Names: []string{"bank"}}.String())},
+	{reason.ExportNamespace, "own.shop", 0, func(w *world) { w.conditionOf("own", "Valid", "False", "NamespaceNotAllowed") }},
+	{reason.ExportNotMember, "own.shop", 0, func(w *world) { w.conditionOf("own", "Valid", "False", "NotMember") }},
+	{reason.ConflictFamilies, "sticky.shop", 0, func(w *world) {
+		w.patch(w.broker, "exportedservices", w.west.BrokerNamespace(), "sticky.shop", func(o object) { o.set([]any{"IPv6"}, "spec", "ipFamilies") })
+	}},
+	{reason.ConflictWithheld, "typed.shop", 0, func(w *world) {
+		w.change(at(w.broker, "members", ""), "west", []string{"status"}, func(o object) {
+			o.set(merge.Options{OnConflict: merge.Withhold}.Hash(), "status", "mergeOptions")
+		})
+		w.remove(w.west.ControlPlane, "serviceimports", "shop", "typed")
+	}},
 	{reason.MemberMissing, "lost.shop", 0, func(w *world) { w.remove(w.broker, "members", "", "west") }},
+	{reason.ClusterIDTaken, "lost.shop", 0, func(w *world) {
+		w.replace(w.broker, "members", "", "west", func(o object) { o.set("2f1d0c1e-0000-4000-8000-000000000000", "spec", "kubeSystemUID") })
+	}},
+}
+
+// note sets an annotation of the Lease of the controller of west.
+func note(key, text string) func(*world) {
+	return func(w *world) {
+		w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, func(o object) {
+			o.set(text, "metadata", "annotations", key)
+		})
+	}
 }
 
 func foreignImport(namespace, name, kind string, ips ...string) runtime.Object {
@@ -543,14 +619,7 @@ func (w *world) rights(seen map[reason.Code]bool) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	r, err := w.explain(w.Context(), config, "db.shop", dns.TypeA)
-	if err != nil {
-		w.Fatal(err)
-	}
-	const want = "the right to get serviceimports.multicluster.x-k8s.io in namespace shop is missing; deploy/dns/rbac.yaml has it"
-	if !slices.ContainsFunc(r.Chain, func(s explain.Step) bool { return s.Mark == explain.Unknown && s.Evidence == want }) {
-		w.Errorf("chain:\n%s\nwant a step that says: %s", chain(r), want)
-	}
+	w.granted(config)
 	away, foreign := w.west.Config(), rest.AnonymousClientConfig(w.west.Config())
 	away.Host = "127.0.0.1:1"
 	foreign.BearerToken = "unknown"
@@ -558,4 +627,120 @@ func (w *world) rights(seen map[reason.Code]bool) {
 		seen[code] = true
 		w.verdict(config, "db.shop", dns.TypeA, code)
 	}
+}
+
+// missingRight is the sentence about a right that is missing.
+var missingRight = regexp.MustCompile(`^the right to (\w+) ([a-z]+)\.?(\S*?)(?: in namespace (\S+))? is missing; (\S+) has it$`)
+
+// granted asks as a user without rights, and as one who has what deploy/explain grants: the former is told what the latter has, and the latter
+// can read all.
+func (w *world) granted(nobody *rest.Config) {
+	const user = "explainer"
+	bind := func(c *controlplane.ControlPlane, role string) *rest.Config {
+		manifest, err := os.ReadFile("../../../deploy/explain/" + role + ".yaml")
+		w.must(err)
+		w.must(c.ApplyYAML(w.Context(), manifest))
+		w.must(c.ApplyYAML(w.Context(), []byte(strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: explainer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: clusterset-explain-ROLE}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
+`, "ROLE", role))))
+		w.must(c.AwaitRights(w.Context()))
+		return w.userOf(c, user)
+	}
+	here, there := bind(w.west.ControlPlane, "member"), bind(w.broker, "broker")
+	o := admin.ExplainDefaults()
+	o.Name, o.Type, o.TTL, o.Timeout = "db.shop.svc.clusterset.local.", dns.TypeA, ttl, time.Minute
+	for _, onBroker := range []*rest.Config{nil, there} {
+		r, err := admin.Explain(w.Context(), onBroker, here, o)
+		w.must(err)
+		if r.Verdict.Code != reason.Resolves || slices.ContainsFunc(r.Chain, func(s explain.Step) bool { return s.Mark == explain.Unknown }) {
+			w.Errorf("verdict %s with the rights of deploy/explain, want %s and no step unknown; chain:\n%s", r.Verdict.Code, reason.Resolves, chain(r))
+		}
+	}
+	seen := map[string]bool{}
+	for _, x := range []struct{ broker, member *rest.Config }{{nil, nobody}, {w.userOf(w.broker, "nobody-in-particular"), w.west.Config()}} {
+		r, err := admin.Explain(w.Context(), x.broker, x.member, o)
+		w.must(err)
+		for _, s := range r.Chain {
+			m := missingRight.FindStringSubmatch(s.Evidence)
+			if m == nil {
+				if strings.Contains(s.Evidence, "the right to") {
+					w.Errorf("%s: evidence %q, want the verb, the resource and the manifest", s.Name, s.Evidence)
+				}
+				continue
+			}
+			seen[m[5]] = true
+			on := w.west.ControlPlane
+			if x.broker != nil {
+				on = w.broker
+			}
+			w.allowed(on, user, m[1], m[2], m[3], m[4])
+		}
+	}
+	if !seen["deploy/explain/member.yaml"] || !seen["deploy/explain/broker.yaml"] || len(seen) != 2 {
+		w.Errorf("manifests named: %v, want deploy/explain/member.yaml and deploy/explain/broker.yaml", seen)
+	}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) userOf(c *controlplane.ControlPlane, user string) *rest.Config {
+	w.Helper()
+	kubeconfig, err := c.UserKubeconfig(user)
+	w.must(err)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	w.must(err)
+	return config
+}
+
+// allowed fails the test unless the API server grants a right to a user.
+func (w *world) allowed(c *controlplane.ControlPlane, user, verb, resource, group, namespace string) {
+	w.Helper()
+	client, err := kubernetes.NewForConfig(c.Config())
+	w.must(err)
+	name := map[string]string{"leases": wellknown.ControllerLease, "secrets": broker.SecretName}[resource]
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(w.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name,
+		}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	if !review.Status.Allowed {
+		w.Errorf("%s may not %s %s.%s in namespace %q, want what a manifest is said to grant", user, verb, resource, group, namespace)
+	}
+}
+
+// silence has a broker that accepts connections and says nothing: the time for the whole call ends, and the verdict is about the broker. What the
+// cluster says must have come by then, so on a slow machine a later call has more time.
+func (w *world) silence() {
+	hole, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	w.Cleanup(func() { _ = hole.Close() })
+	secret(broker.KeyKubeconfig, elsewhere("https://"+hole.Addr().String()))(w)
+	o := admin.ExplainDefaults()
+	o.Name, o.Type, o.TTL = "lost.shop.svc.clusterset.local.", dns.TypeA, ttl
+	until.OK(w, "a verdict about a broker that is silent", func(ctx context.Context) error {
+		began := time.Now()
+		r, err := admin.Explain(ctx, nil, w.west.Config(), o)
+		if err == nil && r.Verdict.Code != reason.BrokerUnreachable {
+			err = fmt.Errorf("verdict %s (%s) within %s; chain:\n%s", r.Verdict.Code, r.Verdict.Sentence, o.Timeout, chain(r))
+		}
+		if err != nil {
+			o.Timeout *= 2
+			return err
+		}
+		w.took("silent broker", time.Since(began))
+		if want := "no answer within " + o.Timeout.String(); !strings.Contains(r.Verdict.Sentence, want) {
+			w.Errorf("sentence %q, want %q", r.Verdict.Sentence, want)
+		}
+		return nil
+	})
 }

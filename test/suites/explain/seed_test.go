@@ -116,6 +116,25 @@ func (w *world) remove(c *controlplane.ControlPlane, resource, namespace, name s
 	})
 }
 
+// replace makes an object anew with a change, until the test is over.
+func (w *world) replace(c *controlplane.ControlPlane, resource, namespace, name string, change func(object)) {
+	w.Helper()
+	r := at(c, resource, namespace)
+	next, err := r.Get(w.Context(), name, metav1.GetOptions{})
+	w.must(err)
+	w.remove(c, resource, namespace, name)
+	next.SetResourceVersion("")
+	next.SetUID("")
+	change(next.Object)
+	_, err = r.Create(w.Context(), next, metav1.CreateOptions{})
+	w.must(err)
+	w.Cleanup(func() {
+		if err := r.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
 // release lets an import of north go that a finalizer holds.
 func (w *world) release(name string) {
 	w.Helper()
@@ -148,10 +167,15 @@ func (w *world) uninstall(c *controlplane.ControlPlane, manifest []byte, resourc
 // condition sets Ready of a ServiceExport.
 func (w *world) condition(name, status, reason string) {
 	w.Helper()
+	w.conditionOf(name, "Ready", status, reason)
+}
+
+func (w *world) conditionOf(name, of, status, reason string) {
+	w.Helper()
 	w.patchStatus("serviceexports", name, func(o object) {
 		all, _, _ := unstructured.NestedSlice(o, "status", "conditions")
 		for _, c := range all {
-			if c := c.(map[string]any); c["type"] == "Ready" {
+			if c := c.(map[string]any); c["type"] == of {
 				c["status"], c["reason"] = status, reason
 			}
 		}
