@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,62 +27,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
-
-// The manifests with the rights that [Explain] needs. A member reads the broker with the rights of all members.
-const (
-	grantsMember     = "deploy/explain/member.yaml"
-	grantsBroker     = "deploy/explain/broker.yaml"
-	grantsCredential = "deploy/broker/broker.yaml"
-)
-
-// Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker, the broker is read
-// with the credential of the member. What cannot be read is a part of the report, so there is an error only if a configuration is invalid.
-func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOptions) (explain.Report, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	in := explain.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL, Namespace: o.Namespace}
-	here, err := newReader(onMember, o.Timeout)
-	if err != nil {
-		return explain.Report{}, fmt.Errorf("member: %w", err)
-	}
-	here.grants = grantsMember
-	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) }, func() {
-		in.Replicas = here.readReplicas(ctx, onMember, o)
-	}}
-	var credential explain.Read[explain.Credential]
-	if service, ok := explain.Locate(in.Name, in.Zone); ok {
-		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {
-			credential, in.Broker, err = here.readHub(ctx, onBroker, service, o)
-		})
-	}
-	parallel(all...)()
-	if err != nil {
-		return explain.Report{}, fmt.Errorf("broker: %w", err)
-	}
-	in.Here.Credential = credential
-	in.Now = o.Now()
-	return explain.Explain(in), nil
-}
-
-// loginTimeout is that of a request for which a plugin gets a credential.
-const loginTimeout = 5 * time.Second
-
-// login lets a plugin get the credential of the user, which may take seconds, before the time for the API servers runs. client-go keeps what the
-// plugin returns. A failure is one of the requests after it, too.
-func login(ctx context.Context, config *rest.Config) {
-	if config == nil || config.ExecProvider == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
-	defer cancel()
-	if client, err := rest.UnversionedRESTClientFor(dynamic.ConfigFor(config)); err == nil {
-		client.Get().AbsPath("/version").Do(ctx)
-	}
-}
 
 // readHub reads the broker with a configuration or, if that is nil, with the credential of the cluster.
 func (r *reader) readHub(

@@ -9,6 +9,13 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
+// The manifests with the rights that [Explain] needs. A member reads the broker with the rights of all members.
+const (
+	grantsMember     = "deploy/explain/member.yaml"
+	grantsBroker     = "deploy/explain/broker.yaml"
+	grantsCredential = "deploy/broker/broker.yaml"
+)
+
 // ExplainOptions are the options of [Explain]. Start from [ExplainDefaults].
 type ExplainOptions struct {
 	Name    string

@@ -129,3 +129,16 @@ type Reply struct {
 	Zone     string      // owner of the SOA record in the authority section, lower case without final dot
 	Values   []string    // of the records of the type asked for, sorted: addresses, or "<port> <target>"
 }
+
+// A Replica is one Pod of the DNS server of the clusterset.
+type Replica struct {
+	Name string
+	// Hashes are those of what it serves, by the labels of the metric. Replicas with equal labels should have equal hashes.
+	Hashes map[string]string
+}
+
+// Replicas are what the Pods of the DNS server say of their state.
+type Replicas struct {
+	All     []Replica
+	Changed bool // the state of one of them changed while it was read
+}

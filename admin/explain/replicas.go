@@ -8,19 +8,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// A Replica is one Pod of the DNS server of the clusterset.
-type Replica struct {
-	Name string
-	// Hashes are those of what it serves, by the labels of the metric. Replicas with equal labels should have equal hashes.
-	Hashes map[string]string
-}
-
-// Replicas are what the Pods of the DNS server say of their state.
-type Replicas struct {
-	All     []Replica
-	Changed bool // the state of one of them changed while it was read
-}
-
 // checkReplicas compares what the replicas of the DNS server serve. It is never wrong: each may be right about this name.
 func checkReplicas(w *walk) {
 	const name = "replicas"

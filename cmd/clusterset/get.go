@@ -171,11 +171,6 @@ func getNamed(ctx context.Context, r dynamic.ResourceInterface, names []string) 
 	return objects, missing, nil
 }
 
-// isNoKind reports whether something was not found because the API server lacks the kind.
-func isNoKind(err error) bool {
-	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
-
 func in(namespace string) string {
 	if namespace == "" {
 		return ""
