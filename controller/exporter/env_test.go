@@ -50,7 +50,7 @@ func (e *env) start(set func(*Config)) *exporting {
 	set(&cfg)
 	x := &exporting{i, New(cfg)}
 	i.Follow(broker.Handlers{
-		Changed:       func(svc types.NamespacedName, _ bool) { x.RecordsChanged(svc) },
+		Changed:       func(svc types.NamespacedName, _, _ bool) { x.RecordsChanged(svc) },
 		RecordsListed: func() { x.RecordsListed(i.Context()) },
 	})
 	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
