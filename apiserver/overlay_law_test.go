@@ -109,7 +109,7 @@ func (o *plainOverlay) list(match func(*corev1.Service) bool) (objects []*corev1
 			objects = append(objects, s)
 		}
 	}
-	slices.SortFunc(objects, func(a, b *corev1.Service) int { return cmpKeys(a, b) })
+	slices.SortFunc(objects, cmpKeys)
 	return objects
 }
 

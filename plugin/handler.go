@@ -224,7 +224,7 @@ func (q *query) resolve() {
 	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
 	q.question.Type, q.question.Rotation = q.qtype(), q.rotation.next()
 	if n.Service != nil && (n.Rotates() || q.options.MaxAnswers > 0) {
-		q.question.Turn = q.rotation.turn(clientOf(q.w), n.Service.Key(), time.Now())
+		q.question.ClientRotation = q.rotation.ofClient(clientOf(q.w), n.Service.Key(), time.Now())
 	}
 	q.answer.Ask(&q.question, &q.options)
 }

@@ -83,7 +83,7 @@ func TestAllocations(t *testing.T) {
 			rotation := uint64(0)
 			got := testing.AllocsPerRun(200, func() {
 				rotation++
-				q := resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, Turn: rotation}
+				q := resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, ClientRotation: rotation}
 				a := resolver.Resolve(x, q, &o)
 				if a.Outcome != k.want {
 					t.Fatalf("%s: outcome %d, want %d", k.kind, a.Outcome, k.want)
@@ -130,7 +130,7 @@ func BenchmarkResolve(b *testing.B) {
 		b.Run(k.kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for rotation := uint64(0); b.Loop(); rotation++ {
-				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, Turn: rotation}, &o)
+				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, ClientRotation: rotation}, &o)
 				if a.Outcome != k.want {
 					b.Fatalf("outcome %d, want %d", a.Outcome, k.want)
 				}

@@ -32,7 +32,7 @@ func equalShows(t *testing.T, before, after objects) {
 	for name := range refA {
 		for rotation := range uint64(4) {
 			for _, qtype := range qtypes[:3] {
-				q := resolver.Question{Name: name, Type: qtype, Rotation: rotation, Turn: rotation}
+				q := resolver.Question{Name: name, Type: qtype, Rotation: rotation, ClientRotation: rotation}
 				one, other := resolver.Resolve(x, q, &before.serve), resolver.Resolve(y, q, &before.serve)
 				if equal && !reflect.DeepEqual(text(one), text(other)) {
 					t.Errorf("%s: %v and %v, but Equal\n%s%s", name, text(one), text(other), before, after)

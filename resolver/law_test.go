@@ -144,7 +144,7 @@ func checkQuestion(t *testing.T, objs objects, ref reference, x *index.Index, na
 		}
 	}
 	for rotation := range turns {
-		q := resolver.Question{Name: name, Type: qtype, Rotation: rotation * 7, Turn: rotation}
+		q := resolver.Question{Name: name, Type: qtype, Rotation: rotation * 7, ClientRotation: rotation}
 		a := resolver.Resolve(x, q, &objs.serve)
 		got := set(t, a)
 		want := resolver.NXDomain
@@ -269,12 +269,12 @@ func targetsResolve(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name := range newReference(objs) {
 		for rotation := range uint64(6) {
-			a := resolver.Resolve(x, resolver.Question{Name: name, Type: dns.TypeSRV, Turn: rotation}, &objs.serve)
+			a := resolver.Resolve(x, resolver.Question{Name: name, Type: dns.TypeSRV, ClientRotation: rotation}, &objs.serve)
 			for i := range a.Services.Len() {
 				_, to := a.Services.At(i)
 				found := false
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Rotation: rotation, Turn: rotation}
+					q := resolver.Question{Name: string(to.AppendName(nil)), Type: qtype, Rotation: rotation, ClientRotation: rotation}
 					glue, asked := resolver.Answer{Name: to}, resolver.Resolve(x, q, &objs.serve)
 					glue.Ask(&q, &objs.serve)
 					found = found || asked.Outcome == resolver.Found
@@ -306,7 +306,7 @@ func capShowsAll(t *testing.T, objs objects) {
 				o.MaxAnswers = limit
 				shown := rrset{}
 				for second := range uint64(2000) {
-					q := resolver.Question{Name: name, Type: qtype, Turn: second, Rotation: second * second}
+					q := resolver.Question{Name: name, Type: qtype, ClientRotation: second, Rotation: second * second}
 					part := set(t, resolver.Resolve(x, q, &o))
 					if len(part) != limit {
 						t.Errorf("%s %d max_answers %d: %d records", name, qtype, limit, len(part))
@@ -370,7 +370,7 @@ func buildIsPure(t *testing.T, objs objects) {
 	for name := range newReference(objs) {
 		for _, qtype := range qtypes {
 			for rotation := range uint64(3) {
-				q := resolver.Question{Name: name, Type: qtype, Rotation: rotation, Turn: rotation}
+				q := resolver.Question{Name: name, Type: qtype, Rotation: rotation, ClientRotation: rotation}
 				a := resolver.Resolve(queried, q, &objs.serve)
 				if other := resolver.Resolve(shuffled, q, &objs.serve); !reflect.DeepEqual(text(a), text(other)) {
 					t.Errorf("%s %d rotation %d: %v, in another order %v", name, qtype, rotation, text(a), text(other))

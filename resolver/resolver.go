@@ -54,9 +54,9 @@ type Question struct {
 	Type uint16
 
 	Rotation uint64 // another number for each query: the order of the records
-	// Turn is the same for all types of a name that a client asks for at a time; it moves by one each second, and differs by
+	// ClientRotation is the same for all types of a name that a client asks for at a time; it moves by one each second, and differs by
 	// client. It selects the cluster that answers, and the part that is shown of a capped answer.
-	Turn uint64
+	ClientRotation uint64
 
 	// Union asks for the records of all clusters that answer in rotation, without the cap: for a zone transfer.
 	Union bool
@@ -166,7 +166,7 @@ type order struct{ start, rotation, step, n, total uint32 }
 
 // part is where the part starts that is shown of a capped answer, as a fraction of the RRset in 1/2^32.
 func (q *Question) part() uint32 {
-	x := q.Turn // the finalizer of splitmix64: successive parts have nothing in common, whatever is capped to how many
+	x := q.ClientRotation // the finalizer of splitmix64: successive parts have nothing in common, whatever is capped to how many
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return uint32(x >> 32)
@@ -254,7 +254,7 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	}
 	// A client of one family is never sent away because the cluster whose turn it is has no address of it: the next one
 	// that has answers for that.
-	turn := able.turn(q)
+	turn := able.inRotation(q)
 	for i := range able.n {
 		if c := able.at(turn + i); s.ClusterHas(c, f) {
 			return s.ClusterAddresses(c, f)
@@ -280,14 +280,14 @@ func answering(s *index.Service, o *Options) clusters {
 	return clusters{s, 0, s.Answering()}
 }
 
-// turn is the position of the cluster whose turn it is. Each has its turn as often as its weight says, also within a few seconds: the turns of a
+// inRotation is the position of the cluster that answers this query. Each answers as often as its weight says, also within a few seconds: those of a
 // cluster with a large weight are spread over time as those of so many clusters would be.
-func (c clusters) turn(q *Question) int {
+func (c clusters) inRotation(q *Question) int {
 	total := 0
 	for i := range c.n {
 		total += c.of.Weight(c.first + i)
 	}
-	left := spread(q.Turn, total)
+	left := spread(q.ClientRotation, total)
 	for i := range c.n {
 		if left -= c.of.Weight(c.first + i); left < 0 {
 			return i

@@ -173,7 +173,7 @@ func oneCluster(whole []target, able clusters, q *Question) []target {
 	if several < 2 {
 		return whole
 	}
-	for i := able.turn(q); chosen == noCluster; i++ {
+	for i := able.inRotation(q); chosen == noCluster; i++ {
 		c := int32(able.at(i))
 		if slices.ContainsFunc(whole, func(t target) bool { return t.cluster == c }) {
 			chosen = c

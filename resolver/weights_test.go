@@ -47,7 +47,7 @@ func TestWeights(t *testing.T) {
 			for second := range seconds {
 				var ids [2]string
 				for i, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-					q := resolver.Question{Name: "web.shop.svc", Type: qtype, Turn: begin + uint64(second)}
+					q := resolver.Question{Name: "web.shop.svc", Type: qtype, ClientRotation: begin + uint64(second)}
 					a := resolver.Resolve(x, q, &resolver.Options{})
 					addr, _ := netip.AddrFromSlice([]byte(a.Addresses.At(0)))
 					ids[i] = of[addr.String()]

@@ -64,7 +64,7 @@ func TestPartsOfBothFamiliesAgree(t *testing.T) {
 				for limit := 1; limit < hosts; limit += 3 {
 					o.MaxAnswers = limit
 					for second := range uint64(60) {
-						q := resolver.Question{Name: name, Type: dns.TypeA, Turn: second, Rotation: 3 * second}
+						q := resolver.Question{Name: name, Type: dns.TypeA, ClientRotation: second, Rotation: 3 * second}
 						v4 := hostsOf(resolver.Resolve(x, q, &o))
 						q.Type, q.Rotation = dns.TypeAAAA, 5*second+1
 						v6 := hostsOf(resolver.Resolve(x, q, &o))
@@ -100,7 +100,7 @@ func TestPartsOfBothFamiliesBeginTogether(t *testing.T) {
 	imp.slices = []sliceObject{v4, v6}
 	x, o := newIndex(objects{imports: []importObject{imp}}), resolver.Options{MaxAnswers: 1}
 	for second := range uint64(300) {
-		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Turn: second}
+		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, ClientRotation: second}
 		a := hostsOf(resolver.Resolve(x, q, &o))
 		q.Type = dns.TypeAAAA
 		aaaa := hostsOf(resolver.Resolve(x, q, &o))
@@ -120,7 +120,7 @@ func TestPartsCoverLargeAnswers(t *testing.T) {
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
 		shown := rrset{}
 		for second := range uint64(300) { // 15 times what the parts have together
-			q := resolver.Question{Name: "db.shop.svc", Type: qtype, Turn: second}
+			q := resolver.Question{Name: "db.shop.svc", Type: qtype, ClientRotation: second}
 			maps.Copy(shown, set(t, resolver.Resolve(x, q, &o)))
 		}
 		if len(shown) != 400 {
@@ -139,7 +139,7 @@ func TestPartsAreOfAllClusters(t *testing.T) {
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
 				o := objs.serve
 				o.MaxAnswers = limit
-				a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: qtype, Turn: turn, Rotation: turn * turn}, &o)
+				a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: qtype, ClientRotation: turn, Rotation: turn * turn}, &o)
 				for _, cut := range []int{2, 3, 5, 8, 13, 25, 100} {
 					if n := a.Addresses.Len() + a.Services.Len(); cut > n {
 						continue
@@ -172,7 +172,7 @@ func TestTypesNameOneCluster(t *testing.T) {
 	objs.imports[0].slices[0].ports[0].Number = 1 // so that SRV names a cluster
 	x := newIndex(objs)
 	for turn := range uint64(50) {
-		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, Turn: turn, Rotation: 3 * turn}
+		q := resolver.Question{Name: "db.shop.svc", Type: dns.TypeA, ClientRotation: turn, Rotation: 3 * turn}
 		a := hostsOf(resolver.Resolve(x, q, &objs.serve))
 		q.Type, q.Rotation = dns.TypeAAAA, turn
 		aaaa := hostsOf(resolver.Resolve(x, q, &objs.serve))
