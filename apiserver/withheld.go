@@ -41,6 +41,7 @@ type Withheld struct {
 	released map[string]time.Time // of objects that were removed within massPeriod, with the time of the deletion
 	mass     bool
 	last     time.Time // when keys got a new one, or Release last found the watch unhealthy
+	failed   time.Time // when Release last found the watch unhealthy
 }
 
 // Add withholds the deletion of an object, one of total that count, and reports whether it is the first of a mass withdrawal
@@ -76,7 +77,7 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !healthy {
-		w.last = now
+		w.last, w.failed = now, now
 		return 0
 	}
 	quiet, most := withholdFor, withholdMost
@@ -87,6 +88,9 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 		quiet, most = confirm, max(confirm, massMost)
 	}
 	for key, at := range w.keys {
+		if at.Before(w.failed) {
+			at = w.failed // Nothing was confirmed before.
+		}
 		if now.Sub(w.last) >= quiet || now.Sub(at) >= most {
 			delete(w.keys, key)
 			remove(key)

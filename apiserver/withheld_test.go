@@ -36,9 +36,9 @@ func TestWithheld(t *testing.T) {
 	}
 	due(withholdMost, true, "0")
 	due(withholdMost+withholdFor, false)
-	due(withholdMost+withholdFor, true, "1")
-	w.Drop("3") // it is there again
-	due(time.Hour, true, "2", "4")
+	due(withholdMost+withholdFor, true) // nothing was confirmed before
+	w.Drop("3")                         // it is there again
+	due(time.Hour, true, "1", "2", "4")
 
 	start = start.Add(2 * massPeriod)
 	var noticed int
@@ -138,11 +138,30 @@ func TestWithheldAtMost(t *testing.T) {
 		t.Errorf("%d removed while deletions went on, want none for %s", removed, massMost)
 	}
 	w.Add("last", 10_000, start.Add(massMost))
-	w.Release(start.Add(massMost), confirm, false, count)
-	if removed != 0 {
-		t.Errorf("%d removed while the watch fails, want none", removed)
-	}
 	if mass := w.Release(start.Add(massMost), confirm, true, count); mass != massLoss+2 || removed != mass {
 		t.Errorf("%d removed after %s, want %d", removed, massMost, massLoss+2)
+	}
+}
+
+// A kind that was absent for longer than a mass withdrawal waits comes back without objects for a moment: what is withheld waits until the
+// watch was healthy for long enough.
+func TestWithheldAfterAbsence(t *testing.T) {
+	const confirm, absent = 10 * time.Second, 2 * massMost
+	var w Withheld
+	start := time.Unix(1_700_000_000, 0)
+	for i := range 20 {
+		w.Add(fmt.Sprint(i), 20, start)
+	}
+	var removed int
+	count := func(string) { removed++ }
+	w.Release(start.Add(absent), confirm, false, count)
+	w.Release(start.Add(absent), confirm, true, count)
+	w.Release(start.Add(absent+confirm-1), confirm, true, count)
+	if removed != 0 {
+		t.Errorf("%d removed before the watch was healthy for %s, want none", removed, confirm)
+	}
+	w.Release(start.Add(absent+confirm), confirm, true, count)
+	if removed != 20 {
+		t.Errorf("%d removed after the watch was healthy for %s, want all 20", removed, confirm)
 	}
 }
