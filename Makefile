@@ -226,7 +226,7 @@ $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 
 .PHONY: generate
 generate: ## write the generated files anew
-	go generate ./...
+	$(ONE_BUILD) go generate ./...
 
 # Not by git: a checkout with changes that are not committed yet can still be up to date.
 checksums = find . \( -path ./.git -o -path ./bin -o -path ./dist \) -prune -o -type f -exec sha256sum {} + | sort -k 2
