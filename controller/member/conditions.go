@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,8 +49,9 @@ func (c Conditions) Set(
 	ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition,
 ) (wait time.Duration, err error) {
 	now := time.Now()
-	next := nextConditions(exp.Status.Conditions, want, metav1.NewTime(now).Rfc3339Copy())
 	owned := ownedConditions(exp.ManagedFields, manager)
+	want = slices.Concat(want, sharedConditions(exp, manager, owned, want))
+	next := nextConditions(exp.Status.Conditions, want, metav1.NewTime(now).Rfc3339Copy())
 	if !conditionsDiffer(exp.Status.Conditions, owned, next) {
 		return 0, nil
 	}
@@ -140,24 +142,59 @@ func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []stri
 	return slices.Compact(owned)
 }
 
+// requiredFields are those without which the API server rejects a condition, as managed fields name them.
+var requiredFields = []string{"f:type", "f:status", "f:reason", "f:message", "f:lastTransitionTime"}
+
+// sharedConditions returns the conditions that manager owns, does not want any longer, and cannot give up, since others own a part of them, be it the key
+// alone. That part would stay, and the API server would reject the export for it, at each attempt. They stay as they are.
+func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []string, want []metav1.Condition) []metav1.Condition {
+	var shared []metav1.Condition
+	for _, typ := range owned {
+		was := meta.FindStatusCondition(exp.Status.Conditions, typ)
+		if was == nil || meta.FindStatusCondition(want, typ) != nil {
+			continue
+		}
+		theirs, own := make(map[string]bool), false
+		for _, e := range exp.ManagedFields {
+			if e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply {
+				continue
+			}
+			fields, has := conditionFields(e)[typ]
+			own = own || has
+			for field := range fields {
+				theirs[field] = true
+			}
+		}
+		if own && slices.ContainsFunc(requiredFields, func(field string) bool { return !theirs[field] }) {
+			shared = append(shared, *was)
+		}
+	}
+	return shared
+}
+
 // conditionsIn returns the types of the conditions that the manager of an entry has set.
 func conditionsIn(e metav1.ManagedFieldsEntry) []string {
+	return slices.Collect(maps.Keys(conditionFields(e)))
+}
+
+// conditionFields returns the fields of each condition that the manager of an entry has set, by type.
+func conditionFields(e metav1.ManagedFieldsEntry) map[string]map[string]json.RawMessage {
 	var fields struct {
 		Status struct {
-			Conditions map[string]json.RawMessage `json:"f:conditions"`
+			Conditions map[string]map[string]json.RawMessage `json:"f:conditions"`
 		} `json:"f:status"`
 	}
 	if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
 		return nil
 	}
-	var types []string
-	for key := range fields.Status.Conditions {
+	byType := make(map[string]map[string]json.RawMessage)
+	for key, set := range fields.Status.Conditions {
 		var item struct {
 			Type string `json:"type"`
 		}
 		if text, ok := strings.CutPrefix(key, "k:"); ok && json.Unmarshal([]byte(text), &item) == nil {
-			types = append(types, item.Type)
+			byType[item.Type] = set
 		}
 	}
-	return types
+	return byType
 }

@@ -87,6 +87,40 @@ func TestOwnedConditions(t *testing.T) {
 	}
 }
 
+// A condition of ours of which another author owns a part stays: without our part it would be invalid.
+func TestSharedConditions(t *testing.T) {
+	const all = `".":{},"f:type":{},"f:status":{},"f:reason":{},"f:message":{},"f:lastTransitionTime":{}`
+	valid := condition("Valid", metav1.ConditionTrue, "Valid", earlier)
+	for name, tt := range map[string]struct {
+		theirs string // what others own of it
+		want   []metav1.Condition
+		shared bool
+	}{
+		"others own all":          {theirs: all},
+		"others own the key":      {theirs: `".":{},"f:type":{}`, shared: true},
+		"others own a value":      {theirs: `"f:status":{}`, shared: true},
+		"others own only an item": {shared: true},
+		"it is wanted":            {theirs: `"f:status":{}`, want: []metav1.Condition{valid}},
+	} {
+		owner := func(manager, fields string) metav1.ManagedFieldsEntry {
+			return metav1.ManagedFieldsEntry{
+				Manager: manager, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status",
+				FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Valid\"}":{` + fields + `}}}}`),
+			}
+		}
+		exp := &mcsv1beta1.ServiceExport{}
+		exp.Status.Conditions = []metav1.Condition{valid}
+		exp.ManagedFields = []metav1.ManagedFieldsEntry{owner("us", all), owner("them", tt.theirs)}
+		if got := sharedConditions(exp, "us", []string{"Valid"}, tt.want); (len(got) == 1 && got[0] == valid) != tt.shared || len(got) > 1 {
+			t.Errorf("%s: shared = %v, want %t", name, got, tt.shared)
+		}
+		exp.ManagedFields = exp.ManagedFields[:1]
+		if got := sharedConditions(exp, "us", []string{"Valid"}, tt.want); got != nil {
+			t.Errorf("%s: without others %v is shared, want nothing", name, got)
+		}
+	}
+}
+
 // docs/spec/controller.md 6.4: a change is written at once, what someone else overwrites ever more rarely.
 func TestOverwritten(t *testing.T) {
 	o := &Overwritten{}

@@ -21,12 +21,13 @@ import (
 // again. Our controller leaves the import alone, and does not fight for the condition: it soon writes nothing (docs/spec/controller.md 6.4).
 func TestAnotherImplementation(t *testing.T) {
 	const ns, quiet = "another", 20 * time.Second
+	s := &script{namespace: ns}
 	web, db := testclusterset.Service(ns, "web", testclusterset.Port("http", 80)), testclusterset.Service(ns, "db", testclusterset.Port("pg", 5432))
 	west.Put(t, testclusterset.Namespace(ns), db, testclusterset.Export(ns, "db"))
 	other := startOther(t, ns)
 	east.Put(t, testclusterset.Namespace(ns), web, testclusterset.Slice(web, "web-1", testclusterset.Endpoint{Address: "10.21.0.1"}),
 		testclusterset.Export(ns, "web"))
-	ours, _ := start(t, west)
+	ours, stop := start(t, west)
 	start(t, east)
 	start(t, north)
 	ours.awaitIdle(t)
@@ -57,10 +58,18 @@ func TestAnotherImplementation(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	other.stop()
+	stop()
+	// Both have written the condition: what is left of it cannot be taken apart when the namespace no longer takes part.
+	ours, _ = start(t, west, "import_namespaces elsewhere")
+	ours.awaitIdle(t)
+	west.Drop(t, imp)
+	s.withdraw(t)
 }
 
 // An otherImplementation writes an import "web" and a condition of the export "db" of west five times a second.
 type otherImplementation struct {
+	stop   func() // waits for its last write
 	mu     sync.Mutex
 	writes int
 }
@@ -92,10 +101,11 @@ func startOther(t *testing.T, namespace string) *otherImplementation {
 			}
 		}
 	})
-	t.Cleanup(func() {
+	o.stop = func() {
 		cancel()
 		wg.Wait()
-	})
+	}
+	t.Cleanup(o.stop)
 	return o
 }
 
