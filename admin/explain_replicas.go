@@ -105,7 +105,7 @@ func (r *reader) readHash(ctx context.Context, client corev1client.CoreV1Interfa
 	return explain.Read[explain.Replica]{State: explain.Present, Value: explain.Replica{Name: pod.Name, Hashes: explain.ParseHashes(string(text))}}
 }
 
-// metricsPort returns the port that is named after the metrics, "" if there is none.
+// metricsPort returns the port that is named after the metrics, "" if no port is.
 func metricsPort(pod *corev1.Pod) string {
 	for _, c := range pod.Spec.Containers {
 		for _, p := range c.Ports {

@@ -120,7 +120,7 @@ func isDNSConfig(_ exportedServices, o *unstructured.Unstructured) bool {
 
 // isDNSService keeps every Service that Pods could ask: its name depends on how the DNS server was installed.
 func isDNSService(_ exportedServices, o *unstructured.Unstructured) bool {
-	ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports") // a Service without ports is none that Pods ask
+	ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports") // Pods ask no Service without ports
 	return slices.ContainsFunc(ports, func(p any) bool {
 		port, _ := p.(map[string]any)
 		return port["port"] == int64(53)

@@ -238,7 +238,7 @@ func latest[T any](was, is *T) T {
 	return *was
 }
 
-// valueOf returns the object, nil if there is none.
+// valueOf returns the object, or nil.
 func valueOf[T any](o **T) *T {
 	if o == nil {
 		return nil
