@@ -23,6 +23,8 @@ type DNSState struct {
 	Answer    *DNSAnswer        `json:"answer,omitempty"` // nil if the resolver was not asked
 	Problems  []string          `json:"problems"`
 	Warnings  []string          `json:"warnings"`
+
+	kubelet wiring.Kubelet
 }
 
 // A DNSServer is the DNS server of the clusterset in the cluster.
@@ -58,6 +60,7 @@ func (w *wirer) state(ctx context.Context) (DNSState, error) {
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
 	s.Resolvers = wiring.Find(objects, wiring.Wish{Zone: w.o.Zone, Addresses: s.Server.Addresses, InProcess: w.o.InProcess})
 	s.Warnings = append(s.Warnings, w.skipped...)
+	s.kubelet = objects.Kubelet()
 	return s, nil
 }
 

@@ -34,7 +34,7 @@ func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) expl
 	switch class := apiserver.Classify(err); {
 	case err == nil:
 		return explain.Read[explain.Wiring]{State: explain.Present, Value: explain.Wiring{
-			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem, Unread: strings.Join(s.Warnings, "; "),
+			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem, Unread: strings.Join(s.Warnings, "; "), Kubelet: s.kubelet,
 		}}
 	case class == apiserver.Unauthorized:
 		return explain.Read[explain.Wiring]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}

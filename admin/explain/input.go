@@ -40,6 +40,7 @@ type Wiring struct {
 	Wanted    []netip.Addr // of the Service of the DNS server of the clusterset; empty if it does not exist
 	Problem   string       // of that Service, "" if it has a ready endpoint
 	Unread    string       // what could not be read, "" if that is nothing
+	Kubelet   wiring.Kubelet
 }
 
 // State says what became of one read.

@@ -109,5 +109,17 @@ func checkPods(w *walk) {
 	if dots >= ndots {
 		order = "for the name as it is first"
 	}
-	w.skip("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d", whom, order, dots, ndots))
+	w.skip("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots, kubeletText(&w.in.Wiring.Value.Kubelet)))
+}
+
+// kubeletText says which DNS servers the kubelets name to Pods.
+func kubeletText(k *wiring.Kubelet) string {
+	switch {
+	case len(k.Unknown) > 0:
+		return fmt.Sprintf("; but clusterDNS in ConfigMap kube-system/kubelet-config has %s, which no DNS Service there and no node cache has: "+
+			"Pods on Nodes with that configuration ask another server", strings.Join(k.Unknown, " and "))
+	case len(k.Addresses) > 0:
+		return "; clusterDNS in ConfigMap kube-system/kubelet-config has " + strings.Join(k.Addresses, " and ")
+	}
+	return ""
 }

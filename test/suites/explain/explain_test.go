@@ -404,6 +404,11 @@ var members = []fault{
 		w.remove(w.west.ControlPlane, "serviceimports", "shop", "typed")
 	}},
 	{reason.MemberMissing, "lost.shop", 0, func(w *world) { w.remove(w.broker, "members", "", "west") }},
+	{reason.MembershipDeleted, "lost.shop", 0, func(w *world) {
+		const property = "clusterset.k8s.io"
+		w.patch(w.west.ControlPlane, "clusterproperties", "", property, func(o object) { o.set("true", "metadata", "annotations", broker.AnnotationLeaving) })
+		w.remove(w.west.ControlPlane, "clusterproperties", "", property) // a policy keeps it but for that annotation
+	}},
 	{reason.ClusterIDTaken, "lost.shop", 0, func(w *world) {
 		w.replace(w.broker, "members", "", "west", func(o object) { o.set("2f1d0c1e-0000-4000-8000-000000000000", "spec", "kubeSystemUID") })
 	}},
@@ -449,6 +454,11 @@ func (w *world) foreign() {
 	named := slice("named", "south", testclusterset.Endpoint{Address: "10.9.0.1"})
 	named.AddressType, named.Endpoints[0].Addresses = discoveryv1.AddressTypeFQDN, []string{"db.example.com"}
 	put("named", "Headless", nil, named)
+	// A cluster that is not selected is the only one with IPv6.
+	chosen, other := slice("split", "south", ready), slice("split", "east", testclusterset.Endpoint{Address: "fd00:9::1"})
+	other.Name, other.AddressType = "split-2", discoveryv1.AddressTypeIPv6
+	other.Labels[corev1.IsHeadlessService], other.Labels[discoveryv1.LabelManagedBy] = "", broker.ManagedBy
+	put("split", "ClusterSetIP", nil, chosen, other)
 	held := unstructuredImport("other", "held", "Headless", nil)
 	held.SetFinalizers([]string{"example.com/hold"})
 	w.north.Put(w, held)
@@ -468,6 +478,8 @@ var objects = []fault{
 	{reason.HostNotReady, "db-1.south.db.other", 0, nil},
 	{reason.HostNeedsHeadless, "db-0.south.vip.other", 0, nil},
 	{reason.PortUnnamed, "vip.other", dns.TypeSRV, nil},
+	{reason.Resolves, "split.other", 0, nil},
+	{reason.ClusterNotSelected, "split.other", dns.TypeAAAA, nil},
 }
 
 // dns asks servers: the shipped one over north, and sockets that do something else.
