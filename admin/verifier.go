@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -112,13 +111,11 @@ func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) 
 	if m.reader, err = newReader(m.Config, o.Timeout); err != nil {
 		return err
 	}
+	m.grants = grantsVerify
 	if m.core, err = corev1client.NewForConfig(m.Config); err != nil {
 		return err
 	}
 	id, set := m.readProperty(ctx, about.ClusterIDName), m.readProperty(ctx, about.ClusterSetName)
-	if id.State == explain.Forbidden {
-		return errors.New("the right to get clusterproperties.about.k8s.io is missing; deploy/verify/verify.yaml has it")
-	}
 	if why := firstOf(id.Why, set.Why); why != "" {
 		return errors.New(why)
 	}
@@ -273,11 +270,13 @@ func (v *verifier) await(ctx context.Context, check func(context.Context) error)
 	}
 }
 
+const grantsVerify = "deploy/verify/verify.yaml"
+
 // grantedBy completes an error with who grants a right that is missing.
 func grantedBy(err error) error {
 	// Quotas answer Forbidden, too, in other words.
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-		return fmt.Errorf("%w; deploy/verify/verify.yaml grants what verify needs in each member", err)
+		return fmt.Errorf("%w; %s has that right", err, grantsVerify)
 	}
 	return err
 }

@@ -69,7 +69,7 @@ func (v *verifier) clean(ctx context.Context) (left []string) {
 		return v.removeOrNote(ctx, m, n, &left), nil
 	})
 	if err != nil {
-		left = append(left, fmt.Sprintf("namespace %s: %s", v.namespace, logging.Line(err)))
+		left = append(left, fmt.Sprintf("namespace %s: %s", v.namespace, logging.Line(grantedBy(err))))
 	}
 	return left
 }
@@ -81,7 +81,7 @@ func (v *verifier) removeOrNote(ctx context.Context, m *verifiedMember, n *corev
 	if err != nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		*left = append(*left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(err)))
+		*left = append(*left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(grantedBy(err))))
 	}
 	return withdrawn
 }

@@ -268,7 +268,7 @@ func (v *verifier) askAll(ctx context.Context, pod string, questions func(from, 
 		for i, q := range all {
 			if err != nil {
 				from := v.members[v.pathOf(verify.Check{From: q.From, To: to.Name}).from-1]
-				v.add(podCheck(from, to, to.Name+": "+err.Error()))
+				v.add(podCheck(from, to, to.Name+": "+grantedBy(err).Error()))
 				continue
 			}
 			v.add(q.Checks(to.Name, answers[i])...)
@@ -321,7 +321,7 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 			err = fmt.Errorf("%d answers, want %d", len(answers), len(questions))
 		}
 		if err != nil {
-			err = fmt.Errorf("log of Pod %s: %s", name, logging.Line(err))
+			err = fmt.Errorf("log of Pod %s: %s", name, logging.Line(grantedBy(err)))
 		}
 		return err
 	})
