@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -122,6 +124,11 @@ func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) erro
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	err := c.retryPolicies(ctx, func() error { return c.resource(o).Delete(ctx, o.GetName(), options) })
+	if apierrors.IsNotFound(err) && o.GetNamespace() != "" && c.options.DryRun == DryRunNone {
+		if left, findErr := c.find(ctx, o); findErr != nil || left != nil && left.GetUID() == uid {
+			return cmp.Or(findErr, fmt.Errorf("%s: delete %s: %w", c.role, describe(o), errNoNamespace))
+		}
+	}
 	// A conflict means that the object is gone and another one with its name exists.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("%s: delete %s: %w", c.role, describe(o), err)
@@ -129,6 +136,10 @@ func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) erro
 	c.report(o, Deleted, "")
 	return nil
 }
+
+// errNoNamespace is about an object whose namespace has ended without being emptied. The API server does not delete it while an admission policy is
+// about its kind, since it looks for the namespace first.
+var errNoNamespace = errors.New("its namespace does not exist, and an admission policy is about objects of this kind")
 
 // deleteAll deletes all objects of a kind in a namespace, with one request.
 func (c *cluster) deleteAll(ctx context.Context, of *unstructured.Unstructured) error {

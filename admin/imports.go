@@ -18,7 +18,7 @@ import (
 // removeImports deletes what the controller imported into this cluster, in the order in which the controller would: EndpointSlices,
 // derived Services, ServiceImports. It returns the objects that have the label of imported objects and that no ServiceImport owns;
 // it does not delete them.
-func (c *cluster) removeImports(ctx context.Context) (foreign []*unstructured.Unstructured, err error) {
+func (c *cluster) removeImports(ctx context.Context, remove func(context.Context, *unstructured.Unstructured) error) (foreign []*unstructured.Unstructured, err error) {
 	skip, err := c.brokerNamespaces(ctx)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (c *cluster) removeImports(ctx context.Context) (foreign []*unstructured.Un
 				foreign = append(foreign, o)
 				continue
 			}
-			if err := c.delete(ctx, o); err != nil {
+			if err := remove(ctx, o); err != nil {
 				return foreign, err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -145,7 +146,14 @@ func (l *leaver) withdrawExports(ctx context.Context) error {
 }
 
 func (l *leaver) removeImports(ctx context.Context) error {
-	foreign, err := l.member.removeImports(ctx)
+	foreign, err := l.member.removeImports(ctx, func(ctx context.Context, o *unstructured.Unstructured) error {
+		err := l.member.delete(ctx, o)
+		if errors.Is(err, errNoNamespace) {
+			l.warn("%s was not deleted: %v; \"clusterset uninstall\" deletes both", describe(o), errNoNamespace)
+			return nil
+		}
+		return err
+	})
 	for _, o := range foreign {
 		l.warn("%s has our label and no ServiceImport as its owner: it was not deleted", describe(o))
 	}

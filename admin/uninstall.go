@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (
 		return UninstallResult{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify, u.nameCreated, u.removeRights, u.removeExports, u.removeMemberCRDs,
+		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify, u.nameCreated, u.removeRights, u.removeExports, u.removeImports, u.removeMemberCRDs,
 	} {
 		if err := step(ctx); err != nil {
 			return u.result, fmt.Errorf("uninstall: %w", err)
@@ -250,10 +251,27 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 	exports, err := u.listObjects(ctx, serviceExports, "")
 	for _, o := range exports {
 		if err == nil {
-			err = u.delete(ctx, o)
+			err = u.deleteLast(ctx, o)
 		}
 	}
 	return err
+}
+
+// removeImports deletes what the controller has imported since "leave" looked, while that ended, and what "leave" could not delete.
+func (u *uninstaller) removeImports(ctx context.Context) error {
+	_, err := u.cluster.removeImports(ctx, u.deleteLast) // what is not ours, "leave" has named
+	return err
+}
+
+// deleteLast deletes an object after all policies: the API server follows their removal a moment later.
+func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructured) error {
+	return u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
+		err := u.delete(ctx, o)
+		if errors.Is(err, errNoNamespace) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // removeMemberCRDs leaves the CRD ServiceImport in a cluster that is also a broker, where it has the imports of all members.

@@ -25,6 +25,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	brokerapi "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -305,6 +306,10 @@ func TestInstall(t *testing.T) {
 	must(t, server.Build(t.Context(), root, bin))
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east, west := startNode(t, bin, 1), startNode(t, bin, 2)
+	before := map[*controlplane.ControlPlane]map[string]bool{}
+	for _, c := range []*controlplane.ControlPlane{hub, east.ControlPlane, west.ControlPlane} {
+		before[c] = mustInventory(t, c)
+	}
 	broker := "--broker-kubeconfig=" + hub.Kubeconfig()
 	user := &walk{T: t}
 	user.want(nil, "broker", "init", broker)
@@ -342,8 +347,7 @@ func TestInstall(t *testing.T) {
 	verifies(t, east, west)
 	remembers(t, east, join(east, "east"))
 	joinsAgain(t, east, join(east, "east", "--ask=127.0.0.1:1")) // a slow answer would be a problem, and none is not
-	east.stop()
-	west.stop()
+	leaveNothing(t, hub, []*node{east, west}, before)
 }
 
 // installers grants the user "installer" what deploy/join has. Another user gets an error that names it.
@@ -470,4 +474,30 @@ func joinsAgain(t *testing.T, d *node, join []string) {
 	must(t, err)
 	want(t, exitOK, []string{"deployment.apps/clusterset-dns -n clusterset-system unchanged (installed by Helm, not by join)"},
 		append(slices.Clone(join), "--wait=false", "--image=example.org/b:2", "--components=dns,wiring")...)
+}
+
+// leaveNothing: after leave and uninstall in all clusters and on the broker, each has the objects that it had before, and those of the test.
+func leaveNothing(t *testing.T, hub *controlplane.ControlPlane, members []*node, before map[*controlplane.ControlPlane]map[string]bool) {
+	t.Helper()
+	broker := "--broker-kubeconfig=" + hub.Kubeconfig()
+	ctx, cancel := context.WithCancel(t.Context())
+	var emptied sync.WaitGroup
+	defer emptied.Wait()
+	defer cancel()
+	for _, d := range members {
+		emptied.Go(func() { empty(ctx, d.ControlPlane, system) })
+	}
+	ids := []string{"east", "west"}
+	for i, d := range members {
+		emptied.Go(func() { empty(ctx, hub, brokerapi.NamespaceName(admin.DefaultPrefix, ids[i])) })
+		want(t, exitOK, []string{"This cluster is no longer a member."}, "leave", broker, "--kubeconfig="+d.Kubeconfig())
+	}
+	for _, d := range members {
+		d.stop() // its Pods end with the namespace of the controller
+		d.pods.Wait()
+		want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", "--delete-exports", "--kubeconfig="+d.Kubeconfig())
+		nothingLeft(t, d.ControlPlane, before[d.ControlPlane], "shop", "installer", "clusterset-join-member", "verifier", "clusterset-verify")
+	}
+	want(t, exitOK, []string{"Nothing of clusterset is left."}, "broker", "uninstall", broker)
+	nothingLeft(t, hub, before[hub], "installer", "clusterset-join-broker")
 }

@@ -14,7 +14,7 @@ func newUninstall(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
 		Long: `Remove everything of clusterset from a cluster that is not a member (any more): what "dns apply" has written, the cluster ID, policies, the
-namespace of the controller with all that is in it, namespaces that a killed "verify" has left, rights, and CRDs.
+namespace of the controller with all that is in it, namespaces that a killed "verify" has left, rights, imports that are left, and CRDs.
 
 What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, forwarding of the zone that was pasted
 into the configuration of the cluster's DNS server, and CRDs that have objects. Rights and

@@ -117,31 +117,32 @@ func namesCreated(t *testing.T, east *controlplane.ControlPlane, member string) 
 	must(t, east.DeleteYAML(t.Context(), []byte(createdByController)))
 }
 
-// uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at first; made begins the
-// names of what the test has made for itself. docs/spec/operations.md 6.
+// nothingLeft fails the test unless a cluster has what it had before, and besides only objects in the namespaces that the test has made for itself, or
+// with their names.
+func nothingLeft(t *testing.T, c *controlplane.ControlPlane, before map[string]bool, made ...string) {
+	t.Helper()
+	until.OK(t, "everything is gone", func(ctx context.Context) error {
+		after, err := inventory(ctx, c)
+		if err != nil {
+			return err
+		}
+		var left []string
+		for name := range after {
+			own := slices.ContainsFunc(made, func(m string) bool { return strings.Contains(name, " "+m+"/") || strings.HasSuffix(name, "/"+m) })
+			if !before[name] && !own {
+				left = append(left, name)
+			}
+		}
+		if len(left) > 0 {
+			slices.Sort(left)
+			return fmt.Errorf("left are\n%s", strings.Join(left, "\n"))
+		}
+		return nil
+	})
+}
+
+// uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at first. docs/spec/operations.md 6.
 func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string, before [2]map[string]bool) {
-	made := []string{"shop", "kube-system", "planted"}
-	nothingLeft := func(c *controlplane.ControlPlane, before map[string]bool) {
-		t.Helper()
-		until.OK(t, "everything is gone", func(ctx context.Context) error {
-			after, err := inventory(ctx, c)
-			if err != nil {
-				return err
-			}
-			var left []string
-			for name := range after {
-				own := slices.ContainsFunc(made, func(m string) bool { return strings.Contains(name, " "+m+"/") || strings.HasSuffix(name, "/"+m) })
-				if !before[name] && !own {
-					left = append(left, name)
-				}
-			}
-			if len(left) > 0 {
-				slices.Sort(left)
-				return fmt.Errorf("left are\n%s", strings.Join(left, "\n"))
-			}
-			return nil
-		})
-	}
 	// What a verify that was killed has left.
 	if err := east.ApplyYAML(t.Context(), []byte(leftByVerify)); err != nil {
 		t.Fatal(err)
@@ -196,9 +197,9 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 	})
 	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop deleted", "Nothing of clusterset is left."}, "uninstall", member, "--delete-exports")
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", member)
-	nothingLeft(east, before[1])
+	nothingLeft(t, east, before[1], "shop", "kube-system", "planted")
 
 	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io deleted", "Nothing of clusterset is left."}, "broker", "uninstall", broker)
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "broker", "uninstall", broker)
-	nothingLeft(hub, before[0])
+	nothingLeft(t, hub, before[0], "planted")
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -25,25 +24,19 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// endNamespaces ends namespaces that are deleted, as the namespace controller does, until ctx ends.
+// endNamespaces empties and ends namespaces of "verify" that are deleted, as the namespace controller does, until ctx ends.
 func (d *node) endNamespaces(ctx context.Context) {
-	client, err := corev1client.NewForConfig(d.Config())
-	if err != nil {
-		d.Error(err)
-		return
-	}
 	for ctx.Err() == nil {
-		all, err := client.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
+		all, err := d.Dynamic().Resource(namespaces).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
 		if err == nil {
 			for i := range all.Items {
-				if n := &all.Items[i]; n.DeletionTimestamp != nil {
-					n.Spec.Finalizers = nil
-					_, err = client.Namespaces().Finalize(ctx, n, metav1.UpdateOptions{})
+				if n := &all.Items[i]; n.GetDeletionTimestamp() != nil {
+					err = errors.Join(err, d.Delete(ctx, n))
 				}
 			}
 		}
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			d.Error(err)
+		if err != nil && ctx.Err() == nil {
+			d.Logf("the next turn tries again: %v", err)
 		}
 		select {
 		case <-ctx.Done():
