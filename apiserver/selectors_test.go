@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"bytes"
+	"reflect"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,8 +31,8 @@ func TestSelectorsAreDecoded(t *testing.T) {
 		{"an empty list", `{` + head + `,"metadata":{"name":"b"},"spec":{"clusterSelectors":[]}}`, `[]`},
 		{"null", `{` + head + `,"metadata":{"name":"c"},"spec":{"clusterSelectors":null}}`, ""},
 		{"no spec", `{` + head + `,"metadata":{"name":"d"}}`, ""},
-		{"an annotation of a user", `{` + head + `,"metadata":{"name":"e","annotations":{"spec.clusterSelectors":"[]"}}}`, ""},
-		{"both", `{` + head + `,"metadata":{"name":"f","annotations":{"spec.clusterSelectors":"[]"}},"spec":{"clusterSelectors":[1]}}`, `[1]`},
+		{"an annotation of a user", `{` + head + `,"metadata":{"name":"e","annotations":{".spec.clusterSelectors":"[]"}}}`, ""},
+		{"both", `{` + head + `,"metadata":{"name":"f","annotations":{".spec.clusterSelectors":"[]"}},"spec":{"clusterSelectors":[1]}}`, `[1]`},
 	}
 	list := ""
 	for i, tt := range items {
@@ -60,5 +62,43 @@ func TestSelectorsAreDecoded(t *testing.T) {
 		if got := exp.Annotations[broker.FieldSelectors]; got != items[i].want {
 			t.Errorf("%s beside one that does not decode: %q, want %q", items[i].name, got, items[i].want)
 		}
+	}
+}
+
+// docs/spec/selection.md 1: an import keeps the fields and the annotations of users when it is read and written as a whole, and its status is applied
+// with the results alone.
+func TestSelectorsAreEncoded(t *testing.T) {
+	const text = `{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","metadata":{"annotations":{"a":"b"},"name":"db"},` +
+		`"spec":{"clusterSelectors":[{"x":"1"}],"ports":null,"type":""},"status":{"clusterSelectorResults":[{"clusters":["east"]},{"clusters":[]}]}}`
+	codecs := selectorCodecs{objectCodecs{known().codecs.WithoutConversion()}}
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	decoder := codecs.DecoderToVersion(info.Serializer, mcsv1beta1.SchemeGroupVersion)
+	encoder := codecs.EncoderForVersion(info.Serializer, mcsv1beta1.SchemeGroupVersion)
+	obj, _, err := decoder.Decode([]byte(text), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	imp := obj.(*mcsv1beta1.ServiceImport)
+	var again bytes.Buffer
+	if err := encoder.Encode(imp, &again); err != nil {
+		t.Fatal(err)
+	}
+	obj, _, err = decoder.Decode(again.Bytes(), nil, nil)
+	if err != nil || !reflect.DeepEqual(obj, imp) || bytes.Contains(again.Bytes(), []byte(broker.FieldSelectors)) {
+		t.Errorf("encoded: %s, %v; want the fields of %s", again.String(), err, text)
+	}
+	if got, want := imp.Annotations[broker.FieldResults], `[{"clusters":["east"]},{"clusters":[]}]`; got != want {
+		t.Errorf("results %s, want %s", got, want)
+	}
+	imp.Annotations[broker.FieldSelectors] = "["
+	if err := encoder.Encode(imp, &again); err == nil {
+		t.Error("a field that is no JSON was encoded")
+	}
+	delete(imp.Annotations, broker.FieldSelectors)
+	body, err := kindOf(imp).owned(imp, "status")
+	const want = `{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","metadata":{"name":"db"},` +
+		`"status":{"clusterSelectorResults":[{"clusters":["east"]},{"clusters":[]}]}}`
+	if err != nil || string(body) != want {
+		t.Errorf("status to apply: %s, %v; want %s", body, err, want)
 	}
 }

@@ -26,12 +26,16 @@ type Requirement struct {
 	Manifest []byte   // our CRD, as YAML; it has all of the versions
 	needed   []string // paths of the fields that must be there, with all below them
 	source   string   // of a CRD that has all fields
+	// newer are fields that our CRD lacks and a newer one may have, each with the path of the field below it that is written. One without that has
+	// another form than the one that we know, and counts as not there.
+	newer map[string]string
 }
 
 // Served is what a CRD of a cluster offers of a [Requirement].
 type Served struct {
 	Version string   // the first of the versions that is served, ""
 	Lacks   []string // the paths, sorted, of the fields of ours that it lacks and that are not needed
+	Newer   []string // the fields, sorted, that it has and that our CRD lacks: [broker.FieldSelectors], [broker.FieldResults]
 }
 
 // MCS requires ServiceExport and ServiceImport.
@@ -47,6 +51,9 @@ func MCS() []Requirement {
 			Name: mcsv1beta1.ServiceImportFullName, Versions: versions, Manifest: mcscrd.ServiceImportCRD, source: source,
 			needed: []string{
 				"spec.type", "spec.ips", "spec.ports[].name", "spec.ports[].protocol", "spec.ports[].port", "status.clusters[].cluster",
+			},
+			newer: map[string]string{
+				broker.FieldSelectors: "spec.clusterSelectors[].propertySelector", broker.FieldResults: "status.clusterSelectorResults[].clusters",
 			},
 		},
 	}
@@ -79,6 +86,11 @@ func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) 
 			continue
 		}
 		s := Served{Version: version}
+		for _, field := range slices.Sorted(maps.Keys(r.newer)) {
+			if hasField(have, r.newer[field]) {
+				s.Newer = append(s.Newer, field)
+			}
+		}
 		var missing []string
 		for _, field := range missingFields(r.schema(version), have, "") {
 			if slices.ContainsFunc(r.needed, func(n string) bool { return isBelow(n, field) || isBelow(field, n) }) {
@@ -161,6 +173,21 @@ func missingFields(want, have map[string]any, path string) (missing []string) {
 		missing = append(missing, missingFields(field, got, at)...)
 	}
 	return missing
+}
+
+// hasField reports whether an object of a schema can have the field at a path.
+func hasField(schema map[string]any, path string) bool {
+	for name := range strings.SplitSeq(path, ".") {
+		if schema["x-kubernetes-preserve-unknown-fields"] == true {
+			return true
+		}
+		name, isList := strings.CutSuffix(name, "[]")
+		fields, _ := schema["properties"].(map[string]any)
+		if schema, _ = fields[name].(map[string]any); isList {
+			schema, _ = schema["items"].(map[string]any)
+		}
+	}
+	return schema != nil
 }
 
 // Without returns a copy of o, a pointer to an API object, without the fields of these paths ([Served].Lacks): a server-side apply with

@@ -12,47 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// newerCRD is that of ServiceExport with the field clusterSelectors of KEP-5939.
-func newerCRD(t *testing.T) []byte {
-	t.Helper()
-	var u unstructured.Unstructured
-	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &u.Object); err != nil {
-		t.Fatal(err)
-	}
-	versions, _, err := unstructured.NestedSlice(u.Object, "spec", "versions")
-	if err != nil {
-		t.Fatal(err)
-	}
-	field := map[string]any{"type": "array", "items": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
-	for _, v := range versions {
-		if err := unstructured.SetNestedField(v.(map[string]any), field,
-			"schema", "openAPIV3Schema", "properties", "spec", "properties", "clusterSelectors"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"); err != nil {
-		t.Fatal(err)
-	}
-	text, err := yaml.Marshal(u.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
 // docs/spec/selection.md 1.1: where the CRD has the field, it counts before annotations, is read from lists, events and responses, and is never
 // written as the annotation that it is in memory.
 func TestSelectorsInTheSpec(t *testing.T) {
 	b := newEnv(t)
-	if err := b.Server.ApplyYAML(t.Context(), newerCRD(t)); err != nil {
-		t.Fatal(err)
-	}
+	b.AddFields(mcscrd.ServiceExportCRD, map[string]map[string]any{"spec.clusterSelectors": {
+		"type": "array", "items": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+	}})
 	exp := memberenv.NewExport(db)
 	exp.Annotations = map[string]string{apibroker.AnnotationAffinity: "remote"}
 	b.Create(exp, memberenv.NewService(db))

@@ -34,6 +34,7 @@ type writerConfig struct {
 	log        logging.Logger
 	started    time.Time // changes of endpoints from before are backlog
 	lacks      []string  // the fields of ServiceImport that the API server does not have
+	newer      []string  // the fields of ServiceImport that it has and our Go type lacks
 	choices    *choices
 	// overwritten has the statuses of derived Services, by service.
 	overwritten *member.Overwritten
@@ -152,6 +153,9 @@ func (r *requests) applyStatus(ctx context.Context, name string, o apiserver.Obj
 		r.drop(name)
 		return false, r.refresh(ctx, o)
 	case err != nil:
+		if less := withoutInvalid(o, err); less != nil {
+			return r.applyStatus(ctx, name, less)
+		}
 		return false, err
 	}
 	r.wrote(o)

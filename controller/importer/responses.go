@@ -2,6 +2,7 @@ package importer
 
 import (
 	"encoding/json"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,7 +70,9 @@ func fingerprint(o apiserver.Object) string {
 	if o == nil {
 		return ""
 	}
-	ours := []any{o.GetLabels(), o.GetAnnotations(), o.GetOwnerReferences()}
+	annotations := maps.Clone(o.GetAnnotations())
+	delete(annotations, apibroker.FieldResults) // it is part of the status
+	ours := []any{o.GetLabels(), annotations, o.GetOwnerReferences()}
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		ours = append(ours, o.Spec)
@@ -81,13 +84,13 @@ func fingerprint(o apiserver.Object) string {
 	return digest(ours)
 }
 
-// statusFingerprint is a hash of a status without its transition times, which are those of writing it.
-func statusFingerprint(status mcsv1beta1.ServiceImportStatus) string {
-	status = *status.DeepCopy()
+// statusFingerprint is a hash of the status of an import without its transition times, which are those of writing it.
+func statusFingerprint(imp *mcsv1beta1.ServiceImport) string {
+	status := imp.Status.DeepCopy()
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	return digest(status)
+	return digest([]any{status, imp.Annotations[apibroker.FieldResults]})
 }
 
 func digest(v any) string {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -127,6 +128,7 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 		// For a moment DNS would return the endpoints of an import that has no address yet.
 		o.Slices = w.now.Slices
 	}
+	p.prefers.setFields(o.Import, w.newer)
 	o.Import = w.expressible(o.Import)
 	return o
 }
@@ -177,7 +179,7 @@ const importStatusName = "status of ServiceImport"
 
 // keptStatus reports whether writing the status of the import is in vain.
 func (w *writer) keptStatus(o *mcsv1beta1.ServiceImport) bool {
-	return w.inVain(importStatusName, statusFingerprint(o.Status), statusFingerprint(w.now.Import.Status))
+	return w.inVain(importStatusName, statusFingerprint(o), statusFingerprint(w.now.Import))
 }
 
 // writeStatus writes the status and records an Event if Ready changed.
@@ -190,6 +192,9 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	}
 	applied := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
+	}
+	if results, ok := o.Annotations[apibroker.FieldResults]; ok {
+		metav1.SetMetaDataAnnotation(&applied.ObjectMeta, apibroker.FieldResults, results)
 	}
 	if written, err := w.applyStatus(ctx, importStatusName, applied); !written {
 		return err

@@ -18,6 +18,7 @@ type Kinds struct {
 	ServiceCIDRs bool // ServiceCIDR is served
 
 	ImportLacks []string // the fields of ServiceImport that its CRD lacks: they cannot be written
+	ImportNewer []string // the fields of ServiceImport that its CRD has and our Go type lacks, as [crd.Served] names them
 	Warnings    []string // what other fields of ours the CRDs lack, for people
 }
 
@@ -35,7 +36,7 @@ func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 		}
 		switch r.Name {
 		case mcsv1beta1.ServiceImportFullName:
-			kinds.ImportLacks = served.Lacks
+			kinds.ImportLacks, kinds.ImportNewer = served.Lacks, served.Newer
 		case crd.Properties().Name:
 			kinds.AboutAlpha = served.Version == "v1alpha1"
 		}

@@ -47,10 +47,11 @@ func same(property string) Selector {
 // spec.clusterSelectors, which counts before the annotations, or one of them; "" for a short form or nothing.
 func OfExport(annotations map[string]string) (s Selectors, list string, err error) {
 	if text, ok := annotations[broker.FieldSelectors]; ok {
+		const field = "spec.clusterSelectors"
 		if s, err = Parse(text); err != nil {
-			return nil, broker.FieldSelectors, fmt.Errorf("%s: %w", broker.FieldSelectors, err)
+			return nil, field, fmt.Errorf("%s: %w", field, err)
 		}
-		return s, broker.FieldSelectors, nil
+		return s, field, nil
 	}
 	if _, ok := annotations[broker.AnnotationSelectors]; ok {
 		list = "annotation " + broker.AnnotationSelectors
