@@ -58,7 +58,7 @@ func (w *wirer) state(ctx context.Context) (DNSState, error) {
 		return s, err
 	}
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
-	s.Resolvers = wiring.Find(objects, wiring.Wish{Zone: w.o.Zone, Addresses: s.Server.Addresses, InProcess: w.o.InProcess})
+	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses, InProcess: w.o.InProcess})
 	s.Warnings = append(s.Warnings, w.skipped...)
 	s.kubelet = objects.Kubelet()
 	return s, nil

@@ -203,7 +203,7 @@ func (w *listWatch) sift(event watch.Event) watch.Event {
 
 // siftList removes from a list, or from a part of one, what does not decode.
 func (w *listWatch) siftList(list runtime.Object, first, last bool) {
-	var news []*Undecodable
+	var added []*Undecodable
 	w.mu.Lock()
 	if first {
 		w.bad.begin()
@@ -212,7 +212,7 @@ func (w *listWatch) siftList(list runtime.Object, first, last bool) {
 		l.Items = slices.DeleteFunc(l.Items, func(obj runtime.Object) bool {
 			bad, undecodable := obj.(*Undecodable)
 			if undecodable && w.bad.set(bad) {
-				news = append(news, bad)
+				added = append(added, bad)
 			}
 			return undecodable
 		})
@@ -221,14 +221,14 @@ func (w *listWatch) siftList(list runtime.Object, first, last bool) {
 		w.bad.end()
 	}
 	w.mu.Unlock()
-	w.notifyUndecodable(news...)
+	w.notifyUndecodable(added...)
 }
 
-func (w *listWatch) notifyUndecodable(news ...*Undecodable) {
+func (w *listWatch) notifyUndecodable(added ...*Undecodable) {
 	if w.options.Undecodable == nil {
 		return
 	}
-	for _, bad := range news {
+	for _, bad := range added {
 		w.options.Undecodable(bad)
 	}
 }

@@ -80,18 +80,18 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 		w.last, w.failed = now, now
 		return 0
 	}
-	quiet, most := withholdFor, withholdMost
+	debounce, most := withholdFor, withholdMost
 	if w.For > 0 {
-		quiet, most = w.For, w.For
+		debounce, most = w.For, w.For
 	}
 	if w.mass {
-		quiet, most = confirm, max(confirm, massMost)
+		debounce, most = confirm, max(confirm, massMost)
 	}
 	for key, at := range w.keys {
 		if at.Before(w.failed) {
 			at = w.failed // Nothing was confirmed before.
 		}
-		if now.Sub(w.last) >= quiet || now.Sub(at) >= most {
+		if now.Sub(w.last) >= debounce || now.Sub(at) >= most {
 			delete(w.keys, key)
 			remove(key)
 			if w.mass {

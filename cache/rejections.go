@@ -30,7 +30,7 @@ const maxKnown = 10_000
 const logAgain = time.Hour
 
 // note takes all that was rejected of one object, and returns what is to be logged.
-func (r *rejections) note(kind Kind, key string, list []Rejection) (news []Rejection) {
+func (r *rejections) note(kind Kind, key string, list []Rejection) (added []Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.known[kind][key]
@@ -52,12 +52,12 @@ func (r *rejections) note(kind Kind, key string, list []Rejection) (news []Rejec
 			r.counts[kind][rejection.Reason]++
 		}
 		if after.logged&bit == 0 {
-			news = append(news, rejection)
+			added = append(added, rejection)
 		}
 	}
 	after.logged |= after.now
 	r.set(kind, key, after)
-	return news
+	return added
 }
 
 // set remembers an object. The caller holds r.mu.

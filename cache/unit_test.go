@@ -166,7 +166,7 @@ func TestRejections(t *testing.T) {
 			name     string
 			after    time.Duration
 			rejected []Rejection
-			news     int
+			added    int
 		}{
 			{"logged once", 0, []Rejection{port}, 1},
 			{"not again", 0, []Rejection{port}, 0},
@@ -178,8 +178,8 @@ func TestRejections(t *testing.T) {
 			{"broken again hours later", 2 * time.Hour, []Rejection{port}, 1},
 		} {
 			time.Sleep(s.after)
-			if got := len(r.note(EndpointSlice, "a/b", s.rejected)); got != s.news {
-				t.Errorf("%s: %d news, want %d", s.name, got, s.news)
+			if got := len(r.note(EndpointSlice, "a/b", s.rejected)); got != s.added {
+				t.Errorf("%s: %d added, want %d", s.name, got, s.added)
 			}
 		}
 		if got := r.counts[EndpointSlice][BadPort]; got != 3 {

@@ -57,7 +57,7 @@ type options struct{ servfail, maxConcurrent bool }
 //
 // The caches are as short as the TTL that the plugin clusterset gives by default, and SERVFAIL is not cached: a server that is not ready
 // answers so, and is asked again by the next query (docs/spec/dns-wiring.md 2).
-func (w Wish) block(at []listener, o options) string {
+func (w Desired) block(at []listener, o options) string {
 	var b strings.Builder
 	written := map[string]bool{}
 	for _, l := range at {
@@ -79,7 +79,7 @@ func (w Wish) block(at []listener, o options) string {
 	return b.String()
 }
 
-func (w Wish) key(port string) string {
+func (w Desired) key(port string) string {
 	if port == "" {
 		return w.Zone
 	}
@@ -87,7 +87,7 @@ func (w Wish) key(port string) string {
 }
 
 // chain returns the plugins that answer.
-func (w Wish) chain(o options) string {
+func (w Desired) chain(o options) string {
 	if w.InProcess {
 		return "    clusterset\n"
 	}
@@ -107,7 +107,7 @@ func (w Wish) chain(o options) string {
 // placeholder stands in what is printed for an address that is not known.
 const placeholder = "ADDRESS"
 
-func (w Wish) addresses() []string {
+func (w Desired) addresses() []string {
 	if len(w.Addresses) == 0 {
 		return []string{placeholder}
 	}
@@ -119,4 +119,4 @@ func (w Wish) addresses() []string {
 }
 
 // writable reports whether what is to be written is known.
-func (w Wish) writable() bool { return w.InProcess || len(w.Addresses) > 0 }
+func (w Desired) writable() bool { return w.InProcess || len(w.Addresses) > 0 }

@@ -39,7 +39,7 @@ func (o Objects) corefileOf(w workload, c *corev1.Container, paths []string) (fi
 }
 
 // coreDNS wires a CoreDNS (docs/spec/dns-wiring.md 3).
-func (r *Resolver) coreDNS(f file, w Wish) {
+func (r *Resolver) coreDNS(f file, w Desired) {
 	r.Evidence = append(r.Evidence, fmt.Sprintf("%s reads its Corefile from %s", f.work, f.place))
 	standard := w.block([]listener{{port: "53"}}, f.options)
 	m, err := cut(f.text())
@@ -57,7 +57,7 @@ func (r *Resolver) coreDNS(f file, w Wish) {
 	custom := r.imported(f, &c, w)
 	taken := c.serving(w)
 	if taken.what == "" {
-		defer r.doubt(c.unread(f, w))
+		defer r.noteUnread(c.unread(f, w))
 	}
 	if custom != nil && !m.found {
 		r.Kind, f.place = Custom, *custom
@@ -98,7 +98,7 @@ func (r *Resolver) coreDNS(f file, w Wish) {
 }
 
 // cannotEdit says what to do instead of an edit.
-func (r *Resolver) cannotEdit(why string, f file, c corefile, w Wish) {
+func (r *Resolver) cannotEdit(why string, f file, c corefile, w Desired) {
 	if chart := f.configMap.GetLabels()["helm.sh/chart"]; manager(f.configMap) == "Helm" && strings.Contains(chart, "coredns") {
 		r.Kind = Helm
 		r.Evidence = append(r.Evidence, "it is of the Helm chart "+chart)
@@ -110,7 +110,7 @@ func (r *Resolver) cannotEdit(why string, f file, c corefile, w Wish) {
 }
 
 // ours compares our block with the one that is wanted.
-func (r *Resolver) ours(p place, m marked, w Wish, want string) {
+func (r *Resolver) ours(p place, m marked, w Desired, want string) {
 	r.Evidence = append(r.Evidence, p.String()+" has our block")
 	inside, err := parseCorefile(m.content)
 	found := inside.serving(w)
@@ -143,8 +143,8 @@ func (r *Resolver) ours(p place, m marked, w Wish, want string) {
 	}
 }
 
-// doubt notes that text may have the zone, which was not read.
-func (r *Resolver) doubt(unread []string) {
+// noteUnread notes that text may have the zone, which was not read.
+func (r *Resolver) noteUnread(unread []string) {
 	if len(unread) > 0 && r.Route == RouteNone {
 		r.Route = RouteUnknown
 		r.Warnings = append(r.Warnings, unread...)
@@ -152,7 +152,7 @@ func (r *Resolver) doubt(unread []string) {
 }
 
 // unread returns what of a Corefile is not looked at and may have the zone: imports and snippets in server blocks, and a zone above.
-func (c corefile) unread(f file, w Wish) (all []string) {
+func (c corefile) unread(f file, w Desired) (all []string) {
 	all = c.skipped
 	for _, s := range c.snippets {
 		if s.mentions(w.Zone) {
@@ -217,7 +217,7 @@ func (f file) absolute(name string) string {
 
 // imported reads what the Corefile imports outside of its blocks into c. It returns the place of a block of ours, if the ConfigMap that a
 // pattern names is made for such.
-func (r *Resolver) imported(f file, c *corefile, w Wish) *place {
+func (r *Resolver) imported(f file, c *corefile, w Desired) *place {
 	var custom *place
 	for _, pattern := range c.imports {
 		s, ok := f.work.file(f.container, f.absolute(pattern))

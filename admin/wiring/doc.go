@@ -27,8 +27,8 @@ import (
 // DefaultZone is the zone of KEP-1645.
 const DefaultZone = "clusterset.local"
 
-// A Wish says what the resolvers of a cluster are to do.
-type Wish struct {
+// Desired says what the resolvers of a cluster are to do.
+type Desired struct {
 	// Zone without the dot at its end, in lower case.
 	Zone string
 	// Addresses of the DNS server of the clusterset; empty if they are not known, which leaves what is to be written out.

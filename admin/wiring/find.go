@@ -12,7 +12,7 @@ import (
 )
 
 // Find returns the resolvers that Pods of the cluster ask, the cluster's DNS server first.
-func Find(o Objects, w Wish) []Resolver {
+func Find(o Objects, w Desired) []Resolver {
 	if o.OpenShift != nil {
 		return []Resolver{findOpenShift(o.OpenShift, w)}
 	}
@@ -27,7 +27,7 @@ func Find(o Objects, w Wish) []Resolver {
 }
 
 // clusterDNS finds the DNS server behind the Service that the kubelet names to Pods.
-func (o Objects) clusterDNS(w Wish) Resolver {
+func (o Objects) clusterDNS(w Desired) Resolver {
 	r := Resolver{Kind: Unknown}
 	service := o.dnsService()
 	if service == nil {
@@ -105,13 +105,13 @@ func (w workload) nodeCache() *corev1.Container {
 
 // nodeLocal wires NodeLocal DNSCache, which sends what is not of the cluster's domain to the resolver of the node
 // (docs/spec/dns-wiring.md 4).
-func (o Objects) nodeLocal(d workload, c *corev1.Container, w Wish) Resolver {
+func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver {
 	r := Resolver{Kind: NodeLocal, Workload: d.String()}
 	r.Evidence = append(r.Evidence, fmt.Sprintf("%s has the container %s of NodeLocal DNSCache", d, c.Name))
 	if w.InProcess {
 		// The cluster's DNS server answers. Its Service may have the address at which the node cache itself listens.
 		name, _ := argument(c, "upstreamsvc")
-		w = Wish{Zone: w.Zone, Addresses: o.addressesOf(cmp.Or(name, "kube-dns"))}
+		w = Desired{Zone: w.Zone, Addresses: o.addressesOf(cmp.Or(name, "kube-dns"))}
 		r.Evidence = append(r.Evidence, "it asks the cluster's DNS server through Service "+cmp.Or(name, "kube-dns"))
 	}
 	dir, _ := argument(c, "kubednscm")

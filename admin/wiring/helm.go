@@ -7,7 +7,7 @@ import (
 
 // values returns the value "servers" of the Helm chart of CoreDNS: all server blocks that there are, and ours. Helm replaces lists as a
 // whole, so those that there are must be in it.
-func (c corefile) values(w Wish, o options) string {
+func (c corefile) values(w Desired, o options) string {
 	all := c
 	if ours, err := parseCorefile(w.block(c.listeners(), o)); err == nil {
 		all.blocks = append(all.blocks[:len(all.blocks):len(all.blocks)], ours.blocks...)

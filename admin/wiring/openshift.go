@@ -15,7 +15,7 @@ const openShiftServer = "clusterset-dns"
 
 // findOpenShift reads dns.operator.openshift.io/default. Its operator writes the Corefile, so nothing else lasts
 // (docs/spec/dns-wiring.md 5).
-func findOpenShift(o *unstructured.Unstructured, w Wish) Resolver {
+func findOpenShift(o *unstructured.Unstructured, w Desired) Resolver {
 	r := Resolver{Kind: OpenShift, Workload: "daemonset/dns-default", Evidence: []string{"dns.operator.openshift.io/default exists"}}
 	if ip, _, _ := unstructured.NestedString(o.Object, "status", "clusterIP"); ip != "" {
 		r.Addresses = []string{ip}
@@ -68,7 +68,7 @@ func findOpenShift(o *unstructured.Unstructured, w Wish) Resolver {
 	return r
 }
 
-func (w Wish) server() map[string]any {
+func (w Desired) server() map[string]any {
 	var to []any
 	for _, a := range w.addresses() {
 		to = append(to, a)
@@ -76,7 +76,7 @@ func (w Wish) server() map[string]any {
 	return map[string]any{"name": openShiftServer, "zones": []any{w.Zone}, "forwardPlugin": map[string]any{"upstreams": to}}
 }
 
-func serverText(w Wish) string { return yamlText([]any{w.server()}) }
+func serverText(w Desired) string { return yamlText([]any{w.server()}) }
 
 func yamlText(v any) string {
 	text, err := yaml.Marshal(v)

@@ -14,7 +14,7 @@ type serving struct {
 }
 
 // serving finds what serves or forwards the zone, apart from our block.
-func (c corefile) serving(w Wish) serving {
+func (c corefile) serving(w Desired) serving {
 	for _, b := range c.blocks {
 		if s := b.serving(w); s.what != "" {
 			return s
@@ -23,7 +23,7 @@ func (c corefile) serving(w Wish) serving {
 	return serving{}
 }
 
-func (b serverBlock) serving(w Wish) serving {
+func (b serverBlock) serving(w Desired) serving {
 	own := b.serves(w.Zone)
 	for _, d := range b.body {
 		names := slices.ContainsFunc(d.words[1:], func(word string) bool { return sameName(word, w.Zone) })
@@ -49,7 +49,7 @@ func (b serverBlock) serving(w Wish) serving {
 func sameName(word, zone string) bool { return strings.TrimSuffix(strings.ToLower(word), ".") == zone }
 
 // sameAddresses reports whether queries go to wanted addresses only.
-func sameAddresses(to []string, w Wish) bool {
+func sameAddresses(to []string, w Desired) bool {
 	wanted := w.addresses()
 	return len(w.Addresses) > 0 && len(to) > 0 && !slices.ContainsFunc(to, func(address string) bool {
 		for _, a := range wanted {
@@ -62,7 +62,7 @@ func sameAddresses(to []string, w Wish) bool {
 }
 
 // route is that of an entry of ours, with the zone or another one, and its addresses.
-func (w Wish) route(zone bool, to []string) Route {
+func (w Desired) route(zone bool, to []string) Route {
 	switch {
 	case !zone:
 		return RouteNone

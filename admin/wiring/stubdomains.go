@@ -20,7 +20,7 @@ type stubRecord struct {
 }
 
 // stubDomains wires a resolver that reads the stub domains of a ConfigMap (docs/spec/dns-wiring.md 4).
-func (r *Resolver) stubDomains(p place, w Wish) {
+func (r *Resolver) stubDomains(p place, w Desired) {
 	r.Evidence = append(r.Evidence, "it reads stub domains from "+p.String())
 	domains := map[string][]string{}
 	if text := p.text(); strings.TrimSpace(text) != "" {
@@ -65,7 +65,7 @@ func (r *Resolver) stubDomains(p place, w Wish) {
 }
 
 // stubText returns text with the zone as the first member, and the rest as it was.
-func (w Wish) stubText(domains map[string][]string, text string) string {
+func (w Desired) stubText(domains map[string][]string, text string) string {
 	to, err := json.Marshal(w.addresses())
 	if err != nil {
 		panic("wiring: addresses are text: " + err.Error())
@@ -81,7 +81,7 @@ func (w Wish) stubText(domains map[string][]string, text string) string {
 	}
 }
 
-func (p place) stubEdit(w Wish, domains map[string][]string, base string) *Edit {
+func (p place) stubEdit(w Desired, domains map[string][]string, base string) *Edit {
 	record := stubRecord{Zone: w.Zone, Addresses: w.addresses(), Written: w.stubText(domains, base)}
 	if old := p.stubRecord(); old != nil && old.Original == nil && base == "" {
 		record.Original = nil

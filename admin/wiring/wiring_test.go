@@ -86,7 +86,7 @@ func (o Objects) with(e *Edit) Objects {
 }
 
 // run applies the edits of all resolvers, each with the objects that the one before has left.
-func (o Objects) run(w Wish, edit func(Resolver) *Edit) Objects {
+func (o Objects) run(w Desired, edit func(Resolver) *Edit) Objects {
 	for i := range Find(o, w) {
 		o = o.with(edit(Find(o, w)[i]))
 	}
@@ -120,8 +120,8 @@ func content(o Objects) map[string]any {
 	return all
 }
 
-func wish(addresses ...string) Wish {
-	w := Wish{Zone: DefaultZone}
+func desired(addresses ...string) Desired {
+	w := Desired{Zone: DefaultZone}
 	for _, a := range addresses {
 		w.Addresses = append(w.Addresses, netip.MustParseAddr(a))
 	}
@@ -139,7 +139,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, manifest := range manifests {
 		t.Run(strings.TrimSuffix(filepath.Base(manifest), ".yaml"), func(t *testing.T) {
-			before, w := load(t, filepath.Base(manifest)), wish(target)
+			before, w := load(t, filepath.Base(manifest)), desired(target)
 			w.InProcess = strings.HasSuffix(manifest, "ours.yaml")
 			golden(t, strings.TrimSuffix(manifest, ".yaml")+".golden", describe(Find(before, w)))
 
@@ -156,7 +156,7 @@ func TestGolden(t *testing.T) {
 			if err := same(moved.run(w, undo), before); err != nil {
 				t.Errorf("after an update and undo: %v", err)
 			}
-			if left := moved.run(wish(), undo); same(left, before) != nil {
+			if left := moved.run(desired(), undo); same(left, before) != nil {
 				t.Error("undo without the address of the DNS server leaves something")
 			}
 		})
@@ -164,9 +164,9 @@ func TestGolden(t *testing.T) {
 }
 
 // moveTo gives the DNS server other addresses: what has our edit is outdated until it has them.
-func moveTo(t *testing.T, before, after Objects, w Wish) (moved Objects) {
+func moveTo(t *testing.T, before, after Objects, w Desired) (moved Objects) {
 	t.Helper()
-	to := wish("10.96.0.54", "fd00::54")
+	to := desired("10.96.0.54", "fd00::54")
 	first := Find(before, w)
 	for i, r := range Find(after, to) {
 		if first[i].Apply != nil && (r.State != Outdated || (r.Route == RouteElsewhere) == r.InProcess || r.Apply == nil) {
@@ -279,7 +279,7 @@ func TestCorefiles(t *testing.T) {
 			if tt.addresses == nil {
 				tt.addresses = []string{target}
 			}
-			r := Find(withCorefile(t, tt.text), wish(tt.addresses...))[0]
+			r := Find(withCorefile(t, tt.text), desired(tt.addresses...))[0]
 			all := r.Reason + strings.Join(r.Evidence, "\n") + strings.Join(r.Warnings, "\n") + r.Paste
 			if r.Apply != nil {
 				all += r.Apply.New
@@ -319,7 +319,7 @@ func TestObstacles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := load(t, "kubeadm.yaml")
 			tt.merge(o.ConfigMaps[0])
-			r := Find(o, wish(target))[0]
+			r := Find(o, desired(target))[0]
 			if r.State != Manual || r.Apply != nil || !strings.Contains(r.Reason, tt.want) || !strings.Contains(r.Paste, "forward . 10.96.0.53") {
 				t.Errorf("Find = %+v, want %s with %q and the block to paste", r, Manual, tt.want)
 			}
@@ -333,7 +333,7 @@ func TestUpdater(t *testing.T) {
 	o.ConfigMaps[0].SetManagedFields([]metav1.ManagedFieldsEntry{{
 		Manager: "eks", FieldsV1: metav1.NewFieldsV1(`{"f:data":{".":{},"f:Corefile":{}}}`),
 	}})
-	r := Find(o, wish(target))[0]
+	r := Find(o, desired(target))[0]
 	if r.Apply == nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "the EKS add-on also writes ConfigMap coredns, key Corefile") {
 		t.Errorf("Find = %+v, want an edit and a warning", r)
 	}
@@ -341,7 +341,7 @@ func TestUpdater(t *testing.T) {
 
 // TestEditedSince: what somebody else has changed since stays.
 func TestEditedSince(t *testing.T) {
-	w := wish(target)
+	w := desired(target)
 	wired := withCorefile(t, standard).run(w, apply)
 	text := func(o Objects) string { return place{configMap: o.configMap("coredns"), key: "Corefile"}.text() }
 
@@ -363,7 +363,7 @@ func TestEditedSince(t *testing.T) {
 	if r.State != Taken || r.Route != RouteNone {
 		t.Errorf("with our block as comments: %+v, want it taken, and no route", r)
 	}
-	other := Wish{Zone: "example.org", Addresses: w.Addresses}
+	other := Desired{Zone: "example.org", Addresses: w.Addresses}
 	pasted := text(wired) + "example.org:53 {\n forward . " + target + "\n}\n"
 	if r = Find(withCorefile(t, pasted), other)[0]; r.Route != RouteOther {
 		t.Errorf("with our block for one zone and another zone: %+v, want the route %s", r, RouteOther)
@@ -372,7 +372,7 @@ func TestEditedSince(t *testing.T) {
 
 // TestStubDomains: JSON has no comments, so what we have written is remembered beside it.
 func TestStubDomains(t *testing.T) {
-	w := wish(target)
+	w := desired(target)
 	with := func(o Objects, text string) Objects {
 		c := o.configMap("kube-dns").DeepCopy()
 		if err := unstructured.SetNestedField(c.Object, text, "data", "stubDomains"); err != nil {
@@ -412,7 +412,7 @@ func TestStubDomains(t *testing.T) {
 	if r = Find(with(wired, `{"corp.example":["192.0.2.53"]}`), w)[0]; r.State != Outdated || r.Route != RouteNone || r.Apply == nil {
 		t.Errorf("without our stub domain, and with our annotation: %+v, want an edit, and no route", r)
 	}
-	other := Wish{Zone: "example.org", Addresses: w.Addresses}
+	other := Desired{Zone: "example.org", Addresses: w.Addresses}
 	moved := wired.run(other, apply)
 	if got := text(moved); strings.Contains(got, DefaultZone) || !strings.Contains(got, "example.org") {
 		t.Errorf("with another zone stubDomains is %s, want that zone alone", got)
@@ -424,19 +424,19 @@ func TestStubDomains(t *testing.T) {
 
 // TestInProcessBehindNodeLocal: the node cache asks the cluster's DNS server, through the Service whose address it does not listen on.
 func TestInProcessBehindNodeLocal(t *testing.T) {
-	all := Find(load(t, "nodelocal.yaml"), Wish{Zone: DefaultZone, InProcess: true})
+	all := Find(load(t, "nodelocal.yaml"), Desired{Zone: DefaultZone, InProcess: true})
 	if len(all) != 2 || all[1].Apply == nil || all[1].Apply.New != `{"clusterset.local": ["10.96.0.11"]}` {
 		t.Errorf("Find = %s, want the node cache to ask 10.96.0.11", describe(all))
 	}
 }
 
 func TestNothingFound(t *testing.T) {
-	if all := Find(Objects{}, wish(target)); len(all) != 1 || all[0].Kind != Unknown || all[0].State != Manual || all[0].Paste == "" {
+	if all := Find(Objects{}, desired(target)); len(all) != 1 || all[0].Kind != Unknown || all[0].State != Manual || all[0].Paste == "" {
 		t.Errorf("Find of nothing = %+v, want one resolver and the block to paste", all)
 	}
 	o := load(t, "kubeadm.yaml")
 	o.Deployments = nil
-	if r := Find(o, wish())[0]; r.Kind != Unknown || !strings.Contains(r.Paste, "forward . ADDRESS") {
+	if r := Find(o, desired())[0]; r.Kind != Unknown || !strings.Contains(r.Paste, "forward . ADDRESS") {
 		t.Errorf("Find without Deployment = %+v, want the block to paste", r)
 	}
 }
@@ -464,11 +464,11 @@ func TestReachable(t *testing.T) {
 		{[]string{"fd00::53"}, []string{"fd00::53"}},
 		{nil, nil},
 	} {
-		if got, want := o.Reachable(wish(tt.of...).Addresses), wish(tt.want...).Addresses; !slices.Equal(got, want) {
+		if got, want := o.Reachable(desired(tt.of...).Addresses), desired(tt.want...).Addresses; !slices.Equal(got, want) {
 			t.Errorf("Reachable(%v) = %v, want %v", tt.of, got, want)
 		}
 	}
-	if got := (Objects{}).Reachable(wish(target).Addresses); len(got) != 1 {
+	if got := (Objects{}).Reachable(desired(target).Addresses); len(got) != 1 {
 		t.Errorf("Reachable without a Service = %v, want all", got)
 	}
 }

@@ -49,7 +49,7 @@ func FuzzAddressLabel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packed []byte) {
 		addr, ok := netip.AddrFromSlice(packed)
 		if !ok || addr.Is4In6() {
-			return // The door lets none of these in.
+			return // Validation rejects all of these.
 		}
 		label := AddressLabel(string(packed))
 		if strings.Trim(label, "-") != label || strings.Trim(label, "0123456789abcdef-") != "" || len(label) > 63 {

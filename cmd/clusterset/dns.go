@@ -36,8 +36,8 @@ type dnsCommand struct {
 	service string
 }
 
-// wish adds the flags that say what is wanted.
-func (d *dnsCommand) wish(c *cobra.Command) {
+// desired adds the flags that say what is wanted.
+func (d *dnsCommand) desired(c *cobra.Command) {
 	d.service = d.options.Service.String()
 	d.where(c)
 	c.Flags().StringVar(&d.options.Zone, "zone", d.options.Zone, "`ZONE` that is forwarded")
@@ -99,7 +99,7 @@ here. To reach it: kubectl port-forward -n kube-system service/kube-dns 5353:53,
 
 Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems.`,
 	}
-	d.wish(c)
+	d.desired(c)
 	d.ask(c)
 	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: wide, json or yaml; default: a table")
 	completeWords(c, "output", "wide", "json", "yaml")
@@ -137,7 +137,7 @@ func newDNSDiff(f *factory) *cobra.Command {
 
 Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is something to do.`,
 	}
-	d.wish(c)
+	d.desired(c)
 	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: json or yaml; default: a diff")
 	completeWords(c, "output", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -238,7 +238,7 @@ It never overwrites what it has not written. If there is something to do by hand
   clusterset dns apply --context east --dry-run=server
   clusterset dns apply --context east --restart --service clusterset-system/clusterset`,
 	}
-	d.wish(c)
+	d.desired(c)
 	d.ask(c)
 	d.restart(c)
 	c.Flags().BoolVar(&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")

@@ -39,7 +39,7 @@ func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) e
 func (b *Broker) KeptRecord(ctx context.Context, r *v1alpha1.ExportedService) (*v1alpha1.ExportedService, error) {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
-	if err := b.client.Kept(ctx, r); err != nil {
+	if err := b.client.DryRun(ctx, r); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
 	return r, nil
@@ -92,7 +92,7 @@ func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (
 func (b *Broker) TrySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
-	if err := b.client.Kept(ctx, s); err != nil {
+	if err := b.client.DryRun(ctx, s); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
 	return nil

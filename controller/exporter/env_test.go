@@ -78,12 +78,12 @@ func (x *exporting) exported(svc types.NamespacedName) export.Result {
 }
 
 // review evaluates the membership, once the caches show what follows, until it has the wanted cluster id and certainty.
-func (x *exporting) review(what, id string, settled bool) {
+func (x *exporting) review(what, id string, known bool) {
 	x.Helper()
 	x.Await(what, func() bool {
 		x.Membership.Review()
 		is := x.Membership.Status()
-		return is.ClusterID == id && is.Settled == settled
+		return is.ClusterID == id && is.Known == known
 	})
 }
 

@@ -143,7 +143,7 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 // reconcile takes the membership, which its caller has read once.
 func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
 	isMember := is.ClusterID != ""
-	if !isMember && !is.Settled {
+	if !isMember && !is.Known {
 		return nil
 	}
 	if e.cfg.Member.Unreadable(svc) {
@@ -232,7 +232,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		e.failed.add(svc)
 		return r, o
 	}
-	e.vips.settle(svc) // no address is released after an error
+	e.vips.endReservation(svc) // no address is released after an error
 	if o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record); o.aggregateErr != nil {
 		e.failed.add(svc)
 	} else {

@@ -295,7 +295,7 @@ func (b *env) outside(a *exporting) {
 	b.JoinSet()
 	b.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}})
 	a.review("no cluster id", "", false)
-	a.Expect("not settled", a.do(db, "", func() bool { return true }))
+	a.Expect("not known", a.do(db, "", func() bool { return true }))
 }
 
 // docs/spec/controller.md 6: each author has conditions of its own; an Event for each transition.

@@ -34,11 +34,11 @@ const retryPool, retryLease = time.Minute, 10 * time.Second
 // it is free again, after a quarantine, when the last record that names it is gone. An address that was allocated here and is
 // not in a record yet is reserved:
 //
-//	        allocate                settle: the record is written
-//	free -------------> reserved ---------------------------------> taken
-//	  ^                     |                                         |
-//	  |                     | settle: the export was withdrawn        | the last record is gone
-//	  +--- quarantine <-----+-----------------------------------------+
+//	        allocate             endReservation: the record is written
+//	free -------------> reserved -------------------------------------> taken
+//	  ^                     |                                             |
+//	  |                     | endReservation: the export was withdrawn    | the last record is gone
+//	  +--- quarantine <-----+---------------------------------------------+
 //
 // The methods may be called by several goroutines.
 type vips struct {
@@ -433,8 +433,8 @@ func (v *vips) takenByOthers(pool *vip.Pool, now time.Time) string {
 	return text
 }
 
-// settle ends the reservation of a service once the broker has its record, or has none: from then on the records decide.
-func (v *vips) settle(svc types.NamespacedName) {
+// endReservation ends the reservation of a service once the broker has its record, or has none: from then on the records decide.
+func (v *vips) endReservation(svc types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pools == nil {

@@ -67,7 +67,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		next := time.Now().Add(min(period, retry))
 		var err error
 		switch is := h.Membership.Status(); {
-		case !h.mayWrite() || !is.Settled:
+		case !h.mayWrite() || !is.Known:
 		case is.Leaving && !withdrawn:
 			err = h.Broker.DeleteHeartbeat(ctx)
 			withdrawn, h.renewed = err == nil, time.Time{}

@@ -25,7 +25,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	env.Await("membership", func() bool {
 		i.Membership.Review()
 		is := i.Membership.Status()
-		return is.Settled && is.ClusterID != ""
+		return is.Known && is.ClusterID != ""
 	})
 	var resumed atomic.Int32
 	h := &identity.Heartbeat{

@@ -30,7 +30,7 @@ type MembershipConfig struct {
 
 // A Membership is the membership state of this cluster (docs/spec/controller.md 7). It is one of
 //
-//	state        ClusterID  Settled
+//	state        ClusterID  Known
 //	not joined   ""         true     nothing of ours remains, at the broker or here; not believed while the broker disagrees
 //	unknown      "" or id   false    nothing is removed until it is known
 //	member       id         true     exports and imports
@@ -48,7 +48,7 @@ type Membership struct {
 // A state is the result of an evaluation.
 type state struct {
 	clusterID string // "" if this cluster is not a member
-	settled   bool
+	known     bool
 	freeze    safety.Reason // 0 for none
 	code      reason.Code   // of the freeze
 	detail    string        // why the cluster is not a member or frozen, and what to do; one phrase
@@ -82,28 +82,28 @@ func evaluate(in inputs) state {
 			detail: fmt.Sprintf("cluster id %q: want one RFC 1123 label, or two joined by a dot, of at most 63 octets", in.clusterID),
 		}
 	case in.leaving:
-		return state{settled: true, detail: "this cluster is leaving the clusterset"}
+		return state{known: true, detail: "this cluster is leaving the clusterset"}
 	case in.taken:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken,
+		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken,
 			detail: fmt.Sprintf("cluster id %q belongs to another cluster: leave, and join with another id", in.clusterID)}
 	case in.rival != "" && in.broker.Membership == broker.Admitted:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned,
+		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned,
 			detail: in.rival + ": stop the clone, which has to be made anew to join"}
 	}
 	switch in.broker.Membership {
 	case broker.Admitted:
-		return state{clusterID: in.clusterID, settled: true}
+		return state{clusterID: in.clusterID, known: true}
 	case broker.Expelled:
 		if in.brokerUID == "" {
-			return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.MemberMissing,
+			return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.MemberMissing,
 				detail: "the broker does not know this cluster, and which broker was joined is not recorded: join again"}
 		}
-		return state{settled: true, detail: "this cluster was removed from the clusterset: leave to clean up, or join again"}
+		return state{known: true, detail: "this cluster was removed from the clusterset: leave to clean up, or join again"}
 	case broker.Empty, broker.NoCRDs:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerEmpty, code: reason.BrokerUnprepared,
+		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerEmpty, code: reason.BrokerUnprepared,
 			detail: "the broker has lost its members: restore it, or init it and join again"}
 	case broker.Replaced:
-		return state{clusterID: in.clusterID, settled: true, freeze: safety.BrokerIdentity, code: reason.BrokerReplaced,
+		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.BrokerReplaced,
 			detail: "another API server answers in place of the broker: restore it, or join again"}
 	}
 	return state{clusterID: in.clusterID, detail: "the broker has not answered yet"}
@@ -117,21 +117,21 @@ func evaluateUnjoined(in inputs) state {
 	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
 		switch {
 		case in.known, id != "" && in.broker.Membership == broker.Admitted && !in.taken:
-			return state{clusterID: id, settled: id != "", freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
+			return state{clusterID: id, known: id != "", freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 				detail: "ClusterProperty clusterset.k8s.io is missing, but the broker has this cluster as a member: join to restore it, or leave"}
 		case in.broker.Membership == broker.Unknown && !in.broker.Credential:
 			return state{clusterID: id,
 				detail: "ClusterProperty clusterset.k8s.io is missing, and the broker has not said yet whether this cluster is a member"}
 		}
 	}
-	return state{settled: true, detail: "this cluster has not joined a clusterset"}
+	return state{known: true, detail: "this cluster has not joined a clusterset"}
 }
 
 // A Status is one reading of the membership state. A reconcile reads it once and passes it on, since a review may change the state at any
-// moment. Mixing two readings could look as if the cluster had left: the old, empty id with the new "settled".
+// moment. Mixing two readings could look as if the cluster had left: the old, empty id with the new "known".
 type Status struct {
 	ClusterID string // "" if this cluster is not a member or is leaving
-	Settled   bool   // the state is known; nothing is removed anywhere before
+	Known     bool   // the state is known; nothing is removed anywhere before
 	Leaving   bool   // an administrator takes this cluster out of the clusterset: everything is withdrawn
 }
 
@@ -140,7 +140,7 @@ func (m *Membership) Status() Status {
 	leaving := Leaving(m.Member)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Status{ClusterID: m.now.clusterID, Settled: m.now.settled, Leaving: leaving}
+	return Status{ClusterID: m.now.clusterID, Known: m.now.known, Leaving: leaving}
 }
 
 // Changed reports whether the properties of this cluster describe another identity than that which the controller was built
@@ -164,7 +164,7 @@ func (m *Membership) Review() (changed bool) {
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now
-	if in.unreadable != "" && was.settled {
+	if in.unreadable != "" && was.known {
 		now = was // the cluster stays what it was
 	}
 	m.now = now
@@ -189,7 +189,7 @@ func (m *Membership) Review() (changed bool) {
 func (m *Membership) report(now state) {
 	switch {
 	case now.freeze != 0: // logged as a freeze
-	case now.clusterID != "" && now.settled:
+	case now.clusterID != "" && now.known:
 		m.Log.Infof("member %q of the clusterset, broker namespace %s", now.clusterID, m.Namespace)
 	default:
 		m.Log.Infof("%s", now.detail)

@@ -149,12 +149,12 @@ func (i importing) do(what string, ready func() bool) []string {
 }
 
 // review evaluates the membership until it has the wanted cluster id and certainty.
-func (i importing) review(what, id string, settled bool) {
+func (i importing) review(what, id string, known bool) {
 	i.Helper()
 	i.Await(what, func() bool {
 		i.Membership.Review()
 		is := i.Membership.Status()
-		return is.ClusterID == id && is.Settled == settled
+		return is.ClusterID == id && is.Known == known
 	})
 }
 

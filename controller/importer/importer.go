@@ -137,7 +137,7 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	case i.cfg.Member.Unreadable(svc):
 		i.cfg.Retry(svc, member.UnreadableRetry)
 		return nil
-	case is.ClusterID == "" && !is.Settled:
+	case is.ClusterID == "" && !is.Known:
 		return nil
 	case is.ClusterID == "":
 		return i.withdraw(ctx, svc)
@@ -148,7 +148,7 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	case !readable:
 		i.cfg.Retry(svc, member.UnreadableRetry)
 		return nil
-	case !is.Settled || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
+	case !is.Known || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
 		return i.refreshOwn(ctx, svc, own)
 	}
 	return i.follow(ctx, i.reader.read(svc, own))

@@ -458,7 +458,7 @@ func TestImportFrozen(t *testing.T) {
 	i.JoinSet()
 	i.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}})
 	i.review("no cluster id", "", false)
-	i.Expect("not settled", i.do("", always))
+	i.Expect("not known", i.do("", always))
 }
 
 // sameReasons compares conditions, whatever the order of the reasons.

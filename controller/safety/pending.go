@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A loss is confirmed after lossWaits × quiet at the latest.
+// A loss is confirmed after lossWaits × debounce at the latest.
 const lossWaits = 5
 
 // A pendingLoss is an imported export that the broker lacks.
 type pendingLoss struct {
 	since     time.Time     // when it began, or was confirmed
-	quiet     time.Duration // without a change, until it is confirmed
+	debounce  time.Duration // without a change, until it is confirmed
 	latest    time.Time     // when it is confirmed at the latest
 	confirmed bool          // the import may lose it
 	accepted  bool          // as part of a mass loss that lasted: it counts for no other one
@@ -20,28 +20,28 @@ type pendingLoss struct {
 // pendingLosses are the losses of the last TTL. One is confirmed, and the import loses it, when for a while no other followed and none came
 // back: a broker loses records one after the other, and members restore them so.
 //
-//	(absent) ── lose, list ──▶ waiting ── quiet, or latest ──▶ confirmed ── a TTL later ──▶ (absent)
+//	(absent) ── lose, list ──▶ waiting ── debounce, or latest ──▶ confirmed ── a TTL later ──▶ (absent)
 //	    ▲                         │
 //	    └──── the export is back ─┘
 type pendingLosses struct {
-	quiet time.Duration // without a change, until a loss is confirmed, but for the rest of a mass loss; 0 confirms at once
-	ttl   time.Duration
-	all   map[importedExport]pendingLoss
-	last  time.Time // when a loss was added, or one that waited came back
+	debounce time.Duration // without a change, until a loss is confirmed, but for the rest of a mass loss; 0 confirms at once
+	ttl      time.Duration
+	all      map[importedExport]pendingLoss
+	last     time.Time // when a loss was added, or one that waited came back
 }
 
-func newPendingLosses(quiet, ttl time.Duration) pendingLosses {
-	return pendingLosses{quiet: quiet, ttl: ttl, all: make(map[importedExport]pendingLoss)}
+func newPendingLosses(debounce, ttl time.Duration) pendingLosses {
+	return pendingLosses{debounce: debounce, ttl: ttl, all: make(map[importedExport]pendingLoss)}
 }
 
 // list replaces the losses by those of a list. They are confirmed and accepted if that was a mass loss, and lasted. Else they may wait for a TTL, as long
 // as members restore their records. If they are what is left of a mass loss, members restore so many that one may well pause for longer
-// than quiet: all wait until none came back for a TTL.
+// than the debounce: all wait until none came back for a TTL.
 func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, lasted bool) {
 	p.last = now
-	quiet, most := p.quiet, p.ttl
+	debounce, most := p.debounce, p.ttl
 	if mass {
-		quiet, most = p.ttl, lossWaits*p.ttl
+		debounce, most = p.ttl, lossWaits*p.ttl
 	}
 	before := p.all
 	p.all = make(map[importedExport]pendingLoss)
@@ -54,8 +54,8 @@ func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, 
 		if !missing {
 			continue
 		}
-		loss := pendingLoss{since: now, quiet: quiet, latest: now.Add(most)}
-		if old, known := before[e]; known && old.quiet > quiet { // of a mass loss, and listed again
+		loss := pendingLoss{since: now, debounce: debounce, latest: now.Add(most)}
+		if old, known := before[e]; known && old.debounce > debounce { // of a mass loss, and listed again
 			loss = old
 		}
 		if loss.confirmed, loss.accepted = lasted, lasted; lasted {
@@ -69,10 +69,10 @@ func (p *pendingLosses) list(now time.Time, lost map[importedExport]bool, mass, 
 func (p *pendingLosses) lose(now time.Time, e importedExport) (confirmed bool) {
 	loss, known := p.all[e]
 	if !known {
-		loss = pendingLoss{since: now, quiet: p.quiet, latest: now.Add(min(p.ttl, lossWaits*p.quiet))}
+		loss = pendingLoss{since: now, debounce: p.debounce, latest: now.Add(min(p.ttl, lossWaits*p.debounce))}
 		p.all[e], p.last = loss, now
 	}
-	return loss.confirmed || p.quiet == 0
+	return loss.confirmed || p.debounce == 0
 }
 
 // forget forgets what was confirmed a TTL ago.
@@ -119,7 +119,7 @@ func (p *pendingLosses) ofList(now time.Time, lost map[importedExport]bool) comp
 // confirm confirms the losses that have waited for long enough, and returns them.
 func (p *pendingLosses) confirm(now time.Time) (confirmed []importedExport) {
 	for e, loss := range p.all {
-		if !loss.confirmed && (now.Sub(p.last) >= loss.quiet || !now.Before(loss.latest)) {
+		if !loss.confirmed && (now.Sub(p.last) >= loss.debounce || !now.Before(loss.latest)) {
 			loss.confirmed, loss.since = true, now // for a TTL: the imports follow one by one
 			p.all[e] = loss
 			confirmed = append(confirmed, e)

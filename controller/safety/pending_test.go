@@ -12,7 +12,7 @@ import (
 
 // docs/spec/controller.md 8.7: no loss is confirmed while others follow, or come back, and each is confirmed in the end.
 func TestPendingLosses(t *testing.T) {
-	const quiet, ttl = 2 * time.Second, time.Minute
+	const debounce, ttl = 2 * time.Second, time.Minute
 	export := func(n int) importedExport {
 		return importedExport{types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(n)}, "west"}
 	}
@@ -24,17 +24,17 @@ func TestPendingLosses(t *testing.T) {
 		events    int
 		confirmed time.Duration // since the begin
 	}{
-		{name: "a list, nothing comes back", restored: true, confirmed: quiet},
-		{name: "a list, members restore for longer than is quiet", restored: true, events: 8, confirmed: 8*time.Second + quiet},
-		{name: "a list, members restore for longer than a loss by watch waits", restored: true, events: 15, confirmed: 15*time.Second + quiet},
+		{name: "a list, nothing comes back", restored: true, confirmed: debounce},
+		{name: "a list, members restore for longer than the debounce", restored: true, events: 8, confirmed: 8*time.Second + debounce},
+		{name: "a list, members restore for longer than a loss by watch waits", restored: true, events: 15, confirmed: 15*time.Second + debounce},
 		{name: "the rest of a mass loss, nothing comes back", restored: true, mass: true, confirmed: ttl},
 		{name: "the rest of a mass loss, members restore", restored: true, mass: true, events: 8, confirmed: 8*time.Second + ttl},
-		{name: "one by watch", confirmed: quiet},
-		{name: "some by watch, one after the other", events: 5, confirmed: 5*time.Second + quiet},
-		{name: "many by watch", events: 15, confirmed: lossWaits * quiet},
+		{name: "one by watch", confirmed: debounce},
+		{name: "some by watch, one after the other", events: 5, confirmed: 5*time.Second + debounce},
+		{name: "many by watch", events: 15, confirmed: lossWaits * debounce},
 	} {
 		begin := time.Unix(1_700_000_000, 0)
-		p, lost := newPendingLosses(quiet, ttl), make(map[importedExport]bool)
+		p, lost := newPendingLosses(debounce, ttl), make(map[importedExport]bool)
 		for n := range 20 {
 			lost[export(n)] = tt.restored || n == 0
 		}
@@ -105,7 +105,7 @@ func TestPendingLossesAreListedAgain(t *testing.T) {
 
 // docs/spec/controller.md 8.7: what the imports have lost within a TTL counts beside what waits, unless it was accepted as a mass loss.
 func TestLossesOfATTL(t *testing.T) {
-	const quiet, ttl = 2 * time.Second, time.Minute
+	const debounce, ttl = 2 * time.Second, time.Minute
 	begin := time.Unix(1_700_000_000, 0)
 	export := func(n int) importedExport { return importedExport{cluster: fmt.Sprint(n)} }
 	var p pendingLosses
@@ -125,19 +125,19 @@ func TestLossesOfATTL(t *testing.T) {
 		pause  time.Duration
 		want   comparison
 	}{
-		{name: "after a pause", pause: quiet, want: comparison{imported: 30, lost: 20}},
-		{name: "after a pause with a list", listed: true, pause: quiet, want: comparison{imported: 30, lost: 20}},
-		{name: "after a TTL", pause: ttl + quiet, want: comparison{imported: 20, lost: 10}},
-		{name: "after a mass loss", accept: true, pause: quiet, want: comparison{imported: 20, lost: 10}},
+		{name: "after a pause", pause: debounce, want: comparison{imported: 30, lost: 20}},
+		{name: "after a pause with a list", listed: true, pause: debounce, want: comparison{imported: 30, lost: 20}},
+		{name: "after a TTL", pause: ttl + debounce, want: comparison{imported: 20, lost: 10}},
+		{name: "after a mass loss", accept: true, pause: debounce, want: comparison{imported: 20, lost: 10}},
 	} {
-		p, imported = newPendingLosses(quiet, ttl), make(map[importedExport]bool)
+		p, imported = newPendingLosses(debounce, ttl), make(map[importedExport]bool)
 		for n := range 30 {
 			imported[export(n)] = false
 		}
 		if got, want := lose(begin, 0, 10), (comparison{imported: 30, lost: 10}); got != want {
 			t.Errorf("%s: first %v, want %v", tt.name, got, want)
 		}
-		if now := begin.Add(quiet); tt.accept {
+		if now := begin.Add(debounce); tt.accept {
 			p.list(now, imported, true, true)
 		} else if n := len(p.confirm(now)); n != 10 {
 			t.Errorf("%s: %d are confirmed, want 10", tt.name, n)
@@ -146,16 +146,16 @@ func TestLossesOfATTL(t *testing.T) {
 			delete(imported, export(n))
 		}
 		if tt.listed {
-			now := begin.Add(quiet)
+			now := begin.Add(debounce)
 			if got, want := p.ofList(now, imported), (comparison{imported: 20}); got != want {
 				t.Errorf("%s: of a list %v, want %v", tt.name, got, want)
 			}
 			p.list(now, imported, false, false)
 		}
-		if got := lose(begin.Add(quiet+tt.pause), 10, 20); got != tt.want {
+		if got := lose(begin.Add(debounce+tt.pause), 10, 20); got != tt.want {
 			t.Errorf("%s: then %v, want %v", tt.name, got, tt.want)
 		}
-		if now := begin.Add(quiet + tt.pause); tt.listed {
+		if now := begin.Add(debounce + tt.pause); tt.listed {
 			if got := p.ofList(now, imported); got != tt.want {
 				t.Errorf("%s: of a list %v, want %v", tt.name, got, tt.want)
 			}

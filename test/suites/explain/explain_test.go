@@ -44,9 +44,9 @@ import (
 // within fails verdicts that take longer; it is for a machine that does nothing else.
 var within = flag.Duration("within", 0, "most time that one verdict may take; 0 is no limit")
 
-// A world is a broker with the members east and west, and north, which is not a member: its imports are those of another implementation.
+// An env is a broker with the members east and west, and north, which is not a member: its imports are those of another implementation.
 // Users ask in west or north. No controller runs while faults are seeded by hand.
-type world struct {
+type env struct {
 	*testing.T
 	broker            *controlplane.ControlPlane
 	east, west, north *testclusterset.Member
@@ -62,7 +62,7 @@ type slowest struct {
 // ttl is far more than the test takes: what is to be expired is made so by hand.
 const ttl = time.Hour
 
-func (w *world) explain(ctx context.Context, in *rest.Config, name string, qtype uint16, servers ...string) (explain.Report, error) {
+func (w *env) explain(ctx context.Context, in *rest.Config, name string, qtype uint16, servers ...string) (explain.Report, error) {
 	o := admin.ExplainDefaults()
 	o.Type, o.TTL, o.Servers = qtype, ttl, servers
 	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has time.
@@ -74,7 +74,7 @@ func (w *world) explain(ctx context.Context, in *rest.Config, name string, qtype
 }
 
 // verdict fails the test unless the verdict has the code.
-func (w *world) verdict(in *rest.Config, name string, qtype uint16, want reason.Code, servers ...string) {
+func (w *env) verdict(in *rest.Config, name string, qtype uint16, want reason.Code, servers ...string) {
 	w.Helper()
 	began := time.Now()
 	r, err := w.explain(w.Context(), in, name, qtype, servers...)
@@ -91,7 +91,7 @@ func (w *world) verdict(in *rest.Config, name string, qtype uint16, want reason.
 }
 
 // took notes how long a verdict took.
-func (w *world) took(name string, d time.Duration) {
+func (w *env) took(name string, d time.Duration) {
 	w.Helper()
 	if d > w.slowest.took {
 		*w.slowest = slowest{name, d}
@@ -114,7 +114,7 @@ type fault struct {
 	code  reason.Code
 	name  string // "<service>.<namespace>", or absolute
 	qtype uint16
-	seed  func(*world) // its effects end with the test
+	seed  func(*env) // its effects end with the test
 }
 
 // TestVerdicts seeds each fault in real clusters. The others of the chain are as they should be, so a verdict with another code is wrong.
@@ -128,7 +128,7 @@ func TestVerdicts(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w := &world{T: t, broker: c.Broker, east: c.Members[0], west: c.Members[1], north: c.Members[2], slowest: &slowest{}}
+	w := &env{T: t, broker: c.Broker, east: c.Members[0], west: c.Members[1], north: c.Members[2], slowest: &slowest{}}
 	defer func() { t.Logf("the slowest verdict, %s, took %s", w.slowest.name, w.slowest.took) }()
 	for _, m := range c.Members[:2] {
 		if _, err := m.Join(t.Context()); err != nil {
@@ -158,11 +158,11 @@ func TestVerdicts(t *testing.T) {
 	t.Run("resolver", func(t *testing.T) { w := *w; w.T = t; w.resolver(seen) })
 	t.Run("silence", func(t *testing.T) { w := *w; w.T = t; w.silence() })
 	t.Run("rights", func(t *testing.T) { w := *w; w.T = t; w.rights(seen) })
-	run("kinds", w.north.Config(), []fault{{reason.CRDMissing, "db.other", 0, func(w *world) {
+	run("kinds", w.north.Config(), []fault{{reason.CRDMissing, "db.other", 0, func(w *env) {
 		w.release("held") // else the CRD stays with it
 		w.uninstall(w.north.ControlPlane, mcscrd.ServiceImportCRD, "serviceimports")
 	}}})
-	run("broker", w.west.Config(), []fault{{reason.BrokerUnprepared, "lost.shop", 0, func(w *world) { w.uninstall(w.broker, crd.Members, "members") }}})
+	run("broker", w.west.Config(), []fault{{reason.BrokerUnprepared, "lost.shop", 0, func(w *env) { w.uninstall(w.broker, crd.Members, "members") }}})
 	if len(seen) < 70 {
 		t.Errorf("%d codes were seen, want at least 70", len(seen))
 	}
@@ -184,7 +184,7 @@ var names = []fault{
 }
 
 // export makes the services of the members and lets controllers work until each has arrived. Then nothing runs any more.
-func (w *world) export(seen map[reason.Code]bool) {
+func (w *env) export(seen map[reason.Code]bool) {
 	w.Helper()
 	pg := testclusterset.Port("pg", 5432)
 	all := func(m *testclusterset.Member, s *corev1.Service, addresses ...testclusterset.Endpoint) {
@@ -277,8 +277,8 @@ func token(expires time.Time) string {
 }
 
 // secret changes a key of the credential of west.
-func secret(key string, value func(old string) string) func(*world) {
-	return func(w *world) {
+func secret(key string, value func(old string) string) func(*env) {
+	return func(w *env) {
 		w.patch(w.west.ControlPlane, "secrets", wellknown.ControllerNamespace, broker.SecretName, func(o object) {
 			old, _ := base64.StdEncoding.DecodeString(o.get("data", key))
 			o.set(base64.StdEncoding.EncodeToString([]byte(value(string(old)))), "data", key)
@@ -308,8 +308,8 @@ func elsewhere(server string) func(kubeconfig string) string {
 var members = []fault{
 	{reason.NotExported, "nothing.shop", 0, nil},
 	{reason.NamespaceExcluded, "db.kube-public", 0, nil},
-	{reason.NamespaceExcluded, "db.openshift-dns", 0, func(w *world) { w.west.Put(w, testclusterset.Namespace("openshift-dns")) }},
-	{reason.NamespaceTerminating, "db.doomed", 0, func(w *world) {
+	{reason.NamespaceExcluded, "db.openshift-dns", 0, func(w *env) { w.west.Put(w, testclusterset.Namespace("openshift-dns")) }},
+	{reason.NamespaceTerminating, "db.doomed", 0, func(w *env) {
 		ns := testclusterset.Namespace("doomed")
 		w.west.Put(w, ns)
 		// Nothing ends it: there is no controller of namespaces.
@@ -319,43 +319,43 @@ var members = []fault{
 	}},
 	{reason.Resolves, "db.shop", 0, nil},
 	{reason.ImportMissing, "lost.shop", 0, nil},
-	{reason.ExportNotReconciled, "new.shop", 0, func(w *world) { w.west.Put(w, testclusterset.Export("shop", "new")) }},
-	{reason.ExportRejected, "own.shop", 0, func(w *world) {
+	{reason.ExportNotReconciled, "new.shop", 0, func(w *env) { w.west.Put(w, testclusterset.Export("shop", "new")) }},
+	{reason.ExportRejected, "own.shop", 0, func(w *env) {
 		w.condition("own", "False", "Failed")
 	}},
-	{reason.ExportPending, "own.shop", 0, func(w *world) { w.condition("own", "Unknown", "Pending") }},
-	{reason.RecordMissing, "own.shop", 0, func(w *world) { w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(), "own.shop") }},
-	{reason.RecordInvalid, "lost.shop", 0, func(w *world) {
+	{reason.ExportPending, "own.shop", 0, func(w *env) { w.condition("own", "Unknown", "Pending") }},
+	{reason.RecordMissing, "own.shop", 0, func(w *env) { w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(), "own.shop") }},
+	{reason.RecordInvalid, "lost.shop", 0, func(w *env) {
 		w.patch(w.broker, "exportedservices", w.east.BrokerNamespace(), "lost.shop", func(o object) {
 			o.set("south", "metadata", "labels", "multicluster.kubernetes.io/source-cluster")
 		})
 	}},
-	{reason.ExporterExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat", lapse) }},
-	{reason.ExporterNeverRan, "lost.shop", 0, func(w *world) { w.remove(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat") }},
-	{reason.OwnHeartbeatExpired, "lost.shop", 0, func(w *world) { w.patch(w.broker, "leases", w.west.BrokerNamespace(), "heartbeat", lapse) }},
-	{reason.ControllerStopped, "lost.shop", 0, func(w *world) {
+	{reason.ExporterExpired, "lost.shop", 0, func(w *env) { w.patch(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat", lapse) }},
+	{reason.ExporterNeverRan, "lost.shop", 0, func(w *env) { w.remove(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat") }},
+	{reason.OwnHeartbeatExpired, "lost.shop", 0, func(w *env) { w.patch(w.broker, "leases", w.west.BrokerNamespace(), "heartbeat", lapse) }},
+	{reason.ControllerStopped, "lost.shop", 0, func(w *env) {
 		w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, lapse)
 	}},
-	{reason.ControllerNeverRan, "lost.shop", 0, func(w *world) {
+	{reason.ControllerNeverRan, "lost.shop", 0, func(w *env) {
 		w.remove(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease)
 	}},
-	{reason.CredentialMissing, "lost.shop", 0, func(w *world) {
+	{reason.CredentialMissing, "lost.shop", 0, func(w *env) {
 		w.remove(w.west.ControlPlane, "secrets", wellknown.ControllerNamespace, broker.SecretName)
 	}},
 	{reason.CredentialInvalid, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return "eyJ" })},
 	{reason.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(-time.Hour)) })},
 	{reason.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(time.Hour)) })},
 	{reason.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, elsewhere("https://127.0.0.1:1"))},
-	{reason.BrokerReplaced, "lost.shop", 0, func(w *world) {
+	{reason.BrokerReplaced, "lost.shop", 0, func(w *env) {
 		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("other", "metadata", "annotations", broker.AnnotationBrokerUID) })
 	}},
-	{reason.Leaving, "lost.shop", 0, func(w *world) {
+	{reason.Leaving, "lost.shop", 0, func(w *env) {
 		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("", "metadata", "annotations", broker.AnnotationLeaving) })
 	}},
-	{reason.EndpointsUndeclared, "db.shop", 0, func(w *world) {
+	{reason.EndpointsUndeclared, "db.shop", 0, func(w *env) {
 		w.patch(w.broker, "members", "", "east", func(o object) { o.set([]any{"10.99.0.0/16"}, "spec", "podCIDRs") })
 	}},
-	{reason.EndpointsOverlap, "db.shop", 0, func(w *world) {
+	{reason.EndpointsOverlap, "db.shop", 0, func(w *env) {
 		w.patch(w.broker, "members", "", "west", func(o object) { o.set([]any{"10.21.0.0/16", "10.22.0.0/16"}, "spec", "podCIDRs") })
 	}},
 	{reason.HostUnknown, "db-9.east.db.shop", 0, nil},
@@ -364,25 +364,25 @@ var members = []fault{
 	{reason.FamilyMissing, "db.shop", dns.TypeAAAA, nil},
 	{reason.PortUnknown, "_http._tcp.db.shop", dns.TypeSRV, nil},
 	{reason.PortProtocol, "_pg._udp.db.shop", dns.TypeSRV, nil},
-	{reason.EndpointsBehind, "db.shop", 0, func(w *world) {
+	{reason.EndpointsBehind, "db.shop", 0, func(w *env) {
 		for _, s := range w.imported("db") {
 			w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
 		}
 	}},
-	{reason.ImportLacks, "db.shop", 0, func(w *world) {
+	{reason.ImportLacks, "db.shop", 0, func(w *env) {
 		w.patchStatus("serviceimports", "db", func(o object) { o.set([]any{}, "status", "clusters") })
 		for _, s := range w.imported("db") {
 			w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
 		}
 	}},
-	{reason.ImportFamilies, "db.shop", 0, func(w *world) {
+	{reason.ImportFamilies, "db.shop", 0, func(w *env) {
 		w.patchStatus("serviceimports", "db", func(o object) {
 			o.set([]any{map[string]any{
 				"type": "Ready", "status": "False", "reason": "IPFamilyNotSupported", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
 			}}, "status", "conditions")
 		})
 	}},
-	{reason.ImportPending, "db.shop", 0, func(w *world) {
+	{reason.ImportPending, "db.shop", 0, func(w *env) {
 		w.patchStatus("serviceimports", "db", func(o object) {
 			o.set([]any{map[string]any{
 				"type": "Ready", "status": "False", "reason": "Pending", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -392,31 +392,31 @@ var members = []fault{
 	{reason.ControllerFrozen, "lost.shop", 0, note(wellknown.AnnotationFrozen, `[{"reason":"not_synced","code":"controller-frozen","imports":true}]`)},
 	{reason.ClusterCloned, "lost.shop", 0, note(wellknown.AnnotationFrozen, `[{"reason":"broker_identity","code":"cluster-cloned","imports":true}]`)},
 	{reason.NamespaceExcluded, "lost.shop", 0, note(wellknown.AnnotationNamespaces, wellknown.NamespaceChoice{Names: []string{"bank"}}.String())},
-	{reason.ExportNamespace, "own.shop", 0, func(w *world) { w.conditionOf("own", "Valid", "False", "NamespaceNotAllowed") }},
-	{reason.ExportNotMember, "own.shop", 0, func(w *world) { w.conditionOf("own", "Valid", "False", "NotMember") }},
-	{reason.ConflictFamilies, "sticky.shop", 0, func(w *world) {
+	{reason.ExportNamespace, "own.shop", 0, func(w *env) { w.conditionOf("own", "Valid", "False", "NamespaceNotAllowed") }},
+	{reason.ExportNotMember, "own.shop", 0, func(w *env) { w.conditionOf("own", "Valid", "False", "NotMember") }},
+	{reason.ConflictFamilies, "sticky.shop", 0, func(w *env) {
 		w.patch(w.broker, "exportedservices", w.west.BrokerNamespace(), "sticky.shop", func(o object) { o.set([]any{"IPv6"}, "spec", "ipFamilies") })
 	}},
-	{reason.ConflictWithheld, "typed.shop", 0, func(w *world) {
+	{reason.ConflictWithheld, "typed.shop", 0, func(w *env) {
 		w.change(at(w.broker, "members", ""), "west", []string{"status"}, func(o object) {
 			o.set(merge.Options{OnConflict: merge.Withhold}.Hash(), "status", "mergeOptions")
 		})
 		w.remove(w.west.ControlPlane, "serviceimports", "shop", "typed")
 	}},
-	{reason.MemberMissing, "lost.shop", 0, func(w *world) { w.remove(w.broker, "members", "", "west") }},
-	{reason.MembershipDeleted, "lost.shop", 0, func(w *world) {
+	{reason.MemberMissing, "lost.shop", 0, func(w *env) { w.remove(w.broker, "members", "", "west") }},
+	{reason.MembershipDeleted, "lost.shop", 0, func(w *env) {
 		const property = "clusterset.k8s.io"
 		w.patch(w.west.ControlPlane, "clusterproperties", "", property, func(o object) { o.set("true", "metadata", "annotations", broker.AnnotationLeaving) })
 		w.remove(w.west.ControlPlane, "clusterproperties", "", property) // a policy keeps it but for that annotation
 	}},
-	{reason.ClusterIDTaken, "lost.shop", 0, func(w *world) {
+	{reason.ClusterIDTaken, "lost.shop", 0, func(w *env) {
 		w.replace(w.broker, "members", "", "west", func(o object) { o.set("2f1d0c1e-0000-4000-8000-000000000000", "spec", "kubeSystemUID") })
 	}},
 }
 
 // note sets an annotation of the Lease of the controller of west.
-func note(key, text string) func(*world) {
-	return func(w *world) {
+func note(key, text string) func(*env) {
+	return func(w *env) {
 		w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, func(o object) {
 			o.set(text, "metadata", "annotations", key)
 		})
@@ -428,7 +428,7 @@ func foreignImport(namespace, name, kind string, ips ...string) runtime.Object {
 }
 
 // foreign makes the imports of north, as another implementation would.
-func (w *world) foreign() {
+func (w *env) foreign() {
 	w.Helper()
 	w.north.Put(w, testclusterset.Namespace("other"))
 	put := func(name, kind string, ips []string, slices ...*discoveryv1.EndpointSlice) {
@@ -483,7 +483,7 @@ var objects = []fault{
 }
 
 // dns asks servers: the shipped one over north, and sockets that do something else.
-func (w *world) dns(seen map[reason.Code]bool) {
+func (w *env) dns(seen map[reason.Code]bool) {
 	north := w.north.Config()
 	good := testclusterset.StartDNS(w, w.north, "explain_answers on")
 	good.Answers(w, "db.other", dns.TypeA, "NOERROR 10.9.0.1")
@@ -515,7 +515,7 @@ func (w *world) dns(seen map[reason.Code]bool) {
 }
 
 // resolver follows the zone from the DNS server of the cluster north to that of the clusterset.
-func (w *world) resolver(seen map[reason.Code]bool) {
+func (w *env) resolver(seen map[reason.Code]bool) {
 	verdict := func(code reason.Code) {
 		w.Helper()
 		seen[code] = true
@@ -575,7 +575,7 @@ endpoints: [{addresses: [10.3.0.53]}]
 }
 
 // reasons asks servers that say why there is no record (docs/spec/dns.md 5.8), which "clusterset explain" repeats.
-func (w *world) reasons(good, filtered *testclusterset.DNS) {
+func (w *env) reasons(good, filtered *testclusterset.DNS) {
 	w.Helper()
 	for _, tt := range []struct {
 		at    *testclusterset.DNS
@@ -622,7 +622,7 @@ func (w *world) reasons(good, filtered *testclusterset.DNS) {
 }
 
 // rights asks as users who may do little, and of API servers that do not answer.
-func (w *world) rights(seen map[reason.Code]bool) {
+func (w *env) rights(seen map[reason.Code]bool) {
 	none, err := w.west.UserKubeconfig("nobody-in-particular")
 	if err != nil {
 		w.Fatal(err)
@@ -646,7 +646,7 @@ var missingRight = regexp.MustCompile(`^the right to (\w+) ([a-z]+)\.?(\S*?)(?: 
 
 // granted asks as a user without rights, and as one who has what deploy/explain grants: the former is told what the latter has, and the latter
 // can read all.
-func (w *world) granted(nobody *rest.Config) {
+func (w *env) granted(nobody *rest.Config) {
 	const user = "explainer"
 	bind := func(c *controlplane.ControlPlane, role string) *rest.Config {
 		manifest, err := os.ReadFile("../../../deploy/explain/" + role + ".yaml")
@@ -697,14 +697,14 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 	}
 }
 
-func (w *world) must(err error) {
+func (w *env) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) userOf(c *controlplane.ControlPlane, user string) *rest.Config {
+func (w *env) userOf(c *controlplane.ControlPlane, user string) *rest.Config {
 	w.Helper()
 	kubeconfig, err := c.UserKubeconfig(user)
 	w.must(err)
@@ -714,7 +714,7 @@ func (w *world) userOf(c *controlplane.ControlPlane, user string) *rest.Config {
 }
 
 // allowed fails the test unless the API server grants a right to a user.
-func (w *world) allowed(c *controlplane.ControlPlane, user, verb, resource, group, namespace string) {
+func (w *env) allowed(c *controlplane.ControlPlane, user, verb, resource, group, namespace string) {
 	w.Helper()
 	client, err := kubernetes.NewForConfig(c.Config())
 	w.must(err)
@@ -732,7 +732,7 @@ func (w *world) allowed(c *controlplane.ControlPlane, user, verb, resource, grou
 
 // silence has a broker that accepts connections and says nothing: the time for the whole call ends, and the verdict is about the broker. What the
 // cluster says must have come by then, so on a slow machine a later call has more time.
-func (w *world) silence() {
+func (w *env) silence() {
 	hole, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
 	w.Cleanup(func() { _ = hole.Close() })

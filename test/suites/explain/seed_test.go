@@ -50,18 +50,18 @@ func at(c *controlplane.ControlPlane, resource, namespace string) dynamic.Resour
 }
 
 // patch changes an object until the test is over.
-func (w *world) patch(c *controlplane.ControlPlane, resource, namespace, name string, change func(object)) {
+func (w *env) patch(c *controlplane.ControlPlane, resource, namespace, name string, change func(object)) {
 	w.Helper()
 	w.change(at(c, resource, namespace), name, nil, change)
 }
 
 // patchStatus is patch for the status of an object in namespace shop of west.
-func (w *world) patchStatus(resource, name string, change func(object)) {
+func (w *env) patchStatus(resource, name string, change func(object)) {
 	w.Helper()
 	w.change(at(w.west.ControlPlane, resource, "shop"), name, []string{"status"}, change)
 }
 
-func (w *world) change(r dynamic.ResourceInterface, name string, subresource []string, change func(object)) {
+func (w *env) change(r dynamic.ResourceInterface, name string, subresource []string, change func(object)) {
 	w.Helper()
 	update := func(ctx context.Context, o *unstructured.Unstructured) error {
 		if len(subresource) > 0 {
@@ -97,7 +97,7 @@ func (w *world) change(r dynamic.ResourceInterface, name string, subresource []s
 }
 
 // remove deletes an object until the test is over.
-func (w *world) remove(c *controlplane.ControlPlane, resource, namespace, name string) {
+func (w *env) remove(c *controlplane.ControlPlane, resource, namespace, name string) {
 	w.Helper()
 	r := at(c, resource, namespace)
 	before, err := r.Get(w.Context(), name, metav1.GetOptions{})
@@ -117,7 +117,7 @@ func (w *world) remove(c *controlplane.ControlPlane, resource, namespace, name s
 }
 
 // replace makes an object anew with a change, until the test is over.
-func (w *world) replace(c *controlplane.ControlPlane, resource, namespace, name string, change func(object)) {
+func (w *env) replace(c *controlplane.ControlPlane, resource, namespace, name string, change func(object)) {
 	w.Helper()
 	r := at(c, resource, namespace)
 	next, err := r.Get(w.Context(), name, metav1.GetOptions{})
@@ -136,7 +136,7 @@ func (w *world) replace(c *controlplane.ControlPlane, resource, namespace, name 
 }
 
 // release lets an import of north go that a finalizer holds.
-func (w *world) release(name string) {
+func (w *env) release(name string) {
 	w.Helper()
 	r := at(w.north.ControlPlane, "serviceimports", "other")
 	held, err := r.Get(w.Context(), name, metav1.GetOptions{})
@@ -150,7 +150,7 @@ func (w *world) release(name string) {
 }
 
 // uninstall deletes a CRD, for the last tests: its objects go with it.
-func (w *world) uninstall(c *controlplane.ControlPlane, manifest []byte, resource string) {
+func (w *env) uninstall(c *controlplane.ControlPlane, manifest []byte, resource string) {
 	w.Helper()
 	if err := c.DeleteCRDs(w.Context(), manifest); err != nil {
 		w.Fatal(err)
@@ -165,12 +165,12 @@ func (w *world) uninstall(c *controlplane.ControlPlane, manifest []byte, resourc
 }
 
 // condition sets Ready of a ServiceExport.
-func (w *world) condition(name, status, reason string) {
+func (w *env) condition(name, status, reason string) {
 	w.Helper()
 	w.conditionOf(name, "Ready", status, reason)
 }
 
-func (w *world) conditionOf(name, of, status, reason string) {
+func (w *env) conditionOf(name, of, status, reason string) {
 	w.Helper()
 	w.patchStatus("serviceexports", name, func(o object) {
 		all, _, _ := unstructured.NestedSlice(o, "status", "conditions")
@@ -184,7 +184,7 @@ func (w *world) conditionOf(name, of, status, reason string) {
 }
 
 // imported returns the names of the slices of a service in west.
-func (w *world) imported(name string) (names []string) {
+func (w *env) imported(name string) (names []string) {
 	w.Helper()
 	list, err := at(w.west.ControlPlane, "endpointslices", "shop").List(w.Context(),
 		metav1.ListOptions{LabelSelector: "multicluster.kubernetes.io/service-name=" + name})
@@ -213,7 +213,7 @@ func unstructuredImport(namespace, name, kind string, ips []string) *unstructure
 }
 
 // answering returns the address of a server that gives the same reply to each question, with 10.8.0.1 if it is one with success.
-func (w *world) answering(networks string, rcode int, extended ...uint16) string {
+func (w *env) answering(networks string, rcode int, extended ...uint16) string {
 	w.Helper()
 	handler := dns.HandlerFunc(func(out dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetRcode(q, rcode)

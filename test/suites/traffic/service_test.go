@@ -97,8 +97,8 @@ func (m *member) ready(t *testing.T, service string) (endpoints int) {
 	return endpoints
 }
 
-// A door is what a client is told to connect to: a name, and a port unless it asks for SRV records.
-type door struct {
+// A destination is what a client is told to connect to: a name, and a port unless it asks for SRV records.
+type destination struct {
 	name string
 	port int32  // 0 means that of the SRV records
 	srv  string // the name of the port
@@ -112,9 +112,9 @@ func importName(service string, labels ...string) string {
 // families are those in which everything is reached.
 var families = []string{"ip4", "ip6"}
 
-// reaches waits until clients in the member reach through the door, in each family, those of the pods that have it, and no
+// reaches waits until clients in the member reach through the destination, in each family, those of the pods that have it, and no
 // others: by their addresses, at the port where they listen.
-func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
+func (m *member) reaches(t *testing.T, d destination, port int32, want ...netip.Addr) {
 	t.Helper()
 	for _, family := range families {
 		var pods []string
@@ -125,7 +125,7 @@ func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 		}
 		slices.Sort(pods)
 		until.OK(t, fmt.Sprintf("from %s to %+v by %s", m.ID, d, family), func(context.Context) error {
-			got, err := m.knock(t.Context(), d, family, 30*len(pods))
+			got, err := m.connect(t.Context(), d, family, 30*len(pods))
 			if err == nil && !slices.Equal(got, pods) {
 				err = fmt.Errorf("reached %s, want %s", got, pods)
 			}
@@ -134,8 +134,8 @@ func (m *member) reaches(t *testing.T, d door, port int32, want ...netip.Addr) {
 	}
 }
 
-// lacks waits until there is no such door for clients in the member.
-func (m *member) lacks(t *testing.T, d door) {
+// lacks waits until there is no such destination for clients in the member.
+func (m *member) lacks(t *testing.T, d destination) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("from %s to %+v", m.ID, d), func(context.Context) error {
 		targets, err := m.resolve(t.Context(), d, "ip")
@@ -171,8 +171,8 @@ func (m *member) answersVIP(t *testing.T, service string) {
 	})
 }
 
-// knock connects that many times, to all addresses in turn, and returns the addresses at which pods accepted, sorted.
-func (m *member) knock(ctx context.Context, d door, family string, times int) ([]string, error) {
+// connect connects that many times, to all addresses in turn, and returns the addresses at which pods accepted, sorted.
+func (m *member) connect(ctx context.Context, d destination, family string, times int) ([]string, error) {
 	targets, err := m.resolve(ctx, d, family)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (m *member) knock(ctx context.Context, d door, family string, times int) ([
 }
 
 // resolve returns at least one address.
-func (m *member) resolve(ctx context.Context, d door, family string) (targets []netip.AddrPort, err error) {
+func (m *member) resolve(ctx context.Context, d destination, family string) (targets []netip.AddrPort, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	hosts := map[string]uint16{d.name: uint16(d.port)}

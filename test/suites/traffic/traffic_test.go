@@ -47,11 +47,11 @@ func (c *clusterset) clusterIP(t *testing.T) {
 	pods := c.west.offer(t, web)
 	c.west.export(t, "web")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("web"), port: 80}, podPort(80), pods...)
-		m.reaches(t, door{name: importName("web"), srv: "http"}, podPort(80), pods...)
+		m.reaches(t, destination{name: importName("web"), port: 80}, podPort(80), pods...)
+		m.reaches(t, destination{name: importName("web"), srv: "http"}, podPort(80), pods...)
 		// What one cluster offers are its pods.
-		m.reaches(t, door{name: importName("web", "west"), port: podPort(80)}, podPort(80), pods...)
-		m.reaches(t, door{name: importName("web", "west"), srv: "http"}, podPort(80), pods...)
+		m.reaches(t, destination{name: importName("web", "west"), port: podPort(80)}, podPort(80), pods...)
+		m.reaches(t, destination{name: importName("web", "west"), srv: "http"}, podPort(80), pods...)
 		m.answersVIP(t, "web")
 	}
 }
@@ -61,7 +61,7 @@ func (c *clusterset) clusterIP(t *testing.T) {
 func (c *clusterset) twoExporters(t *testing.T) {
 	api := service{Name: "api", Ports: map[string]int32{"http": 80}, Pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
-	here := door{name: importName("api"), port: 80}
+	here := destination{name: importName("api"), port: 80}
 	c.east.export(t, "api")
 	c.west.export(t, "api")
 	for _, m := range c.members() {
@@ -88,8 +88,8 @@ func (c *clusterset) unionOfPorts(t *testing.T) {
 	c.east.export(t, "shop")
 	c.west.export(t, "shop")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("shop"), port: 80}, podPort(80), slices.Concat(east, west)...)
-		m.reaches(t, door{name: importName("shop"), port: 81}, podPort(81), west...)
+		m.reaches(t, destination{name: importName("shop"), port: 80}, podPort(80), slices.Concat(east, west)...)
+		m.reaches(t, destination{name: importName("shop"), port: 81}, podPort(81), west...)
 	}
 }
 
@@ -104,9 +104,9 @@ func (c *clusterset) portsInConflict(t *testing.T) {
 	c.east.exported(t, "cart")
 	c.west.export(t, "cart")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("cart"), srv: "http"}, podPort(80), slices.Concat(east, west)...)
-		m.reaches(t, door{name: importName("cart"), port: 81}, podPort(81), east...)
-		m.lacks(t, door{name: importName("cart"), srv: "web"})
+		m.reaches(t, destination{name: importName("cart"), srv: "http"}, podPort(80), slices.Concat(east, west)...)
+		m.reaches(t, destination{name: importName("cart"), port: 81}, podPort(81), east...)
+		m.lacks(t, destination{name: importName("cart"), srv: "web"})
 	}
 }
 
@@ -118,17 +118,17 @@ func (c *clusterset) headless(t *testing.T) {
 	c.east.export(t, "db")
 	c.west.export(t, "db")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("db"), port: port}, port, slices.Concat(east, west)...)
-		m.reaches(t, door{name: importName("db"), srv: "pg"}, port, slices.Concat(east, west)...)
-		m.reaches(t, door{name: importName("db", "west"), port: port}, port, west...)
-		m.reaches(t, door{name: importName("db", "db-0", "east"), port: port}, port, east[:2]...)
-		m.reaches(t, door{name: importName("db", "db-1", "west"), port: port}, port, west[2:]...)
+		m.reaches(t, destination{name: importName("db"), port: port}, port, slices.Concat(east, west)...)
+		m.reaches(t, destination{name: importName("db"), srv: "pg"}, port, slices.Concat(east, west)...)
+		m.reaches(t, destination{name: importName("db", "west"), port: port}, port, west...)
+		m.reaches(t, destination{name: importName("db", "db-0", "east"), port: port}, port, east[:2]...)
+		m.reaches(t, destination{name: importName("db", "db-1", "west"), port: port}, port, west[2:]...)
 	}
 	c.west.unexport(t, "db")
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("db"), port: port}, port, east...)
-		m.lacks(t, door{name: importName("db", "west"), port: port})
-		m.lacks(t, door{name: importName("db", "db-1", "west"), port: port})
+		m.reaches(t, destination{name: importName("db"), port: port}, port, east...)
+		m.lacks(t, destination{name: importName("db", "west"), port: port})
+		m.lacks(t, destination{name: importName("db", "db-1", "west"), port: port})
 	}
 }
 
@@ -156,8 +156,8 @@ func (c *clusterset) notReady(t *testing.T) {
 	c.west.export(t, "quorum")
 	port := podPort(33)
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("quorum"), port: port}, port, pods...)
-		m.reaches(t, door{name: importName("quorum", "quorum-0", "west"), port: port}, port, pods...)
+		m.reaches(t, destination{name: importName("quorum"), port: port}, port, pods...)
+		m.reaches(t, destination{name: importName("quorum", "quorum-0", "west"), port: port}, port, pods...)
 	}
 }
 
@@ -172,7 +172,7 @@ func (c *clusterset) controllerKilled(t *testing.T) {
 		m.export(t, "peers")
 	}
 	port := podPort(56)
-	vip, all := door{name: importName("queue"), port: 56}, door{name: importName("peers"), port: port}
+	vip, all := destination{name: importName("queue"), port: 56}, destination{name: importName("peers"), port: port}
 	c.west.reaches(t, vip, port, slices.Concat(east, west)...)
 	c.west.reaches(t, all, port, slices.Concat(eastPeers, westPeers)...)
 
@@ -180,7 +180,7 @@ func (c *clusterset) controllerKilled(t *testing.T) {
 	killed := time.Now()
 	c.west.reaches(t, vip, port, west...)
 	c.west.reaches(t, all, port, westPeers...)
-	c.west.lacks(t, door{name: importName("peers", "peers-0", "east"), port: port})
+	c.west.lacks(t, destination{name: importName("peers", "peers-0", "east"), port: port})
 	// How long it takes depends on the machine, so no bound is checked here.
 	t.Logf("%s after the end of the controller clients reach nothing of its cluster, with a TTL of %s", time.Since(killed), leaseTTL)
 
@@ -189,7 +189,7 @@ func (c *clusterset) controllerKilled(t *testing.T) {
 	c.west.reaches(t, all, port, slices.Concat(eastPeers, westPeers)...)
 }
 
-// affinity: where a namespace prefers its own cluster, connections stay there while a pod is ready, go next door when none is, and come back
+// affinity: where a namespace prefers its own cluster, connections stay there while a pod is ready, go to the next cluster when none is, and come back
 // (docs/spec/selection.md 3, docs/spec/selection.md 4).
 func (c *clusterset) affinity(t *testing.T) {
 	near := service{Name: "near", Ports: map[string]int32{"http": 80}, Pods: 1}
@@ -197,7 +197,7 @@ func (c *clusterset) affinity(t *testing.T) {
 	for _, m := range c.members() {
 		m.export(t, "near")
 	}
-	here, port := door{name: importName("near"), port: 80}, podPort(80)
+	here, port := destination{name: importName("near"), port: 80}, podPort(80)
 	c.east.reaches(t, here, port, slices.Concat(east, west)...)
 	c.east.prefer(t, "local")
 	c.east.reaches(t, here, port, east...)
@@ -224,7 +224,7 @@ func (c *clusterset) drain(t *testing.T) {
 	for _, m := range c.members() {
 		m.export(t, "moving")
 	}
-	here, port := door{name: importName("moving"), port: 84}, podPort(84)
+	here, port := destination{name: importName("moving"), port: 84}, podPort(84)
 	c.east.prefer(t, "local")
 	defer c.east.prefer(t, "none")
 	c.east.reaches(t, here, port, east...)

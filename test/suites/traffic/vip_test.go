@@ -59,7 +59,7 @@ func areVIPs(t *testing.T, addresses []string) {
 func (c *clusterset) oneAddressEverywhere(t *testing.T) {
 	api := service{Name: "api", Ports: map[string]int32{"http": 80}, Pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
-	here := door{name: importName("api"), port: 80}
+	here := destination{name: importName("api"), port: 80}
 	c.east.export(t, "api")
 	c.east.exported(t, "api")
 	c.west.export(t, "api")
@@ -84,7 +84,7 @@ func (c *clusterset) oneAddressEverywhere(t *testing.T) {
 func (c *clusterset) proxyRestarts(t *testing.T) {
 	web := service{Name: "web", Ports: map[string]int32{"http": 81}, Pods: 1}
 	east, west := c.east.offer(t, web), c.west.offer(t, web)
-	here := door{name: importName("web"), port: 81}
+	here := destination{name: importName("web"), port: 81}
 	c.west.export(t, "web")
 	for _, m := range c.members() {
 		m.reaches(t, here, podPort(81), west...)
@@ -104,7 +104,7 @@ func (c *clusterset) withoutAddress(t *testing.T) {
 	exp.SetAnnotations(map[string]string{apibroker.AnnotationUseVIP: "false"})
 	c.west.Put(t, exp)
 	for _, m := range c.members() {
-		m.reaches(t, door{name: importName("plain"), port: podPort(82)}, podPort(82), pods...)
+		m.reaches(t, destination{name: importName("plain"), port: podPort(82)}, podPort(82), pods...)
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *clusterset) withoutAddress(t *testing.T) {
 func (c *clusterset) besideDerived(t *testing.T) {
 	mixed := service{Name: "mixed", Ports: map[string]int32{"http": 83}, Pods: 1}
 	east, west := c.east.offer(t, mixed), c.west.offer(t, mixed)
-	here := door{name: importName("mixed"), port: 83}
+	here := destination{name: importName("mixed"), port: 83}
 	c.west.kill()
 	c.west.options = []func(*controller.Config){func(c *controller.Config) { c.VIP = merge.Derived }}
 	c.west.startController(t)

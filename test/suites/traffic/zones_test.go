@@ -183,7 +183,7 @@ func (n *zoneNode) reaches(t *testing.T, what string, nodes []*zoneNode, want []
 		}
 		var all []error
 		for _, ip := range imp.Spec.IPs {
-			got, err := n.knock(t.Context(), netip.AddrPortFrom(netip.MustParseAddr(ip), 80), nodes, 30*len(want))
+			got, err := n.connect(t.Context(), netip.AddrPortFrom(netip.MustParseAddr(ip), 80), nodes, 30*len(want))
 			if err == nil && !slices.Equal(got, want) {
 				err = fmt.Errorf("by %s: reached %s, want %s", ip, got, want)
 			}
@@ -193,8 +193,8 @@ func (n *zoneNode) reaches(t *testing.T, what string, nodes []*zoneNode, want []
 	})
 }
 
-// knock connects that many times and returns the nodes whose pods accepted, sorted.
-func (n *zoneNode) knock(ctx context.Context, to netip.AddrPort, nodes []*zoneNode, times int) ([]string, error) {
+// connect connects that many times and returns the nodes whose pods accepted, sorted.
+func (n *zoneNode) connect(ctx context.Context, to netip.AddrPort, nodes []*zoneNode, times int) ([]string, error) {
 	reached := map[string]bool{}
 	for range times {
 		r, err := n.Connect(ctx, to)

@@ -55,10 +55,10 @@ func main() {
 type run struct {
 	checkout, out, vip string
 
-	root  string            // folder of this repository
-	bin   map[string]string // programs by name
-	fleet *testclusterset.Clusterset
-	nodes *nodes
+	root       string            // folder of this repository
+	bin        map[string]string // programs by name
+	clusterset *testclusterset.Clusterset
+	nodes      *nodes
 }
 
 // run returns nil if all specs passed. args are further flags of the suite, such as -ginkgo.focus.
@@ -70,11 +70,11 @@ func (r *run) run(ctx context.Context, args []string) (err error) {
 	if err := r.build(ctx); err != nil {
 		return err
 	}
-	r.fleet, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "west"}})
+	r.clusterset, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "west"}})
 	if err != nil {
 		return err
 	}
-	if r.nodes, err = startNodes(ctx, r.bin, r.vip, r.fleet.Members); err != nil {
+	if r.nodes, err = startNodes(ctx, r.bin, r.vip, r.clusterset.Members); err != nil {
 		return err
 	}
 	kubeconfig, err := r.kubeconfig()
@@ -90,8 +90,8 @@ func (r *run) close() error {
 	if r.nodes != nil {
 		errs = append(errs, r.nodes.close())
 	}
-	if r.fleet != nil {
-		errs = append(errs, r.fleet.Stop())
+	if r.clusterset != nil {
+		errs = append(errs, r.clusterset.Stop())
 	}
 	return errors.Join(errs...)
 }
@@ -130,7 +130,7 @@ func (r *run) build(ctx context.Context) (err error) {
 // kubeconfig writes a file with a context for each member. It is removed with the broker, even if this process is killed.
 func (r *run) kubeconfig() (string, error) {
 	all := clientcmdapi.NewConfig()
-	for _, m := range r.fleet.Members {
+	for _, m := range r.clusterset.Members {
 		one, err := clientcmd.LoadFromFile(m.Kubeconfig())
 		if err != nil {
 			return "", err
@@ -139,7 +139,7 @@ func (r *run) kubeconfig() (string, error) {
 		all.Clusters[m.ID], all.AuthInfos[m.ID] = one.Clusters[from.Cluster], one.AuthInfos[from.AuthInfo]
 		all.Contexts[m.ID] = &clientcmdapi.Context{Cluster: m.ID, AuthInfo: m.ID}
 	}
-	path := filepath.Join(filepath.Dir(r.fleet.Broker.Kubeconfig()), "kubeconfig")
+	path := filepath.Join(filepath.Dir(r.clusterset.Broker.Kubeconfig()), "kubeconfig")
 	return path, clientcmd.WriteToFile(*all, path)
 }
 
@@ -150,7 +150,7 @@ func (r *run) suite(ctx context.Context, kubeconfig string, args []string) error
 		return err
 	}
 	var contexts []string
-	for _, m := range r.fleet.Members {
+	for _, m := range r.clusterset.Members {
 		contexts = append(contexts, m.ID)
 	}
 	args = append([]string{

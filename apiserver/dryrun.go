@@ -17,9 +17,9 @@ func IsUnknownField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
-// Kept fills obj with what the server would store of it, without a write: it drops the fields that its version of a custom kind
+// DryRun fills obj with what the server would store of it, without a write: it drops the fields that its version of a custom kind
 // does not have. Of an object that exists it may return further fields.
-func (c *Client) Kept(ctx context.Context, obj Object) error {
+func (c *Client) DryRun(ctx context.Context, obj Object) error {
 	k := kindOf(obj)
 	body, err := k.owned(obj, "")
 	if err != nil {
