@@ -98,3 +98,39 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// FuzzProperties reads the ClusterProperties that any Member publishes. Each counts or is rejected by itself, and those that count
+// keep all bounds and are valid again together.
+func FuzzProperties(f *testing.F) {
+	f.Add([]byte(`{"properties":[{"name":"region.topology.k8s.io","value":"eu"},{"name":"region.topology.k8s.io","value":"us"}]}`))
+	f.Add([]byte(`{"properties":[{"name":"A b","value":"x"},{"name":"a.example","value":""},{"name":"b.example","value":"\u0000"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var s, again v1alpha1.MemberStatus
+		if json.Unmarshal(text, &s) != nil {
+			return
+		}
+		valid, rejected := s.ValidProperties()
+		if len(valid)+len(rejected) != len(s.Properties) {
+			t.Errorf("%s: %d of %d properties are valid and %d rejected", text, len(valid), len(s.Properties), len(rejected))
+		}
+		for _, err := range rejected {
+			if len(err.Error()) > maxDetail {
+				t.Errorf("error of %d octets", len(err.Error()))
+			}
+		}
+		size := 0
+		for name, value := range valid {
+			if !broker.IsSubdomain(name) || !broker.IsPropertyValue(value) {
+				t.Errorf("property %q with value %q is valid", name, value)
+			}
+			size += len(name) + len(value)
+			again.Properties = append(again.Properties, v1alpha1.Property{Name: name, Value: value})
+		}
+		if len(valid) > broker.MaxProperties || size > broker.MaxPropertySize {
+			t.Errorf("%s: %d properties of %d octets are valid", text, len(valid), size)
+		}
+		if _, rejected := again.ValidProperties(); len(rejected) > 0 {
+			t.Errorf("%s: valid, but not again: %v", text, rejected)
+		}
+	})
+}
