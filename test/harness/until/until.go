@@ -13,7 +13,7 @@ import (
 
 // Patience bounds each wait. It is far more than anything takes that works, on a machine that is busy with other things; only a test
 // that fails waits so long.
-const Patience = 3 * time.Minute
+const Patience = 8 * time.Minute
 
 // pause returns how long to wait after a check: a tenth of what has been waited so far. A test that waits for long leaves the machine to what it
 // waits for; checks of an API server a hundred times a second would take a good part of it.
