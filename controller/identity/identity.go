@@ -1,6 +1,6 @@
 // Package identity knows which cluster this is, whether it is a member of the clusterset, and how it proves that to the broker.
 //
-//	ClusterProperty objects --\                      +------------+     id, known  
+//	ClusterProperty objects --\                      +------------+     id, known
 //	state of the broker -------+--> evaluate(...) -> | Membership | --> exporter, importer, Heartbeat
 //	Member of the same id ----/      (a table)       +------------+
 //
