@@ -162,7 +162,7 @@ func (f dockerfile) buildFor(t *testing.T, context, arch string) string {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(f.build, out, bin+"/", 1))
 	cmd.Dir = context
 	// Without the profile of cmd/coredns, which takes minutes to build with and changes nothing but speed.
-	cmd.Env = append(os.Environ(), "GOFLAGS=-pgo=off", "TARGETOS=linux", "TARGETARCH="+arch, "VERSION=v0.0.0-test")
+	cmd.Env = append(os.Environ(), "PGO=off", "TARGETOS=linux", "TARGETARCH="+arch, "VERSION=v0.0.0-test")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("RUN %s: %v\n%s", f.build, err, said)
 	}
