@@ -112,8 +112,18 @@ func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (boo
 	return true, c.delete(ctx, found)
 }
 
-// delete deletes exactly this object, by its UID.
+// delete deletes exactly this object, by its UID. One that cannot be deleted since its namespace does not exist stays, and is reported.
 func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) error {
+	err := c.tryDelete(ctx, o)
+	if errors.Is(err, errNoNamespace) {
+		c.report(o, Unchanged, errNoNamespace.Error())
+		return nil
+	}
+	return err
+}
+
+// tryDelete is delete with the error [errNoNamespace].
+func (c *cluster) tryDelete(ctx context.Context, o *unstructured.Unstructured) error {
 	uid := o.GetUID()
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 	switch c.options.DryRun {

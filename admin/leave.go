@@ -147,9 +147,9 @@ func (l *leaver) withdrawExports(ctx context.Context) error {
 
 func (l *leaver) removeImports(ctx context.Context) error {
 	foreign, err := l.member.removeImports(ctx, func(ctx context.Context, o *unstructured.Unstructured) error {
-		err := l.member.delete(ctx, o)
+		err := l.member.tryDelete(ctx, o)
 		if errors.Is(err, errNoNamespace) {
-			l.warn("%s was not deleted: %v; \"clusterset uninstall\" deletes both", describe(o), errNoNamespace)
+			l.warn("%s was not deleted: %v; \"clusterset uninstall\" tries again without the policies of clusterset", describe(o), errNoNamespace)
 			return nil
 		}
 		return err

@@ -76,6 +76,9 @@ type uninstaller struct {
 	options UninstallOptions
 	local   localState // by checkLeft
 	result  UninstallResult
+
+	kept        bool                     // the API server keeps objects of namespaces that do not exist
+	wouldDelete map[schema.GroupKind]int // by a dry run, of custom objects
 }
 
 func newUninstaller(role Role, config *rest.Config, o UninstallOptions) (*uninstaller, error) {
@@ -83,7 +86,7 @@ func newUninstaller(role Role, config *rest.Config, o UninstallOptions) (*uninst
 	if err != nil {
 		return nil, fmt.Errorf("uninstall: %w", err)
 	}
-	return &uninstaller{cluster: c, config: config, options: o}, nil
+	return &uninstaller{cluster: c, config: config, options: o, wouldDelete: map[schema.GroupKind]int{}}, nil
 }
 
 func (u *uninstaller) left(format string, args ...any) {
@@ -259,19 +262,40 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 
 // removeImports deletes what the controller has imported since "leave" looked, while that ended, and what "leave" could not delete.
 func (u *uninstaller) removeImports(ctx context.Context) error {
-	_, err := u.cluster.removeImports(ctx, u.deleteLast) // what is not ours, "leave" has named
+	foreign, err := u.cluster.removeImports(ctx, u.deleteLast)
+	for _, o := range foreign {
+		u.left("%s has our label and no ServiceImport as its owner", describe(o))
+	}
 	return err
 }
 
-// deleteLast deletes an object after all policies: the API server follows their removal a moment later.
+// deleteLast deletes an object after all of our policies. The API server follows their removal a moment later; where policies of others, or those of a
+// broker, keep the object, it is left, and no later one waits.
 func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructured) error {
-	return u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
-		err := u.delete(ctx, o)
-		if errors.Is(err, errNoNamespace) {
-			return false, nil
+	err := u.tryDelete(ctx, o)
+	if errors.Is(err, errNoNamespace) && !u.kept {
+		kept := err
+		err = u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
+			err := u.tryDelete(ctx, o)
+			if errors.Is(err, errNoNamespace) {
+				return false, nil
+			}
+			kept = nil
+			return err == nil, err
+		})
+		if kept != nil && ctx.Err() == nil {
+			err = kept
 		}
-		return err == nil, err
-	})
+	}
+	if errors.Is(err, errNoNamespace) {
+		u.kept = true
+		u.left("%s: %v", describe(o), errNoNamespace)
+		return nil
+	}
+	if err == nil && u.options.DryRun != DryRunNone {
+		u.wouldDelete[o.GroupVersionKind().GroupKind()]++
+	}
+	return err
 }
 
 // removeMemberCRDs leaves the CRD ServiceImport in a cluster that is also a broker, where it has the imports of all members.
@@ -325,7 +349,8 @@ func (u *uninstaller) count(ctx context.Context, definition *unstructured.Unstru
 	for _, v := range versions {
 		if v, ok := v.(map[string]any); ok && v["served"] == true {
 			objects, err := u.listObjects(ctx, resource.WithVersion(fmt.Sprint(v["name"])), "")
-			return len(objects), err // every version has all objects
+			kind := schema.GroupKind{Group: resource.Group, Kind: stringAt(definition, "spec", "names", "kind")}
+			return len(objects) - u.wouldDelete[kind], err // every version has all objects
 		}
 	}
 	return 0, nil

@@ -75,7 +75,7 @@ func (d selectorDecoder) Decode(
 		for i := range o.Items {
 			raw.item(i).setOn(o.Items[i])
 		}
-	default:
+	case *mcsv1beta1.ServiceExport, *mcsv1beta1.ServiceImport:
 		fieldsOf(data).setOn(obj)
 	}
 	return obj, gvk, nil

@@ -33,7 +33,7 @@ import (
 type follower struct {
 	*testing.T
 	set        *apiserver.Set
-	client     *apiserver.Client
+	writer     *apiserver.Client // another one than the set's: that drops its connections when a check fails, as on a busy machine
 	services   cache.SharedIndexInformer
 	overlay    *apiserver.Overlay[*corev1.Service]
 	rolledBack atomic.Int32
@@ -47,7 +47,9 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 	before := goleak.IgnoreCurrent()
 	client, err := apiserver.NewClient(cfg)
 	must(t, err)
-	f := &follower{T: t, client: client}
+	writer, err := apiserver.NewClient(cfg)
+	must(t, err)
+	f := &follower{T: t, writer: writer}
 	o.Client, o.Name, o.Log = client, "test", logtest.To(t, "")
 	o.RolledBack = func() { f.overlay.Reset(); f.rolledBack.Add(1) }
 	o.Interval = cmp.Or(o.Interval, 200*time.Millisecond)
@@ -77,6 +79,7 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 			t.Error(err)
 		}
 		client.Close()
+		writer.Close()
 		leaks.None(t, before)
 	}
 	t.Cleanup(f.stop)
@@ -202,7 +205,7 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	copied := kept.DeepCopy()
 
 	s := service("own", "silver")
-	must(t, f.client.Create(t.Context(), s))
+	must(t, f.writer.Create(t.Context(), s))
 	f.overlay.Wrote(s)
 	silver := func() (names []string) {
 		for _, s := range f.overlay.ByIndex("tier", "silver") {
@@ -217,27 +220,27 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	// Somebody else's later write counts, whatever was written here.
 	theirs := s.DeepCopy()
 	theirs.Labels["tier"] = "gold"
-	must(t, f.client.Update(t.Context(), theirs))
+	must(t, f.writer.Update(t.Context(), theirs))
 	until.True(t, "their write", func() bool { return len(silver()) == 0 })
 	until.True(t, "two services", func() bool { return len(f.overlay.List()) == 2 })
 	// Answers may come in the wrong order: the later version stays.
 	before := theirs.DeepCopy()
 	theirs.Labels["tier"] = "silver"
-	must(t, f.client.Update(t.Context(), theirs))
+	must(t, f.writer.Update(t.Context(), theirs))
 	f.overlay.Wrote(theirs)
 	if f.overlay.Wrote(before); !slices.Equal(silver(), []string{"own"}) {
 		t.Error("an answer of before the last write counts")
 	}
-	must(t, f.client.Delete(t.Context(), theirs))
+	must(t, f.writer.Delete(t.Context(), theirs))
 	f.overlay.Deleted(theirs)
 	f.overlay.Wrote(before)
 	if _, ok := f.overlay.Get("shop/own"); ok {
 		t.Error("the service is there right after it was deleted")
 	}
 	again := service("own", "silver")
-	must(t, f.client.Create(t.Context(), again))
+	must(t, f.writer.Create(t.Context(), again))
 	until.True(t, "a service of the same name", func() bool { return slices.Equal(silver(), []string{"own"}) })
-	must(t, f.client.Delete(t.Context(), again))
+	must(t, f.writer.Delete(t.Context(), again))
 	f.await("a")
 	// An answer to a write from before somebody else's deletion, which comes after the watch has delivered that.
 	until.True(t, "a late answer does not bring the service back", func() bool {
@@ -256,7 +259,7 @@ func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
 	f.await("a")
 	s := service("own", "gold")
 	s.Labels["n"] = "0"
-	must(t, f.client.Create(t.Context(), s))
+	must(t, f.writer.Create(t.Context(), s))
 	f.overlay.Wrote(s.DeepCopy())
 	var latest atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
@@ -277,7 +280,7 @@ func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	for n := range int64(300) {
 		s.Labels["n"] = strconv.FormatInt(n, 10)
-		must(t, f.client.Update(t.Context(), s))
+		must(t, f.writer.Update(t.Context(), s))
 		f.overlay.Wrote(s.DeepCopy())
 		latest.Store(n)
 	}

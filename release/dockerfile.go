@@ -124,7 +124,7 @@ func quoted(value string) bool {
 func (d dockerfile) compile(ctx context.Context, r release, p platform, dir string) error {
 	cmd := command(ctx, "sh", "-c", strings.Replace(d.compiler, compiled, `"$OUT"/`, 1))
 	cmd.Dir = r.source
-	cmd.Env = append(os.Environ(), "GOWORK=off", "TARGETOS="+p.os, "TARGETARCH="+p.arch, "VERSION="+r.version, "OUT="+dir)
+	cmd.Env = append(os.Environ(), "GOWORK=off", "PGO=", "TARGETOS="+p.os, "TARGETARCH="+p.arch, "VERSION="+r.version, "OUT="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: RUN %s: %w\n%s", p, d.compiler, err, out)
 	}

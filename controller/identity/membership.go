@@ -57,12 +57,12 @@ type state struct {
 // inputs are what a state follows from.
 type inputs struct {
 	properties
-	broker broker.State
-	linked bool   // there is a kubeconfig of the broker
-	taken  bool   // the Member of our id is another cluster
-	known  bool   // the Member of our broker namespace is this cluster, whatever its id
-	rival  string // that another cluster with our identity renews our heartbeat, "" otherwise
-	built  string // the cluster id that the controller was built for
+	broker     broker.State
+	linked     bool   // there is a kubeconfig of the broker
+	taken      bool   // the Member of our id is another cluster
+	registered bool   // the Member of our broker namespace is this cluster, whatever its id
+	rival      string // that another cluster with our identity renews our heartbeat, "" otherwise
+	built      string // the cluster id that the controller was built for
 }
 
 // NewMembership returns a Membership that is unknown until the first review.
@@ -116,7 +116,7 @@ func evaluateUnjoined(in inputs) state {
 	id := cmp.Or(in.clusterID, in.built) // without the id of before, nothing is known of own exports, either
 	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
 		switch {
-		case in.known, id != "" && in.broker.Membership == broker.Admitted && !in.taken:
+		case in.registered, id != "" && in.broker.Membership == broker.Admitted && !in.taken:
 			return state{clusterID: id, known: id != "", freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 				detail: "ClusterProperty clusterset.k8s.io is missing, but the broker has this cluster as a member: join to restore it, or leave"}
 		case in.broker.Membership == broker.Unknown && !in.broker.Credential:
@@ -160,7 +160,7 @@ func (m *Membership) Review() (changed bool) {
 	in := inputs{
 		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
 	}
-	in.taken, in.known, in.rival = m.taken(cmp.Or(in.clusterID, in.built)), m.known(), m.Broker.Rival()
+	in.taken, in.registered, in.rival = m.taken(cmp.Or(in.clusterID, in.built)), m.registered(), m.Broker.Rival()
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now
@@ -206,8 +206,8 @@ func (m *Membership) taken(id string) bool {
 	return other != nil && other.Spec.KubeSystemUID != string(system.UID)
 }
 
-// known reports whether the Member whose broker namespace is that of this cluster is this cluster.
-func (m *Membership) known() bool {
+// registered reports whether the Member whose broker namespace is that of this cluster is this cluster.
+func (m *Membership) registered() bool {
 	system, own := m.Member.Namespace(metav1.NamespaceSystem), m.Broker.Registered()
 	return system != nil && own != nil && own.Spec.KubeSystemUID == string(system.UID)
 }

@@ -48,7 +48,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "not joined, id of another cluster", given: with(func(e *inputs) { e.joined, e.taken = false, true }), known: true},
 		{
 			name:  "both properties gone, as with their CRD, broker disagrees",
-			given: with(func(e *inputs) { e.properties, e.built, e.known = properties{}, "east", true }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
+			given: with(func(e *inputs) { e.properties, e.built, e.registered = properties{}, "east", true }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 		},
 		{
 			name:  "both properties gone, broker not asked yet",
@@ -56,7 +56,7 @@ func TestEvaluate(t *testing.T) {
 		},
 		{
 			name:  "both properties gone before a restart, broker disagrees",
-			given: with(func(e *inputs) { e.properties, e.broker.Membership, e.known = properties{}, broker.Unknown, true }), freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
+			given: with(func(e *inputs) { e.properties, e.broker.Membership, e.registered = properties{}, broker.Unknown, true }), freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 		},
 		{name: "both properties gone before a restart, broker not asked yet", given: inputs{linked: true}},
 		{

@@ -143,9 +143,21 @@ func TestSelectorFields(t *testing.T) {
 	i.AddFields(mcscrd.ServiceImportCRD, newerFields(16))
 	i = i.follows(2)
 	i.Expect("a CRD that has the fields again", i.do("", always), importWrite, importStatus)
-	i.AddFields(mcscrd.ServiceImportCRD, nil)
+	i.AddFields(mcscrd.ServiceImportCRD, nil) // the check of the CRDs comes later
+	m.Status.Properties[0].Value = "silver"
+	if err := i.Admin.Apply(t.Context(), m, "west", "status"); err != nil {
+		t.Fatal(err)
+	}
+	i.do("another property", func() bool { return i.Broker.Member(west.id).Status.Properties[0].Value == "silver" })
+	i.checkFields("a CRD that has lost the fields", "", "", `[[],[]]`)
+	m.Status.Properties[0].Value = "<gold>"
+	if err := i.Admin.Apply(t.Context(), m, "west", "status"); err != nil {
+		t.Fatal(err)
+	}
 	i = i.follows(0)
-	i.do("the CRD of mcs-api v0.5", func() bool { return i.Member.Import(db).Annotations[apibroker.FieldSelectors] == "" })
+	i.do("the CRD of mcs-api v0.5", func() bool {
+		return i.Member.Import(db).Annotations[apibroker.FieldSelectors] == "" && i.Broker.Member(west.id).Status.Properties[0].Value == "<gold>"
+	})
 	i.checkFields("the CRD of mcs-api v0.5", "", "", `[["west"],[]]`)
 	i.idle("the CRD of mcs-api v0.5")
 	selectBy("[]")

@@ -15,6 +15,13 @@ import (
 // withoutInvalid returns an import, its status or a derived Service without the values for which err says that the API server does not know
 // them: those of a newer or of another cluster. It is nil if the failure has other causes (docs/spec/controller.md 5.4).
 func withoutInvalid(o apiserver.Object, err error) apiserver.Object {
+	if imp, ok := o.(*mcsv1beta1.ServiceImport); ok && apiserver.IsMistyped(err, apibroker.FieldResults) { // the CRD has changed
+		less := imp.DeepCopy()
+		if !leaveOut(less, apibroker.FieldResults[1:]) {
+			return nil
+		}
+		return less
+	}
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return nil

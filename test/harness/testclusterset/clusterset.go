@@ -92,9 +92,19 @@ func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
 		if o.Bare {
 			return nil
 		}
-		return admin.Init(ctx, c.Broker.Config(), admin.InitOptions{AggregateView: true})
+		return c.init(ctx)
 	})
 	return c, g.Wait()
+}
+
+// init prepares the broker. On a busy machine an API server that has just started may need longer than the minute it allows each request; then
+// it goes on where it stopped.
+func (c *Clusterset) init(ctx context.Context) error {
+	for {
+		if err := admin.Init(ctx, c.Broker.Config(), admin.InitOptions{AggregateView: true}); !apierrors.IsTimeout(err) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // start starts one cluster with the service accounts of the controller and of the DNS server.

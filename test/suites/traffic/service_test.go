@@ -112,7 +112,7 @@ func importName(service string, labels ...string) string {
 // families are those in which everything is reached.
 var families = []string{"ip4", "ip6"}
 
-// reaches waits until clients in the member reach through the destination, in each family, those of the pods that have it, and no
+// reaches waits until clients in the member reach, at the destination and in each family, those of the pods that have it, and no
 // others: by their addresses, at the port where they listen.
 func (m *member) reaches(t *testing.T, d destination, port int32, want ...netip.Addr) {
 	t.Helper()
