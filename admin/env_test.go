@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -30,35 +29,8 @@ func startControlPlanes(t *testing.T, n int) []*controlplane.ControlPlane {
 		c := controlplane.StartT(t, controlplane.Options{ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), CRDs: [][]byte{}})
 		all = append(all, c)
 	}
-	emptyNamespaces(t, all[0])
+	all[0].EndNamespacesT(t)
 	return all
-}
-
-func emptyNamespaces(t *testing.T, c *controlplane.ControlPlane) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-done })
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			all, err := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				continue // ctx, or a server that is stopped
-			}
-			for i := range all.Items {
-				if all.Items[i].GetDeletionTimestamp() != nil {
-					_ = c.Delete(ctx, &all.Items[i]) // the next turn tries again
-				}
-			}
-		}
-	}()
 }
 
 // steps collects the reported steps.

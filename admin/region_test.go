@@ -87,7 +87,7 @@ func TestRegion(t *testing.T) {
 	joins("us", "us", "")
 
 	mustLeave(t, onBroker, east)
-	emptyNamespaces(t, east)
+	east.EndNamespacesT(t)
 	until.OK(t, "everything but what others have written is removed", func(ctx context.Context) error {
 		_, err := Uninstall(ctx, east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: DNSDefaults()})
 		return err

@@ -77,7 +77,7 @@ type uninstaller struct {
 	local   localState // by checkLeft
 	result  UninstallResult
 
-	kept        bool                     // the API server keeps objects of namespaces that do not exist
+	denied      bool                     // a policy of others, or of a broker, keeps objects of namespaces that do not exist
 	wouldDelete map[schema.GroupKind]int // by a dry run, of custom objects
 }
 
@@ -269,23 +269,16 @@ func (u *uninstaller) removeImports(ctx context.Context) error {
 // deleteLast deletes an object after all of our policies. The API server follows their removal a moment later; where policies of others, or those of a
 // broker, keep the object, it is left, and no later one waits.
 func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructured) error {
-	err := u.tryDelete(ctx, o)
-	if errors.Is(err, errNoNamespace) && !u.kept {
-		kept := err
-		err = u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
-			err := u.tryDelete(ctx, o)
-			if errors.Is(err, errNoNamespace) {
-				return false, nil
-			}
-			kept = nil
-			return err == nil, err
-		})
-		if kept != nil && ctx.Err() == nil {
-			err = kept
-		}
+	var err error
+	waited := u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
+		err = u.tryDelete(ctx, o)
+		return !errors.Is(err, errNoNamespace) || u.denied, nil
+	})
+	if ctx.Err() != nil {
+		return waited
 	}
 	if errors.Is(err, errNoNamespace) {
-		u.kept = true
+		u.denied = true
 		u.left("%s: %v", describe(o), errNoNamespace)
 		return nil
 	}

@@ -52,7 +52,7 @@ func TestUninstallRemovesImports(t *testing.T) {
 	if err := east.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(imported, " shop", " bank"))); err != nil { // the controller was late
 		t.Fatal(err)
 	}
-	emptyNamespaces(t, east)
+	east.EndNamespacesT(t)
 	got, err := Uninstall(t.Context(), east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: DNSDefaults()})
 	if err != nil {
 		t.Fatal(err)

@@ -1,50 +1,35 @@
 package admin
 
 import (
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/admin/verify"
 )
 
-// forbidding is an API server that grants its user nothing, and says so as kube-apiserver does.
-func forbidding(w http.ResponseWriter, r *http.Request) {
-	verb := map[string]string{http.MethodPost: "create", http.MethodDelete: "delete", http.MethodGet: "get"}[r.Method]
-	path := regexp.MustCompile(`^/apis?/(?:([^/]+\.[^/]+|apps)/)?v[^/]+/(?:namespaces/[^/]+/)?([a-z]+)(/[^/]+)?(/log)?$`).FindStringSubmatch(r.URL.Path)
-	if verb == "get" && path[3] == "" {
-		verb = "list"
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusForbidden)
-	_ = json.NewEncoder(w).Encode(metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden,
-		Message: fmt.Sprintf("%s is forbidden: User \"verifier\" cannot %s resource \"%s\" in API group \"%s\"", path[2], verb, path[2]+path[4], path[1]),
-	})
-}
-
 // TestVerifyNamesRights: what verify says of a right that is missing, in an error, in the evidence of a check and of what is left, has its verb, its
 // resource and the manifest.
 func TestVerifyNamesRights(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(forbidding))
-	t.Cleanup(server.Close)
-	config := &rest.Config{Host: server.URL}
+	kubeconfig, err := startControlPlanes(t, 1)[0].UserKubeconfig("verifier")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := VerifyDefaults()
-	o.Timeout, o.Progress = 100*time.Millisecond, func(string) {}
+	o.Progress = func(string) {}
 	newMember := func() *verifiedMember {
 		return &verifiedMember{VerifyCluster: VerifyCluster{Name: "east", Config: config}, index: 1}
 	}

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -80,36 +79,13 @@ current-context: a
 	return r
 }
 
-// endAll ends namespaces that are deleted, as kube-controller-manager does, until the test is over.
-func endAll(t *testing.T, c *controlplane.ControlPlane) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-done })
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if all, err := c.Dynamic().Resource(namespaces).List(ctx, metav1.ListOptions{}); err == nil {
-				for i := range all.Items {
-					if n := &all.Items[i]; n.GetDeletionTimestamp() != nil {
-						_ = c.Delete(ctx, n) // the next turn tries again
-					}
-				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	}()
-}
-
 // TestAgain rejects one write of a command, in the middle or the last one. The command says which object it was about and that it can be run again,
 // and a second run leads to the objects of a run that nothing has disturbed. TestCrash in package admin goes through all writes of join and leave.
 func TestAgain(t *testing.T) {
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}, ServiceCIDR: "10.97.0.0/16"})
-	endAll(t, hub)
-	endAll(t, east)
+	hub.EndNamespacesT(t)
+	east.EndNamespacesT(t)
 	server, err := os.ReadFile("../../admin/wiring/testdata/kubeadm.yaml")
 	must(t, err)
 	must(t, east.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(string(server), "10.96.0.10", "10.97.0.10"))))

@@ -25,7 +25,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	brokerapi "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -72,7 +71,7 @@ func startNode(t *testing.T, bin string, n int) *node {
 		d.stopController = func() { cancel(); <-ended }
 	}
 	d.startController()
-	d.pods.Go(func() { d.endNamespaces(ctx) })
+	d.EndNamespacesT(t)
 	for _, name := range []string{"clusterset-controller", "clusterset-dns"} {
 		d.pods.Go(func() { d.rollOut(ctx, name) })
 	}
@@ -480,16 +479,8 @@ func joinsAgain(t *testing.T, d *node, join []string) {
 func leaveNothing(t *testing.T, hub *controlplane.ControlPlane, members []*node, before map[*controlplane.ControlPlane]map[string]bool) {
 	t.Helper()
 	broker := "--broker-kubeconfig=" + hub.Kubeconfig()
-	ctx, cancel := context.WithCancel(t.Context())
-	var emptied sync.WaitGroup
-	defer emptied.Wait()
-	defer cancel()
+	hub.EndNamespacesT(t)
 	for _, d := range members {
-		emptied.Go(func() { empty(ctx, d.ControlPlane, system) })
-	}
-	ids := []string{"east", "west"}
-	for i, d := range members {
-		emptied.Go(func() { empty(ctx, hub, brokerapi.NamespaceName(admin.DefaultPrefix, ids[i])) })
 		want(t, exitOK, []string{"This cluster is no longer a member."}, "leave", broker, "--kubeconfig="+d.Kubeconfig())
 	}
 	for _, d := range members {

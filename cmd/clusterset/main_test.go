@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -376,10 +377,12 @@ func TestCommands(t *testing.T) {
 
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker, member, "--dry-run=client")
 	// This broker has no kube-controller-manager, so the test empties its namespace.
-	gone := make(chan struct{})
-	go func() { defer close(gone); empty(t.Context(), hub, done.Result.Namespace) }()
+	hub.EndNamespacesT(t)
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted", "This cluster is no longer a member."}, "leave", broker, member)
-	<-gone
+	until.OK(t, "the broker namespace is gone", func(ctx context.Context) error {
+		_, err := hub.Dynamic().Resource(namespaces).Get(ctx, done.Result.Namespace, metav1.GetOptions{})
+		return gone(err)
+	})
 	want(t, exitOK, []string{"Clusterset:   not a member", "No problems found."}, "status", member)
 	want(t, exitError, []string{`error: remove: member "east" does not exist, and the broker has no other members`}, "broker", "remove", "east", broker)
 	want(t, exitOK, []string{"db -n shop created", "warning: this cluster is not a member of a clusterset: exports take effect when it has joined"},
@@ -387,24 +390,15 @@ func TestCommands(t *testing.T) {
 	t.Run("uninstall", func(t *testing.T) { uninstalls(t, hub, east, member, broker, before) })
 }
 
-// empty does what kube-controller-manager does, once the namespace is deleted.
-func empty(ctx context.Context, c *controlplane.ControlPlane, namespace string) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		o, err := c.Dynamic().Resource(namespaces).Get(ctx, namespace, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return
-		case err == nil && o.GetDeletionTimestamp() != nil:
-			_ = c.Delete(ctx, o) // the next tick tries again
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+// gone is nil if err, of a get, says that the object does not exist.
+func gone(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil:
+		return errors.New("it exists")
 	}
+	return err
 }
 
 // exports runs commands as a user who may export and, for the status, as an administrator.

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -162,17 +159,11 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 			t.Errorf("the dry run deleted %s", name)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var emptied sync.WaitGroup
-	for _, namespace := range []string{"clusterset-system", "clusterset-verify-killed"} {
-		emptied.Go(func() { empty(ctx, east, namespace) })
-	}
+	east.EndNamespacesT(t)
 	undoesWiring(t, east, member)
 	namesCreated(t, east, member)
 	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
 		"uninstall", member)
-	cancel()
-	emptied.Wait()
 	// While the cluster is a broker, too, the CRD of the imports is that of the broker.
 	if err := east.ApplyYAML(t.Context(), crd.Members); err != nil {
 		t.Fatal(err)
@@ -187,13 +178,7 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 	}
 	until.OK(t, "the CRD is gone", func(ctx context.Context) error {
 		_, err := definitions.Get(ctx, "members.broker.clusterset-dns.io", metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err == nil:
-			return errors.New("it exists")
-		}
-		return err
+		return gone(err)
 	})
 	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop deleted", "Nothing of clusterset is left."}, "uninstall", member, "--delete-exports")
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", member)

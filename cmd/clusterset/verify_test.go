@@ -24,27 +24,6 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// endNamespaces empties and ends namespaces of "verify" that are deleted, as the namespace controller does, until ctx ends.
-func (d *node) endNamespaces(ctx context.Context) {
-	for ctx.Err() == nil {
-		all, err := d.Dynamic().Resource(namespaces).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
-		if err == nil {
-			for i := range all.Items {
-				if n := &all.Items[i]; n.GetDeletionTimestamp() != nil {
-					err = errors.Join(err, d.Delete(ctx, n))
-				}
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			d.Logf("the next turn tries again: %v", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 // leaves fails if a run has left a namespace.
 func (d *node) leaves(t *testing.T, want ...string) {
 	t.Helper()

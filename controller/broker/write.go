@@ -34,9 +34,9 @@ func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) e
 	return nil
 }
 
-// KeptRecord returns what the broker would keep of r as the export record of its service: r without the fields that its CRD does not
+// TryRecord returns what the broker would keep of r as the export record of its service: r without the fields that its CRD does not
 // have. Nothing is written.
-func (b *Broker) KeptRecord(ctx context.Context, r *v1alpha1.ExportedService) (*v1alpha1.ExportedService, error) {
+func (b *Broker) TryRecord(ctx context.Context, r *v1alpha1.ExportedService) (*v1alpha1.ExportedService, error) {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
 	if err := b.client.DryRun(ctx, r); err != nil {

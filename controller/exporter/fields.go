@@ -178,7 +178,7 @@ func (f *fields) learn(ctx context.Context, failure error, r export.Result) (boo
 	}
 	var missing []string
 	if apiserver.IsUnknownField(failure) {
-		kept, err := f.broker.KeptRecord(ctx, r.Record)
+		kept, err := f.broker.TryRecord(ctx, r.Record)
 		if err != nil {
 			return false, err
 		}

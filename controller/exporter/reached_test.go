@@ -107,7 +107,7 @@ func (b *env) brokerWithoutField(a *exporting) {
 	b.toClusters(a, "west")
 	r := a.exported(db)
 	a.Await("the older CRD", func() bool {
-		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
+		kept, err := a.Broker.TryRecord(b.Context(), r.Record)
 		return err == nil && kept.Spec.ToClusters == nil && a.waitsFor() == "" // the API server ends the watches of a CRD that changes
 	})
 	got := a.do(db, "", func() bool { return true })

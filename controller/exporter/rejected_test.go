@@ -178,7 +178,7 @@ func (b *env) olderBroker(a *exporting) {
 	b.DropFields(crd.ExportedServices, ".spec.clusterSelectors", ".spec.trafficDistribution", ".spec.ports.items.appProtocol")
 	r := a.exported(older)
 	a.Await("the older CRD", func() bool {
-		kept, err := a.Broker.KeptRecord(b.Context(), r.Record)
+		kept, err := a.Broker.TryRecord(b.Context(), r.Record)
 		return err == nil && kept.Spec.TrafficDistribution == nil
 	})
 	got := a.do(older, "", func() bool { return true })
@@ -215,7 +215,7 @@ func (b *env) olderBrokerFromTheStart(a *exporting) *exporting {
 	whole := r.Record.DeepCopy()
 	whole.Spec.TrafficDistribution = new("PreferClose")
 	a.Await("the newer CRD", func() bool {
-		kept, err := a.Broker.KeptRecord(b.Context(), whole)
+		kept, err := a.Broker.TryRecord(b.Context(), whole)
 		return err == nil && kept.Spec.TrafficDistribution != nil && a.waitsFor() == ""
 	})
 	a.own.fields.mu.Lock()

@@ -646,7 +646,7 @@ var missingRight = regexp.MustCompile(`^the right to (\w+) ([a-z]+)\.?(\S*?)(?: 
 
 // granted asks as a user without rights, and as one who has what deploy/explain grants: the former is told what the latter has, and the latter
 // can read all.
-func (w *env) granted(nobody *rest.Config) {
+func (w *env) granted(unprivileged *rest.Config) {
 	const user = "explainer"
 	bind := func(c *controlplane.ControlPlane, role string) *rest.Config {
 		manifest, err := os.ReadFile("../../../deploy/explain/" + role + ".yaml")
@@ -673,7 +673,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 		}
 	}
 	seen := map[string]bool{}
-	for _, x := range []struct{ broker, member *rest.Config }{{nil, nobody}, {w.userOf(w.broker, "nobody-in-particular"), w.west.Config()}} {
+	for _, x := range []struct{ broker, member *rest.Config }{{nil, unprivileged}, {w.userOf(w.broker, "nobody-in-particular"), w.west.Config()}} {
 		r, err := admin.Explain(w.Context(), x.broker, x.member, o)
 		w.must(err)
 		for _, s := range r.Chain {
