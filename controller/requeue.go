@@ -45,29 +45,20 @@ func (r requeuer) importNow(svc types.NamespacedName) { r.imports.Add(svc, queue
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
 // reconciled, too: it is restored if someone else changed it, and follows the allocations of others. A lost endpoint does not wait for other changes.
 func (r requeuer) brokerChanged(svc types.NamespacedName, initial, lost bool) {
-	priority := priorityOf(initial)
-	if lost {
-		r.imports.AddUrgent(svc)
-	} else {
-		r.imports.Add(svc, priority)
-	}
+	addChange(r.imports, svc, initial, lost)
 	record, slices := r.broker.Own(svc)
 	if record != nil || len(slices) > 0 || r.member.Export(svc) != nil {
-		r.exports.Add(svc, priority)
+		addChange(r.exports, svc, initial, false)
 	}
 }
 
 // memberChanged queues the services that a change of an object of this cluster affects.
 func (r requeuer) memberChanged(a member.Affected) {
-	add := func(q *queue.Queue, svc types.NamespacedName) { q.Add(svc, priorityOf(a.Initial)) }
-	if a.Lost {
-		add = (*queue.Queue).AddUrgent
-	}
 	for _, svc := range a.Exports {
-		add(r.exports, svc)
+		addChange(r.exports, svc, a.Initial, a.Lost)
 	}
 	for _, svc := range a.Imports {
-		add(r.imports, svc)
+		addChange(r.imports, svc, a.Initial, a.Lost)
 	}
 	if a.Initial {
 		return // every service is queued at the start
@@ -97,10 +88,15 @@ func (r requeuer) namespaceChanged(name string) {
 	}
 }
 
-// priorityOf returns the priority of a change; the initial list is backlog.
-func priorityOf(initial bool) queue.Priority {
-	if initial {
-		return queue.Backlog
+// addChange queues a service that changed, behind all others if it is one of the initial list. One that has lost endpoints does not wait for
+// its further changes (docs/spec/controller.md 10.3).
+func addChange(q *queue.Queue, svc types.NamespacedName, initial, lost bool) {
+	switch {
+	case lost:
+		q.AddUrgent(svc)
+	case initial:
+		q.Add(svc, queue.Backlog)
+	default:
+		q.Add(svc, queue.Live)
 	}
-	return queue.Live
 }

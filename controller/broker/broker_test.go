@@ -141,7 +141,7 @@ type link struct {
 	stop func()
 
 	mu             sync.Mutex
-	changed        map[types.NamespacedName]int
+	changed, lost  map[types.NamespacedName]int // changes, and those that had a last ready endpoint go
 	membersChanged int
 	beats          map[string]int
 	rejected       []merge.Rejection
@@ -154,7 +154,9 @@ var running atomic.Int32
 func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link {
 	t.Helper()
 	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
-	l := &link{T: t, changed: make(map[types.NamespacedName]int), beats: make(map[string]int)}
+	l := &link{
+		T: t, changed: make(map[types.NamespacedName]int), lost: make(map[types.NamespacedName]int), beats: make(map[string]int),
+	}
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, ""),
 		Interval: 200 * time.Millisecond, Silence: 10 * time.Second,
@@ -167,11 +169,16 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	must(t, err)
 	l.Broker = b
 	b.Handle(broker.Handlers{
-		Changed: func(svc types.NamespacedName, _, _ bool) {
+		Changed: func(svc types.NamespacedName, _, lost bool) {
 			if svc.Name == "panics" {
 				panic("out of order")
 			}
-			l.note(func() { l.changed[svc]++ })
+			l.note(func() {
+				l.changed[svc]++
+				if lost {
+					l.lost[svc]++
+				}
+			})
 		},
 		MembersChanged: func() { l.note(func() { l.membersChanged++ }) },
 		Heartbeat:      func(id string) { l.note(func() { l.beats[id]++ }) },
@@ -288,9 +295,39 @@ func testRead(t *testing.T, a admin) {
 	if n := changes(web); n > 0 {
 		t.Errorf("%d changes of a service that no member exports, want none", n)
 	}
-	must(t, a.c.Delete(t.Context(), slice("west", db, "db-3")))
+	losesLast(t, a, l)
 	if n := l.count(func() int { return len(l.rejected) }); n > 0 {
 		t.Errorf("rejected %v, want nothing", l.rejected)
+	}
+}
+
+// losesLast has slices of db change: only when one of another member has no ready endpoint any more, the change says so.
+func losesLast(t *testing.T, a admin, l *link) {
+	t.Helper()
+	two := slice("west", db, "db-3")
+	two.Endpoints = append(two.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.1.0.2"}})
+	notReady := slice("west", db, "db-3")
+	notReady.Endpoints[0].Conditions.Ready = new(false)
+	for _, step := range []struct {
+		change string
+		make   func()
+		lost   bool
+	}{
+		{"an endpoint more", func() { a.apply(two) }, false},
+		{"one of two goes", func() { a.apply(slice("west", db, "db-3")) }, false},
+		{"the last is not ready", func() { a.apply(notReady) }, true},
+		{"one without a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, false},
+		{"one with a ready endpoint comes", func() { a.apply(slice("west", db, "db-3")) }, false},
+		{"and goes", func() { a.delete(slice("west", db, "db-3")) }, true},
+		{"an own slice comes", func() { a.apply(slice("east", db, "db-1")) }, false},
+		{"and goes", func() { a.delete(slice("east", db, "db-1")) }, false},
+	} {
+		changed, lost := l.count(func() int { return l.changed[db] }), l.count(func() int { return l.lost[db] })
+		step.make()
+		until.True(t, step.change, func() bool { return l.count(func() int { return l.changed[db] }) > changed })
+		if got := l.count(func() int { return l.lost[db] }) > lost; got != step.lost {
+			t.Errorf("%s: lost = %t, want %t", step.change, got, step.lost)
+		}
 	}
 }
 

@@ -85,9 +85,15 @@ func (d drainedResult) goal() goal {
 
 // A togetherPart is how all services of a member change their clusters at once.
 type togetherPart struct {
-	Services int              `json:"services"`
-	Changes  []togetherResult `json:"changes"`
+	Services int `json:"services"`
+	// Floor is how long a client alone takes for a write, when it makes floorWrites for each service.
+	Floor   float64          `json:"floorSecondsPerWrite"`
+	Changes []togetherResult `json:"changes"`
 }
+
+// floorWrites is how many objects of each service the floor writes: as many as a change of selection, which shows a slice, hides another, and says
+// in the import why.
+const floorWrites = 3
 
 // A togetherResult is one change.
 type togetherResult struct {
@@ -110,7 +116,7 @@ func (c togetherResult) String() string {
 
 func (p *togetherPart) markdown() string {
 	lines := [][]string{{
-		"change", "written in, s", "slices shown, s", "connections land, s", "target", "slices written", "writes of one", "target", "other writes", "target",
+		"change", "written in, s", "slices shown, s", "connections land, s", "target", "times a client alone", "slices written", "writes of one", "target", "other writes", "target",
 	}}
 	for _, c := range p.Changes {
 		landed := notMeasured
@@ -126,10 +132,23 @@ func (p *togetherPart) markdown() string {
 		}
 		lines = append(lines, []string{
 			c.What, fmt.Sprintf("%.1f", c.Written), fmt.Sprintf("%.1f", c.Shown), landed, goals[0].cell("%.0f"),
-			fmt.Sprint(c.Slices), fmt.Sprint(c.Most), goals[1].cell("%.0f"), counts(c.Others, "none"), others,
+			p.timesFloor(c), fmt.Sprint(c.Slices), fmt.Sprint(c.Most), goals[1].cell("%.0f"), counts(c.Others, "none"), others,
 		})
 	}
-	return heading(fmt.Sprintf("%d services change their clusters together", p.Services), table(lines))
+	return heading(fmt.Sprintf("%d services change their clusters together", p.Services), fmt.Sprintf(
+		"A client alone takes %.2f ms for a write.\n\n%s", p.Floor*1000, table(lines)))
+}
+
+// timesFloor returns how many times longer a change took than a client alone takes for as many writes.
+func (p *togetherPart) timesFloor(c togetherResult) string {
+	writes := float64(c.Slices)
+	for _, n := range c.Others {
+		writes += n
+	}
+	if p.Floor == 0 || writes == 0 {
+		return notMeasured
+	}
+	return fmt.Sprintf("%.2f", max(c.Shown, c.Landed)/(writes*p.Floor))
 }
 
 func (p *togetherPart) goals() []goal {

@@ -21,7 +21,7 @@ func TestFailoverReport(t *testing.T) {
 		},
 		Drains: []drainedResult{{"own cluster", "its default", 3, 1000, 0}, {"other cluster", "its default", 3, 1000, 1}},
 	}
-	together := &togetherPart{Services: 5000, Changes: []togetherResult{
+	together := &togetherPart{Services: 5000, Floor: 0.002, Changes: []togetherResult{
 		{What: "hidden", Shown: 12, Slices: 5000, Most: 1},
 		{What: "moved", Written: 5, Shown: 12, Landed: 31, Slices: 5000, Most: 2, Others: map[string]float64{"local ServiceImport patch": 5000}},
 		{What: "lost", Shown: 3, Landed: 4, Slices: 10000, Most: 1, Allowed: "broker EndpointSlice apply",
@@ -44,11 +44,12 @@ func TestFailoverReport(t *testing.T) {
 	}
 	text := squeeze(moves.markdown() + together.markdown())
 	for _, want := range []string{
+		"A client alone takes 2.00 ms for a write.",
 		"| own cluster | its default | 2 | 900 | 1100 | 1100 | ≤ 1000 **missed** |",
 		"| other cluster | its default | 3 | 1000 | 1 | ≤ 0 **missed** |",
-		"| hidden | 0.0 | 12.0 | – | ≤ 30 | 5000 | 1 | ≤ 1 | none | – |",
-		"| moved | 5.0 | 12.0 | 31.0 | ≤ 30 **missed** | 5000 | 2 | ≤ 1 **missed** | 5000 local ServiceImport patch | – |",
-		"| lost | 0.0 | 3.0 | 4.0 | ≤ 30 | 10000 | 1 | ≤ 1 | 5000 broker EndpointSlice apply | only broker EndpointSlice apply |",
+		"| hidden | 0.0 | 12.0 | – | ≤ 30 | 1.20 | 5000 | 1 | ≤ 1 | none | – |",
+		"| moved | 5.0 | 12.0 | 31.0 | ≤ 30 **missed** | 1.55 | 5000 | 2 | ≤ 1 **missed** | 5000 local ServiceImport patch | – |",
+		"| lost | 0.0 | 3.0 | 4.0 | ≤ 30 | 0.13 | 10000 | 1 | ≤ 1 | 5000 broker EndpointSlice apply | only broker EndpointSlice apply |",
 		", 2 local Event create | only broker EndpointSlice apply **missed** |",
 	} {
 		if !strings.Contains(text, want) {

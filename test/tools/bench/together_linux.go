@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned"
 
@@ -56,8 +57,11 @@ func (b *bench) togetherSection(ctx context.Context) (_ part, err error) {
 	return r.part, err
 }
 
-// changes makes one change after the other.
+// changes measures what a client alone needs for a write, and makes one change after the other.
 func (r *togetherRun) changes(ctx context.Context) error {
+	if err := r.floor(ctx); err != nil {
+		return fmt.Errorf("writes of a client alone: %w", err)
+	}
 	east, west := r.east.ID, r.west.ID
 	for _, c := range []togetherChange{
 		{what: "their namespaces prefer the own cluster", do: r.prefer("local"), shown: east, hidden: west},
@@ -140,13 +144,7 @@ func (r *togetherRun) load(ctx context.Context, m *testclusterset.Member) error 
 			return err
 		}
 	}
-	config := m.Config()
-	config.QPS = -1
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	mcs, err := mcsclient.NewForConfig(config)
+	kube, mcs, err := clientsOf(m)
 	if err != nil {
 		return err
 	}
@@ -267,6 +265,45 @@ func (r *togetherRun) landedAt(ctx context.Context, to netip.AddrPort, cluster s
 	}
 }
 
+// floor measures how long the API server of east takes for as many writes as a change of selection makes, of the same kinds and with everything
+// that watches them: each local slice twice, and the export. None of it changes what the controllers and kube-proxy make of them.
+func (r *togetherRun) floor(ctx context.Context) error {
+	r.b.progress.say("together: a client alone writes %d objects of each service", floorWrites)
+	kube, mcs, err := clientsOf(r.east)
+	if err != nil {
+		return err
+	}
+	note := func(text string) []byte { return fmt.Appendf(nil, `{"metadata":{"annotations":{"bench":%q}}}`, text) }
+	began := time.Now()
+	if err := each(r.b.services, func(i int) error {
+		slices, exports := kube.DiscoveryV1().EndpointSlices(namespace(i)), mcs.MulticlusterV1beta1().ServiceExports(namespace(i))
+		for _, text := range []string{"first", "second"} {
+			if _, err := slices.Patch(ctx, name(i), types.MergePatchType, note(text), metav1.PatchOptions{}); err != nil {
+				return err
+			}
+		}
+		_, err := exports.Patch(ctx, name(i), types.MergePatchType, note("first"), metav1.PatchOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	r.part.Floor = time.Since(began).Seconds() / float64(floorWrites*r.b.services)
+	r.b.progress.say("together: %.2f ms for a write", r.part.Floor*1000)
+	return nil
+}
+
+// clientsOf returns clients of a member that write as fast as its API server lets them.
+func clientsOf(m *testclusterset.Member) (*kubernetes.Clientset, *mcsclient.Clientset, error) {
+	config := m.Config()
+	config.QPS = -1
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	mcs, err := mcsclient.NewForConfig(config)
+	return kube, mcs, err
+}
+
 // A togetherChange is one that moves all services.
 type togetherChange struct {
 	what          string
@@ -346,9 +383,7 @@ func (r *togetherRun) prefer(affinity string) func(context.Context) error {
 
 // fail makes all endpoints of east not ready.
 func (r *togetherRun) fail(ctx context.Context) error {
-	config := r.east.Config()
-	config.QPS = -1
-	kube, err := kubernetes.NewForConfig(config)
+	kube, _, err := clientsOf(r.east)
 	if err != nil {
 		return err
 	}
