@@ -11,13 +11,13 @@ import (
 
 // A gate is a TCP proxy of the API server. It accepts connections at once, but passes nothing on until it is open, nor while paused is locked.
 type gate struct {
-	port   int
-	target string
-	opened chan struct{}
-	knocks chan struct{}
-	conns  sync.WaitGroup
-	ended  chan struct{}
-	paused sync.RWMutex
+	port     int
+	target   string
+	opened   chan struct{}
+	accepted chan struct{}
+	conns    sync.WaitGroup
+	ended    chan struct{}
+	paused   sync.RWMutex
 }
 
 func newGate(t *testing.T) *gate {
@@ -26,7 +26,7 @@ func newGate(t *testing.T) *gate {
 	must(t, err)
 	g := &gate{
 		port: port(t), target: u.Host,
-		opened: make(chan struct{}), knocks: make(chan struct{}, 1), ended: make(chan struct{}),
+		opened: make(chan struct{}), accepted: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", g.port))
 	must(t, err)
@@ -37,7 +37,7 @@ func newGate(t *testing.T) *gate {
 				return
 			}
 			select {
-			case g.knocks <- struct{}{}:
+			case g.accepted <- struct{}{}:
 			default:
 			}
 			g.conns.Go(func() { g.pass(conn) })
@@ -91,11 +91,11 @@ func (w pausedWriter) Write(b []byte) (int, error) {
 
 func (g *gate) open() { close(g.opened) }
 
-// knocked waits until the gate has a connection.
-func (g *gate) knocked(t *testing.T) {
+// awaitConnection waits until the gate has a connection.
+func (g *gate) awaitConnection(t *testing.T) {
 	t.Helper()
 	select {
-	case <-g.knocks:
+	case <-g.accepted:
 	case <-t.Context().Done():
 		t.Error("the gate got no connection")
 	}

@@ -281,7 +281,7 @@ func TestReloadWithAnotherSource(t *testing.T) {
 	reloaded := make(chan error)
 	next := strings.Replace(corefile, "{kubeconfig}", kubeconfigAt(t, gate.port), 1)
 	go func() { reloaded <- s.reload(next) }()
-	gate.knocked(t)
+	gate.awaitConnection(t)
 	l.more(200)
 	awaitReady(t, ready, true)
 	select {
