@@ -7,6 +7,8 @@ import (
 
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
 // A sink drops replies. Its methods do not allocate.
@@ -69,7 +71,7 @@ func TestAllocations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := ask(tt.qname+".svc.clusterset.local.", tt.qtype, 4096)
 			w := &sink{remote: &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}}
-			got := testing.AllocsPerRun(1000, func() {
+			got := allocs.PerRun(1000, func() {
 				if _, err := s.handler.ServeDNS(t.Context(), w, r); err != nil {
 					t.Fatal(err)
 				}

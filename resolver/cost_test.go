@@ -6,6 +6,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 
 	"github.com/miekg/dns"
 )
@@ -81,7 +82,7 @@ func TestAllocations(t *testing.T) {
 		o := resolver.Options{ClusterNames: true, MaxName: 235}
 		for _, k := range kinds {
 			rotation := uint64(0)
-			got := testing.AllocsPerRun(200, func() {
+			got := allocs.PerRun(200, func() {
 				rotation++
 				q := resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, ClientRotation: rotation}
 				a := resolver.Resolve(x, q, &o)
@@ -99,7 +100,7 @@ func TestAllocations(t *testing.T) {
 			if got > k.allocs {
 				t.Errorf("%s at %d endpoints: %v allocations, want at most %v", k.kind, endpoints, got, k.allocs)
 			}
-			if got := testing.AllocsPerRun(200, func() { resolver.Find(x, k.name, &o) }); got != 0 {
+			if got := allocs.PerRun(200, func() { resolver.Find(x, k.name, &o) }); got != 0 {
 				t.Errorf("%s at %d endpoints: Find allocates %v times", k.kind, endpoints, got)
 			}
 		}

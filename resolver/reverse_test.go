@@ -8,6 +8,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 
 	"github.com/miekg/dns"
 )
@@ -109,5 +110,5 @@ func hostsAt(n int) *index.Index {
 // allocations is how often a PTR question allocates.
 func allocations(x *index.Index) float64 {
 	r := index.NewReverse(x)
-	return testing.AllocsPerRun(10, func() { resolver.Pointers(x, r, "\x0a\x00\x00\x01", &resolver.Options{}) })
+	return allocs.PerRun(10, func() { resolver.Pointers(x, r, "\x0a\x00\x00\x01", &resolver.Options{}) })
 }

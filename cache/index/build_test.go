@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
 // KEP-2030: the slices without zone and region and those for our zone or region are in use; all slices if these have no
@@ -102,7 +104,7 @@ func synthetic(clusters, endpoints int, hostnames bool) (*Import, []*Slice) {
 func TestBuildAllocations(t *testing.T) {
 	for _, endpoints := range []int{100, 10_000} {
 		imp, list := synthetic(1, endpoints, true)
-		got := testing.AllocsPerRun(5, func() { Build(imp, list, Options{}) })
+		got := allocs.PerRun(5, func() { Build(imp, list, Options{}) })
 		// The service, its endpoints, the tables of the builder and of the result, and the growth of those without a known size.
 		if got > 80 {
 			t.Errorf("Build of %d endpoints: %v allocations, want at most 80", endpoints, got)
@@ -114,7 +116,7 @@ func TestBuildAllocations(t *testing.T) {
 func TestIndexAllocations(t *testing.T) {
 	x := syntheticIndex(1000)
 	for _, key := range []string{"svc-7.ns-7", "svc-x.ns-7"} {
-		if got := testing.AllocsPerRun(100, func() { x.Service(key); x.Namespace("ns-7", 0) }); got != 0 {
+		if got := allocs.PerRun(100, func() { x.Service(key); x.Namespace("ns-7", 0) }); got != 0 {
 			t.Errorf("Service(%q) and Namespace: %v allocations, want 0", key, got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
@@ -119,7 +120,7 @@ func TestChangesAreLinear(t *testing.T) {
 		}
 		w := newWriterOf(writerConfig{responses: newResponses(), log: &logtest.Recorder{}}, db, merge.Objects{Slices: slices.Clone(existing)})
 		c := merge.Diff(merge.Objects{Slices: desired}, w.now.Objects)
-		return testing.AllocsPerRun(3, func() {
+		return allocs.PerRun(3, func() {
 			clear(w.asked)
 			w.withoutKept(c)
 		})

@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
 // reconciled is what a reconcile works out when nothing changed: the merge of n members that export the same service, what
@@ -50,7 +51,7 @@ func reconciled(tb testing.TB, n int) func() {
 
 // What a reconcile works out grows with the members that export the service, not with their square.
 func TestAllocationsAreLinear(t *testing.T) {
-	of := func(members int) float64 { return testing.AllocsPerRun(10, reconciled(t, members)) }
+	of := func(members int) float64 { return allocs.PerRun(10, reconciled(t, members)) }
 	ten, hundred := of(10), of(100)
 	t.Logf("%.0f allocations with 10 members, %.0f with 100", ten, hundred)
 	if hundred > 11*ten {

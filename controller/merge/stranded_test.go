@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
 // dividedOf reads slices of one cluster from a text such as "a=12 b=3": a has the endpoints 1 and 2.
@@ -185,7 +186,7 @@ func swapped(n int) func() {
 
 // A member that has its endpoints in many small slices and swaps them costs no more than in proportion to the slices.
 func TestMovesAreLinear(t *testing.T) {
-	of := func(n int) float64 { return testing.AllocsPerRun(5, swapped(n)) }
+	of := func(n int) float64 { return allocs.PerRun(5, swapped(n)) }
 	few, many := of(100), of(1000)
 	t.Logf("%.0f allocations with 100 slices, %.0f with 1,000", few, many)
 	if many > 11*few {
