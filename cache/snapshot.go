@@ -44,7 +44,8 @@ const snapshotMagic = "clusterset snapshot 5\n"
 // Times that matter to the file.
 const (
 	snapshotPause = 30 * time.Second // at least this between two writes
-	snapshotWait  = time.Second      // without any sign of life from the API server the file is read after this
+	// Without any sign of life from the API server the file is read after this, so that the first answer comes within a second of the start.
+	snapshotWait = 500 * time.Millisecond
 )
 
 // encode returns the file: head, content, SHA-256 of both.
