@@ -318,9 +318,9 @@ func losesLast(t *testing.T, a admin, l *link) {
 		{"the last is not ready", func() { a.apply(notReady) }, true},
 		{"one without a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, false},
 		{"one with a ready endpoint comes", func() { a.apply(slice("west", db, "db-3")) }, false},
-		{"and goes", func() { a.delete(slice("west", db, "db-3")) }, true},
+		{"one with a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, true},
 		{"an own slice comes", func() { a.apply(slice("east", db, "db-1")) }, false},
-		{"and goes", func() { a.delete(slice("east", db, "db-1")) }, false},
+		{"an own slice goes", func() { a.delete(slice("east", db, "db-1")) }, false},
 	} {
 		changed, lost := l.count(func() int { return l.changed[db] }), l.count(func() int { return l.lost[db] })
 		step.make()

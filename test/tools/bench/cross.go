@@ -177,13 +177,20 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 		}
 	}
 	c.east, c.west = c.clusterset.Members[0], c.clusterset.Members[1]
-	config := c.east.Config()
-	config.QPS = -1
-	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	c.mcs, err = mcsclient.NewForConfig(config)
+	c.kube, c.mcs, err = clientsOf(c.east)
 	return c, err
+}
+
+// clientsOf returns clients of a member that write as fast as its API server lets them.
+func clientsOf(m *testclusterset.Member) (*kubernetes.Clientset, *mcsclient.Clientset, error) {
+	config := m.Config()
+	config.QPS = -1
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	mcs, err := mcsclient.NewForConfig(config)
+	return kube, mcs, err
 }
 
 // control runs the controller of a member until stop.

@@ -116,7 +116,8 @@ func (c togetherResult) String() string {
 
 func (p *togetherPart) markdown() string {
 	lines := [][]string{{
-		"change", "written in, s", "slices shown, s", "connections land, s", "target", "times a client alone", "slices written", "writes of one", "target", "other writes", "target",
+		"change", "written in, s", "slices shown, s", "connections land, s", "target", "times a client alone",
+		"slices written", "writes of one", "target", "other writes", "target",
 	}}
 	for _, c := range p.Changes {
 		landed := notMeasured
@@ -135,8 +136,8 @@ func (p *togetherPart) markdown() string {
 			p.timesFloor(c), fmt.Sprint(c.Slices), fmt.Sprint(c.Most), goals[1].cell("%.0f"), counts(c.Others, "none"), others,
 		})
 	}
-	return heading(fmt.Sprintf("%d services change their clusters together", p.Services), fmt.Sprintf(
-		"A client alone takes %.2f ms for a write.\n\n%s", p.Floor*1000, table(lines)))
+	floor := fmt.Sprintf("A client alone takes %.2f ms for a write.\n\n", p.Floor*1000)
+	return heading(fmt.Sprintf("%d services change their clusters together", p.Services), floor+table(lines))
 }
 
 // timesFloor returns how many times longer a change took than a client alone takes for as many writes.
@@ -145,7 +146,7 @@ func (p *togetherPart) timesFloor(c togetherResult) string {
 	for _, n := range c.Others {
 		writes += n
 	}
-	if p.Floor == 0 || writes == 0 {
+	if writes == 0 {
 		return notMeasured
 	}
 	return fmt.Sprintf("%.2f", max(c.Shown, c.Landed)/(writes*p.Floor))

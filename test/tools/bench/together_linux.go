@@ -11,8 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
@@ -290,18 +288,6 @@ func (r *togetherRun) floor(ctx context.Context) error {
 	r.part.Floor = time.Since(began).Seconds() / float64(floorWrites*r.b.services)
 	r.b.progress.say("together: %.2f ms for a write", r.part.Floor*1000)
 	return nil
-}
-
-// clientsOf returns clients of a member that write as fast as its API server lets them.
-func clientsOf(m *testclusterset.Member) (*kubernetes.Clientset, *mcsclient.Clientset, error) {
-	config := m.Config()
-	config.QPS = -1
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	mcs, err := mcsclient.NewForConfig(config)
-	return kube, mcs, err
 }
 
 // A togetherChange is one that moves all services.
