@@ -137,6 +137,19 @@ func (o *Overlay[T]) Deleted(obj T) {
 	o.add(write[T]{obj: obj, gone: true, at: time.Now()})
 }
 
+// Seen reports whether the informer has seen all writes that were noted before a time.
+func (o *Overlay[T]) Seen(before time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, key := range o.writes.ListKeys() {
+		o.get(key) // what the informer has passed without an event is forgotten
+		if w, written := o.write(key); written && w.at.Before(before) {
+			return false
+		}
+	}
+	return true
+}
+
 // Reset forgets all writes, as the server has: after a rollback ([SetConfig].RolledBack).
 func (o *Overlay[T]) Reset() {
 	o.mu.Lock()

@@ -316,13 +316,20 @@ func TestOverlayForgetsUnseenWrites(t *testing.T) {
 	})
 }
 
-// A write is forgotten when the watch has delivered it, also without a read of it.
+// A write is forgotten when the watch has delivered it, also without a read of it. Until then it is not seen.
 func TestOverlayForgetsDeliveredWrites(t *testing.T) {
 	l := newOverlayLaw(t, 0)
 	for range 2 { // the first is delivered as a new object
+		before := time.Now()
 		l.overlay.Wrote(l.write())
+		if now := time.Now(); !l.overlay.Seen(before) || l.overlay.Seen(now) {
+			t.Errorf("before the watch delivers a write: seen are those before it %t, and it %t; want true, false", l.overlay.Seen(before), l.overlay.Seen(now))
+		}
 		for len(l.watch) > 0 {
 			l.deliver()
+		}
+		if !l.overlay.Seen(time.Now()) {
+			t.Error("a write that the watch has delivered is not seen")
 		}
 		if got := l.overlay.writes.ListKeys(); len(got) > 0 {
 			t.Errorf("writes of %v are remembered, want none", got)

@@ -102,10 +102,11 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
 		Log: cfg.Log, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
-		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
+		Requeue: requeue.exportLater, Tried: requeue.exports.Tried, Retry: requeue.exports.AddAfter,
 	})
 	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log, Resumed: p.exporter.Resumed,
+		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
+		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
 		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
 	}
 	p.importer = importer.New(importer.Config{

@@ -199,6 +199,11 @@ func (b *Broker) renewals() map[string]renewal {
 // zero if none did. Until then, and long after it, the broker may be one that takes no writes, or passes none on.
 func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 
+// Delivered reports whether the watches of the broker brought back all records and slices that this process wrote before a time.
+func (b *Broker) Delivered(before time.Time) bool {
+	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before)
+}
+
 // Rival says that another process renews the heartbeat of this cluster and keeps doing so, "" if none does: that of a cluster which
 // was cloned from this one, or from which this one was, as both have one identity and one credential. Of two, the one that began
 // later has a rival; the other one has none.

@@ -61,6 +61,7 @@ type Config struct {
 	Aggregates       bool          // publish merged imports ("aggregate_view")
 
 	Requeue func(types.NamespacedName)                // reconciles the export of a service again
+	Tried   func(since time.Time) bool                // was each reconciled since then that was queued until then?
 	Retry   func(types.NamespacedName, time.Duration) // the same, after a time
 }
 
@@ -118,18 +119,37 @@ func (e *Exporter) RecordsListed(ctx context.Context) { e.own.fields.read(ctx) }
 
 // Review reconciles the exports that wait for the broker, once it can be written again. It is to be called every second.
 func (e *Exporter) Review() {
-	if e.waitsFor() != "" {
-		return
-	}
-	for _, svc := range e.waiting.take() {
-		e.cfg.Requeue(svc)
+	if e.waitsFor() == "" {
+		e.requeue(e.waiting.take())
 	}
 }
 
 // Resumed reports that the broker takes writes of this member again: what failed meanwhile need not wait for the end of its back-off. Exports that the
 // broker rejects for reasons of their own fail once more.
-func (e *Exporter) Resumed() {
-	for _, svc := range e.failed.take() {
+func (e *Exporter) Resumed() { e.requeue(e.failed.take()) }
+
+// PublishAll begins to write everything that the broker may lack of the exports, after a time in which it took no writes of this member or this controller
+// did not run. The function that it returns reports whether the watches of the broker brought back all that could be written. It is for one goroutine, which
+// calls it until then.
+func (e *Exporter) PublishAll() (done func() bool) {
+	var queued, tried time.Time // when that was done, or seen; zero before
+	return func() bool {
+		switch now := time.Now(); {
+		case e.waitsFor() != "":
+			queued, tried = time.Time{}, time.Time{} // those that were reconciled meanwhile wrote nothing
+		case queued.IsZero() || len(e.waiting.take()) > 0:
+			e.requeue(e.cfg.Member.Exports())
+			e.requeue(e.cfg.Broker.OwnServices())
+			queued, tried = time.Now(), time.Time{}
+		case tried.IsZero() && e.cfg.Tried(queued):
+			tried = now
+		}
+		return !tried.IsZero() && e.cfg.Broker.Delivered(tried)
+	}
+}
+
+func (e *Exporter) requeue(services []types.NamespacedName) {
+	for _, svc := range services {
 		e.cfg.Requeue(svc)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
@@ -450,4 +451,65 @@ func (b *env) changedByAdmission(a *exporting) {
 			b.Errorf("moved to a slice that the broker changes: it has %q, want both endpoints", got)
 		}
 	}
+}
+
+// docs/spec/controller.md 8.2: before a late heartbeat everything is tried once, what failed and what the broker has of earlier exports, too, and the watch has
+// brought back what was written. While the broker may not be written, nothing is done.
+func TestPublishAll(t *testing.T) {
+	b := newEnv(t)
+	var queued []types.NamespacedName
+	tried := false
+	a := b.start(func(c *Config) {
+		c.Requeue = func(svc types.NamespacedName) { queued = append(queued, svc) }
+		c.Tried = func(time.Time) bool { return tried }
+	})
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
+	a.do(db, "exported", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
+	withdrawn := types.NamespacedName{Namespace: "shop", Name: "withdrawn"}
+	record, _ := a.Broker.Own(db)
+	record = record.DeepCopy()
+	record.UID, record.ResourceVersion, record.Spec.Name = "", "", withdrawn.Name
+	if err := a.Broker.ApplyRecord(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+
+	a.Freezes.Set(safety.BrokerEmpty, "a test")
+	done := a.PublishAll()
+	if done() || len(queued) > 0 {
+		t.Errorf("while the broker may not be written: %v are queued, done %t", queued, done())
+	}
+	a.Freezes.Set(safety.BrokerEmpty, "")
+	if done() || !slices.Contains(queued, db) || !slices.Contains(queued, withdrawn) {
+		t.Errorf("%v are queued, want %s and %s, and not to be done", queued, db, withdrawn)
+	}
+	if done() {
+		t.Error("done before all were tried")
+	}
+	tried = true
+	b.Await("done", done)
+	if !a.Broker.Delivered(time.Now()) {
+		t.Error("done before the watch brought all back")
+	}
+
+	// What was tried while the broker could not be written for a moment is tried again.
+	done, queued = a.PublishAll(), nil
+	done()
+	a.Freezes.Set(safety.BrokerEmpty, "a test")
+	b.Update(changedService(a, db))
+	a.Await("change seen", func() bool { return a.Member.Service(db).Spec.SessionAffinity == "ClientIP" })
+	if err := a.Reconcile(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	a.Freezes.Set(safety.BrokerEmpty, "")
+	queued = nil
+	if done() || !slices.Contains(queued, db) {
+		t.Errorf("after a freeze that came between, %v are queued, want %s", queued, db)
+	}
+}
+
+// changedService returns the service with another session affinity.
+func changedService(a *exporting, svc types.NamespacedName) *corev1.Service {
+	s := a.Member.Service(svc).DeepCopy()
+	s.Spec.SessionAffinity = "ClientIP"
+	return s
 }

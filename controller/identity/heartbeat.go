@@ -34,6 +34,7 @@ const retry = time.Second
 // In each round Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
+//	late                   has the exports written first: see [catchUp]
 //	member                 renews the Lease and writes the status, every Renew; after a failure, every second
 //	leaving                deletes the Lease once
 //	not a member           writes nothing
@@ -49,9 +50,15 @@ type Heartbeat struct {
 	Log        logging.Logger
 	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
 	Resumed func()
+	// PublishAll begins to write what the broker lacks of the exports. What it returns reports whether that is done. It may not be nil.
+	PublishAll func() (done func() bool)
 
 	// Used by Run alone.
-	renewed  time.Time // when the last heartbeat was sent that succeeded
+	renewed   time.Time  // when the last heartbeat was sent that succeeded
+	earlier   *time.Time // the same of an earlier process; nil until asked for
+	withdrawn bool       // the Lease was deleted
+	catchUp   catchUp
+
 	lacking  int       // how many of statusFields are left out, as the CRD of the broker does not have them,
 	withheld time.Time // and until when
 	older    logging.OnChange[string]
@@ -60,43 +67,60 @@ type Heartbeat struct {
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
-	period := cmp.Or(h.Renew, statusPeriod)
 	var failing logging.OnChange[bool]
-	withdrawn, beaten := false, false
 	for {
-		next := time.Now().Add(min(period, retry))
-		var err error
-		switch is := h.Membership.Status(); {
-		case !h.mayWrite() || !is.Known:
-		case is.Leaving && !withdrawn:
-			err = h.Broker.DeleteHeartbeat(ctx)
-			withdrawn, h.renewed = err == nil, time.Time{}
-		case is.ClusterID != "" && !is.Leaving:
-			withdrawn = false
-			err = h.beat(ctx, period)
-			beaten = beaten || err == nil
-		}
-		switch changed := failing.Changed(err != nil); {
+		begin := time.Now()
+		beaten, pause, err := h.round(ctx)
+		switch changed := (beaten || err != nil) && failing.Changed(err != nil); {
 		case changed && err == nil:
 			h.Resumed()
 		case changed && ctx.Err() == nil:
 			h.Log.Warningf("heartbeat: %v; trying again", err)
 		}
-		if beaten && err == nil {
-			next = next.Add(period - min(period, retry))
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Until(next)):
+		case <-time.After(time.Until(begin.Add(pause))):
 		}
 	}
+}
+
+// round does what the state of the member asks for. It reports whether there was a heartbeat, and when the next round is due.
+func (h *Heartbeat) round(ctx context.Context) (beaten bool, pause time.Duration, err error) {
+	period := cmp.Or(h.Renew, statusPeriod)
+	pause = min(period, retry)
+	switch is := h.Membership.Status(); {
+	case !h.mayWrite() || !is.Known:
+		h.catchUp = catchUp{}
+	case is.Leaving:
+		if !h.withdrawn {
+			err = h.Broker.DeleteHeartbeat(ctx)
+			h.withdrawn, h.renewed, h.catchUp = err == nil, time.Time{}, catchUp{}
+		}
+	case is.ClusterID != "":
+		h.withdrawn = false
+		caughtUp, err := h.caughtUp(ctx)
+		if err != nil {
+			return false, pause, err
+		} else if !caughtUp {
+			return false, catchUpPeriod, nil
+		}
+		if err := h.beat(ctx, period); err != nil {
+			h.catchUp = catchUp{}
+			return false, pause, err
+		}
+		return true, period, nil
+	}
+	return false, pause, err
 }
 
 // mayWrite reports whether the broker is the one that was joined, as far as is known.
 func (h *Heartbeat) mayWrite() bool {
 	return h.Membership.Identity.Digest != "" && h.Freezes.Suspended(safety.Beat) == ""
 }
+
+// ttl returns how long the other members are asked to wait for the next heartbeat.
+func (h *Heartbeat) ttl() time.Duration { return cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL) }
 
 // beat is one heartbeat, which has as much time as there is between two.
 func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
@@ -106,7 +130,7 @@ func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	if now := time.Now(); h.Renew > 0 || now.Sub(h.renewed) >= seldom {
-		if err := h.Broker.Renew(ctx, cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)); err != nil {
+		if err := h.Broker.Renew(ctx, h.ttl()); err != nil {
 			return err
 		}
 		h.renewed = now

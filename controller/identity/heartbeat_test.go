@@ -30,7 +30,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	var resumed atomic.Int32
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
-		Resumed: func() { resumed.Add(1) },
+		Resumed: func() { resumed.Add(1) }, PublishAll: published,
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -63,5 +63,99 @@ func TestHeartbeatResumes(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// published is an exporter that has written everything.
+func published() (done func() bool) { return func() bool { return true } }
+
+// docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports. One within
+// the TTL, and the first of a cluster, wait for nothing.
+func TestLateHeartbeat(t *testing.T) {
+	env := memberenv.New(t)
+	env.Join()
+	lease := func() *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName}}
+	}
+	for _, tt := range []struct {
+		name  string
+		ago   time.Duration // the heartbeat of an earlier process; 0 if there was none
+		ttl   time.Duration
+		waits bool // for the exports
+		never bool // are they written
+	}{
+		{name: "the first", ttl: time.Hour},
+		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour},
+		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, waits: true},
+		{name: "later, and the exports cannot be written", ago: 2 * time.Hour, ttl: 3 * time.Second, waits: true, never: true},
+		{name: "without a TTL of its own", ago: 50 * time.Minute},
+		{name: "much later, without a TTL of its own", ago: 2 * time.Hour, waits: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var earlier time.Time
+			if tt.ago > 0 {
+				earlier = time.Now().Add(-tt.ago).Truncate(time.Microsecond)
+				l := lease()
+				l.Spec.RenewTime = &metav1.MicroTime{Time: earlier}
+				env.Create(l)
+			}
+			const deny = "no-heartbeats"
+			env.Deny(memberenv.Policy{Name: deny, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{"false"}})
+			env.Await("the denial", func() bool { return env.Admin.DryRun(t.Context(), lease()) != nil })
+			i := env.Start()
+			defer i.End()
+			i.Follow(broker.Handlers{})
+			var begun, looked atomic.Int32
+			var written atomic.Bool
+			h := &identity.Heartbeat{
+				Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: min(tt.ttl, 10*time.Second), TTL: tt.ttl, Log: i.Log, Resumed: func() {},
+				PublishAll: func() func() bool {
+					begun.Add(1)
+					return func() bool {
+						looked.Add(1)
+						return written.Load()
+					}
+				},
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- h.Run(ctx) }()
+			renewed := func() time.Time {
+				l := lease()
+				if err := env.Admin.Get(t.Context(), l, l.Namespace, l.Name); err != nil {
+					return time.Time{}
+				}
+				return l.Spec.RenewTime.Time
+			}
+			env.Await("a heartbeat that fails", func() bool { return i.Log.Count("heartbeat: ") > 0 })
+			if n := begun.Load(); n > 0 {
+				t.Errorf("%d times exports were written before a broker that takes no writes", n)
+			}
+			if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: deny}}); err != nil {
+				t.Fatal(err)
+			}
+			if tt.waits && !tt.never {
+				env.Await("looks for the exports", func() bool { return looked.Load() > 2 })
+				if is := renewed(); !is.Equal(earlier) {
+					t.Errorf("the heartbeat was renewed at %s before the exports were written", is)
+				}
+				written.Store(true)
+			}
+			env.Await("a heartbeat", func() bool { return renewed().After(earlier) })
+			if got := begun.Load() > 0; got != tt.waits {
+				t.Errorf("exports were written first: %t, want %t", got, tt.waits)
+			}
+			if gaveUp := i.Log.Count("not all exports are written") > 0; gaveUp != tt.never {
+				t.Errorf("it waited no longer: %t, want %t", gaveUp, tt.never)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			env.Delete(lease())
+			if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: deny}}); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

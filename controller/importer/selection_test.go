@@ -359,7 +359,7 @@ func (i importing) beat(version string, shown func() bool) {
 	var g errgroup.Group
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: time.Minute, TTL: time.Hour,
-		Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"}, Log: i.Log, Resumed: func() {},
+		Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"}, Log: i.Log, Resumed: func() {}, PublishAll: func() func() bool { return func() bool { return true } },
 	}
 	g.Go(func() error { return h.Run(ctx) })
 	i.Await("status "+version, shown)

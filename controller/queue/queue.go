@@ -105,6 +105,7 @@ type entry struct {
 	urgent      time.Time // first urgent one of them, likewise
 	runAt       time.Time // by AddAfter while it runs; zero if not called
 	since       time.Time // when it began to wait, failures included; zero if it does not
+	tried       time.Time // when the last run that ended began
 }
 
 // New returns an empty queue.
@@ -209,6 +210,18 @@ func (q *Queue) Waiting() (depth int, age time.Duration) {
 	return depth, age
 }
 
+// Tried reports whether every key that was added until a time has been run since then. The run may have failed.
+func (q *Queue) Tried(since time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range q.keys {
+		if !e.since.IsZero() && !e.since.After(since) && e.tried.Before(since) {
+			return false
+		}
+	}
+	return true
+}
+
 // Run does the work for each key that is due until ctx ends. It returns nil when the last worker is done. It is called once.
 func (q *Queue) Run(ctx context.Context, do Work) error {
 	stop := context.AfterFunc(ctx, q.ready.ShutDown)
@@ -291,6 +304,7 @@ func (q *Queue) finish(key types.NamespacedName, failed bool) {
 	defer q.mu.Unlock()
 	e := q.keys[key]
 	q.ready.Done(key)
+	e.tried = e.ran
 	var next time.Time
 	earliest := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {

@@ -373,3 +373,50 @@ func TestRunEnds(t *testing.T) {
 		}
 	})
 }
+
+// What was added until a time counts as tried once a run that began later has ended, be it that it failed. What is added later does not count.
+func TestTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObserved()
+		begun, goOn := make(chan types.NamespacedName), make(chan error)
+		end := o.start(t, func(_ context.Context, svc types.NamespacedName) error {
+			begun <- svc
+			return <-goOn
+		})
+		check := func(what string, since time.Time, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := o.Tried(since); got != want {
+				t.Errorf("%s: Tried = %t, want %t", what, got, want)
+			}
+		}
+		check("empty", time.Now(), true)
+		o.Add(service("db"), Backlog)
+		<-begun
+		pause(time.Millisecond)
+		before := time.Now()
+		o.Add(service("db"), Backlog) // while it runs
+		pause(time.Millisecond)
+		o.Add(service("later"), Backlog)
+		<-begun
+		check("one runs since before it was added", before, false)
+		goOn <- nil
+		goOn <- nil
+		check("it waits for its next run", before, false)
+		if svc := <-begun; svc != service("db") {
+			t.Fatalf("%s runs again, want db", svc)
+		}
+		check("that run has begun", before, false)
+		pause(time.Millisecond)
+		o.Add(service("db"), Backlog)
+		goOn <- errors.New("no")
+		check("it failed, and was added later", before, true)
+		check("what was added later counts now", time.Now(), false)
+		<-begun
+		goOn <- nil
+		check("all has run", time.Now(), true)
+		pause(10 * time.Second)
+		o.checkForgotten(t)
+		end()
+	})
+}

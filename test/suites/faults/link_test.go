@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin"
@@ -335,7 +337,8 @@ func thawBroker(t *testing.T) {
 }
 
 // One member is cut off. After the TTL the others remove its endpoints, but its older export still decides the properties of the import;
-// the endpoints are back with its next heartbeat. The member that is cut off removes nothing (docs/spec/controller.md 8).
+// the endpoints are back with its next heartbeat, which comes after all that changed meanwhile. The member that is cut off removes nothing
+// (docs/spec/controller.md 8).
 func TestMemberIsCutOff(t *testing.T) {
 	const ns = "cut"
 	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
@@ -351,6 +354,7 @@ func TestMemberIsCutOff(t *testing.T) {
 	west.Put(t, changed)
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	exportMany(t, ns, "10.21.1.1")
 	inEast := undisturbed(t, east, ns)
 	askEast, askWest := resolveBoth(t, ns, "web")
 
@@ -384,12 +388,120 @@ func TestMemberIsCutOff(t *testing.T) {
 	serve(t, west, ns, "web", "10.22.0.1")
 
 	askWest.change("east", "10.21.0.2")
+	written := watchReturn(t, east)
+	exportMany(t, ns, "10.21.1.2")
 	link.mend()
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	e.awaitMetric("broker_connected", "", 1)
+	written(many + 1)
 	askEast.end("F9")
 	askWest.end("F9")
 	inEast()
+}
+
+// The controller of a member does not run for longer than the TTL. Its next instance has what changed meanwhile written, and what was withdrawn deleted, before
+// its first heartbeat (docs/spec/controller.md 8.2).
+func TestControllerIsDownForLong(t *testing.T) {
+	const ns, other = "down-for-long", "down-for-long-withdrawn"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, east, other, "db", "10.21.0.3")
+	export(t, west, ns, "web", "10.22.0.1")
+	exportMany(t, ns, "10.21.1.1")
+	e := run(t, east)
+	run(t, west)
+	for _, m := range clusters.Members {
+		awaitImport(t, m, ns, "web", "10.21.0.1 10.22.0.1")
+	}
+	west.Put(t, testclusterset.Namespace(other))
+	awaitImport(t, west, other, "db", "10.21.0.3")
+	ofWest := undisturbed(t, west, ns, "west")
+	_, askWest := resolveBoth(t, ns, "web")
+	askWest.change("east", "none")
+	e.stop()
+	awaitImport(t, west, ns, "web", "10.22.0.1")
+	askWest.await()
+	serve(t, east, ns, "web", "10.21.0.2")
+	exportMany(t, ns, "10.21.1.2")
+	east.Drop(t, testclusterset.Export(other, "db"))
+	returned := countChanges(t, west, ns, "east")
+	written := watchReturn(t, east)
+	askWest.change("east", "10.21.0.2")
+	run(t, east, func(c *controller.Config) { c.QPS, c.Burst = 10, 5 }) // the exports take longer than until the first heartbeat
+	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	awaitImport(t, west, other, "db", "none")
+	written(many + 1 + 2) // with the record and the slice that are deleted
+	if c := returned(); c.added != many+1 {
+		t.Errorf("%d slices of east came back, want %d: those of the services that it exports", c.added, many+1)
+	}
+	askWest.end("F9")
+	ofWest()
+}
+
+// many is how many further services [exportMany] exports: writing them takes long enough for a heartbeat to come between.
+const many = 30
+
+// exportMany makes east export some services, each with one endpoint.
+func exportMany(t testing.TB, namespace, address string) {
+	t.Helper()
+	for n := range many {
+		export(t, east, namespace, fmt.Sprintf("many-%d", n), address)
+	}
+}
+
+// watchReturn watches what a member writes to the broker. check waits until it has written or deleted so many records and slices, and fails the test if one was
+// written after its heartbeat.
+func watchReturn(t testing.TB, m *testclusterset.Member) (check func(objects int)) {
+	t.Helper()
+	var mu sync.Mutex
+	var heartbeat uint64           // version of the first heartbeat
+	changed := map[string]uint64{} // version of the last change, by resource and name
+	for _, resource := range []schema.GroupVersionResource{leases, records, endpoints} {
+		client := clusters.Broker.Dynamic().Resource(resource).Namespace(m.BrokerNamespace())
+		list, err := client.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Stop)
+		go func() {
+			for event := range w.ResultChan() {
+				o, ok := event.Object.(*unstructured.Unstructured)
+				if !ok {
+					continue // a watch that ends
+				}
+				version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+				mu.Lock()
+				switch {
+				case resource != leases:
+					changed[resource.Resource+" "+o.GetName()] = version
+				case heartbeat == 0:
+					heartbeat = version
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	return func(objects int) {
+		t.Helper()
+		until.OK(t, fmt.Sprintf("a heartbeat of %s and %d objects", m.ID, objects), func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if heartbeat == 0 || len(changed) < objects {
+				return fmt.Errorf("heartbeat at version %d, %d objects", heartbeat, len(changed))
+			}
+			return nil
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		for name, version := range changed {
+			if version > heartbeat {
+				t.Errorf("%s: %s was written at version %d, after the heartbeat at version %d", m.ID, name, version, heartbeat)
+			}
+		}
+	}
 }
 
 // checkOldest fails the test unless the import "web" has the properties of the export of east, the older one.
