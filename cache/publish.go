@@ -54,10 +54,11 @@ func (s *Store) reverseOf(x *index.Index) *index.Reverse {
 }
 
 // A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core at most, however often large
-// services change. maxRest bounds the pause: a change is served soon after it came (docs/outages.md, F22).
+// services change. maxRest bounds the pause, for rounds of more than 25 ms, as the largest services take on busy cores: a change is served soon
+// after it came (docs/outages.md, F22).
 const (
 	restFactor = 4
-	maxRest    = 150 * time.Millisecond
+	maxRest    = 100 * time.Millisecond
 )
 
 // run publishes until ctx ends. What arrives during one round, or the pause after it, is the next one.
