@@ -137,7 +137,7 @@ func (o *Overlay[T]) Deleted(obj T) {
 	o.add(write[T]{obj: obj, gone: true, at: time.Now()})
 }
 
-// Seen reports whether the informer has seen all writes that were noted before a time.
+// Seen reports whether the informer has seen all writes that were noted before a time. One that was followed by another write of its object does not count.
 func (o *Overlay[T]) Seen(before time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

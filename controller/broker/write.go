@@ -111,26 +111,8 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 
 // Renew renews the heartbeat of this member, which others should wait for as long as ttl.
 func (b *Broker) Renew(ctx context.Context, ttl time.Duration) error {
-	now := metav1.NowMicro()
-	b.heartbeats.writing(now)
-	if err := b.client.Apply(ctx, b.heartbeat(now, ttl), wellknown.ManagerExporter); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
-}
-
-// TryRenew returns what [Broker.Renew] would fail with. Nothing is written.
-func (b *Broker) TryRenew(ctx context.Context, ttl time.Duration) error {
-	if err := b.client.DryRun(ctx, b.heartbeat(metav1.NowMicro(), ttl)); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
-}
-
-// heartbeat returns the Lease of a renewal.
-func (b *Broker) heartbeat(now metav1.MicroTime, ttl time.Duration) *coordinationv1.Lease {
-	seconds := int32(math.Ceil(ttl.Seconds()))
-	return &coordinationv1.Lease{
+	now, seconds := metav1.NowMicro(), int32(math.Ceil(ttl.Seconds()))
+	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
 			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
@@ -139,21 +121,37 @@ func (b *Broker) heartbeat(now metav1.MicroTime, ttl time.Duration) *coordinatio
 			HolderIdentity: &b.self.name, AcquireTime: &metav1.MicroTime{Time: b.self.since}, RenewTime: &now, LeaseDurationSeconds: &seconds,
 		},
 	}
+	b.heartbeats.writing(now)
+	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	return nil
 }
 
-// LastHeartbeat asks the broker when the heartbeat of this member was renewed last, be it by an earlier process. It is a time of the clock of that
-// process, and zero if there is no heartbeat.
-func (b *Broker) LastHeartbeat(ctx context.Context) (time.Time, error) {
+// NoteLate notes on the heartbeat of this member, without renewing it, that it is late. A broker that does that takes writes: a dry run would not reach
+// its storage. If there is no heartbeat there is nothing to note, which is no error.
+func (b *Broker) NoteLate(ctx context.Context) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: b.cfg.Namespace, Name: broker.HeartbeatName}}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, broker.AnnotationLate, time.Now().UTC().Format(time.RFC3339Nano))
+	if err := b.client.Patch(ctx, lease, []byte(patch), wellknown.ManagerExporter); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("broker: %w", err)
+	}
+	return nil
+}
+
+// LastHeartbeat asks the broker when the heartbeat of this member was renewed last, be it by an earlier process, and how long others wait for the next one,
+// 0 if it does not say. The time is of the clock of that process, and zero if there is no heartbeat.
+func (b *Broker) LastHeartbeat(ctx context.Context) (at time.Time, ttl time.Duration, err error) {
 	lease := &coordinationv1.Lease{}
 	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {
 	case apierrors.IsNotFound(err):
-		return time.Time{}, nil
+		return time.Time{}, 0, nil
 	case err != nil:
-		return time.Time{}, fmt.Errorf("broker: %w", err)
+		return time.Time{}, 0, fmt.Errorf("broker: %w", err)
 	case lease.Spec.RenewTime == nil:
-		return time.Time{}, nil
+		return time.Time{}, 0, nil
 	}
-	return lease.Spec.RenewTime.Time, nil
+	return lease.Spec.RenewTime.Time, broker.HeartbeatTTL(&lease.Spec, 0), nil
 }
 
 // DeleteHeartbeat removes the heartbeat of this member, when it leaves.

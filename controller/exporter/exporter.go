@@ -20,6 +20,8 @@ package exporter
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,8 +63,9 @@ type Config struct {
 	Aggregates       bool          // publish merged imports ("aggregate_view")
 
 	Requeue func(types.NamespacedName)                // reconciles the export of a service again
-	Tried   func(since time.Time) bool                // was each reconciled since then that was queued until then?
 	Retry   func(types.NamespacedName, time.Duration) // the same, after a time
+	// RequeueAll reconciles these exports again. The function that it returns reports whether each was reconciled since, be it that that failed.
+	RequeueAll func([]types.NamespacedName) (tried func() bool)
 }
 
 // An Exporter makes the broker have what this cluster exports (docs/spec/controller.md 2, docs/spec/controller.md 3,
@@ -73,8 +76,9 @@ type Exporter struct {
 	vips      *vips
 	publisher publisher
 	aggregate *aggregates
-	waiting   *waiting // for a link, or the end of a freeze
-	failed    *waiting // for writes to succeed again
+	waiting   *waiting      // for a link, or the end of a freeze
+	failed    *waiting      // for writes to succeed again
+	skipped   atomic.Uint64 // how often an export was not written, as something must happen before
 }
 
 // New returns an Exporter.
@@ -132,19 +136,20 @@ func (e *Exporter) Resumed() { e.requeue(e.failed.take()) }
 // did not run. The function that it returns reports whether the watches of the broker brought back all that could be written. It is for one goroutine, which
 // calls it until then.
 func (e *Exporter) PublishAll() (done func() bool) {
-	var queued, tried time.Time // when that was done, or seen; zero before
+	var tried func() bool // nil until they are queued
+	var skipped uint64    // before that
+	var ended time.Time   // when all were tried; zero before
 	return func() bool {
-		switch now := time.Now(); {
+		switch {
 		case e.waitsFor() != "":
-			queued, tried = time.Time{}, time.Time{} // those that were reconciled meanwhile wrote nothing
-		case queued.IsZero() || len(e.waiting.take()) > 0:
-			e.requeue(e.cfg.Member.Exports())
-			e.requeue(e.cfg.Broker.OwnServices())
-			queued, tried = time.Now(), time.Time{}
-		case tried.IsZero() && e.cfg.Tried(queued):
-			tried = now
+			tried = nil
+		case tried == nil || e.skipped.Load() != skipped:
+			skipped, ended = e.skipped.Load(), time.Time{}
+			tried = e.cfg.RequeueAll(slices.Concat(e.cfg.Member.Exports(), e.cfg.Broker.OwnServices(), e.failed.take()))
+		case ended.IsZero() && tried():
+			ended = time.Now()
 		}
-		return !tried.IsZero() && e.cfg.Broker.Delivered(tried)
+		return tried != nil && !ended.IsZero() && e.cfg.Broker.Delivered(ended)
 	}
 }
 
@@ -227,6 +232,7 @@ func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error 
 // export writes r to the broker. It returns what is exported of it: the broker may not know all fields of a record.
 func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (_ export.Result, o outcome) {
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
+		e.skipped.Add(1)
 		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, published(r)) {
 			e.waiting.add(svc) // no event follows when the link is back
 			record, _ := e.cfg.Broker.Own(svc)

@@ -31,10 +31,10 @@ const retry = time.Second
 // (docs/spec/controller.md 8). It renews only while the member's own API server answers: without that the member knows nothing
 // about its endpoints. A member that leaves deletes its Lease.
 //
-// In each round Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
+// A round has as much time as there is between two heartbeats. In each, Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
-//	late                   has the exports written first: see [catchUp]
+//	late                   has the exports written first: see [lateness]
 //	member                 renews the Lease and writes the status, every Renew; after a failure, every second
 //	leaving                deletes the Lease once
 //	not a member           writes nothing
@@ -54,10 +54,9 @@ type Heartbeat struct {
 	PublishAll func() (done func() bool)
 
 	// Used by Run alone.
-	renewed   time.Time  // when the last heartbeat was sent that succeeded
-	earlier   *time.Time // the same of an earlier process; nil until asked for
-	withdrawn bool       // the Lease was deleted
-	catchUp   catchUp
+	renewed   time.Time // when the last heartbeat was sent that succeeded
+	withdrawn bool      // the Lease was deleted
+	lateness  lateness
 
 	lacking  int       // how many of statusFields are left out, as the CRD of the broker does not have them,
 	withheld time.Time // and until when
@@ -67,14 +66,15 @@ type Heartbeat struct {
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
+	h.lateness = lateness{broker: h.Broker, ttl: h.ttl(), publishAll: h.PublishAll, log: h.Log}
 	var failing logging.OnChange[bool]
 	for {
 		begin := time.Now()
-		beaten, pause, err := h.round(ctx)
-		switch changed := (beaten || err != nil) && failing.Changed(err != nil); {
-		case changed && err == nil:
+		changed, pause, err := h.round(ctx)
+		switch turned := (changed || err != nil) && failing.Changed(err != nil); {
+		case turned && err == nil:
 			h.Resumed()
-		case changed && ctx.Err() == nil:
+		case turned && ctx.Err() == nil:
 			h.Log.Warningf("heartbeat: %v; trying again", err)
 		}
 		select {
@@ -85,33 +85,39 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	}
 }
 
-// round does what the state of the member asks for. It reports whether there was a heartbeat, and when the next round is due.
-func (h *Heartbeat) round(ctx context.Context) (beaten bool, pause time.Duration, err error) {
+// round does what the state of the member asks for. It reports whether it changed the Lease, and when the next round is due.
+func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duration, err error) {
 	period := cmp.Or(h.Renew, statusPeriod)
+	ctx, cancel := context.WithTimeout(ctx, period)
+	defer cancel()
 	pause = min(period, retry)
-	switch is := h.Membership.Status(); {
+	is := h.Membership.Status()
+	if !h.mayWrite() || !is.Known || is.Leaving || is.ClusterID == "" {
+		h.lateness.reset()
+	}
+	switch {
 	case !h.mayWrite() || !is.Known:
-		h.catchUp = catchUp{}
-	case is.Leaving:
-		if !h.withdrawn {
-			err = h.Broker.DeleteHeartbeat(ctx)
-			h.withdrawn, h.renewed, h.catchUp = err == nil, time.Time{}, catchUp{}
-		}
-	case is.ClusterID != "":
-		h.withdrawn = false
-		caughtUp, err := h.caughtUp(ctx)
-		if err != nil {
+	case is.Leaving && !h.withdrawn:
+		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
 			return false, pause, err
-		} else if !caughtUp {
-			return false, catchUpPeriod, nil
 		}
-		if err := h.beat(ctx, period); err != nil {
-			h.catchUp = catchUp{}
+		h.withdrawn, h.renewed = true, time.Time{}
+		return true, pause, nil
+	case is.ClusterID != "" && !is.Leaving:
+		h.withdrawn = false
+		switch may, err := h.lateness.mayRenew(ctx, h.renewed); {
+		case err != nil:
+			return false, pause, err
+		case !may:
+			return false, waitPeriod, nil
+		}
+		if err := h.beat(ctx); err != nil {
+			h.lateness.reset()
 			return false, pause, err
 		}
 		return true, period, nil
 	}
-	return false, pause, err
+	return false, pause, nil
 }
 
 // mayWrite reports whether the broker is the one that was joined, as far as is known.
@@ -119,18 +125,18 @@ func (h *Heartbeat) mayWrite() bool {
 	return h.Membership.Identity.Digest != "" && h.Freezes.Suspended(safety.Beat) == ""
 }
 
-// ttl returns how long the other members are asked to wait for the next heartbeat.
-func (h *Heartbeat) ttl() time.Duration { return cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL) }
+// ttl returns how long other members wait for the next heartbeat.
+func (h *Heartbeat) ttl() time.Duration {
+	return min(cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL), apibroker.MaxHeartbeatTTL)
+}
 
-// beat is one heartbeat, which has as much time as there is between two.
-func (h *Heartbeat) beat(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// beat is one heartbeat.
+func (h *Heartbeat) beat(ctx context.Context) error {
 	if _, err := h.Membership.Member.Client().SystemUID(ctx); err != nil {
 		return err
 	}
-	if now := time.Now(); h.Renew > 0 || now.Sub(h.renewed) >= seldom {
-		if err := h.Broker.Renew(ctx, h.ttl()); err != nil {
+	if now := time.Now(); h.Renew > 0 || elapsed(h.renewed, now) >= seldom {
+		if err := h.Broker.Renew(ctx, cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)); err != nil {
 			return err
 		}
 		h.renewed = now

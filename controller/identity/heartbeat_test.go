@@ -30,7 +30,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	var resumed atomic.Int32
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
-		Resumed: func() { resumed.Add(1) }, PublishAll: published,
+		Resumed: func() { resumed.Add(1) }, PublishAll: func() func() bool { return func() bool { return true } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -77,36 +77,47 @@ func TestLateHeartbeat(t *testing.T) {
 	lease := func() *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName}}
 	}
+	const none, renewals = "false", "object.spec.renewTime == oldObject.spec.renewTime" // which writes the broker takes at first
 	for _, tt := range []struct {
 		name  string
 		ago   time.Duration // the heartbeat of an earlier process; 0 if there was none
 		ttl   time.Duration
+		takes string
 		waits bool // for the exports
 		never bool // are they written
 	}{
-		{name: "the first", ttl: time.Hour},
-		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour},
-		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, waits: true},
-		{name: "later, and the exports cannot be written", ago: 2 * time.Hour, ttl: 3 * time.Second, waits: true, never: true},
-		{name: "without a TTL of its own", ago: 50 * time.Minute},
-		{name: "much later, without a TTL of its own", ago: 2 * time.Hour, waits: true},
+		{name: "the first", ttl: time.Hour, takes: none},
+		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour, takes: none},
+		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, takes: none, waits: true},
+		{name: "later, and the exports cannot be written", ago: 2 * time.Hour, ttl: 6 * time.Second, takes: none, waits: true, never: true},
+		{name: "later, and only renewals are denied", ago: 2 * time.Hour, ttl: time.Hour, takes: renewals, waits: true},
+		{name: "from a clock that is ahead", ago: -time.Hour, ttl: time.Hour, takes: none, waits: true},
+		{name: "within an hour, without a TTL of its own", ago: 50 * time.Minute, takes: none},
+		{name: "later, without a TTL of its own", ago: 2 * time.Hour, takes: none, waits: true},
+		{name: "after the longest TTL that counts", ago: 2 * time.Hour, ttl: 24 * time.Hour, takes: none, waits: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var earlier time.Time
-			if tt.ago > 0 {
+			if tt.ago != 0 {
 				earlier = time.Now().Add(-tt.ago).Truncate(time.Microsecond)
 				l := lease()
 				l.Spec.RenewTime = &metav1.MicroTime{Time: earlier}
 				env.Create(l)
 			}
 			const deny = "no-heartbeats"
-			env.Deny(memberenv.Policy{Name: deny, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{"false"}})
-			env.Await("the denial", func() bool { return env.Admin.DryRun(t.Context(), lease()) != nil })
+			env.Deny(memberenv.Policy{Name: deny, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{tt.takes}})
+			renewal := func() error {
+				l := lease()
+				l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+				return env.Admin.DryRun(t.Context(), l)
+			}
+			env.Await("the denial", func() bool { return renewal() != nil })
 			i := env.Start()
 			defer i.End()
 			i.Follow(broker.Handlers{})
 			var begun, looked atomic.Int32
 			var written atomic.Bool
+			written.Store(tt.takes == renewals)
 			h := &identity.Heartbeat{
 				Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: min(tt.ttl, 10*time.Second), TTL: tt.ttl, Log: i.Log, Resumed: func() {},
 				PublishAll: func() func() bool {
@@ -127,23 +138,33 @@ func TestLateHeartbeat(t *testing.T) {
 				}
 				return l.Spec.RenewTime.Time
 			}
-			env.Await("a heartbeat that fails", func() bool { return i.Log.Count("heartbeat: ") > 0 })
-			if n := begun.Load(); n > 0 {
+			env.Await("a heartbeat that fails", func() bool { return i.Log.Count("trying again") > 0 })
+			if n := begun.Load(); n > 0 && tt.takes == none {
 				t.Errorf("%d times exports were written before a broker that takes no writes", n)
+			}
+			if tt.takes == renewals {
+				env.Await("exports are written again after a heartbeat that failed", func() bool { return begun.Load() > 1 })
 			}
 			if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: deny}}); err != nil {
 				t.Fatal(err)
 			}
 			if tt.waits && !tt.never {
-				env.Await("looks for the exports", func() bool { return looked.Load() > 2 })
-				if is := renewed(); !is.Equal(earlier) {
+				env.Await("checks of the exports", func() bool { return looked.Load() > 2 })
+				if is := renewed(); !is.Equal(earlier) && tt.takes == none {
 					t.Errorf("the heartbeat was renewed at %s before the exports were written", is)
 				}
 				written.Store(true)
 			}
-			env.Await("a heartbeat", func() bool { return renewed().After(earlier) })
+			env.Await("a heartbeat", func() bool { is := renewed(); return !is.IsZero() && !is.Equal(earlier) })
 			if got := begun.Load() > 0; got != tt.waits {
 				t.Errorf("exports were written first: %t, want %t", got, tt.waits)
+			}
+			said := 0
+			if tt.waits {
+				said = 1
+			}
+			if got := i.Log.Count("writing the exports first"); got != said {
+				t.Errorf("it was said %d times that the exports are written first, want %d", got, said)
 			}
 			if gaveUp := i.Log.Count("not all exports are written") > 0; gaveUp != tt.never {
 				t.Errorf("it waited no longer: %t, want %t", gaveUp, tt.never)

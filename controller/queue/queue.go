@@ -78,6 +78,8 @@ type Queue struct {
 	mu    sync.Mutex
 	keys  map[types.NamespacedName]*entry // guarded by mu
 	ended bool                            // guarded by mu
+	// awaited are the keys of the last AddAll whose next run has not ended, and whether it has begun. Guarded by mu.
+	awaited map[types.NamespacedName]bool
 }
 
 // A state is where a key is.
@@ -105,7 +107,6 @@ type entry struct {
 	urgent      time.Time // first urgent one of them, likewise
 	runAt       time.Time // by AddAfter while it runs; zero if not called
 	since       time.Time // when it began to wait, failures included; zero if it does not
-	tried       time.Time // when the last run that ended began
 }
 
 // New returns an empty queue.
@@ -131,6 +132,24 @@ func (q *Queue) Add(key types.NamespacedName, p Priority) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.add(q.entry(key), p, time.Now())
+}
+
+// AddAll notes an event of each of the keys, behind all that changed. The function that it returns reports, until the next AddAll, whether each was
+// run since. A run may have failed.
+func (q *Queue) AddAll(keys []types.NamespacedName) (tried func() bool) {
+	awaited := make(map[types.NamespacedName]bool, len(keys))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.awaited = awaited
+	for _, key := range keys {
+		awaited[key] = false
+		q.add(q.entry(key), Backlog, time.Now())
+	}
+	return func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(awaited) == 0
+	}
 }
 
 // AddUrgent notes an event of key, a change, that must not wait for those that still follow. The key is not handed out before others that are queued.
@@ -210,18 +229,6 @@ func (q *Queue) Waiting() (depth int, age time.Duration) {
 	return depth, age
 }
 
-// Tried reports whether every key that was added until a time has been run since then. The run may have failed.
-func (q *Queue) Tried(since time.Time) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, e := range q.keys {
-		if !e.since.IsZero() && !e.since.After(since) && e.tried.Before(since) {
-			return false
-		}
-	}
-	return true
-}
-
 // Run does the work for each key that is due until ctx ends. It returns nil when the last worker is done. It is called once.
 func (q *Queue) Run(ctx context.Context, do Work) error {
 	stop := context.AfterFunc(ctx, q.ready.ShutDown)
@@ -294,6 +301,9 @@ func (q *Queue) start(ctx context.Context, key types.NamespacedName) bool {
 		return false
 	}
 	e.state, e.ran = running, time.Now()
+	if _, ok := q.awaited[key]; ok {
+		q.awaited[key] = true
+	}
 	e.first, e.last, e.urgent, e.as, e.priority = time.Time{}, time.Time{}, time.Time{}, e.priority, none
 	return true
 }
@@ -304,7 +314,9 @@ func (q *Queue) finish(key types.NamespacedName, failed bool) {
 	defer q.mu.Unlock()
 	e := q.keys[key]
 	q.ready.Done(key)
-	e.tried = e.ran
+	if q.awaited[key] {
+		delete(q.awaited, key)
+	}
 	var next time.Time
 	earliest := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {

@@ -196,7 +196,7 @@ func TestFailuresAreLoggedWithinBounds(t *testing.T) {
 	})
 }
 
-// Live changes do not wait behind the backlog of a start (docs/spec/controller.md 10.3).
+// Live changes do not wait behind the backlog of a start (docs/spec/controller.md 10.3): they are among the first that are handed out.
 func TestPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObserved()
@@ -205,24 +205,25 @@ func TestPriorities(t *testing.T) {
 		}
 		o.Add(service("new"), Live)
 		o.Add(service("old-4999"), Live) // is in the backlog already
-		index := map[string]int{}
+		ran, goOn := map[string]bool{}, make(chan struct{})
 		end := o.start(t, func(_ context.Context, key types.NamespacedName) error {
 			o.mu.Lock()
-			defer o.mu.Unlock()
-			if _, twice := index[key.Name]; twice {
+			if ran[key.Name] {
 				t.Errorf("%s ran twice", key)
 			}
-			index[key.Name] = len(index)
+			ran[key.Name] = true
+			o.mu.Unlock()
+			<-goOn
 			return nil
 		})
-		synctest.Wait()
-		if len(index) != 5001 {
-			t.Errorf("%d keys ran, want 5001", len(index))
+		synctest.Wait() // each worker has one
+		if len(ran) != workers || !ran["new"] || !ran["old-4999"] {
+			t.Errorf("%v run first, want %d with new and old-4999", ran, workers)
 		}
-		for _, name := range []string{"new", "old-4999"} {
-			if index[name] >= workers {
-				t.Errorf("%s ran as number %d, want it among the first %d", name, index[name], workers)
-			}
+		close(goOn)
+		synctest.Wait()
+		if len(ran) != 5001 {
+			t.Errorf("%d keys ran, want 5001", len(ran))
 		}
 		end()
 	})
@@ -374,47 +375,58 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// What was added until a time counts as tried once a run that began later has ended, be it that it failed. What is added later does not count.
-func TestTried(t *testing.T) {
+// What AddAll added has been tried once a run that began later has ended, be it that it failed: a run that is under way does not count, nor does one of what is
+// added later. What waits for the end of a back-off is run at once.
+func TestAddAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObserved()
-		begun, goOn := make(chan types.NamespacedName), make(chan error)
+		begun, goOn := make(chan types.NamespacedName), map[string]chan error{"failing": make(chan error), "running": make(chan error)}
 		end := o.start(t, func(_ context.Context, svc types.NamespacedName) error {
 			begun <- svc
-			return <-goOn
+			return <-goOn[svc.Name]
 		})
-		check := func(what string, since time.Time, want bool) {
+		run := func(want string, err error) {
+			t.Helper()
+			if svc := <-begun; svc != service(want) {
+				t.Fatalf("%s runs, want %s", svc, want)
+			}
+			goOn[want] <- err
+			synctest.Wait()
+		}
+		if tried := o.AddAll(nil); !tried() {
+			t.Error("nothing is not tried")
+		}
+		o.Add(service("failing"), Live)
+		for range 10 {
+			run("failing", errors.New("no"))
+		}
+		o.Add(service("running"), Live)
+		<-begun
+		tried := o.AddAll([]types.NamespacedName{service("running"), service("failing")})
+		check := func(what string, want bool) {
 			t.Helper()
 			synctest.Wait()
-			if got := o.Tried(since); got != want {
-				t.Errorf("%s: Tried = %t, want %t", what, got, want)
+			if got := tried(); got != want {
+				t.Errorf("%s: tried = %t, want %t", what, got, want)
 			}
 		}
-		check("empty", time.Now(), true)
-		o.Add(service("db"), Backlog)
-		<-begun
-		pause(time.Millisecond)
-		before := time.Now()
-		o.Add(service("db"), Backlog) // while it runs
-		pause(time.Millisecond)
-		o.Add(service("later"), Backlog)
-		<-begun
-		check("one runs since before it was added", before, false)
-		goOn <- nil
-		goOn <- nil
-		check("it waits for its next run", before, false)
-		if svc := <-begun; svc != service("db") {
-			t.Fatalf("%s runs again, want db", svc)
+		at := time.Now()
+		run("failing", errors.New("no"))
+		if took := time.Since(at); took > debounce {
+			t.Errorf("what had failed ran after %s, want no longer back-off than %s", took, debounce)
 		}
-		check("that run has begun", before, false)
-		pause(time.Millisecond)
-		o.Add(service("db"), Backlog)
-		goOn <- errors.New("no")
-		check("it failed, and was added later", before, true)
-		check("what was added later counts now", time.Now(), false)
-		<-begun
-		goOn <- nil
-		check("all has run", time.Now(), true)
+		check("one runs since before", false)
+		goOn["running"] <- nil
+		check("it waits for its next run", false)
+		if svc := <-begun; svc != service("running") {
+			t.Fatalf("%s runs, want the one that is awaited", svc)
+		}
+		check("that run has begun", false)
+		o.Add(service("running"), Live)
+		goOn["running"] <- nil
+		check("that run has ended, and it was added again", true)
+		run("running", nil)
+		run("failing", nil)
 		pause(10 * time.Second)
 		o.checkForgotten(t)
 		end()

@@ -2,6 +2,7 @@ package memberenv
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -164,6 +165,7 @@ type Writes struct {
 	mu    sync.Mutex
 	all   []string
 	reads bool
+	held  chan struct{} // closed when watches go on; nil unless they are held
 }
 
 // WithReads adds reads of single objects: what is known from a watch must not be asked for.
@@ -186,8 +188,42 @@ func (w *Writes) over(next http.RoundTripper) http.RoundTripper {
 			w.all = append(w.all, r.Method+" "+strings.ReplaceAll(path, Namespace, "broker"))
 		}
 		w.mu.Unlock()
-		return next.RoundTrip(r)
+		resp, err := next.RoundTrip(r)
+		if err == nil && r.URL.Query().Get("watch") != "" {
+			resp.Body = watchBody{resp.Body, w}
+		}
+		return resp, err
 	})
+}
+
+// HoldWatches keeps back what watches deliver until release is called.
+func (w *Writes) HoldWatches() (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = make(chan struct{})
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		close(w.held)
+		w.held = nil
+	}
+}
+
+// A watchBody is the body of a watch that can be held.
+type watchBody struct {
+	io.ReadCloser
+	of *Writes
+}
+
+func (b watchBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.of.mu.Lock()
+	held := b.of.held
+	b.of.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	return n, err
 }
 
 // Take returns the writes since the last call.
