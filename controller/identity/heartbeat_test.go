@@ -66,9 +66,6 @@ func TestHeartbeatResumes(t *testing.T) {
 	}
 }
 
-// published is an exporter that has written everything.
-func published() (done func() bool) { return func() bool { return true } }
-
 // docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports. One within
 // the TTL, and the first of a cluster, wait for nothing.
 func TestLateHeartbeat(t *testing.T) {
