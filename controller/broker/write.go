@@ -111,8 +111,26 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 
 // Renew renews the heartbeat of this member, which others should wait for as long as ttl.
 func (b *Broker) Renew(ctx context.Context, ttl time.Duration) error {
-	now, seconds := metav1.NowMicro(), int32(math.Ceil(ttl.Seconds()))
-	lease := &coordinationv1.Lease{
+	now := metav1.NowMicro()
+	b.heartbeats.writing(now)
+	if err := b.client.Apply(ctx, b.heartbeat(now, ttl), wellknown.ManagerExporter); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	return nil
+}
+
+// TryRenew returns what [Broker.Renew] would fail with, unless the storage of the broker is the cause. Nothing is written.
+func (b *Broker) TryRenew(ctx context.Context, ttl time.Duration) error {
+	if err := b.client.DryRun(ctx, b.heartbeat(metav1.NowMicro(), ttl)); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	return nil
+}
+
+// heartbeat returns the Lease of a renewal.
+func (b *Broker) heartbeat(now metav1.MicroTime, ttl time.Duration) *coordinationv1.Lease {
+	seconds := int32(math.Ceil(ttl.Seconds()))
+	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
 			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
@@ -121,11 +139,6 @@ func (b *Broker) Renew(ctx context.Context, ttl time.Duration) error {
 			HolderIdentity: &b.self.name, AcquireTime: &metav1.MicroTime{Time: b.self.since}, RenewTime: &now, LeaseDurationSeconds: &seconds,
 		},
 	}
-	b.heartbeats.writing(now)
-	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
 }
 
 // NoteLate notes on the heartbeat of this member, without renewing it, that it is late. A broker that does that takes writes: a dry run would not reach

@@ -177,3 +177,45 @@ func TestLateHeartbeat(t *testing.T) {
 		})
 	}
 }
+
+// A policy of the broker denies the note that a heartbeat is late, and nothing else: the exports are written, and the heartbeat follows.
+func TestLateHeartbeatWithoutNote(t *testing.T) {
+	env := memberenv.New(t)
+	env.Join()
+	earlier := metav1.NewMicroTime(time.Now().Add(-2 * time.Hour).Truncate(time.Microsecond))
+	lease := func() *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &earlier},
+		}
+	}
+	env.Create(lease())
+	env.Deny(memberenv.Policy{Name: "no-annotations", Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`,
+		Want: []string{"!has(object.metadata.annotations)"}})
+	env.Await("the denial", func() bool {
+		noted := lease()
+		noted.Annotations = map[string]string{"a": "b"}
+		return env.Admin.DryRun(t.Context(), noted) != nil
+	})
+	i := env.Start()
+	i.Follow(broker.Handlers{})
+	var published atomic.Int32
+	h := &identity.Heartbeat{
+		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: 10 * time.Second, TTL: time.Hour, Log: i.Log, Resumed: func() {},
+		PublishAll: func() func() bool { return func() bool { return published.Add(1) > 2 } },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- h.Run(ctx) }()
+	env.Await("a heartbeat", func() bool {
+		l := lease()
+		return env.Admin.Get(t.Context(), l, l.Namespace, l.Name) == nil && l.Spec.RenewTime.After(earlier.Time)
+	})
+	if n := published.Load(); n != 3 {
+		t.Errorf("the exports were checked %d times before the heartbeat, want 3", n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
 // maxWait is how long a late heartbeat waits for the exports at most, if half of the TTL is not shorter. After an outage of the broker all members are late,
@@ -78,7 +79,7 @@ func (l *lateness) mayRenew(ctx context.Context, renewed time.Time) (bool, error
 	}
 	limit := min(l.ttl/2, maxWait)
 	if l.done == nil {
-		if err := l.broker.NoteLate(ctx); err != nil {
+		if err := l.takesWrites(ctx); err != nil {
 			return false, err
 		}
 		if !l.said {
@@ -95,6 +96,16 @@ func (l *lateness) mayRenew(ctx context.Context, renewed time.Time) (bool, error
 		l.log.Warningf("heartbeat: after %s not all exports are written; renewing it all the same", limit)
 	}
 	return true, nil
+}
+
+// takesWrites returns why the broker would not take a heartbeat, nil if it would. A policy of others may deny the note alone: the member must not be late
+// for ever because of that.
+func (l *lateness) takesWrites(ctx context.Context) error {
+	err := l.broker.NoteLate(ctx)
+	if member.Rejection(err) == "" {
+		return err
+	}
+	return l.broker.TryRenew(ctx, l.ttl)
 }
 
 // last returns the last heartbeat of this cluster, as far as is known. One that the broker did not confirm counts if its watch brought it back. Before the
