@@ -53,9 +53,8 @@ func (s *Store) reverseOf(x *index.Index) *index.Reverse {
 	return index.NewReverse(x)
 }
 
-// A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core at most, however often large
-// services change. maxRest bounds the pause after rounds of more than 25 ms, as the largest services take on busy cores, where building takes a larger part: a change is
-// served soon after it came (docs/outages.md, F22).
+// A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core, however often services change.
+// maxRest bounds the pause, so that a change is served soon after it came (docs/outages.md, F22): after rounds of more than 25 ms building takes more.
 const (
 	restFactor = 4
 	maxRest    = 100 * time.Millisecond

@@ -87,8 +87,8 @@ const (
 	// clusterset. The namespace then has [AnnotationBrokerUID], too, and the cluster may read it and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
-	// AnnotationLate on a heartbeat is the time, in RFC 3339, at which its member last came back after more than a TTL: it writes its exports before it
-	// renews the heartbeat.
+	// AnnotationLate on a heartbeat is the time, in RFC 3339, at which its member last found it to be older than its TTL, and began to write its exports
+	// before it renews it. It stays.
 	AnnotationLate = "clusterset-dns.io/late"
 
 	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the set

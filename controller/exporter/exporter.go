@@ -140,13 +140,14 @@ func (e *Exporter) PublishAll() (done func() bool) {
 	var skipped uint64    // before that
 	var ended time.Time   // when all were tried; zero before
 	return func() bool {
+		all := tried != nil && tried() // before it is seen whether one of them was skipped
 		switch {
 		case e.waitsFor() != "":
 			tried = nil
 		case tried == nil || e.skipped.Load() != skipped:
 			skipped, ended = e.skipped.Load(), time.Time{}
 			tried = e.cfg.RequeueAll(slices.Concat(e.cfg.Member.Exports(), e.cfg.Broker.OwnServices(), e.failed.take()))
-		case ended.IsZero() && tried():
+		case ended.IsZero() && all:
 			ended = time.Now()
 		}
 		return tried != nil && !ended.IsZero() && e.cfg.Broker.Delivered(ended)

@@ -458,12 +458,12 @@ func (b *env) changedByAdmission(a *exporting) {
 func TestPublishAll(t *testing.T) {
 	b := newEnv(t)
 	var queued []types.NamespacedName
-	var reconcile func()
+	onTried := func() {}
 	a := b.start(func(c *Config) {
 		c.RequeueAll = func(all []types.NamespacedName) (tried func() bool) {
 			queued = all
 			return func() bool {
-				reconcile()
+				onTried()
 				return true
 			}
 		}
@@ -480,7 +480,7 @@ func TestPublishAll(t *testing.T) {
 	a.failed.add(failed)
 	b.Update(changedService(a, db))
 	a.Await("change seen", func() bool { return a.Member.Service(db).Spec.SessionAffinity == "ClientIP" })
-	reconcile = func() {
+	reconcile := func() {
 		if err := a.Reconcile(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}
@@ -505,6 +505,7 @@ func TestPublishAll(t *testing.T) {
 		t.Errorf("after a freeze that came between, %v are queued, want %s", queued, db)
 	}
 
+	onTried = reconcile
 	release := a.Writes.HoldWatches()
 	a.Writes.Take()
 	if done() {

@@ -66,7 +66,7 @@ type Heartbeat struct {
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
-	h.lateness = lateness{broker: h.Broker, ttl: h.ttl(), publishAll: h.PublishAll, log: h.Log}
+	h.lateness = lateness{broker: h.Broker, ttl: h.ttl(), limit: waitLimit(h.Renew, h.ttl()), publishAll: h.PublishAll, log: h.Log}
 	var failing logging.OnChange[bool]
 	for {
 		begin := time.Now()
@@ -112,7 +112,6 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 			return false, waitPeriod, nil
 		}
 		if err := h.beat(ctx); err != nil {
-			h.lateness.reset()
 			return false, pause, err
 		}
 		return true, period, nil
@@ -135,7 +134,7 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	if _, err := h.Membership.Member.Client().SystemUID(ctx); err != nil {
 		return err
 	}
-	if now := time.Now(); h.Renew > 0 || elapsed(h.renewed, now) >= seldom {
+	if now := time.Now(); h.Renew > 0 || h.renewed.IsZero() || (beat{h.renewed, seldom}).late(now) {
 		if err := h.Broker.Renew(ctx, cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)); err != nil {
 			return err
 		}

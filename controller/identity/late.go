@@ -10,33 +10,36 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// maxWait is how long a late heartbeat waits for the exports at most, if half of the TTL is not shorter. After an outage of the broker all members are late,
-// and the first that is back gives the others one TTL.
+// maxWait bounds [waitLimit].
 const maxWait = 30 * time.Second
+
+// waitLimit returns how long a late heartbeat waits for the exports at most. After an outage of the broker all members are late, and the first that renews
+// its heartbeat drops those that do not follow within a TTL: the note and a renewal that fails have to fit in as well.
+func waitLimit(renew, ttl time.Duration) time.Duration { return min(maxWait, ttl/2, ttl-2*renew) }
 
 // waitPeriod is the time between two checks whether the exports are written.
 const waitPeriod = 100 * time.Millisecond
 
 // A lateness holds back a heartbeat that is late: the last one is older than the TTL, so the other members may have dropped the endpoints of this cluster.
-// With the heartbeat they take back what the broker has of it, which may be what was right long ago. So the exports are written first
+// With the heartbeat they take back what the broker has of it, be it out of date. So the exports are written first
 // (docs/spec/controller.md 8.2). A controller that takes over within the TTL is not late.
 //
 //	             late, and the broker takes writes
 //	(not late) ─────────────────────────────────────▶ waiting
-//	     ▲                                               │
-//	     └─ heartbeat: exports are written, or too long ─┘
+//	     ▲                                               │ exports are written, or limit is over
+//	     └───────── a heartbeat succeeds ───────────── granted
 //
-// A heartbeat that fails begins it anew. Its methods are for one goroutine.
+// A heartbeat that fails is tried again while it is granted, for as long as limit; then it waits anew. Its methods are for one goroutine.
 type lateness struct {
 	broker     *broker.Broker
-	ttl        time.Duration             // that the other members are asked for
+	ttl, limit time.Duration             // of the heartbeat, and of the wait
 	publishAll func() (done func() bool) // see [Heartbeat].PublishAll
 	log        logging.Logger
 
 	earlier *beat       // the last one of an earlier process; nil until asked for
 	said    bool        // that it is late
 	done    func() bool // nil unless waiting
-	until   time.Time   // when the heartbeat waits no longer
+	until   time.Time   // the end of the wait, or of what was granted after it; zero if not late
 }
 
 // A beat is one heartbeat. The zero value is none.
@@ -45,24 +48,20 @@ type beat struct {
 	ttl time.Duration
 }
 
-// late reports whether other members may have dropped the member since. A heartbeat of the future was written by a clock that differs from ours: it may be of
-// any age.
+// late reports whether other members may have dropped the member since.
 func (b beat) late(now time.Time) bool {
-	if b.at.IsZero() {
-		return false
-	}
-	age := elapsed(b.at, now)
-	return age > b.ttl || age < 0
+	return !b.at.IsZero() && overdue(now.Sub(b.at), now.Round(0).Sub(b.at.Round(0)), b.ttl)
 }
 
-// elapsed returns how much time has passed. The monotonic clock stands still while a machine sleeps, and the wall clock may be set back: the one that
-// saw more time pass counts.
-func elapsed(since, now time.Time) time.Duration {
-	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+// overdue reports whether a TTL is over, by the monotonic clock and by the wall clock. The first stands still while a machine sleeps, and the second may be set
+// back: the one that saw more time pass counts. A heartbeat of the future was written by a clock that differs from ours, and may be of any age.
+func overdue(monotonic, wall, ttl time.Duration) bool {
+	age := max(monotonic, wall)
+	return age > ttl || age < 0
 }
 
-// reset ends the wait: what was written then is not up to date any more.
-func (l *lateness) reset() { l.done = nil }
+// reset ends the wait and what was granted: what was written then is not up to date any more.
+func (l *lateness) reset() { l.done, l.until = nil, time.Time{} }
 
 // mayRenew reports whether the heartbeat may be renewed now. renewed is when this process renewed it last, as far as the broker confirmed that; zero if it did
 // not. An error says that the broker does not answer, or takes no writes.
@@ -77,25 +76,34 @@ func (l *lateness) mayRenew(ctx context.Context, renewed time.Time) (bool, error
 		l.reset()
 		return true, nil
 	}
-	limit := min(l.ttl/2, maxWait)
 	if l.done == nil {
-		if err := l.takesWrites(ctx); err != nil {
-			return false, err
+		if now.Before(l.until) {
+			return true, nil
 		}
-		if !l.said {
-			l.said = true
-			l.log.Infof("heartbeat: the last one is of %s, other members may have dropped this cluster: writing the exports first", last.at.UTC().Format(time.RFC3339))
-		}
-		l.done, l.until = l.publishAll(), now.Add(limit)
+		return false, l.wait(ctx, last)
 	}
 	switch {
 	case l.done():
 	case now.Before(l.until):
 		return false, nil
 	default:
-		l.log.Warningf("heartbeat: after %s not all exports are written; renewing it all the same", limit)
+		l.log.Warningf("heartbeat: after %s not all exports are written; renewing it all the same", l.limit)
 	}
+	l.done, l.until = nil, now.Add(l.limit)
 	return true, nil
+}
+
+// wait begins to wait for the exports, once the broker takes writes.
+func (l *lateness) wait(ctx context.Context, last beat) error {
+	if err := l.takesWrites(ctx); err != nil {
+		return err
+	}
+	if !l.said {
+		l.said = true
+		l.log.Infof("heartbeat: the last one is of %s, other members may have dropped this cluster: writing the exports first", last.at.UTC().Format(time.RFC3339))
+	}
+	l.done, l.until = l.publishAll(), time.Now().Add(l.limit)
+	return nil
 }
 
 // takesWrites returns why the broker would not take a heartbeat, nil if it would. A policy of others may deny the note alone: the member must not be late

@@ -7,6 +7,24 @@ import (
 
 // docs/spec/controller.md 8.2: a heartbeat is late when it is older than its TTL by either clock, or of a clock that is ahead.
 func TestLate(t *testing.T) {
+	const ttl = time.Minute
+	for _, tt := range []struct {
+		name            string
+		monotonic, wall time.Duration
+		want            bool
+	}{
+		{name: "of now"},
+		{name: "a TTL ago", monotonic: ttl, wall: ttl},
+		{name: "longer ago", monotonic: ttl + 1, wall: ttl + 1, want: true},
+		{name: "the machine slept", monotonic: time.Second, wall: time.Hour, want: true},
+		{name: "the clock was set back", monotonic: 2 * ttl, wall: -time.Hour, want: true},
+		{name: "the clock was set back within the TTL", monotonic: time.Second, wall: -time.Hour},
+		{name: "of a clock that is ahead", monotonic: -1, wall: -1, want: true},
+	} {
+		if got := overdue(tt.monotonic, tt.wall, ttl); got != tt.want {
+			t.Errorf("%s: overdue = %t, want %t", tt.name, got, tt.want)
+		}
+	}
 	now := time.Now()
 	for _, tt := range []struct {
 		name string
@@ -14,15 +32,28 @@ func TestLate(t *testing.T) {
 		want bool
 	}{
 		{name: "none"},
-		{name: "of now", at: now},
-		{name: "a TTL ago", at: now.Add(-time.Minute)},
-		{name: "longer ago", at: now.Add(-time.Minute - 1), want: true},
-		{name: "of an earlier process", at: now.Round(0).Add(-time.Minute)},
-		{name: "of an earlier process, longer ago", at: now.Round(0).Add(-time.Minute - 1), want: true},
-		{name: "of a clock that is ahead", at: now.Round(0).Add(1), want: true},
+		{name: "of this process", at: now.Add(-ttl)},
+		{name: "of this process, longer ago", at: now.Add(-ttl - 1), want: true},
+		{name: "of an earlier process", at: now.Round(0).Add(-ttl)},
+		{name: "of an earlier process, longer ago", at: now.Round(0).Add(-ttl - 1), want: true},
 	} {
-		if got := (beat{tt.at, time.Minute}).late(now); got != tt.want {
+		if got := (beat{tt.at, ttl}).late(now); got != tt.want {
 			t.Errorf("%s: late = %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The note, the wait and a renewal that fails fit into one TTL, whatever "lease" is.
+func TestWaitLimit(t *testing.T) {
+	for _, tt := range []struct{ renew, ttl, want time.Duration }{
+		{10 * time.Second, time.Minute, 30 * time.Second},
+		{20 * time.Second, time.Minute, 20 * time.Second},
+		{time.Second, 3 * time.Second, time.Second},
+		{10 * time.Second, time.Hour, 30 * time.Second},
+		{0, time.Hour, 30 * time.Second},
+	} {
+		if got := waitLimit(tt.renew, tt.ttl); got != tt.want {
+			t.Errorf("lease %s %s: %s, want %s", tt.renew, tt.ttl, got, tt.want)
 		}
 	}
 }
