@@ -92,18 +92,7 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 	defer cancel()
 	pause = min(period, retry)
 	is := h.Membership.Status()
-	if !h.mayWrite() || !is.Known || is.Leaving || is.ClusterID == "" {
-		h.lateness.reset()
-	}
-	switch {
-	case !h.mayWrite() || !is.Known:
-	case is.Leaving && !h.withdrawn:
-		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
-			return false, pause, err
-		}
-		h.withdrawn, h.renewed = true, time.Time{}
-		return true, pause, nil
-	case is.ClusterID != "" && !is.Leaving:
+	if h.mayWrite() && is.Known && is.ClusterID != "" && !is.Leaving {
 		h.withdrawn = false
 		switch may, err := h.lateness.mayRenew(ctx, h.renewed); {
 		case err != nil:
@@ -115,6 +104,14 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 			return false, pause, err
 		}
 		return true, period, nil
+	}
+	h.lateness.reset()
+	if h.mayWrite() && is.Known && is.Leaving && !h.withdrawn {
+		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
+			return false, pause, err
+		}
+		h.withdrawn, h.renewed = true, time.Time{}
+		return true, pause, nil
 	}
 	return false, pause, nil
 }

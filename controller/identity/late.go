@@ -42,7 +42,7 @@ type lateness struct {
 	until   time.Time   // the end of the wait, or of what was granted after it; zero if not late
 }
 
-// A beat is one heartbeat. The zero value is none.
+// A beat is one heartbeat of this cluster. The zero value stands for a cluster that never had one.
 type beat struct {
 	at  time.Time
 	ttl time.Duration

@@ -479,7 +479,10 @@ func watchReturn(t testing.TB, m *testclusterset.Member) (check func(objects int
 				if !ok {
 					continue // a watch that ends
 				}
-				version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+				version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+				if err != nil {
+					t.Error(err)
+				}
 				mu.Lock()
 				switch {
 				case resource != leases:
