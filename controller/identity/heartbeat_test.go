@@ -66,120 +66,155 @@ func TestHeartbeatResumes(t *testing.T) {
 	}
 }
 
+// What the broker denies of a heartbeat, as the expression that has to hold.
+const (
+	denyAll      = "false"
+	denyRenewals = "object.spec.renewTime == oldObject.spec.renewTime"
+)
+
 // docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports. One within
 // the TTL, and the first of a cluster, wait for nothing.
 func TestLateHeartbeat(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()
-	lease := func() *coordinationv1.Lease {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName}}
-	}
-	const none, renewals = "false", "object.spec.renewTime == oldObject.spec.renewTime" // which writes the broker takes at first: with the second all but renewals
 	for _, tt := range []struct {
 		name  string
 		ago   time.Duration // the heartbeat of an earlier process; 0 if there was none
 		ttl   time.Duration
-		takes string
+		deny  string
 		waits bool // for the exports
 		never bool // are they written
 	}{
-		{name: "the first", ttl: time.Hour, takes: none},
-		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour, takes: none},
-		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, takes: none, waits: true},
-		{name: "later, and the exports cannot be written", ago: 2 * time.Hour, ttl: 6 * time.Second, takes: none, waits: true, never: true},
-		{name: "later, and only renewals are denied", ago: 2 * time.Hour, ttl: time.Hour, takes: renewals, waits: true},
-		{name: "from a clock that is ahead", ago: -time.Hour, ttl: time.Hour, takes: none, waits: true},
-		{name: "within an hour, without a TTL of its own", ago: 50 * time.Minute, takes: none},
-		{name: "later, without a TTL of its own", ago: 2 * time.Hour, takes: none, waits: true},
-		{name: "after the longest TTL that counts", ago: 2 * time.Hour, ttl: 24 * time.Hour, takes: none, waits: true},
+		{name: "the first", ttl: time.Hour, deny: denyAll},
+		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour, deny: denyAll},
+		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, deny: denyAll, waits: true},
+		{name: "later, and the exports cannot be written", ago: 2 * time.Hour, ttl: 6 * time.Second, deny: denyAll, waits: true, never: true},
+		{name: "later, and only renewals are denied", ago: 2 * time.Hour, ttl: time.Hour, deny: denyRenewals, waits: true},
+		{name: "from a clock that is ahead", ago: -time.Hour, ttl: time.Hour, deny: denyAll, waits: true},
+		{name: "within an hour, without a TTL of its own", ago: 50 * time.Minute, deny: denyAll},
+		{name: "later, without a TTL of its own", ago: 2 * time.Hour, deny: denyAll, waits: true},
+		{name: "after the longest TTL that counts", ago: 2 * time.Hour, ttl: 24 * time.Hour, deny: denyAll, waits: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var earlier time.Time
-			if tt.ago != 0 {
-				earlier = time.Now().Add(-tt.ago).Truncate(time.Microsecond)
-				l := lease()
-				l.Spec.RenewTime = &metav1.MicroTime{Time: earlier}
-				env.Create(l)
-			}
-			const deny = "no-heartbeats"
-			env.Deny(memberenv.Policy{Name: deny, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{tt.takes}})
-			renewal := func() error {
-				l := lease()
-				l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-				return env.Admin.DryRun(t.Context(), l)
-			}
-			env.Await("the denial", func() bool { return renewal() != nil })
-			i := env.Start()
-			defer i.End()
-			i.Follow(broker.Handlers{})
-			var begun, looked atomic.Int32
-			var written atomic.Bool
-			written.Store(tt.takes == renewals)
-			h := &identity.Heartbeat{
-				Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: min(tt.ttl/3, 10*time.Second), TTL: tt.ttl, Log: i.Log, Resumed: func() {},
-				PublishAll: func() func() bool {
-					begun.Add(1)
-					return func() bool {
-						looked.Add(1)
-						return written.Load()
-					}
-				},
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- h.Run(ctx) }()
-			renewed := func() time.Time {
-				l := lease()
-				if err := env.Admin.Get(t.Context(), l, l.Namespace, l.Name); err != nil {
-					return time.Time{}
-				}
-				return l.Spec.RenewTime.Time
-			}
-			env.Await("a heartbeat that fails", func() bool { return i.Log.Count("trying again") > 0 })
-			if n := begun.Load(); n > 0 && tt.takes == none {
-				t.Errorf("%d times exports were written before a broker that takes no writes", n)
-			}
-			if tt.takes == renewals {
+			b := newBeating(t, env, tt.ago, tt.ttl, tt.deny)
+			b.written.Store(tt.deny == denyRenewals)
+			b.run()
+			env.Await("a heartbeat that fails", func() bool { return b.Log.Count("trying again") > 0 })
+			if tt.deny == denyRenewals {
 				tries := 0 // the note, and renewals that fail
-				env.Await("renewals", func() bool { tries += len(i.Writes.Take()); return tries > 3 })
-				if n := begun.Load(); n != 1 {
-					t.Errorf("while renewals fail the exports were written %d times, want once", n)
-				}
+				env.Await("renewals", func() bool { tries += len(b.Writes.Take()); return tries > 3 })
 			}
-			if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: deny}}); err != nil {
-				t.Fatal(err)
+			wantBegun := int32(0) // while the broker takes no writes
+			if tt.deny == denyRenewals {
+				wantBegun = 1
 			}
-			if tt.waits && !tt.never && tt.takes == none {
-				env.Await("checks of the exports", func() bool { return looked.Load() > 2 })
-				if is := renewed(); !is.Equal(earlier) {
+			if n := b.begun.Load(); n != wantBegun {
+				t.Errorf("before the broker takes heartbeats the exports were written %d times, want %d", n, wantBegun)
+			}
+			b.allow()
+			if tt.waits && !tt.never && tt.deny == denyAll {
+				env.Await("checks of the exports", func() bool { return b.looked.Load() > 2 })
+				if is := b.renewed(); !is.Equal(b.earlier) {
 					t.Errorf("the heartbeat was renewed at %s before the exports were written", is)
 				}
-				written.Store(true)
+				b.written.Store(true)
 			}
-			env.Await("a heartbeat", func() bool { is := renewed(); return !is.IsZero() && !is.Equal(earlier) })
-			if got := begun.Load() > 0; got != tt.waits {
+			env.Await("a heartbeat", func() bool { is := b.renewed(); return !is.IsZero() && !is.Equal(b.earlier) })
+			if got := b.begun.Load() > 0; got != tt.waits {
 				t.Errorf("exports were written first: %t, want %t", got, tt.waits)
 			}
-			said := 0
-			if tt.waits {
-				said = 1
+			if got := b.Log.Count("writing the exports first"); got > 1 || got == 1 != tt.waits {
+				t.Errorf("it was said %d times that the exports are written first, want once if they are: %t", got, tt.waits)
 			}
-			if got := i.Log.Count("writing the exports first"); got != said {
-				t.Errorf("it was said %d times that the exports are written first, want %d", got, said)
-			}
-			if gaveUp := i.Log.Count("not all exports are written") > 0; gaveUp != tt.never {
+			if gaveUp := b.Log.Count("not all exports are written") > 0; gaveUp != tt.never {
 				t.Errorf("it waited no longer: %t, want %t", gaveUp, tt.never)
-			}
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			env.Delete(lease())
-			if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: deny}}); err != nil {
-				t.Fatal(err)
 			}
 		})
 	}
+}
+
+// A beating is a Heartbeat whose broker denies heartbeats until allow is called, and whose exports are written when the test says so.
+type beating struct {
+	*memberenv.Instance
+	t             *testing.T
+	heartbeat     *identity.Heartbeat
+	earlier       time.Time // of an earlier process; zero if there was none
+	begun, looked atomic.Int32
+	written       atomic.Bool
+}
+
+const noHeartbeats = "no-heartbeats" // policy
+
+// newBeating returns a beating that does not run yet. All that it made is gone after the test.
+func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, deny string) *beating {
+	t.Helper()
+	b := &beating{t: t}
+	if ago != 0 {
+		b.earlier = time.Now().Add(-ago).Truncate(time.Microsecond)
+		l := heartbeatLease()
+		l.Spec.RenewTime = &metav1.MicroTime{Time: b.earlier}
+		env.Create(l)
+	}
+	env.Deny(memberenv.Policy{
+		Name: noHeartbeats, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{deny},
+	})
+	env.Await("the denial", func() bool {
+		l := heartbeatLease()
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+		return env.Admin.DryRun(t.Context(), l) != nil
+	})
+	b.Instance = env.Start()
+	t.Cleanup(b.End)
+	b.Follow(broker.Handlers{})
+	b.heartbeat = &identity.Heartbeat{
+		Membership: b.Membership, Broker: b.Broker, Freezes: b.Freezes, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {},
+		PublishAll: func() func() bool {
+			b.begun.Add(1)
+			return func() bool {
+				b.looked.Add(1)
+				return b.written.Load()
+			}
+		},
+	}
+	return b
+}
+
+// run runs the Heartbeat until the test ends, and removes what the broker has of it then.
+func (b *beating) run() {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
+	ended := make(chan error)
+	go func() { ended <- b.heartbeat.Run(ctx) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+		b.Delete(heartbeatLease())
+		if err := b.Server.Delete(b.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+// allow has the broker take heartbeats.
+func (b *beating) allow() {
+	b.t.Helper()
+	if err := b.Server.Delete(b.t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// renewed returns when the heartbeat was renewed last, zero if there is none.
+func (b *beating) renewed() time.Time {
+	l := heartbeatLease()
+	if err := b.Admin.Get(b.t.Context(), l, l.Namespace, l.Name); err != nil {
+		return time.Time{}
+	}
+	return l.Spec.RenewTime.Time
+}
+
+func heartbeatLease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName}}
 }
 
 // A policy of the broker denies the note that a heartbeat is late, and nothing else: the exports are written, and the heartbeat follows.
