@@ -171,10 +171,6 @@ test-release: release bin/helm ## build a release and check its files; starts th
 test-install: control-plane ## go from two empty clusters to a name that resolves within 60 s, with the default lease, on a machine that does nothing else
 	$(GO_TEST) -pgo=off -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestInstall$$' ./cmd/clusterset -args -within 60s
 
-.PHONY: test-upgrade
-test-upgrade: control-plane ## run members of the previous release and of this checkout together, through an upgrade and back
-	$(GO_TEST) -pgo=off -tags upgrade -count=1 -v -timeout $(TEST_TIMEOUT) ./test/suites/upgrade
-
 .PHONY: test-traffic
 test-traffic: ## send real packets between network namespaces; as root
 	@$(NEED) $@ nft ip gcc

@@ -448,7 +448,7 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 		t.Errorf("version %d, want %d", v, deploy.Version)
 	}
 
-	version(onBroker, crds, records, "null") // as 0.1.0 left it
+	version(onBroker, crds, records, "null") // counts as 1
 	reports(warnings, "the broker has CRDs and policies of version 1 (CustomResourceDefinition "+records+")")
 	if joined := mustJoin(t, onBroker, east, options("east")); !strings.Contains(strings.Join(joined.Warnings, "\n"), `run "clusterset broker init"`) {
 		t.Errorf("warnings of a join to an old broker: %q", joined.Warnings)

@@ -10,7 +10,7 @@ import (
 )
 
 // Version is that of the CRDs, policies and rights that a join and the initialisation of a broker write. Each release that changes
-// any of them raises it by one; 0.1.0 had version 1, and no annotation that says so.
+// any of them raises it by one. Objects without the annotation that says so have version 1.
 const Version = 2
 
 // Broker is what a broker needs once, besides the definitions in [github.com/clusterset-dns/clusterset/api/crd]: what
