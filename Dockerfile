@@ -12,8 +12,6 @@ ARG VERSION
 ARG PGO
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -pgo "${PGO:-cmd/coredns/default.pgo}" -ldflags "-s -w${VERSION:+ -X main.version=$VERSION}" -o /out/ ./cmd/...
 
-# `make release` makes the same image without a container engine: it runs the command above, and follows the stage below.
-#
 # Nothing but the two programs, the certificates that the server needs for forwarding over TLS, and a Corefile to be
 # mounted over.
 FROM scratch

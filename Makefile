@@ -52,7 +52,6 @@ demo: ## resolve services from files, then start a broker and three clusters and
 test: ## run all tests, under the race detector; installs dig, NSD and gcc if they are missing
 	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
 	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/helm bin/summary
-	@go -C release mod download # a module of its own, which a test runs: no test waits for a download
 	@echo "building and running the tests"
 	@missing=$$(<bin/missing); race=-race; if [[ " $$missing " == *" gcc "* ]]; then race=; fi; \
 		CLUSTERSET_SKIP="$$missing" go test -json $$race -pgo=off -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) \
@@ -117,10 +116,10 @@ fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIM
 	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
 
 # What takes too long for each change. Those that fail do not stop the others.
-NIGHTLY ?= faults differential attack soak interleavings fuzz
+NIGHTLY ?= faults differential attack soak interleavings fuzz release-check
 
 .PHONY: nightly
-nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz" one after the other; takes some hours
+nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz release-check" one after the other; takes some hours
 	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
 
 .PHONY: bin/summary
@@ -151,21 +150,26 @@ test-image: ## build and start what the Dockerfile says; as root, or with user n
 	@$(NEED) $@ dig
 	$(ONE_BUILD) $(GO_TEST) -tags image -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run TestImage ./test/suites/docs
 
-# A version of a commit that has no tag. What is not committed is not in the release.
-# RELEASE_IMAGE is where the image will be published.
-RELEASE_IMAGE ?= ghcr.io/clusterset-dns/clusterset
-RELEASE = $(or $(filter v%,$(VERSION:-dirty=)),v0.0.0-g$(VERSION:-dirty=))
+# It starts syft, which it finds by PATH.
+GORELEASER = PATH="$(CURDIR)/bin:$$PATH" bin/goreleaser
+
+# Without them goreleaser publishes.
+RELEASE_FLAGS ?= --skip=publish,sign
 
 .PHONY: release
-release: ## build all files of a release into dist/, twice to compare; VERSION=v1.2.3 names it; takes over an hour
-	@mkdir -p bin; CGO_ENABLED=0 go -C release build -buildvcs=false -o $(CURDIR)/bin/release .
-	@exec bin/release -version '$(RELEASE)' -image '$(RELEASE_IMAGE)' -out dist
+release: bin/goreleaser bin/helm ## build the files of a release, for the tag of HEAD, into dist/; publishes nothing; takes over an hour
+	$(GORELEASER) release --clean --timeout 6h $(RELEASE_FLAGS)
 
-.PHONY: test-release
-test-release: release bin/helm ## build a release and check its files; starts the image as test-image does
-	@$(NEED) $@ dig
-	$(GO_TEST) -C release -tags release -count=1 -timeout $(TEST_TIMEOUT) -run '^TestRelease' . -args -version '$(RELEASE)'
-	$(GO_TEST) -tags 'image release' -count=1 -timeout $(TEST_TIMEOUT) -run '^TestReleasedImage$$' ./test/suites/docs -args -version '$(RELEASE)'
+.PHONY: release-check
+release-check: bin/goreleaser bin/helm ## check .goreleaser.yaml, and build a snapshot of a release, without profile, into dist/
+	$(GORELEASER) check
+	PGO=off $(GORELEASER) release --snapshot --clean --skip=sign --timeout 6h
+
+# And bin/syft.
+bin/goreleaser: test/tools/release/go.mod test/tools/release/go.sum
+	@echo "building goreleaser and syft (once; many minutes)"
+	@CGO_ENABLED=0 go -C test/tools/release build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/ tool
+	@touch $@
 
 .PHONY: test-install
 test-install: control-plane ## go from two empty clusters to a name that resolves within 60 s, with the default lease, on a machine that does nothing else
@@ -213,7 +217,6 @@ further-binaries: ## build the kube-controller-manager and kube-proxy that some 
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
 	$(ONE_BUILD) $(GOLANGCI_LINT) run ./...
-	cd release && $(ONE_BUILD) $(CURDIR)/$(GOLANGCI_LINT) run ./...
 
 $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"

@@ -224,14 +224,3 @@ func TestStressEndsWhatItStarted(t *testing.T) {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 }
-
-// TestRelease runs the tests of the module that builds a release, which are not below this module. Whole releases are built and checked by
-// make test-release.
-func TestRelease(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-buildvcs=false", ".")
-	cmd.Dir = "../../release"
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s", cmd, err, out)
-	}
-}

@@ -48,11 +48,14 @@ func TestImage(t *testing.T) {
 
 	image := t.TempDir()
 	f.fill(t, image, context, bin)
-	f.starts(t, image, "v0.0.0-test")
+	f.starts(t, image)
 }
 
+// imageVersion is the version of the programs that the test builds.
+const imageVersion = "v0.0.0-test"
+
 // starts runs what is in the root folder of a container: the server, with what a cluster mounts, and the command.
-func (f dockerfile) starts(t *testing.T, image, version string) {
+func (f dockerfile) starts(t *testing.T, image string) {
 	t.Helper()
 	apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: coredns, namespace: kube-system}\n")
 	apply(t, blocks(section(t, deploymentDoc, "Rights"), "yaml")[0])
@@ -76,7 +79,7 @@ func (f dockerfile) starts(t *testing.T, image, version string) {
 	if err := s.Await(t.Context(), serving(c.dns)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(s.Output(), "+clusterset-"+version+"\n") {
+	if !strings.Contains(s.Output(), "+clusterset-"+imageVersion+"\n") {
 		t.Errorf("output = %s\nwant the version that was built", s.Output())
 	}
 	dig(t, c.dns, "db-0.south.registry1.db.shop.svc.clusterset.local", "10.3.0.20")
@@ -87,7 +90,7 @@ func (f dockerfile) starts(t *testing.T, image, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := said.Wait(t.Context()); err != nil || !strings.Contains(said.Out.String(), version) {
+	if err := said.Wait(t.Context()); err != nil || !strings.Contains(said.Out.String(), imageVersion) {
 		t.Errorf("/clusterset version: %v, %s\nwant the version that was built", err, said.Out.String())
 	}
 }
@@ -162,7 +165,7 @@ func (f dockerfile) buildFor(t *testing.T, context, arch string) string {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(f.build, out, bin+"/", 1))
 	cmd.Dir = context
 	// Without the profile of cmd/coredns, which takes minutes to build with and changes nothing but speed.
-	cmd.Env = append(os.Environ(), "PGO=off", "TARGETOS=linux", "TARGETARCH="+arch, "VERSION=v0.0.0-test")
+	cmd.Env = append(os.Environ(), "PGO=off", "TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+imageVersion)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("RUN %s: %v\n%s", f.build, err, said)
 	}

@@ -1,7 +1,8 @@
-// Command helm does what the tests need of Helm, with Helm's own packages:
+// Command helm does what tests and releases need of Helm, with Helm's own packages:
 //
 //	helm lint CHART [VALUES]                  prints what is wrong with the chart, and fails if anything is
 //	helm template CHART NAMESPACE [VALUES]    prints what Helm would send to the API server, and last the notes
+//	helm package CHART FOLDER                 writes the archive of the chart to the folder
 //
 // VALUES is a file. The whole program of Helm, with its clients of registries and clusters, would take minutes to build.
 package main
@@ -19,6 +20,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
 	"sigs.k8s.io/yaml"
 )
@@ -36,8 +38,10 @@ func run(args []string) error {
 		return check(args[1], args[2:])
 	case len(args) >= 3 && args[0] == "template":
 		return render(args[1], args[2], args[3:])
+	case len(args) == 3 && args[0] == "package":
+		return pack(args[1], args[2])
 	}
-	return fmt.Errorf("arguments %q: want lint CHART [VALUES], or template CHART NAMESPACE [VALUES]", args)
+	return fmt.Errorf("arguments %q: want lint CHART [VALUES], template CHART NAMESPACE [VALUES], or package CHART FOLDER", args)
 }
 
 func check(chart string, files []string) error {
@@ -83,6 +87,15 @@ func render(path, namespace string, files []string) error {
 	}
 	fmt.Printf("---\n# NOTES:\n%s", rendered[notes])
 	return nil
+}
+
+func pack(path, folder string) error {
+	chart, err := loader.Load(path)
+	if err != nil {
+		return err
+	}
+	_, err = chartutil.Save(chart, folder)
+	return err
 }
 
 func values(files []string) (map[string]any, error) {
