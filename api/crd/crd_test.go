@@ -1,10 +1,6 @@
 package crd_test
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -25,46 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
-
-func TestGeneratedFilesAreCurrent(t *testing.T) {
-	dir := t.TempDir()
-	regenerate := func(args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "go", append([]string{
-			"tool", "-modfile=../../test/tools/generate/go.mod", "controller-gen",
-		}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", cmd, err, out)
-		}
-	}
-	regenerate("crd", "paths=../about/...", "paths=../broker/...", "output:crd:dir="+dir)
-	for _, file := range []string{
-		"about.k8s.io_clusterproperties.yaml", "broker.clusterset-dns.io_exportedservices.yaml",
-		"broker.clusterset-dns.io_members.yaml",
-	} {
-		same(t, file, filepath.Join(dir, file))
-	}
-	for _, version := range []string{"about/v1alpha1", "about/v1beta1", "broker/v1alpha1"} {
-		out := filepath.Join(dir, version)
-		regenerate("object", "paths=../"+version, "output:object:dir="+out)
-		same(t, "../"+version+"/zz_generated.deepcopy.go", filepath.Join(out, "zz_generated.deepcopy.go"))
-	}
-}
-
-func same(t *testing.T, file, fresh string) {
-	t.Helper()
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := os.ReadFile(fresh)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what its types generate: run go generate ./api/...", file)
-	}
-}
 
 func TestVersionsShareOneSchema(t *testing.T) {
 	var definition struct {

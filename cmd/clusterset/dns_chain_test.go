@@ -36,14 +36,9 @@ spec: {type: ClusterSetIP, ips: [10.42.0.5], ports: [{port: 5432}]}
 
 func startChain(t *testing.T, east *controlplane.ControlPlane) *chain {
 	t.Helper()
-	root, err := server.Root(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &chain{bin: filepath.Join(root, "bin", "test-coredns"), kubeconfig: east.Kubeconfig(), manifests: t.TempDir()}
-	if err := server.Build(t.Context(), root, c.bin); err != nil {
-		t.Fatal(err)
-	}
+	bin, err := server.Program(t.Context(), "coredns")
+	must(t, err)
+	c := &chain{bin: bin, kubeconfig: east.Kubeconfig(), manifests: t.TempDir()}
 	must(t, write(filepath.Join(c.manifests, "db.yaml"), exported))
 	c.authority, _ = c.start(t, func(port string) string {
 		return "clusterset.local:" + port + " {\n bind 127.0.0.1\n clusterset {\n  manifests " + c.manifests + "\n }\n}\n"

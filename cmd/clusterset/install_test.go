@@ -299,10 +299,8 @@ func (w *walk) end() {
 
 // TestInstall goes from two empty clusters and an API server to a name that Pods resolve.
 func TestInstall(t *testing.T) {
-	root, err := server.Root(t.Context())
+	bin, err := server.Program(t.Context(), "coredns")
 	must(t, err)
-	bin := filepath.Join(root, "bin", "test-coredns")
-	must(t, server.Build(t.Context(), root, bin))
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east, west := startNode(t, bin, 1), startNode(t, bin, 2)
 	before := map[*controlplane.ControlPlane]map[string]bool{}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -12,6 +10,8 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
+
+	"github.com/clusterset-dns/clusterset/test/harness/server"
 )
 
 // upstream is the plugin chain of CoreDNS itself: this variable is set before any init function of package main runs.
@@ -80,13 +80,11 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestBinary builds the program as a release does, and checks its version and its list of plugins.
+// TestBinary checks the version that the program reports, and its list of plugins.
 func TestBinary(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "coredns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-trimpath", "-ldflags=-s -w -X main.version=v1.2.3", "-o", bin, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, out)
+	bin, err := server.Program(t.Context(), "coredns")
+	if err != nil {
+		t.Fatal(err)
 	}
 	run := func(flag string) string {
 		t.Helper()
@@ -102,7 +100,7 @@ func TestBinary(t *testing.T) {
 		t.Errorf("coredns -plugins = %q\nwant %q", got, want)
 	}
 	first, _, _ := strings.Cut(run("-version"), "\n")
-	if want := "CoreDNS-" + coremain.CoreVersion + "+clusterset-v1.2.3"; first != want {
-		t.Errorf("coredns -version = %q, want %q", first, want)
+	if want := "CoreDNS-" + coremain.CoreVersion + "+clusterset-"; !strings.HasPrefix(first, want) {
+		t.Errorf("coredns -version = %q, want one that begins with %q", first, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/test/harness/gobuild"
@@ -19,6 +20,10 @@ import (
 // BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
 // kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions. If it is set, nothing is built.
 const BinEnv = "CLUSTERSET_TEST_BIN"
+
+// assetsEnv names the variable with which setup-envtest says where it has put etcd and kube-apiserver. They are used instead of building both;
+// other programs are built all the same.
+const assetsEnv = "KUBEBUILDER_ASSETS"
 
 // Paths are the absolute file names of the two programs of a control plane.
 type Paths struct {
@@ -91,7 +96,10 @@ const (
 // test/harness/kubernetes pins.
 func folder(ctx context.Context, pins string, of func(recipe) set, progress io.Writer) (string, error) {
 	if dir := os.Getenv(BinEnv); dir != "" {
-		return readyMade(filepath.Join(dir, pins), of(recipe{}))
+		return readyMade(BinEnv, filepath.Join(dir, pins), of(recipe{}))
+	}
+	if dir := os.Getenv(assetsEnv); dir != "" && pins == "." && of(recipe{}).has(apiServer) {
+		return readyMade(assetsEnv, dir, of(recipe{}))
 	}
 	root, err := repository()
 	if err != nil {
@@ -132,13 +140,14 @@ func ensure(ctx context.Context, src, dir string, s set, progress io.Writer) err
 	return s.missing(dir)
 }
 
-func readyMade(dir string, s set) (string, error) {
+// readyMade returns the folder that the environment variable env names.
+func readyMade(env, dir string, s set) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", BinEnv, err)
+		return "", fmt.Errorf("%s: %w", env, err)
 	}
 	if err := s.missing(dir); err != nil {
-		return "", fmt.Errorf("%s: want a folder with %s: %w", BinEnv, s, err)
+		return "", fmt.Errorf("%s: want a folder with %s: %w", env, s, err)
 	}
 	return dir, nil
 }
@@ -151,6 +160,10 @@ func (s set) missing(dir string) error {
 		}
 	}
 	return nil
+}
+
+func (s set) has(file string) bool {
+	return slices.ContainsFunc(s.programs, func(p program) bool { return p.file == file })
 }
 
 func (s set) String() string {

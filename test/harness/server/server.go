@@ -34,12 +34,19 @@ func Root(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Build builds cmd/coredns as bin. It is quick if bin is up to date.
-func Build(ctx context.Context, root, bin string) error {
-	return BuildProgram(ctx, root, "./cmd/coredns", bin)
+// Program returns the path of a program below cmd, "coredns" or "clusterset", for tests. `make test` has built it; a plain `go test` builds it
+// now. The working directory must be inside the repository.
+func Program(ctx context.Context, name string) (bin string, err error) {
+	root, err := Root(ctx)
+	if err != nil {
+		return "", err
+	}
+	bin = filepath.Join(root, "bin", "tests", name)
+	return bin, BuildProgram(ctx, root, "./cmd/"+name, bin)
 }
 
-// BuildProgram is [Build] for another package of this module. Processes that build the same path do so one after the other.
+// BuildProgram builds a main package of this module as bin. It is quick if bin is up to date. Processes that build the same path do so one after
+// the other.
 func BuildProgram(ctx context.Context, root, pkg, bin string) error {
 	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)

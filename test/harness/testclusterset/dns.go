@@ -27,12 +27,8 @@ type DNS struct {
 
 // StartDNS starts a server for the member and returns when it answers. lines are added to its clusterset block.
 func (m *Member) StartDNS(ctx context.Context, lines ...string) (_ *DNS, err error) {
-	root, err := server.Root(ctx)
+	bin, err := server.Program(ctx, "coredns")
 	if err != nil {
-		return nil, err
-	}
-	bin := filepath.Join(root, "bin", "test-coredns")
-	if err := server.Build(ctx, root, bin); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := m.ServiceAccountKubeconfig(ctx, wellknown.ControllerNamespace, "clusterset-dns")

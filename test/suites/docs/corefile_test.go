@@ -47,14 +47,13 @@ func need(t *testing.T) {
 	}
 }
 
-// prepare applies the objects and builds the server, in the folder of the control plane, which goes with it in any case.
+// prepare applies the objects and builds the server.
 func prepare(ctx context.Context) error {
 	where, err := server.Root(ctx)
 	if err != nil {
 		return err
 	}
-	coredns = filepath.Join(filepath.Dir(api.Kubeconfig()), "coredns")
-	if err := server.Build(ctx, where, coredns); err != nil {
+	if coredns, err = server.Program(ctx, "coredns"); err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(where, "examples", "*.yaml"))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
+	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -45,13 +46,11 @@ func (d *differences) add(f *golden.File, theirs []golden.Reply) {
 // while goroutines of an earlier start still log, which is a data race.
 func build(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "coredns")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "../../../cmd/coredns")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %s\n%s", cmd, err, out)
+	bin, err := server.Program(t.Context(), "coredns")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return program
+	return bin
 }
 
 // reap ends a program when its standard input does: when the test is over, or its process has ended.

@@ -25,12 +25,14 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // Two instances overlap, as they do in a rollout. Only one writes at a time; the other continues where the first one was stopped, in the
 // middle of its work.
 func TestTwoInstances(t *testing.T) {
+	tier.All(t)
 	const ns = "overlap"
 	j := &journal{}
 	first := run(t, east, behind(t, j.of("first")))
@@ -76,6 +78,7 @@ func TestTwoInstances(t *testing.T) {
 
 // A leader is paused for longer than its lease and then resumed. It does not write any more: another instance leads.
 func TestLeaderIsPaused(t *testing.T) {
+	tier.All(t)
 	const ns = "paused"
 	j := &journal{}
 	p := startController(t, j.of("paused"))
@@ -186,6 +189,7 @@ func awaitOutput(t *testing.T, p *subprocess.Process, text string, times int) {
 // CoreDNS is reloaded several times by SIGUSR1 in the middle of an import. Only one controller leads at a time, each service is imported
 // once, and nothing of the earlier controllers is left.
 func TestReload(t *testing.T) {
+	tier.All(t)
 	const ns, count = "reload", 30
 	west.Put(t, testclusterset.Namespace(ns))
 	for n := range count {
@@ -260,12 +264,8 @@ type reloadable struct {
 // the writes in the journal.
 func startServer(t *testing.T, j *journal) *reloadable {
 	t.Helper()
-	root, err := server.Root(t.Context())
+	bin, err := server.Program(t.Context(), "coredns")
 	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(root, "bin", "test-coredns")
-	if err := server.Build(t.Context(), root, bin); err != nil {
 		t.Fatal(err)
 	}
 	if err := west.ApplyYAML(t.Context(), deploy.AllInOneRBAC); err != nil {

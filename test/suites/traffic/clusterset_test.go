@@ -93,10 +93,8 @@ var kubeProxy = flag.String("kube-proxy", "", "`version` of kube-proxy: oldest o
 // build makes them, if they are not there and up to date. That can take minutes.
 func build(t *testing.T) programs {
 	t.Helper()
-	root, err := server.Root(t.Context())
+	coredns, err := server.Program(t.Context(), "coredns")
 	must(t, err)
-	coredns := filepath.Join(root, "bin", "coredns")
-	must(t, server.Build(t.Context(), root, coredns))
 	proxy, err := nodeenv.Proxy(t.Context(), *kubeProxy)
 	must(t, err)
 	return programs{proxy, coredns}

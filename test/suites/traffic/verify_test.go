@@ -201,10 +201,8 @@ func (k *kubelet) report(ctx context.Context, p *corev1.Pod, addresses []string,
 
 // verified: clusterset verify finds that everything works, in both families, with Pods that are its program, and where packets are lost.
 func (c *clusterset) verified(t *testing.T) {
-	root, err := server.Root(t.Context())
+	bin, err := server.Program(t.Context(), "clusterset")
 	must(t, err)
-	bin := filepath.Join(root, "bin", "test-clusterset")
-	must(t, server.BuildProgram(t.Context(), root, "./cmd/clusterset", bin))
 	var clusters []admin.VerifyCluster
 	for _, m := range c.members() {
 		defer startKubelet(t, m, bin)()

@@ -27,6 +27,7 @@ func run() error {
 	flag.StringVar(&c.Output, "o", "bin/", "file, or folder with a slash at the end")
 	flag.StringVar(&c.What, "what", "", "name of what is built")
 	flag.StringVar(&c.Next, "next", "", "name of what is built after that")
+	flag.BoolVar(&c.Tests, "tests", false, "compile the packages and their tests instead, and link nothing")
 	flag.Parse()
 	c.Packages = flag.Args()
 	return gobuild.Build(ctx, c, os.Stdout)
