@@ -12,17 +12,21 @@ STAMP    = -s -w$(if $(VERSION), -X main.version=$(VERSION))
 
 # More packages than cores: those that start control planes wait most of their time.
 TEST_PARALLEL ?= 4
-# It ends what hangs, no test that is slow: a package takes a quarter of an hour, and several times that on a machine that builds or is busy.
-TEST_TIMEOUT  ?= 60m
+# It ends what hangs, no test that is slow.
+TEST_TIMEOUT  ?= 30m
 TEST_FLAGS    ?=
-# go test takes them in this order: what takes longest begins first, so that it does not run alone at the end.
-PACKAGES      ?= ./test/suites/faults ./admin ./test/suites/clusterset ./...
+PACKAGES      ?= ./...
 
 GOLANGCI_LINT := bin/golangci-lint
 
-# What is not compiled for the race detector is compiled in one way, that of test/harness/gobuild, so that all of it is compiled once. With the
-# profile of cmd/coredns Go would compile everything that this program imports again.
-ONE_BUILD = CGO_ENABLED=0 GOFLAGS='-trimpath -pgo=off'
+# All that demo, tests and linter compile is compiled in this one way, that of test/harness/gobuild, so that it is compiled once: with the profile of
+# cmd/coredns Go would compile everything that this program imports again. Only the race detector, in test-all, compiles in another way.
+export CGO_ENABLED := 0
+override GOFLAGS := -trimpath -pgo=off $(GOFLAGS)
+export GOFLAGS
+
+# go build, with lines of progress.
+BUILD = go run -buildvcs=false ./test/tools/build
 
 # Installs what Go does not build, or says what is left out: see the script.
 NEED = test/tools/need.sh
@@ -37,25 +41,44 @@ help: ## list the targets
 # One profile for both programs: with that of coredns alone Go would compile nearly everything twice.
 .PHONY: build
 build: ## build the static programs into bin/; with the profile of cmd/coredns, which takes some minutes
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo cmd/coredns/default.pgo -ldflags '$(STAMP)' -o bin/ ./cmd/...
+	go build -buildvcs=false -pgo cmd/coredns/default.pgo -ldflags '$(STAMP)' -o bin/ ./cmd/...
 
 # The flags are those of test/harness/gobuild, so that the programs of the demo share what is compiled.
 .PHONY: demo
 demo: ## resolve services from files, then start a broker and three clusters and resolve theirs; Ctrl-C ends it
-	@CGO_ENABLED=0 go run -trimpath -buildvcs=false ./test/tools/build -what 'the first part of the demo' \
+	@$(BUILD) -what 'the first part of the demo' \
 		-next 'first answers, then the other programs' ./test/tools/demo/demo-files ./test/tools/query
 	@exec bin/demo-files
 
-# The race detector needs a C compiler. The tests of programs that are missing are skipped and listed at the end.
-# `make lint` vets (govet): go test would do so once more, for the race detector, with all that is imported, which takes minutes.
+# test/harness/tier says which tests each tier leaves out. The tests of programs that are missing are skipped and listed at the end.
+# `make lint` vets (govet), so go test does not.
 .PHONY: test
-test: ## run all tests, under the race detector; installs dig, NSD and gcc if they are missing
+test: ## run the tests that find nearly everything; installs dig and NSD if they are missing
+	@mkdir -p bin; $(NEED) $@ -optional dig nsd >bin/missing
+	@$(MAKE) --no-print-directory control-plane test-programs
+	@$(BUILD) -tests -what 'the tests' $(PACKAGES)
+	@CLUSTERSET_TIER=test CLUSTERSET_SKIP="$$(<bin/missing)" \
+		go test -json -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) $(PACKAGES) | bin/summary
+
+# What has goroutines of its own runs under the race detector, which needs a C compiler; the pure packages do not.
+RACE_PACKAGES ?= . ./apiserver ./cache/... ./plugin ./controller ./controller/{queue,lease,member,broker,identity,safety,exporter,importer,statuspage}/... \
+	./test/suites/{clusterset,e2e,faults,lifecycle,security}
+
+.PHONY: test-all
+test-all: ## run all tests, those of concurrent packages under the race detector
 	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
-	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/helm bin/summary
-	@echo "building and running the tests"
-	@missing=$$(<bin/missing); race=-race; if [[ " $$missing " == *" gcc "* ]]; then race=; fi; \
-		CLUSTERSET_SKIP="$$missing" go test -json $$race -pgo=off -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) \
-			$(TEST_FLAGS) $(PACKAGES) | bin/summary
+	@$(MAKE) --no-print-directory control-plane test-programs further-binaries bin/promtool bin/helm
+	@export CLUSTERSET_TIER=all CLUSTERSET_SKIP="$$(<bin/missing)"; \
+		race='env CGO_ENABLED=1 go test -race'; [[ " $$CLUSTERSET_SKIP " != *" gcc "* ]] || race='go test'; \
+		all='-json -vet=off -timeout 60m -p $(TEST_PARALLEL) $(TEST_FLAGS)'; \
+		{ $$race $$all $(RACE_PACKAGES) || :; \
+			go test $$all $$(go list ./... | grep -vxFf <(go list $(RACE_PACKAGES))) || :; } | bin/summary
+
+# The programs that tests start.
+.PHONY: test-programs
+test-programs:
+	@$(BUILD) -what 'the programs that tests start' -o bin/tests/ ./cmd/coredns ./cmd/clusterset
+	@go build -o bin/ ./test/tools/summary
 
 # How many times; KEEP_GOING=1 goes on after a run that failed.
 STRESS_RUNS ?= 5
@@ -80,7 +103,7 @@ SEED      ?=
 .PHONY: differential
 differential: ## compare our answers to QUESTIONS=100000 random questions with those of NSD; SEED=1 for the same again
 	@$(NEED) $@ nsd
-	seed=$(SEED); $(GO_TEST) -pgo=off -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
+	seed=$(SEED); $(GO_TEST) -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
 
 # How long.
 ATTACK_TIME ?= 10m
@@ -88,7 +111,7 @@ ATTACK_TIME ?= 10m
 .PHONY: attack
 attack: ## let a member write at random to the broker for ATTACK_TIME=10m; the answers of the others must not change
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	$(GO_TEST) -race -pgo=off -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
+	CGO_ENABLED=1 $(GO_TEST) -race -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
 
 # How long.
 SOAK_TIME ?= 1h
@@ -96,7 +119,7 @@ SOAK_TIME ?= 1h
 .PHONY: soak
 soak: ## kill the API server and change objects under load for SOAK_TIME=1h; memory, goroutines and descriptors must stay flat
 	@$(MAKE) --no-print-directory control-plane
-	$(GO_TEST) -pgo=off -count=1 -v -timeout 0 -run '^TestAPIKilledUnderLoad$$' ./test/suites/lifecycle -args -soak $(SOAK_TIME)
+	$(GO_TEST) -count=1 -v -timeout 0 -run '^TestAPIKilledUnderLoad$$' ./test/suites/lifecycle -args -soak $(SOAK_TIME)
 
 # How many.
 OPERATIONS ?= 200
@@ -104,7 +127,7 @@ OPERATIONS ?= 200
 .PHONY: interleavings
 interleavings: ## do OPERATIONS=200 random changes in three members, and restart controllers; SEED=1 for the same again
 	@$(MAKE) --no-print-directory control-plane
-	seed=$(SEED); $(GO_TEST) -race -pgo=off -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
+	seed=$(SEED); CGO_ENABLED=1 $(GO_TEST) -race -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
 		-args -operations $(OPERATIONS) -interleaving $${seed:-$$(date +%s)}
 
 # How long for each target, and which targets.
@@ -122,23 +145,16 @@ NIGHTLY ?= faults differential attack soak interleavings fuzz release-check
 nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz release-check" one after the other; takes some hours
 	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
 
-.PHONY: bin/summary
-bin/summary:
-	@go build -o $@ ./test/tools/summary
-
 bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum
 	@echo "building promtool (once; some minutes)"
-	@CGO_ENABLED=0 go -C test/tools/promtool build -trimpath -buildvcs=false -tags remove_all_sd -ldflags '-s -w' -o $(CURDIR)/$@ \
+	@go -C test/tools/promtool build -buildvcs=false -tags remove_all_sd -ldflags '-s -w' -o $(CURDIR)/$@ \
 		github.com/prometheus/prometheus/cmd/promtool
 	@touch $@
 
 bin/helm: $(wildcard test/tools/helm/*)
 	@echo "building what the tests need of Helm"
-	@CGO_ENABLED=0 go -C test/tools/helm build -trimpath -buildvcs=false -o $(CURDIR)/$@ .
+	@go -C test/tools/helm build -buildvcs=false -o $(CURDIR)/$@ .
 	@touch $@
-
-.PHONY: test-race
-test-race: test ## the same: tests never run without the race detector
 
 # It compiles all plugins of CoreDNS, and downloads what they need.
 .PHONY: test-plugin-cfg
@@ -148,7 +164,7 @@ test-plugin-cfg: ## build a whole CoreDNS with this plugin, as README.md says, s
 .PHONY: test-image
 test-image: ## build and start what the Dockerfile says; as root, or with user namespaces
 	@$(NEED) $@ dig
-	$(ONE_BUILD) $(GO_TEST) -tags image -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run TestImage ./test/suites/docs
+	$(GO_TEST) -tags image -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run TestImage ./test/suites/docs
 
 # It starts syft, which it finds by PATH.
 GORELEASER = PATH="$(CURDIR)/bin:$$PATH" bin/goreleaser
@@ -173,13 +189,13 @@ bin/goreleaser: test/tools/release/go.mod test/tools/release/go.sum
 
 .PHONY: test-install
 test-install: control-plane ## go from two empty clusters to a name that resolves within 60 s, with the default lease, on a machine that does nothing else
-	$(GO_TEST) -pgo=off -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestInstall$$' ./cmd/clusterset -args -within 60s
+	$(GO_TEST) -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestInstall$$' ./cmd/clusterset -args -within 60s
 
 .PHONY: test-traffic
 test-traffic: ## send real packets between network namespaces; as root
-	@$(NEED) $@ nft ip gcc
+	@$(NEED) $@ nft ip
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	$(GO_TEST) -race -pgo=off -vet=off -count=1 -p 1 -timeout $(TEST_TIMEOUT) -tags traffic ./test/harness/netns ./test/suites/traffic
+	$(GO_TEST) -vet=off -count=1 -p 1 -timeout $(TEST_TIMEOUT) -tags traffic ./test/harness/netns ./test/suites/traffic
 
 # Those that test/harness/kubernetes pins beside that of the control plane.
 KUBE_PROXIES ?= oldest newest
@@ -189,7 +205,7 @@ test-kube-proxies: ## send real packets through the oldest and the newest kube-p
 	@$(NEED) $@ nft ip iptables
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	for version in $(KUBE_PROXIES); do \
-		$(GO_TEST) -pgo=off -vet=off -count=1 -timeout $(TEST_TIMEOUT) -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
+		$(GO_TEST) -vet=off -count=1 -timeout $(TEST_TIMEOUT) -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
 
 # A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite. VIP=cidr has the members use clusterset IPs.
 CHECKOUT    ?=
@@ -202,8 +218,8 @@ conformance: ## run the conformance suite of the MCS API in CHECKOUT=folder, int
 .PHONY: test-page
 test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
 	@$(NEED) $@ chromium
-	@CGO_ENABLED=0 go -C test/tools/browser build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
-	$(GO_TEST) -pgo=off -tags page -count=1 -timeout $(TEST_TIMEOUT) -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
+	@go -C test/tools/browser build -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
+	$(GO_TEST) -tags page -count=1 -timeout $(TEST_TIMEOUT) -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
@@ -216,7 +232,7 @@ further-binaries: ## build the kube-controller-manager and kube-proxy that some 
 .PHONY: lint
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
-	$(ONE_BUILD) $(GOLANGCI_LINT) run ./...
+	$(GOLANGCI_LINT) run ./...
 
 $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"
@@ -226,7 +242,7 @@ $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 
 .PHONY: generate
 generate: ## write the generated files anew
-	$(ONE_BUILD) go generate ./...
+	go generate ./...
 
 # Not by git: a checkout with changes that are not committed yet can still be up to date.
 checksums = find . \( -path ./.git -o -path ./bin -o -path ./dist \) -prune -o -type f -exec sha256sum {} + | sort -k 2

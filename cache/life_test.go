@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -446,6 +447,7 @@ func fail(w http.ResponseWriter, status int) bool {
 func (st *State) serialOf() int64 { return int64(st.Serial) }
 
 func TestLifeAbsentAtStart(t *testing.T) {
+	tier.All(t)
 	cp := shared(t)
 	apply(t, cp, shopWeb)
 	must(t, cp.StopAPIServer())
@@ -467,6 +469,7 @@ func TestLifeAbsentAtStart(t *testing.T) {
 
 // Older API servers do not stream lists.
 func TestLifeWithoutStreamedLists(t *testing.T) {
+	tier.All(t)
 	cp := controlplane.StartT(t, controlplane.Options{APIServerArgs: []string{"--feature-gates=WatchList=false"}})
 	apply(t, cp, twoNamespaces, shopWeb)
 	r := start(t, Config{REST: cp.Config()})
@@ -594,6 +597,7 @@ func TestLifeListsFromALaggingServer(t *testing.T) {
 }
 
 func TestLifeKilledAndRestarted(t *testing.T) {
+	tier.All(t)
 	cp := shared(t)
 	apply(t, cp, shopWeb)
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})
@@ -626,6 +630,7 @@ func TestLifeKilledAndRestarted(t *testing.T) {
 }
 
 func TestLifeOfDefinitions(t *testing.T) {
+	tier.All(t)
 	cp := shared(t)
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...))
 	// However slowly the API server deletes, all are withheld of many. Of few none is.
@@ -674,6 +679,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 }
 
 func TestLifeOfVersions(t *testing.T) {
+	tier.All(t)
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
 	apply(t, cp, twoNamespaces, shopWeb)
 	t.Run("come and go", func(t *testing.T) { testVersions(t, cp) })
@@ -702,6 +708,7 @@ func testVersions(t *testing.T, cp *controlplane.ControlPlane) {
 }
 
 func TestLifeRollback(t *testing.T) {
+	tier.All(t)
 	cp := shared(t)
 	apply(t, cp, shopWeb)
 	saved, err := cp.SaveEtcd(t.Context())
@@ -724,6 +731,7 @@ func TestLifeRollback(t *testing.T) {
 }
 
 func TestLifeAnotherCluster(t *testing.T) {
+	tier.All(t)
 	saved := anotherCluster(t)
 	cp := shared(t)
 	apply(t, cp, shopWeb)

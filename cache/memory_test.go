@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // The largest clusterset that is supported: what all of it may take on the heap, index and stores together.
@@ -60,6 +61,7 @@ const relistCeiling = 1.5
 // A list that is under way stands beside the state that is served. It holds items, not objects, and shares with the state what did not change. What the garbage
 // collector had not collected yet is not counted here.
 func TestMemoryOfRelist(t *testing.T) {
+	tier.All(t)
 	s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 	"github.com/clusterset-dns/clusterset/test/harness/series"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -137,6 +138,7 @@ func TestRun(t *testing.T) {
 
 // Other kinds than those that are followed take new parts.
 func TestKindsChanged(t *testing.T) {
+	tier.All(t)
 	env := memberenv.New(t)
 	if !kindsChanged(t.Context(), env.Admin, member.Kinds{}) {
 		t.Error("the API server has ServiceCIDRs, which are not followed: want that as a change")

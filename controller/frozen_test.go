@@ -14,11 +14,13 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // docs/spec/controller.md 8.8: the Lease has the reasons in force, and is written when they change.
 func TestFrozenNote(t *testing.T) {
+	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	i := env.Start()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 const (
@@ -72,6 +73,7 @@ func TestMetricsExist(t *testing.T) {
 
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
+	tier.All(t) // It takes minutes to compile.
 	if out, err := exec.CommandContext(t.Context(), program.Find(t, "promtool"), args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -18,11 +18,13 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // helm runs test/tools/helm, with a file of values if there are any.
 func helm(t *testing.T, values map[string]any, args ...string) (string, error) {
 	t.Helper()
+	tier.All(t) // It takes minutes to compile.
 	if values != nil {
 		text, err := yaml.Marshal(values)
 		if err != nil {

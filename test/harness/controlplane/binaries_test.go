@@ -16,9 +16,11 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/clusterset-dns/clusterset/test/harness/gobuild"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 func TestVersion(t *testing.T) {
+	tier.All(t)
 	root, err := repository()
 	must(t, err)
 	r, err := readRecipe(filepath.Join(root, binaryModule))
@@ -49,6 +51,12 @@ func TestReadyMade(t *testing.T) {
 	if _, err := FurtherBinaries(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "kube-proxy") {
 		t.Errorf("FurtherBinaries with a %s without them = %v, want an error that names them", BinEnv, err)
 	}
+	t.Setenv(BinEnv, "")
+	t.Setenv(assetsEnv, dir)
+	if got, err := Binaries(t.Context(), io.Discard); err != nil || got != want {
+		t.Errorf("Binaries with %s = %v, %v, want %v", assetsEnv, got, err, want)
+	}
+	t.Setenv(BinEnv, dir)
 	must(t, os.WriteFile(filepath.Join(dir, "kube-proxy"), nil, 0o700))
 	if _, err := KubeProxy(t.Context(), "oldest", io.Discard); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "oldest")) {
 		t.Errorf("KubeProxy with a %s that has another version = %v, want an error with the folder of this one", BinEnv, err)
@@ -89,6 +97,7 @@ func smallModule(t *testing.T, source string) (src string, programs set) {
 }
 
 func TestEnsureBuildsOnce(t *testing.T) {
+	tier.All(t)
 	src, programs := smallModule(t, "package main\n\nvar version string\n\nfunc main() { print(version) }\n")
 	dir := filepath.Join(t.TempDir(), "cache", "bin")
 	// What an earlier build left that was killed half way.
@@ -120,6 +129,7 @@ func TestEnsureBuildsOnce(t *testing.T) {
 }
 
 func TestEnsureReportsErrorsOfTheCompiler(t *testing.T) {
+	tier.All(t)
 	src, programs := smallModule(t, "package main\n\nfunc main() { undefinedName() }\n")
 	dir := filepath.Join(t.TempDir(), "bin")
 	err := ensure(t.Context(), src, dir, programs, io.Discard)

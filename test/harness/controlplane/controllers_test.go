@@ -11,9 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	brokerv1alpha1 "github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 func TestControllers(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	c := StartT(t, Options{CRDs: BrokerCRDs()})
 	if err := c.StartControllers(ctx); err == nil {

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 func TestMain(m *testing.M) {
@@ -98,6 +100,7 @@ items:
 `
 
 func TestApplyAndDelete(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(shop)))
@@ -144,6 +147,7 @@ func TestApplyErrorNamesTheObject(t *testing.T) {
 }
 
 func TestCRDsComeAndGo(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	c := shared(t)
 	must(t, c.DeleteCRDs(ctx, DefaultCRDs()...))
@@ -170,6 +174,7 @@ func TestCRDsComeAndGo(t *testing.T) {
 }
 
 func TestAPIServerStopsAndComesBack(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(shop)))
@@ -202,6 +207,7 @@ func TestAPIServerStopsAndComesBack(t *testing.T) {
 }
 
 func TestFreeze(t *testing.T) {
+	tier.All(t)
 	c := shared(t)
 	must(t, c.Freeze())
 	// That nothing answers could only be shown by waiting; the kernel knows at once.
@@ -220,6 +226,7 @@ func TestFreeze(t *testing.T) {
 }
 
 func TestRestoreEtcd(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(shop)))
@@ -272,6 +279,7 @@ metadata: {name: dns, namespace: default}
 `
 
 func TestRBAC(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	c := shared(t)
 	must(t, c.ApplyYAML(ctx, []byte(readers)))
@@ -352,6 +360,7 @@ func testInForce(t *testing.T, c *ControlPlane) {
 }
 
 func TestTwoAtOnce(t *testing.T) {
+	tier.All(t)
 	ctx := t.Context()
 	started := make(chan *ControlPlane, 2)
 	for range 2 {
@@ -403,6 +412,7 @@ func testKubeconfigs(t *testing.T, one, other *ControlPlane) {
 }
 
 func TestStartFails(t *testing.T) {
+	tier.All(t)
 	t.Run("bad flag", func(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir())
 		_, err := Start(t.Context(), Options{APIServerArgs: []string{"--no-such-flag"}})
@@ -432,6 +442,7 @@ func TestStartFails(t *testing.T) {
 
 // Start takes another port if it reads these words.
 func TestPortIsTaken(t *testing.T) {
+	tier.All(t)
 	c := shared(t)
 	must(t, c.StopAPIServer())
 	other, err := net.Listen("tcp", c.port.String())
@@ -445,6 +456,7 @@ func TestPortIsTaken(t *testing.T) {
 }
 
 func TestStopTellsOfProgramsThatEnded(t *testing.T) {
+	tier.All(t)
 	c, err := Start(t.Context(), Options{CRDs: [][]byte{}})
 	must(t, err)
 	must(t, c.StartControllers(t.Context(), "endpointslice-controller"))

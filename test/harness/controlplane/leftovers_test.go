@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // helperEnv makes the test binary a process that starts a control plane and comes to the bad end that the value names.
@@ -36,6 +38,7 @@ func helper() {
 }
 
 func TestNothingIsLeftBehind(t *testing.T) {
+	tier.All(t)
 	for _, end := range []string{"panic", "exit", "kill"} {
 		t.Run(end, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])

@@ -14,12 +14,14 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // Another implementation works in the same cluster: it has an import of a name that east exports, and its own opinion of an export. It writes both again and
 // again. Our controller leaves the import alone, and does not fight for the condition: it soon writes nothing (docs/spec/controller.md 6.4).
 func TestAnotherImplementation(t *testing.T) {
+	tier.All(t)
 	const ns, quiet = "another", 20 * time.Second
 	s := &script{namespace: ns}
 	web, db := testclusterset.Service(ns, "web", testclusterset.Port("http", 80)), testclusterset.Service(ns, "db", testclusterset.Port("pg", 5432))

@@ -17,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -165,6 +166,7 @@ func TestNamesDoNotMix(t *testing.T) {
 
 // TestTerminatingNamespace deletes a namespace: nothing is exported from it or imported into it from then on.
 func TestTerminatingNamespace(t *testing.T) {
+	tier.All(t)
 	runAll(t)
 	s := scriptIn(t, "terminating", east, webOfEast)
 	defer s.withdraw(t)
@@ -187,6 +189,7 @@ func TestTerminatingNamespace(t *testing.T) {
 
 // TestEqualTimes creates exports in the same second: that of the lowest cluster ID takes precedence (docs/spec/controller.md 4).
 func TestEqualTimes(t *testing.T) {
+	tier.All(t)
 	runAll(t)
 	s := scriptIn(t, "equal", east, "")
 	defer s.withdraw(t)
@@ -238,6 +241,7 @@ func (s *script) exportAtOnce(t *testing.T) (name string) {
 
 // TestSourceIsUntouched exports a Service: neither it nor its slices change, and only the import of the same cluster has node names.
 func TestSourceIsUntouched(t *testing.T) {
+	tier.All(t)
 	runAll(t)
 	s := scriptIn(t, "source", east, "")
 	defer s.withdraw(t)
@@ -280,6 +284,7 @@ func TestSourceIsUntouched(t *testing.T) {
 // TestExpiry stops the heartbeat of a member. "on_expiry" and "lease" of the importer decide about its endpoints
 // (docs/spec/controller.md 8). The import stays, and the endpoints are back with the heartbeat.
 func TestExpiry(t *testing.T) {
+	tier.All(t)
 	const header = "web Headless [] of [IPv4] from [west], slices %s, Ready=True/Ready\n  port \"http\" TCP/80 -\n"
 	const slice = "slice of web from west, headless: http=TCP/8080 at %s10.23.0.1\n"
 	alive := fmt.Sprintf(header+slice, "Present", "")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -26,6 +27,7 @@ var (
 // end every member has the imports that follow from what is there, and other controllers do not change them. The same is proven for values,
 // with more operations, in package merge.
 func TestInterleavings(t *testing.T) {
+	tier.All(t)
 	t.Logf("%d operations, seed %d", *operations, *interleavingSeed)
 	r := &interleaving{
 		script: scriptIn(t, "random", east, ""), Rand: rand.New(rand.NewPCG(*interleavingSeed, 17)), t: t,

@@ -11,11 +11,13 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestMembership lets a member leave. It cannot join again under the ID of another member, but can under a new one (docs/spec/controller.md 7).
 func TestMembership(t *testing.T) {
+	tier.All(t)
 	runAll(t)
 	s := scriptIn(t, "membership", east, webOfEast)
 	defer s.withdraw(t)
@@ -66,6 +68,7 @@ func TestMembership(t *testing.T) {
 // TestClustersetVIP: a controller publishes its option vip, and status names the member whose option is not that of the clusterset
 // (docs/spec/controller.md 7.9).
 func TestClustersetVIP(t *testing.T) {
+	tier.All(t)
 	set := func(vip string) {
 		t.Helper()
 		if err := admin.Init(context.WithoutCancel(t.Context()), clusters.Broker.Config(), admin.InitOptions{VIP: vip, AggregateView: true}); err != nil {

@@ -12,12 +12,14 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestCreateNamespaces: with "import_namespaces create" a missing namespace appears, once the controller has the right that the manifests grant for it
 // (docs/spec/controller.md 5.9). It appears again after it was deleted, and stays when the export ends.
 func TestCreateNamespaces(t *testing.T) {
+	tier.All(t)
 	start(t, east)
 	meter, stop := start(t, west, "import_namespaces create")
 	s := scriptIn(t, "create-namespaces", east, "")

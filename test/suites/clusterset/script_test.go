@@ -69,7 +69,8 @@ func load(t *testing.T) map[string][]string {
 	return byOptions
 }
 
-// TestScripts plays the files of testdata. The controllers are started once for each set of options.
+// TestScripts plays the files of testdata, those with the same options at once: each has a namespace of its own, and mostly waits. The
+// controllers are started once for each set of options.
 func TestScripts(t *testing.T) {
 	byOptions := load(t)
 	for options, files := range byOptions {
@@ -80,7 +81,10 @@ func TestScripts(t *testing.T) {
 			}
 			runAll(t, lines...)
 			for _, file := range files {
-				t.Run(filepath.Base(file), func(t *testing.T) { play(t, file) })
+				t.Run(filepath.Base(file), func(t *testing.T) {
+					t.Parallel()
+					play(t, file)
+				})
 			}
 		})
 	}

@@ -6,11 +6,13 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // TestTopology has a producer of two clusters say for which zone and region its slices are (KEP-2030): the labels travel to all importers, and
 // the directive topology of a DNS server follows them (docs/spec/dns.md 3.5).
 func TestTopology(t *testing.T) {
+	tier.All(t)
 	runAll(t)
 	s := scriptIn(t, "topology", east, `Service db {clusterIP: None, ports: [{name: pg, port: 5432}]}
 Endpoints db/a for-zone:a 10.21.0.1

@@ -8,11 +8,13 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestWritesAreFew counts the writes of controllers (docs/spec/controller.md 10).
 func TestWritesAreFew(t *testing.T) {
+	tier.All(t)
 	var first []*meter
 	var stops []func()
 	for _, m := range clusters.Members {

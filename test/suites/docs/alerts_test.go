@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -42,6 +43,7 @@ spec:
 // TestAlertsOfServer takes the series of a server whose cluster has no ClusterProperty kind, as a cluster without our controller may be. Nothing
 // fires while the API server answers, for as long as that goes on; once it does not, what is served is stale.
 func TestAlertsOfServer(t *testing.T) {
+	tier.All(t)
 	api := controlplane.StartT(t, controlplane.Options{CRDs: controlplane.MCSCRDs()})
 	if err := api.ApplyYAML(t.Context(), []byte(webImport)); err != nil {
 		t.Fatal(err)
@@ -76,6 +78,7 @@ func TestAlertsOfServer(t *testing.T) {
 
 // TestAlertsOfController takes the series of a controller: while all is well, and when its broker is gone.
 func TestAlertsOfController(t *testing.T) {
+	tier.All(t)
 	c := testclusterset.StartT(t, "east")
 	east := c.Members[0]
 	if _, err := east.Join(t.Context()); err != nil {

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 const installed = "github.com/clusterset-dns/clusterset/cmd/clusterset"
@@ -20,6 +22,7 @@ const installed = "github.com/clusterset-dns/clusterset/cmd/clusterset"
 // TestGoInstall installs the command line from a module proxy that has this checkout as a release, as docs/controller.md says. It would fail with a
 // replace directive in go.mod, with a name that a module may not have, or with a file that is needed and that belongs to another module.
 func TestGoInstall(t *testing.T) {
+	tier.All(t)
 	const line = "go install " + installed + "@latest"
 	if !strings.Contains(read(t, controllerDoc), line) {
 		t.Fatalf("%s: want %q", controllerDoc, line)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -39,6 +40,7 @@ var migrated = []struct {
 
 // TestMigrateFromKubernetes puts the Corefiles of the way from the option multicluster into use, one after the other: each of them answers the same.
 func TestMigrateFromKubernetes(t *testing.T) {
+	tier.All(t)
 	need(t)
 	steps := blocks(section(t, migratingDoc, "The option multicluster of kubernetes"), "corefile")
 	if len(steps) != 4 {
@@ -57,6 +59,7 @@ func TestMigrateFromKubernetes(t *testing.T) {
 
 // TestMigrateFromMulticluster starts the Corefile that replaces one of the plugin multicluster.
 func TestMigrateFromMulticluster(t *testing.T) {
+	tier.All(t)
 	need(t)
 	part := section(t, migratingDoc, "The plugin multicluster")
 	before, after := blocks(part, "txt"), blocks(part, "corefile")
@@ -112,6 +115,7 @@ func awaitRecords(t *testing.T, s *server.Server, address, name string, qtype ui
 // TestMigrateFromLighthouse takes a service through both steps: first our DNS server answers from the objects of Lighthouse, then our
 // controllers, which ran beside it, replace them.
 func TestMigrateFromLighthouse(t *testing.T) {
+	tier.All(t)
 	part := section(t, migratingDoc, "Lighthouse")
 	c, err := testclusterset.Start(t.Context(), testclusterset.Options{IDs: []string{"east", "west"}})
 	if err != nil {

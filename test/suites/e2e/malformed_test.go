@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -137,6 +138,7 @@ func send(t *testing.T, network string, p *controlplane.Port, octets []byte) (m 
 // TestNoise sends octets that are almost queries: a million packets in `make faults`. No reply is longer than the query permits, and 1,232 octets. The server has
 // to answer queries after that.
 func TestNoise(t *testing.T) {
+	tier.All(t)
 	p := serveMalformed(t)
 	r := rand.New(rand.NewPCG(6, 6))
 	rounds, each := 20, 500

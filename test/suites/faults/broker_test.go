@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -131,6 +132,7 @@ func TestBrokerIsRestored(t *testing.T) {
 // All records are gone from the broker when a controller starts. It freezes its imports, and none is removed until the members have
 // written their records again. Then all slices are gone while the controllers run.
 func TestBrokerIsEmptied(t *testing.T) {
+	tier.All(t)
 	const ns = "emptied"
 	names := []string{"a", "b", "c"}
 	for n := range 20 { // with these, far more than may go at once (docs/spec/controller.md 8.7): a busy machine deletes them with pauses
@@ -202,6 +204,7 @@ func deleteFromBroker(t *testing.T, kind schema.GroupVersionResource) {
 // The namespaces of all members are gone, but the broker is the one that was joined: it lost its data, and everything is frozen until
 // that is back.
 func TestBrokerHasLostItsMembers(t *testing.T) {
+	tier.All(t)
 	const ns = "memberless"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -280,6 +283,7 @@ func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig s
 // A member is removed when its broker namespace is deleted while others have theirs: its imports are deleted, the Services that it
 // exported stay, and a join makes it a member again (docs/spec/controller.md 7).
 func TestMemberIsExpelled(t *testing.T) {
+	tier.All(t)
 	const ns = "expelled"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -318,6 +322,7 @@ func TestMemberIsExpelled(t *testing.T) {
 // Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that began later is
 // frozen and says why, the other one and east go on (docs/spec/controller.md 7.8). When the first has ended, the second is the member.
 func TestClusterIsCloned(t *testing.T) {
+	tier.All(t)
 	const ns = "cloned"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -398,6 +403,7 @@ func removed(t *testing.T, w *instance, ns string) {
 // The ClusterProperty of the membership is deleted by hand: a policy denies it, and where the policy does not apply the controller asks the
 // broker before it believes it (docs/spec/controller.md 7.1). Imports stay, the own endpoints are still followed, and a join restores it.
 func TestMembershipIsDeletedByHand(t *testing.T) {
+	tier.All(t)
 	const ns = "byhand"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -481,6 +487,7 @@ func deleteCRD(t *testing.T, m *testclusterset.Member, manifest []byte) {
 // has new imports when the CRD is back, as far as the garbage collector, which does not run here, has left it; other members do not notice
 // (docs/spec/controller.md 5.3).
 func TestImportKindIsDeleted(t *testing.T) {
+	tier.All(t)
 	const ns = "kinds"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -506,6 +513,7 @@ func TestImportKindIsDeleted(t *testing.T) {
 // Somebody deletes the CRD of ServiceExport in a member, and with it all exports. They stay exported, and their endpoints current, while the kind is absent
 // and, where the CRD is back, until the loss is confirmed; other members do not notice (docs/spec/controller.md 3.2).
 func TestExportKindIsDeleted(t *testing.T) {
+	tier.All(t)
 	const ns = "export-kinds"
 	var names []string
 	for i := range apiserver.WithholdFrom {
@@ -576,6 +584,7 @@ func uidsIn(t *testing.T, m *testclusterset.Member, namespace string) (all []str
 // Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own, everything is frozen until
 // the cluster is joined to it explicitly (docs/spec/controller.md 7).
 func TestBrokerIsAnother(t *testing.T) {
+	tier.All(t)
 	const ns = "another"
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
@@ -662,6 +671,7 @@ func checkNothingWritten(t *testing.T, other *controlplane.ControlPlane, m *test
 
 // A member's own API server is restored from a backup: the controller follows the restored state.
 func TestMemberIsRestored(t *testing.T) {
+	tier.All(t)
 	const ns = "rolledback"
 	export(t, east, ns, "old", "10.21.0.1")
 	west.Put(t, testclusterset.Namespace(ns))

@@ -8,11 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // All records of a member are deleted at once while a controller watches, as by the deletion of their CRD. The controller freezes its
 // imports and removes none. The deletion of a single record takes effect at once.
 func TestRecordsAreDeleted(t *testing.T) {
+	tier.All(t)
 	const ns = "bulk"
 	// The last one is deleted first, and then many more than take effect at once: on a busy machine their deletions come with pauses.
 	names := strings.Split("abcdefghijklmnopqrstuvwxyz", "")

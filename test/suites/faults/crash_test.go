@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -61,6 +62,7 @@ func (c *crash) hit(namespace string) bool {
 // A controller crashes after each write of an export, of its end, and of the allocation of a clusterset IP. The next one always reaches
 // the state that a controller without a crash reaches.
 func TestCrashAfterEveryWrite(t *testing.T) {
+	tier.All(t)
 	for _, mode := range []merge.VIPMode{merge.Derived, merge.CIDR} {
 		t.Run(string(mode), func(t *testing.T) {
 			var all []string

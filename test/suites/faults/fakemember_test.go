@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/page"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -158,6 +159,7 @@ func rightClock(int) time.Time { return time.Now() }
 // The heartbeats of all members but one stop at once, which is more likely a fault of the broker. No member expires, a metric says so, and
 // own endpoints stay up to date meanwhile (docs/spec/controller.md 8).
 func TestAllExpireAtOnce(t *testing.T) {
+	tier.All(t)
 	const ns = "mass"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, east, ns, "clash", "10.21.0.9")
@@ -255,6 +257,7 @@ func contains(html string, parts ...string) error {
 // not change does not count, even if its time is an hour in the future. The oldest export stays the oldest, whatever time its member and later ones
 // claim (docs/spec/controller.md 4.2, docs/spec/controller.md 8.1).
 func TestClockIsWrong(t *testing.T) {
+	tier.All(t)
 	const ns = "clock"
 	west.Put(t, testclusterset.Namespace(ns))
 	run(t, east) // so that its heartbeat does not stop, too

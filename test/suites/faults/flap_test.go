@@ -13,11 +13,13 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // The link of a member to the broker is up for a second and down for the next one. Whether its heartbeats get through or not, answers do not oscillate:
 // they change at most once in a TTL (docs/spec/controller.md 8.2), and are right when the link is.
 func TestLinkFlaps(t *testing.T) {
+	tier.All(t)
 	const ns, ttls = "flaps", 3
 	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
 	export(t, east, ns, "web", "10.21.0.1")

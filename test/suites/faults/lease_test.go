@@ -11,12 +11,14 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // Somebody deletes the heartbeat of a member on the broker, and then those of all. A member that lives makes its own again, and keeps what is left of its
 // TTL until then: neither of two members loses anything in the other (docs/spec/controller.md 8.1).
 func TestHeartbeatsAreDeleted(t *testing.T) {
+	tier.All(t)
 	const ns = "leases"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")

@@ -8,12 +8,14 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // Endpoints of a service get addresses outside of the networks that the member has declared, as on new nodes. These are left out and reported; those that come
 // with them are imported, and what was there stays (docs/spec/controller.md 3.4).
 func TestUndeclaredAddresses(t *testing.T) {
+	tier.All(t)
 	const ns = "undeclared"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // TestBlocks has server blocks with different sources, one of which is never available, a block with two zones, and two blocks of one
@@ -73,6 +75,7 @@ viewed.example.:{port} {
 // TestBlocksListTogether starts two blocks, of which the first waits for an API server behind a gate. The second one lists its objects
 // meanwhile: the gate opens only when it has.
 func TestBlocksListTogether(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "together")
 	apply(t, vip(ns, "web", "10.96.9.4"))
 	gate := newGate(t)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -89,6 +90,7 @@ func TestChanges(t *testing.T) {
 // TestAPIKilledUnderLoad kills and starts the API server under load, and each third time stops it and lets it go on. The last state is served until it is back. The
 // log has one line about the begin of an outage, and one about its end.
 func TestAPIKilledUnderLoad(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "killed")
 	east := make([]string, 20)
 	var all string
@@ -148,6 +150,7 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 
 // TestStaleAfter stops the API server. Answers are marked as stale after stale_after, until it is back.
 func TestStaleAfter(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "stale")
 	apply(t, vip(ns, "web", "10.96.4.1"))
 	ready, metrics := port(t), port(t)

@@ -11,12 +11,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // TestKilled kills CoreDNS by SIGKILL in the middle of the write of its snapshot. The next process serves the snapshot of before while there is no API
 // server, and writes a new one in spite of what the killed one has left.
 func TestKilled(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "slain")
 	apply(t, vip(ns, "web", "10.96.7.8"), headless(ns, "db"))
 	for i := range 12 { // more than a pipe holds

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -24,6 +25,7 @@ const largeSlices = 40
 // TestLargeServiceChanges patches one of 40 slices with 1,000 addresses each, 20 times a second for 5 seconds, under load. It measures the time from the API
 // server's answer to a patch until the name of the host has the new address, or that of a later patch (docs/spec/dns.md 6.10).
 func TestLargeServiceChanges(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "large")
 	objects := []string{headless(ns, "db"), vip(ns, "web", "10.96.14.1")}
 	for i := range largeSlices {

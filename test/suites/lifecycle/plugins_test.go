@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -143,6 +144,7 @@ func upstream(t *testing.T) []string { return []string{"{upstream}", fmt.Sprint(
 
 // TestBeside queries clusterset beside each of the usual plugins.
 func TestBeside(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "beside")
 	apply(t, vip(ns, "web", "10.96.11.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.6.0.1", "10.6.0.2"),
 		headless(ns, "large"), slice(ns, "large-east", "large", "east", largeAddresses()...),
@@ -279,6 +281,7 @@ func verify(t *testing.T, q question, m *dns.Msg, key *dns.DNSKEY) {
 
 // TestCacheKeepsNoFailure starts the plugin cache with servfail 0: the answer is right as soon as the first list is complete.
 func TestCacheKeepsNoFailure(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "kept")
 	apply(t, vip(ns, "web", "10.96.11.9"))
 	gate := newGate(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/series"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -222,6 +223,7 @@ func TestShutdownThatFails(t *testing.T) {
 // TestFirstBlockFails reloads from a Corefile without the plugin to one with it, which fails. CoreDNS does not report that to the
 // plugin. What the failed reload has started ends with the next reload, unless that has the same source and takes it over.
 func TestFirstBlockFails(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "first")
 	apply(t, vip(ns, "web", "10.96.6.6"))
 	plain := strings.TrimSpace(other)
@@ -267,6 +269,7 @@ func TestFirstBlockFails(t *testing.T) {
 
 // TestReloadWithAnotherSource reloads to another API server. The old instance answers, and is ready, until the new one can answer.
 func TestReloadWithAnotherSource(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "source")
 	apply(t, vip(ns, "web", "10.96.6.7"))
 	gate := newGate(t)
@@ -308,6 +311,7 @@ func TestReloadWithAnotherSource(t *testing.T) {
 // TestReloadInherits reloads with settings under which the same objects are served in another way. The new instance has them at once,
 // even while the API server does not answer.
 func TestReloadInherits(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "inherits")
 	apply(t, vip(ns, "web", "10.96.6.9"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.3.0.9"))
 	// However long the API server is frozen, answers are not marked as stale.
@@ -352,6 +356,7 @@ func TestReloadInherits(t *testing.T) {
 
 // TestReloadsWithOtherSources reloads 20 times with another source each. No watch, goroutine or memory of the old ones is left.
 func TestReloadsWithOtherSources(t *testing.T) {
+	tier.All(t)
 	namespace(t, "many")
 	corefile := func(i int) string {
 		return strings.ReplaceAll(theBlock, "{namespaces}", fmt.Sprintf("many many-%d", i))

@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -36,6 +37,7 @@ clusterset.local.:{port} {
 // TestSlowClients has clients over TCP that send or read slowly, or not at all. None of them affects another client, what each of them costs is
 // bounded, and nothing is left once they are gone.
 func TestSlowClients(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "slow")
 	apply(t, vip(ns, "web", "10.96.8.1"), headless(ns, "large"))
 	apply(t, longNames(ns, "large"))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -129,6 +130,7 @@ clusterset.local.:{port} {
 // TestCRDDeletedUnderLoad deletes the CRD of ServiceImport, and with it 20 imports, under load. All of them are served while it is away, and what is back then
 // (docs/spec/dns.md 6.9). A gate holds the events back until the kind is gone: however slow the API server deletes, they come at once.
 func TestCRDDeletedUnderLoad(t *testing.T) {
+	tier.All(t)
 	cp, ns := api(t), namespace(t, "withdrawn")
 	imports := make([]string, 20)
 	all, some := permitted{}, permitted{}
@@ -181,6 +183,7 @@ func TestCRDDeletedUnderLoad(t *testing.T) {
 
 // TestRightsMissing starts the server with a user without rights. Only the zone of that user waits.
 func TestRightsMissing(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "rights")
 	apply(t, vip(ns, "web", "10.96.1.4"))
 	user, err := api(t).UserKubeconfig("not-yet-allowed")

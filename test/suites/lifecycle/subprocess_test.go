@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -225,6 +226,7 @@ func tail(s string) string { return s[max(0, len(s)-500):] }
 
 // TestReloadPlugin changes the Corefile of a running process, which the plugin reload finds, and then sends SIGUSR1.
 func TestReloadPlugin(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "corefile")
 	apply(t, vip(ns, "web", "10.96.7.4"))
 	corefile := func(interval, ttl string) string {

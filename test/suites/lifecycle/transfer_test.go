@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/test/harness/nsd"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -180,6 +181,7 @@ func (l *serialLog) read() {
 // TestSerial changes objects and reads the serial all the time: it moves at most once a second, never back, not ahead of the clock, and
 // not for an update that DNS cannot show. Moves are followed by a NOTIFY, those during another one by one for all.
 func TestSerial(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "serial")
 	second := newSecondary(t)
 	s := start(t, transferBlock, "{to}", second.server.PacketConn.LocalAddr().String(), "{namespaces}", ns)
@@ -255,6 +257,7 @@ func testInvisible(t *testing.T, s *server, second *secondary, imp string, seria
 
 // TestSecondary runs NSD as a secondary. It transfers the zone, gets NOTIFY messages and follows changes.
 func TestSecondary(t *testing.T) {
+	tier.All(t)
 	path := program.Find(t, "nsd")
 	ns := namespace(t, "secondary")
 	apply(t, vip(ns, "web", "10.96.8.2"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.2"))

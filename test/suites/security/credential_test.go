@@ -35,6 +35,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -47,6 +48,7 @@ const (
 // TestRenewal starts west with a token that the broker accepts for one more minute. west renews it in time: answers stay right until the broker
 // rejects the old token, and nothing is frozen.
 func TestRenewal(t *testing.T) {
+	tier.All(t)
 	f := start(t)
 	e, w, _ := members(f)
 	for _, m := range []*testclusterset.Member{e, w} {
@@ -97,6 +99,7 @@ func TestRenewal(t *testing.T) {
 
 // TestRevocation deletes the service account of west. Its imports are frozen, and it says so, until an admin joins it again.
 func TestRevocation(t *testing.T) {
+	tier.All(t)
 	f := start(t)
 	e, w, _ := members(f)
 	for _, m := range []*testclusterset.Member{e, w} {

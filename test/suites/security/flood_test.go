@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -30,6 +31,7 @@ const most = 10
 
 // TestFlood lets mallory write as many objects and then send as many requests as she can. The other members are not affected.
 func TestFlood(t *testing.T) {
+	tier.All(t)
 	f := start(t)
 	e, w, m := members(f)
 	run(t, e)

@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -38,6 +39,7 @@ var (
 // TestRandomWrites lets mallory write at random what her credential lets her write, well formed or not. Meanwhile each answer about the
 // others' services is as before, and afterwards no object of theirs is another one. `make attack` does so for ten minutes.
 func TestRandomWrites(t *testing.T) {
+	tier.All(t)
 	t.Logf("for %s, -seed %d", *attackTime, *attackSeed)
 	f := start(t)
 	e, w, m := members(f)

@@ -1,6 +1,6 @@
 // Command summary reads the output of `go test -json` and prints the part of it that a reader needs: a line for each package, and all output
-// of the tests that failed. It ends with the list of the skipped tests, by reason, and with one line that counts the tests. The exit status
-// is 1 if a test failed or if no test passed, whatever the exit status of go test is.
+// of the tests that failed. It ends with the list of the skipped tests, by reason, with one line that counts the tests of higher tiers, and with
+// one that counts the others. The exit status is 1 if a test failed or if no test passed, whatever the exit status of go test is.
 package main
 
 import (
@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 func main() {
@@ -26,7 +28,7 @@ func main() {
 }
 
 func summarise(r io.Reader, w io.Writer) (ok bool, err error) {
-	s := summary{w: w, packages: map[string]*results{}, reasons: map[string][]string{}}
+	s := summary{w: w, packages: map[string]*results{}, reasons: map[string][]string{}, left: map[string]int{}}
 	for in := json.NewDecoder(r); ; {
 		var e event
 		err := in.Decode(&e)
@@ -43,6 +45,13 @@ func summarise(r io.Reader, w io.Writer) (ok bool, err error) {
 		s.endPackage(event{Action: "fail", Package: name})
 	}
 	s.listSkipped()
+	if len(s.left) > 0 {
+		var tiers []string
+		for _, tier := range slices.Sorted(maps.Keys(s.left)) {
+			tiers = append(tiers, fmt.Sprintf("%d to make test-%s", s.left[tier], tier))
+		}
+		fmt.Fprintf(w, "tests left to higher tiers: %s\n", strings.Join(tiers, ", "))
+	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
 	return s.failed == 0 && s.passed > 0, nil
 }
@@ -56,6 +65,7 @@ type summary struct {
 	w                       io.Writer
 	packages                map[string]*results // those that have not ended
 	reasons                 map[string][]string // of skipped tests: "package test" by reason
+	left                    map[string]int      // tests of higher tiers, by tier
 	passed, failed, skipped int
 }
 
@@ -97,8 +107,12 @@ func (s *summary) endTest(p *results, e event) {
 	case "pass":
 		s.passed++
 	case "skip":
-		s.skipped++
 		reason := skipReason(text)
+		if tier, ok := strings.CutPrefix(reason, tier.SkipPrefix); ok {
+			s.left[tier]++
+			return
+		}
+		s.skipped++
 		s.reasons[reason] = append(s.reasons[reason], e.Package+" "+e.Test)
 	case "fail":
 		s.failed++

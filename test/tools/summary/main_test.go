@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // Each case is a package that a real go test runs.
 func TestSummarise(t *testing.T) {
+	tier.All(t)
 	for _, tt := range []struct {
 		name, source, last string
 		ok                 bool
