@@ -21,6 +21,7 @@ import (
 // Controllers that act on every kind (of quotas, namespaces and garbage) learn of a CRD that comes later only after half a
 // minute.
 func (c *ControlPlane) StartControllers(ctx context.Context, names ...string) error {
+	c.spent.Store(true)
 	if len(names) == 0 {
 		return errors.New("start controllers: want the name of one") // None would mean the usual ones.
 	}

@@ -16,11 +16,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -66,6 +68,8 @@ type ControlPlane struct {
 	opts       Options
 	paths      Paths
 	dir        string
+	fresh      map[object]string // the inventory after the start, of one that StartT returns
+	spent      atomic.Bool       // no other test may use it
 	sweeper    *sweeper
 	authority  *authority
 	token      string
@@ -93,15 +97,21 @@ const (
 // StartT is [Start] for a test, which ends if it fails. The control plane is stopped when the test ends.
 func StartT(t testing.TB, opts Options) *ControlPlane {
 	t.Helper()
-	c, err := Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
+	key := opts.key()
+	c := take(key)
+	if c == nil {
+		var err error
+		if c, err = Start(t.Context(), opts); err == nil && pool.idle != nil {
+			var resources []schema.GroupVersionResource
+			if resources, err = c.listed(); err == nil {
+				c.fresh, err = c.inventory(t.Context(), resources)
+			}
 		}
-	})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { giveBack(t, key, c) })
 	return c
 }
 
@@ -249,6 +259,7 @@ func (c *ControlPlane) Stop() error {
 // StopAPIServer ends the API server as an administrator would; etcd goes on. It does nothing if the API server does not
 // run.
 func (c *ControlPlane) StopAPIServer() error {
+	c.spent.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stopAPIServer()
@@ -256,6 +267,7 @@ func (c *ControlPlane) StopAPIServer() error {
 
 // KillAPIServer ends the API server at once, without a chance to say goodbye to its clients.
 func (c *ControlPlane) KillAPIServer() {
+	c.spent.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.api != nil {
@@ -284,6 +296,7 @@ type Replica struct {
 
 // StartReplica starts a further API server and returns when it is ready. The caller has to call [Replica.Kill].
 func (c *ControlPlane) StartReplica(ctx context.Context) (*Replica, error) {
+	c.spent.Store(true)
 	port, err := ReservePort()
 	if err != nil {
 		return nil, err

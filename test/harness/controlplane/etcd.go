@@ -41,6 +41,7 @@ func (c *ControlPlane) RestoreEtcd(ctx context.Context, saved string) error {
 
 // withoutEtcd stops both programs, calls f, and starts both.
 func (c *ControlPlane) withoutEtcd(ctx context.Context, f func() error) error {
+	c.spent.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := errors.Join(c.stopAPIServer(), c.stopEtcd()); err != nil {
@@ -75,6 +76,7 @@ func (c *ControlPlane) Thaw() error {
 }
 
 func (c *ControlPlane) signalAPIServer(s syscall.Signal, await func(pid int) error) error {
+	c.spent.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.api.running() {

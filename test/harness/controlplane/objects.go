@@ -169,10 +169,15 @@ func (c *ControlPlane) finalize(ctx context.Context, namespace string) error {
 			}
 		}
 	}
+	return c.endNamespace(ctx, namespace)
+}
+
+// endNamespace ends a namespace that is being deleted and has no content any more.
+func (c *ControlPlane) endNamespace(ctx context.Context, namespace string) error {
 	empty := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}, "spec": map[string]any{},
 	}}
-	_, err = c.dynamic.Resource(namespaces).Update(ctx, empty, metav1.UpdateOptions{}, "finalize")
+	_, err := c.dynamic.Resource(namespaces).Update(ctx, empty, metav1.UpdateOptions{}, "finalize")
 	if apierrors.IsNotFound(err) {
 		return nil // The namespace controller, if it runs, was faster.
 	}
