@@ -302,7 +302,7 @@ var table = []Entry{
 	{DNSStale, "a DNS server says that its state is old", "extended error 3 or 19: it lost its API server", "Look at the log of the DNS server."},
 
 	{DNSLeftOut, "the DNS server does not serve such a name", "its directives namespaces, namespace_labels, labels, noendpoints, cluster_names or policy leave it out, or it does not exist", "Check the Corefile of the server."},
-	{DNSNamespaceEmpty, "the DNS server serves no service of the namespace", "a misspelled namespace, or one without imports", "Check the namespace; clusterset get imports lists what is imported."},
+	{DNSNamespaceEmpty, "the DNS server serves no service of the namespace", "a misspelled namespace, or one without imports", "Check the namespace; kubectl get serviceimports lists what is imported."},
 	{DNSLacksEndpoint, "the DNS server knows no ready endpoint of this name", "no endpoint is ready, another cluster ID or host name, or the directive topology", "Run clusterset explain with the name: it sees endpoints that are not ready, too."},
 	{DNSLacksAddress, "the service has no address that the DNS server can serve", "the import waits for its address, or all addresses of spec.ips are rejected", "Look at the condition Ready and at spec.ips of the ServiceImport."},
 
@@ -311,7 +311,7 @@ var table = []Entry{
 	{PodsNotRunning, "a Pod of clusterset verify does not run", "no Node, no room, an image that cannot be pulled or is too old, or an admission policy", "Do what the evidence says; --image names another image, and --no-pods checks what needs no Pod."},
 	{NetworkTCP, "DNS answers, and TCP does not reach the address", "no route between the networks of the clusters, a NetworkPolicy or firewall, or kube-proxy", "Check routes and firewalls from the Nodes of the importing cluster to the Pods of the exporting one."},
 	{NetworkUDP, "DNS answers, and UDP does not reach the address", "no route, a firewall that lets only TCP pass, or kube-proxy", "Check firewalls for UDP between the clusters."},
-	{NetworkOtherCluster, "something else answers at the address", "networks of clusters overlap", "Compare the networks of the members: clusterset get members -o wide."},
+	{NetworkOtherCluster, "something else answers at the address", "networks of clusters overlap", "Compare the networks of the members: clusterset status -o wide."},
 	{ImportNotWithdrawn, "a ServiceImport stays after the last export is gone", "the controller of one of the two clusters does not run, or is frozen", "Look at clusterset status, and at the logs of both controllers."},
 	{DNSNotWithdrawn, "DNS answers for a service that is no longer imported", "a cache on the way, or a server that does not follow the API server", "Look at the caches between Pods and the DNS server of the clusterset, and at its log."},
 }

@@ -48,7 +48,7 @@ func (f *factory) completeResources(version, resource, selector string) completi
 	}
 }
 
-// listServed lists objects in a version or, where the cluster lacks that, in v1alpha1, as "clusterset get" does.
+// listServed lists objects in a version or, where the cluster lacks that, in v1alpha1.
 func listServed(
 	ctx context.Context, client dynamic.Interface, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) ([]unstructured.Unstructured, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// TestCompleteOldVersion: names are completed in a cluster that serves the kinds at v1alpha1 alone, as "clusterset get" lists them there.
+// TestCompleteOldVersion: names are completed in a cluster that serves the kinds at v1alpha1 alone.
 func TestCompleteOldVersion(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{onlyV1alpha1(t, mcscrd.ServiceExportCRD), onlyV1alpha1(t, mcscrd.ServiceImportCRD)}})
 	must(t, c.ApplyYAML(t.Context(), []byte(`
@@ -29,7 +29,6 @@ spec: {type: Headless, ports: [{port: 5432}]}
 `)))
 	member := "--kubeconfig=" + c.Kubeconfig()
 	completes(t, "db\n", "unexport", member, "-n", "shop", "")
-	completes(t, "db\n", "get", "imports", member, "-n", "shop", "")
 	completes(t, "db.shop.svc.clusterset.local", "explain", member, "-n", "shop", "")
 }
 

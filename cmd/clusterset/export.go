@@ -59,7 +59,7 @@ func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	}
 	resolved := make([]string, len(names))
 	for i, name := range names {
-		resolved[i] = serviceName(e.namespace, name, e.zone)
+		resolved[i] = fmt.Sprintf("%s.%s.svc.%s", name, e.namespace, e.zone)
 	}
 	var next string
 	switch {
@@ -68,7 +68,7 @@ func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	case e.wait:
 		next = fmt.Sprintf("Each member with a namespace %s now resolves\n  %s", e.namespace, strings.Join(resolved, "\n  "))
 	default:
-		next = fmt.Sprintf("The ServiceExports are written. When they have taken effect (clusterset get exports), each member with a namespace %s resolves\n  %s",
+		next = fmt.Sprintf("The ServiceExports are written. When they have taken effect (kubectl get serviceexports), each member with a namespace %s resolves\n  %s",
 			e.namespace, strings.Join(resolved, "\n  "))
 	}
 	var result error

@@ -53,6 +53,11 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	return exitOK
 }
 
+// removed has the commands that no longer exist, and what replaces them.
+var removed = map[string]string{
+	"get": "use kubectl get serviceimports,serviceexports -A; clusterset status lists the members",
+}
+
 // newRoot returns the whole tree of commands. name is the name of the program file.
 func newRoot(name string, streams genericiooptions.IOStreams) *cobra.Command {
 	f := &factory{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true)}
@@ -80,9 +85,14 @@ Most commands work on one cluster, the member, which the usual flags of kubectl 
 	root.SetErr(streams.ErrOut)
 	f.kube.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newGet(f), newStatus(f), newExplain(f), newVerify(f), newVerifyPod(f), newGather(f), newUpgrade(f), newUninstall(f), newDNS(f), newController(f),
+		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newStatus(f), newExplain(f), newVerify(f), newVerifyPod(f), newGather(f), newUpgrade(f), newUninstall(f), newDNS(f), newController(f),
 		newVersion(f),
 	)
+	for name, instead := range removed {
+		root.AddCommand(&cobra.Command{
+			Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error { return errors.New("removed: " + instead) },
+		})
+	}
 	completeBy(root, "context", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
 	completeBy(root, "namespace", f.completeNamespaces)
 	root.InitDefaultCompletionCmd()

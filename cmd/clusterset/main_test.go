@@ -123,10 +123,7 @@ func TestUsage(t *testing.T) {
 		{"service to wire to", "dns apply --service=x", "error: --service=x: want NAMESPACE/NAME"},
 		{"no time to gather", "gather --since 0s", "error: --since=0s: want at least 1s"},
 		{"no time to watch", "status --watch --interval 0s", "error: --interval=0s: want more than 0s"},
-		{"output of get", "get exports -o xml", "error: --output=xml: want one of wide, json, yaml, "},
-		{"names in all namespaces", "get imports db -A", "error: names and --all-namespaces: want only one of them"},
-		{"names and a selector", "get exports db -l a=b", "error: names and --selector: want only one of them"},
-		{"nothing to get", "get pods", `error: unknown command "pods" for "clusterset get"`},
+		{"removed", "get exports -A -o wide", "error: removed: use kubectl get serviceimports,serviceexports -A; "},
 		{"no time to wire", "dns apply --timeout=0s", "error: --timeout=0s: want more than 0s"},
 		{"output of dns", "dns status -o name", "error: --output=name: want one of wide, json, yaml"},
 		{"output of a diff", "dns diff -o wide", "error: --output=wide: want one of json, yaml"},
@@ -172,8 +169,6 @@ func TestCompletion(t *testing.T) {
 		{"export --use-clusterset-ip ", "true\nfalse\n"},
 		{"status --context ", "east\nhub\n"},
 		{"join --broker-context h", "hub\n"},
-		{"get exports -o ", "wide\njson\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n"},
-		{"get ", "exports\tList the exports of a cluster\nimports\tList the imports of a cluster\nmembers\tList the members of a clusterset\n"},
 		{"explain --broker-context h", "hub\n"},
 		{"dns status -o ", "wide\njson\nyaml\n"},
 		{"dns diff -o ", "json\nyaml\n"},
@@ -366,7 +361,6 @@ func TestCommands(t *testing.T) {
 		exports(t, east, "--kubeconfig="+bound(t, east, "exporter", "export/export", "clusterset-export"), member)
 	})
 	dryRunsPredict(t, member)
-	t.Run("get", func(t *testing.T) { gets(t, east, member, broker) })
 	t.Run("gather", func(t *testing.T) { gathers(t, hub, east, member, broker) })
 	t.Run("upgrade", func(t *testing.T) { upgrades(t, hub, east, member, broker) })
 	t.Run("watch", func(t *testing.T) { watches(t, member) })

@@ -13,20 +13,18 @@ const everyRight = "ClusterRole cluster-admin"
 
 // grants names what has the rights that a command needs, by the path of the command or of one above it.
 var grants = map[string]string{
-	"broker":      everyRight + " on the broker",
-	"dns":         "deploy/dns-wiring/dns-wiring.yaml",
-	"explain":     "deploy/explain/member.yaml in the cluster and deploy/explain/broker.yaml on the broker",
-	"export":      "deploy/export/export.yaml",
-	"gather":      everyRight,
-	"get":         "deploy/export/export.yaml",
-	"get members": "deploy/status/member.yaml in the cluster or deploy/status/broker.yaml on the broker",
-	"join":        "deploy/join/member.yaml in the cluster and deploy/join/broker.yaml on the broker",
-	"leave":       everyRight + " in the cluster and on the broker",
-	"status":      "deploy/status/member.yaml in the cluster or deploy/status/broker.yaml on the broker",
-	"unexport":    "deploy/export/export.yaml",
-	"uninstall":   everyRight,
-	"upgrade":     everyRight + " in the cluster and on the broker",
-	"verify":      "deploy/verify/verify.yaml in each member",
+	"broker":    everyRight + " on the broker",
+	"dns":       "deploy/dns-wiring/dns-wiring.yaml",
+	"explain":   "deploy/explain/member.yaml in the cluster and deploy/explain/broker.yaml on the broker",
+	"export":    "deploy/export/export.yaml",
+	"gather":    everyRight,
+	"join":      "deploy/join/member.yaml in the cluster and deploy/join/broker.yaml on the broker",
+	"leave":     everyRight + " in the cluster and on the broker",
+	"status":    "deploy/status/member.yaml in the cluster or deploy/status/broker.yaml on the broker",
+	"unexport":  "deploy/export/export.yaml",
+	"uninstall": everyRight,
+	"upgrade":   everyRight + " in the cluster and on the broker",
+	"verify":    "deploy/verify/verify.yaml in each member",
 }
 
 // grantedBy completes the error of a command with what grants a right that is missing, unless the error names it. The text of the API server

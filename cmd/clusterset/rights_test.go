@@ -52,7 +52,7 @@ func TestGrants(t *testing.T) {
 	}
 	for _, c := range root.Commands() {
 		visit(c)
-		if grants[c.Name()] == "" && !offline[c.Name()] {
+		if grants[c.Name()] == "" && !offline[c.Name()] && removed[c.Name()] == "" {
 			t.Errorf("command %q has no entry in grants", c.Name())
 		}
 	}
@@ -80,9 +80,7 @@ func rights(t *testing.T, hub, east *controlplane.ControlPlane, broker string) {
 	const status = "deploy/status/member.yaml in the cluster or deploy/status/broker.yaml on the broker has the rights for this command\n"
 	for _, tt := range []struct{ args, cannot, granted string }{
 		{"status", `cannot get resource "namespaces"`, status},
-		{"get members", `cannot get resource "secrets"`, status},
-		{"get members " + there, `cannot list resource "members"`, status},
-		{"get exports -A", `cannot list resource "serviceexports"`, "deploy/export/export.yaml has the rights for this command\n"},
+		{"status --broker-only " + there, `cannot get resource "namespaces"`, status},
 		{"export db -n shop", `cannot get resource "serviceexports"`, "deploy/export/export.yaml has the rights for this command\n"},
 		{"unexport db -n shop", `cannot get resource "serviceexports"`, "deploy/export/export.yaml has the rights for this command\n"},
 		{"leave " + broker, `cannot get resource`, "ClusterRole cluster-admin in the cluster and on the broker has the rights for this command\n"},
@@ -101,6 +99,5 @@ func rights(t *testing.T, hub, east *controlplane.ControlPlane, broker string) {
 		if strings.Contains(out, "may not be read") || strings.Contains(out, "cannot") {
 			t.Errorf("status printed\n%s\nwant everything read", out)
 		}
-		want(t, exitOK, []string{"east"}, append([]string{"get", "members"}, flags...)...)
 	}
 }

@@ -12,6 +12,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=VIP CIDR,type=string,JSONPath=`.spec.vipCIDR`
 // +kubebuilder:printcolumn:name=Version,type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name=Second VIP CIDR,type=string,JSONPath=`.spec.secondVIPCIDR`,priority=1
+// +kubebuilder:printcolumn:name=Pod CIDRs,type=string,JSONPath=`.spec.podCIDRs`,priority=1
+// +kubebuilder:printcolumn:name=Service CIDRs,type=string,JSONPath=`.spec.serviceCIDRs`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="the name of a Member is its cluster id: one RFC 1123 label, or two joined by a dot, of at most 63 octets"
 type Member struct {
 	metav1.TypeMeta   `json:",inline"`
