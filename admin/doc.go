@@ -47,7 +47,6 @@
 //   - [Status] reports members, heartbeats, exports, conflicts and the credential, and what is wrong with them.
 //   - [Explain] finds why a name does not resolve (docs/spec/explain.md 2). Package explain has the checks.
 //   - [Gather] writes an archive with the objects, logs and metrics of any number of clusters, without credentials.
-//   - [UpgradeCheck] lists what has to be done, in which order, until a clusterset has the version of this program.
 //
 // [Verify] writes only into a namespace of its own in each member, and removes it in the end. It exports Services there and asks for
 // them from each other member (docs/spec/operations.md 7); [VerifyClean] removes what an interrupted run left.

@@ -372,11 +372,7 @@ func (j *joiner) prepareMember(ctx context.Context) error {
 	if err := j.member.install(ctx, memberCRDs(), false); err != nil {
 		return err
 	}
-	policies := deploy.Member
-	if local.aboutVersion == "v1alpha1" {
-		policies = deploy.MemberV1alpha1()
-	}
-	if err := j.member.applyNewer(ctx, stamped(parse(policies))); err != nil {
+	if err := j.member.applyNewer(ctx, local.policies()); err != nil {
 		return err
 	}
 	namespace := parse(deploy.Namespace)[0]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/deploy"
 )
 
 // localState is what the API server of a member says about the member itself.
@@ -65,6 +66,15 @@ func (l localState) membershipProperty(clusterSet string, annotations map[string
 	o.SetLabels(map[string]string{broker.LabelManagedBy: broker.ManagedBy})
 	o.SetAnnotations(annotations)
 	return o
+}
+
+// policies returns those that a join writes.
+func (l localState) policies() []*unstructured.Unstructured {
+	policies := deploy.Member
+	if l.aboutVersion == "v1alpha1" {
+		policies = deploy.MemberV1alpha1()
+	}
+	return stamped(parse(policies))
 }
 
 func (c *cluster) localState(ctx context.Context) (localState, error) {

@@ -77,6 +77,23 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 	return c.state, nil
 }
 
+// BrokerOf returns the access of a member to its broker, by the credential in the namespace of its controller.
+func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest.Config, error) {
+	c, err := open(RoleMember, member, WriteOptions{})
+	if err != nil {
+		return nil, err
+	}
+	secret, err := c.secret(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		return nil, errors.New("this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
+	}
+	config, _, err := credentialConfig(secret)
+	return config, err
+}
+
 // A collector is one call of [Status]: it reads the member first and then the broker, into state.
 type collector struct {
 	options      StatusOptions
@@ -105,6 +122,11 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 		s.state.Problems = append(s.state.Problems, err.Error())
 	}
 	s.state.Warnings = append(s.state.Warnings, local.olderCRDs...)
+	if local.membership != nil {
+		if err := s.readPolicies(ctx, c, local); err != nil {
+			return err
+		}
+	}
 	if err := s.readExports(ctx, c); err != nil {
 		return err
 	}
@@ -118,6 +140,19 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	return s.readCredential(ctx, c)
+}
+
+// readPolicies warns of policies of the member that another join would change. A newer one stays as it is.
+func (s *collector) readPolicies(ctx context.Context, c *cluster, local localState) error {
+	found, err := c.readSet(ctx, local.policies())
+	for _, o := range slices.Concat(found.missing, found.changed) {
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("%s is missing or differs from that of version %d: run \"clusterset join\" again", describe(o), deploy.Version))
+	}
+	if found.oldest != nil && versionOf(found.oldest) < deploy.Version {
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
+			describe(found.oldest), versionOf(found.oldest), deploy.Version))
+	}
+	return err
 }
 
 func (s *collector) readExports(ctx context.Context, c *cluster) error {

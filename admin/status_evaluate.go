@@ -50,6 +50,7 @@ func (e evaluation) evaluate() {
 				m.ClusterID, m.HeartbeatAge)
 		}
 	}
+	e.evaluateVersions()
 	e.evaluateVIPs()
 	if c := e.state.Cluster; c != nil {
 		switch {
@@ -73,6 +74,24 @@ func (e evaluation) evaluate() {
 		e.warn("1 service has conflicting exports: see the condition Conflict of its ServiceExports")
 	case n > 1:
 		e.warn("%d services have conflicting exports: see the condition Conflict of their ServiceExports", n)
+	}
+}
+
+// evaluateVersions: during an upgrade, controllers have different versions. A controller inside of CoreDNS has that of CoreDNS before ours.
+func (e evaluation) evaluateVersions() {
+	var versions []string
+	for i := range e.state.Members {
+		_, ours, found := strings.Cut(e.state.Members[i].Version, "+clusterset-")
+		if !found {
+			ours = e.state.Members[i].Version
+		}
+		if ours != "" && !slices.Contains(versions, ours) {
+			versions = append(versions, ours)
+		}
+	}
+	if len(versions) > 1 {
+		slices.Sort(versions)
+		e.warn("the controllers of the members have different versions, %s: finish the upgrade in all members", strings.Join(versions, ", "))
 	}
 }
 

@@ -411,6 +411,26 @@ func TestStatusNamesExports(t *testing.T) {
 	}
 }
 
+// Controllers of different versions are a warning, whether they run inside of CoreDNS or not.
+func TestStatusVersions(t *testing.T) {
+	for _, tt := range []struct {
+		versions []string
+		want     string
+	}{
+		{[]string{"v1.0.0", "1.14.2+clusterset-v1.0.0", ""}, ""},
+		{[]string{"v1.1.0", "1.14.2+clusterset-v1.0.0", "1.14.1+clusterset-v1.0.0"}, "different versions, v1.0.0, v1.1.0: "},
+	} {
+		var state State
+		for _, v := range tt.versions {
+			state.Members = append(state.Members, MemberState{Version: v})
+		}
+		evaluation{state: &state}.evaluateVersions()
+		if got := strings.Join(state.Warnings, "\n"); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("versions %q: warnings %q, want %q", tt.versions, got, tt.want)
+		}
+	}
+}
+
 // sets changes the CRDs and policies of broker and member: nothing newer is overwritten, and status reports what is not as it is
 // written here. docs/spec/controller.md 7.7.
 func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
@@ -465,6 +485,12 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 		reports(warnings, newer)
 		version(onBroker, r.gvr, r.name, `"1"`)
 	}
+	version(east, policyResource, ids, `"1"`)
+	reports(warnings, "ValidatingAdmissionPolicy "+ids+" is of version 1, and this program brings version 2: run")
+	version(east, policyResource, ids, `"2"`)
+	change(east, policyResource, ids, `{"spec":{"failurePolicy":"Ignore"}}`)
+	reports(warnings, "ValidatingAdmissionPolicy "+ids+" is missing or differs from that of version 2")
+	change(east, policyResource, ids, `{"spec":{"failurePolicy":"Fail"}}`)
 	initBroker(t, onBroker)
 	change(onBroker, policyBindingResource, writes, `{"spec":{"validationActions":["Audit"]}}`)
 	reports(problems, "ValidatingAdmissionPolicyBinding "+writes+" differs")

@@ -55,7 +55,8 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 
 // removed has the commands that no longer exist, and what replaces them.
 var removed = map[string]string{
-	"get": "use kubectl get serviceimports,serviceexports -A; clusterset status lists the members",
+	"get":     "use kubectl get serviceimports,serviceexports -A; clusterset status lists the members",
+	"upgrade": "clusterset status says what is outdated",
 }
 
 // newRoot returns the whole tree of commands. name is the name of the program file.
@@ -85,7 +86,7 @@ Most commands work on one cluster, the member, which the usual flags of kubectl 
 	root.SetErr(streams.ErrOut)
 	f.kube.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newStatus(f), newExplain(f), newVerify(f), newVerifyPod(f), newGather(f), newUpgrade(f), newUninstall(f), newDNS(f), newController(f),
+		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newStatus(f), newExplain(f), newVerify(f), newVerifyPod(f), newGather(f), newUninstall(f), newDNS(f), newController(f),
 		newVersion(f),
 	)
 	for name, instead := range removed {

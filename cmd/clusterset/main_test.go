@@ -124,6 +124,7 @@ func TestUsage(t *testing.T) {
 		{"no time to gather", "gather --since 0s", "error: --since=0s: want at least 1s"},
 		{"no time to watch", "status --watch --interval 0s", "error: --interval=0s: want more than 0s"},
 		{"removed", "get exports -A -o wide", "error: removed: use kubectl get serviceimports,serviceexports -A; "},
+		{"removed, too", "upgrade --check --context east", "error: removed: clusterset status says what is outdated\n"},
 		{"no time to wire", "dns apply --timeout=0s", "error: --timeout=0s: want more than 0s"},
 		{"output of dns", "dns status -o name", "error: --output=name: want one of wide, json, yaml"},
 		{"output of a diff", "dns diff -o wide", "error: --output=wide: want one of json, yaml"},
@@ -362,7 +363,6 @@ func TestCommands(t *testing.T) {
 	})
 	dryRunsPredict(t, member)
 	t.Run("gather", func(t *testing.T) { gathers(t, hub, east, member, broker) })
-	t.Run("upgrade", func(t *testing.T) { upgrades(t, hub, east, member, broker) })
 	t.Run("watch", func(t *testing.T) { watches(t, member) })
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })

@@ -49,7 +49,7 @@ const referenceHead = `# The command line
 | --- | --- |
 | 0 | success; ` + "`status`" + `: no problems; ` + "`explain`" + `: the name resolves as it should |
 | 1 | the command failed; ` + "`status`" + `: not everything could be read; ` + "`explain`" + `: it could not be found out |
-| 2 | ` + "`status`, `dns status`" + `: there are problems; ` + "`explain`" + `: a cause was found; ` + "`dns diff`" + `: there is something to do; ` + "`dns apply`, `dns undo`, `join`" + `: something is left to do by hand; ` + "`upgrade`" + `: a step is left; ` + "`uninstall`, `broker uninstall`" + `: an object is left; ` + "`gather`" + `: something could not be read; ` + "`verify`" + `: something does not work, or could not be checked or removed |
+| 2 | ` + "`status`, `dns status`" + `: there are problems; ` + "`explain`" + `: a cause was found; ` + "`dns diff`" + `: there is something to do; ` + "`dns apply`, `dns undo`, `join`" + `: something is left to do by hand; ` + "`uninstall`, `broker uninstall`" + `: an object is left; ` + "`gather`" + `: something could not be read; ` + "`verify`" + `: something does not work, or could not be checked or removed |
 
 Commands that write can be run again after a failure or an interruption, and then do the rest.
 `

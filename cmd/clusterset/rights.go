@@ -23,7 +23,6 @@ var grants = map[string]string{
 	"status":    "deploy/status/member.yaml in the cluster or deploy/status/broker.yaml on the broker",
 	"unexport":  "deploy/export/export.yaml",
 	"uninstall": everyRight,
-	"upgrade":   everyRight + " in the cluster and on the broker",
 	"verify":    "deploy/verify/verify.yaml in each member",
 }
 

@@ -85,7 +85,6 @@ func rights(t *testing.T, hub, east *controlplane.ControlPlane, broker string) {
 		{"unexport db -n shop", `cannot get resource "serviceexports"`, "deploy/export/export.yaml has the rights for this command\n"},
 		{"leave " + broker, `cannot get resource`, "ClusterRole cluster-admin in the cluster and on the broker has the rights for this command\n"},
 		{"uninstall", `cannot get resource`, "ClusterRole cluster-admin has the rights for this command\n"},
-		{"upgrade --check " + broker, `cannot get resource`, "ClusterRole cluster-admin in the cluster and on the broker has the rights for this command\n"},
 		{"broker init " + there, `cannot `, "ClusterRole cluster-admin on the broker has the rights for this command\n"},
 		{"broker remove east " + there, `cannot `, "ClusterRole cluster-admin on the broker has the rights for this command\n"},
 		{"broker uninstall " + there, `cannot `, "ClusterRole cluster-admin on the broker has the rights for this command\n"},

@@ -28,7 +28,8 @@ is too old, a member has another option vip than the clusterset, the cluster lac
 (the first ten are named), endpoints or Pods have addresses outside of the networks that the cluster declared. For the last one all Pods are read, with --watch once a minute.
 
 Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member, Nodes with networks that the cluster
-did not declare.
+did not declare, and what an upgrade to the version of this program would change: CRDs and policies of the broker, CRDs and policies of the cluster, and controllers of
+different versions (docs/upgrading.md).
 
 Where a service prefers clusters, a table has those in use, and for how long at least nothing has changed: by the last write of the controller.
 
