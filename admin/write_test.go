@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -163,6 +164,7 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 // TestCrash interrupts a join, and then a leave, after each of its writes. A second run has the same result as one that was not
 // interrupted.
 func TestCrash(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -82,6 +83,7 @@ current-context: a
 // TestAgain rejects one write of a command, in the middle or the last one. The command says which object it was about and that it can be run again,
 // and a second run leads to the objects of a run that nothing has disturbed. TestCrash in package admin goes through all writes of join and leave.
 func TestAgain(t *testing.T) {
+	tier.All(t)
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}, ServiceCIDR: "10.97.0.0/16"})
 	hub.EndNamespacesT(t)

@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -299,6 +300,7 @@ func (w *walk) end() {
 
 // TestInstall goes from two empty clusters and an API server to a name that Pods resolve.
 func TestInstall(t *testing.T) {
+	tier.All(t)
 	bin, err := server.Program(t.Context(), "coredns")
 	must(t, err)
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})

@@ -100,10 +100,7 @@ type object struct {
 	namespace, name string
 }
 
-// keptGroups have objects that the API server makes and deletes by itself.
-var keptGroups = []string{"apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io"}
-
-// listed returns the resources whose objects tests make and delete.
+// listed returns the resources whose objects tests make and delete. The API server makes APIServices and IPAddresses for other objects.
 func (c *ControlPlane) listed() (all []schema.GroupVersionResource, err error) {
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
 	if err != nil {
@@ -119,7 +116,7 @@ func (c *ControlPlane) listed() (all []schema.GroupVersionResource, err error) {
 			return nil, err
 		}
 		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && !slices.Contains(keptGroups, gv.Group) && r.Name != "ipaddresses" {
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && r.Name != "apiservices" && r.Name != "ipaddresses" {
 				all = append(all, gv.WithResource(r.Name))
 			}
 		}
@@ -143,7 +140,8 @@ func (c *ControlPlane) inventory(ctx context.Context, resources []schema.GroupVe
 		for i := range items.Items {
 			o := &items.Items[i]
 			switch key := (object{r, o.Namespace, o.Name}); {
-			case o.Labels["kubernetes.io/bootstrapping"] != "", o.Namespace == metav1.NamespaceSystem && r.Resource == "leases":
+			case o.Labels["kubernetes.io/bootstrapping"] != "", o.Annotations["apf.kubernetes.io/autoupdate-spec"] != "",
+				o.Namespace == metav1.NamespaceSystem && r.Resource == "leases":
 			case r == namespaces:
 				all[key] = o.ResourceVersion
 			case r == definitions:
