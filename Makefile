@@ -10,12 +10,13 @@ SHELL := bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP    = -s -w$(if $(VERSION), -X main.version=$(VERSION))
 
-# More packages than cores: those that start control planes wait most of their time.
+# More packages, and tests of a package, than cores: those that start control planes wait most of their time.
 TEST_PARALLEL ?= 4
 # It ends what hangs, no test that is slow.
 TEST_TIMEOUT  ?= 30m
 TEST_FLAGS    ?=
-PACKAGES      ?= ./...
+# go test takes them in this order: what takes longest begins first, so that it does not run alone at the end.
+PACKAGES      ?= ./test/suites/clusterset ./test/suites/faults ./cmd/clusterset ./...
 
 GOLANGCI_LINT := bin/golangci-lint
 
@@ -58,7 +59,7 @@ test: ## run the tests that find nearly everything; installs dig and NSD if they
 	@$(MAKE) --no-print-directory control-plane test-programs
 	@$(BUILD) -tests -what 'the tests' $(PACKAGES)
 	@CLUSTERSET_TIER=test CLUSTERSET_SKIP="$$(<bin/missing)" \
-		go test -json -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) $(PACKAGES) | bin/summary
+		go test -json -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) -parallel 8 $(TEST_FLAGS) $(PACKAGES) | bin/summary
 
 # What has goroutines of its own runs under the race detector, which needs a C compiler; the pure packages do not.
 RACE_PACKAGES ?= . ./apiserver ./cache/... ./plugin ./controller ./controller/{queue,lease,member,broker,identity,safety,exporter,importer,statuspage}/... \
@@ -70,7 +71,7 @@ test-all: ## run all tests, those of concurrent packages under the race detector
 	@$(MAKE) --no-print-directory control-plane test-programs further-binaries bin/promtool bin/helm
 	@export CLUSTERSET_TIER=all CLUSTERSET_SKIP="$$(<bin/missing)"; \
 		race='env CGO_ENABLED=1 go test -race'; [[ " $$CLUSTERSET_SKIP " != *" gcc "* ]] || race='go test'; \
-		all='-json -vet=off -timeout 60m -p $(TEST_PARALLEL) $(TEST_FLAGS)'; \
+		all='-json -vet=off -timeout 60m -p $(TEST_PARALLEL) -parallel 8 $(TEST_FLAGS)'; \
 		{ $$race $$all $(RACE_PACKAGES) || :; \
 			go test $$all $$(go list ./... | grep -vxFf <(go list $(RACE_PACKAGES))) || :; } | bin/summary
 

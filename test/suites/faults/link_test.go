@@ -348,8 +348,8 @@ func TestMemberIsCutOff(t *testing.T) {
 	const ns = "cut"
 	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
 	export(t, east, ns, "web", "10.21.0.1")
-	e := run(t, east, func(c *controller.Config) { c.Broker = via(t, c.Broker, link.url(), nil) })
-	w := run(t, west)
+	e := run(t, east, longLease, func(c *controller.Config) { c.Broker = via(t, c.Broker, link.url(), nil) })
+	w := run(t, west, longLease)
 	awaitImport(t, east, ns, "web", "10.21.0.1")
 	west.Put(t, testclusterset.Namespace(ns))
 	awaitImport(t, west, ns, "web", "10.21.0.1")
@@ -368,7 +368,7 @@ func TestMemberIsCutOff(t *testing.T) {
 	link.sever()
 	awaitImport(t, west, ns, "web", "10.22.0.1")
 	askWest.await()
-	outages.Since(t, "F9", cut.Add(ttl), 10*time.Second, "endpoints of the member removed, after its TTL")
+	outages.Since(t, "F9", cut.Add(longTTL), 10*time.Second, "endpoints of the member removed, after its TTL")
 	e.awaitMetric("broker_connected", "", 0)
 	e.awaitSilence("west")
 	askEast.change("east", "10.21.0.2")
@@ -380,7 +380,7 @@ func TestMemberIsCutOff(t *testing.T) {
 	// Another instance knows that east is expired: its endpoints do not come back for a moment.
 	w.stop()
 	returned := countChanges(t, west, ns, "east")
-	w = run(t, west)
+	w = run(t, west, longLease)
 	w.awaitHeartbeat("east")
 	askWest.change("west", "10.22.0.2")
 	serve(t, west, ns, "web", "10.22.0.2")
@@ -413,8 +413,8 @@ func TestControllerIsDownForLong(t *testing.T) {
 	export(t, east, other, "db", "10.21.0.3")
 	export(t, west, ns, "web", "10.22.0.1")
 	exportMany(t, ns, "10.21.1.1")
-	e := run(t, east)
-	run(t, west)
+	e := run(t, east, longLease)
+	run(t, west, longLease)
 	for _, m := range clusters.Members {
 		awaitImport(t, m, ns, "web", "10.21.0.1 10.22.0.1")
 	}
@@ -432,7 +432,7 @@ func TestControllerIsDownForLong(t *testing.T) {
 	returned := countChanges(t, west, ns, "east")
 	written := watchReturn(t, east)
 	askWest.change("east", "10.21.0.2")
-	run(t, east, func(c *controller.Config) { c.QPS, c.Burst = 10, 5 }) // the exports take longer than until the first heartbeat
+	run(t, east, longLease, func(c *controller.Config) { c.QPS, c.Burst = 10, 5 }) // the exports take longer than until the first heartbeat
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	awaitImport(t, west, other, "db", "none")
 	written(many + 1 + 2) // with the record and the slice that are deleted
@@ -445,6 +445,12 @@ func TestControllerIsDownForLong(t *testing.T) {
 	askWest.end("F9")
 	ofWest()
 }
+
+// longLease gives a controller half a minute, the longest there is, to write its exports before a late heartbeat: on a busy machine the default of the
+// tests is not long enough.
+func longLease(c *controller.Config) { c.TTL = longTTL }
+
+const longTTL = time.Minute
 
 // many is how many further services [exportMany] exports: writing them takes long enough for a heartbeat to come between.
 const many = 30
