@@ -477,6 +477,14 @@ func TestRejected(t *testing.T) {
 	}
 }
 
+// Rejected records and rejected clusterset IPs are found one after the other, and listed by cluster.
+func TestRejectedInOrder(t *testing.T) {
+	got := Merge(shop, []Record{record("z", 1, ports("x/TCP/0")), record("a", 2, vip(true, "243.0.0.1", "ghost", 1))}, Options{VIP: CIDR, VIPNetworks: vipPool, Pools: pools()})
+	if len(got.Rejected) != 2 || got.Rejected[0].Cluster != "a" || got.Rejected[1].Cluster != "z" {
+		t.Errorf("rejected = %v, want that of a, then that of z", got.Rejected)
+	}
+}
+
 func TestResultSharesNoMemory(t *testing.T) {
 	records := []Record{record("a", 1, ports("http/TCP/80/h2c"), clientIP(9), policy("Local"), distribution("PreferClose"))}
 	before, _ := json.Marshal(records)
