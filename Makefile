@@ -88,6 +88,10 @@ STRESS_RUNS ?= 5
 test-stress: ## run all tests STRESS_RUNS=5 times beside a busy loop on each core
 	@test/tools/stress.sh $(STRESS_RUNS) $(MAKE) --no-print-directory test TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
+.PHONY: test-lab
+test-lab: control-plane ## run the tests of the tools that measure (test/lab)
+	go -C test/lab test -count=1 -timeout $(TEST_TIMEOUT) ./...
+
 # Which faults, such as "F1 F9"; all if empty.
 FAULTS ?=
 
@@ -95,7 +99,8 @@ FAULTS ?=
 faults: ## run the tests of docs/outages.md; print for each fault the bound and what was measured
 	@$(NEED) $@ dig nsd
 	@$(MAKE) --no-print-directory control-plane further-binaries bin/promtool bin/helm
-	@go run ./test/tools/faults $(FAULTS)
+	@go -C test/lab build -o $(CURDIR)/bin/ ./faults
+	@exec bin/faults $(FAULTS)
 
 # How many random questions, and what they are made from; another seed each time if empty.
 QUESTIONS ?= 100000
@@ -140,10 +145,10 @@ fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIM
 	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
 
 # What takes too long for each change. Those that fail do not stop the others.
-NIGHTLY ?= faults differential attack soak interleavings fuzz release-check
+NIGHTLY ?= faults differential attack soak interleavings fuzz test-lab bench release-check
 
 .PHONY: nightly
-nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz release-check" one after the other; takes some hours
+nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz test-lab bench release-check" one after the other; takes some hours
 	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
 
 bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum
@@ -234,6 +239,7 @@ further-binaries: ## build the kube-controller-manager and kube-proxy that some 
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
 	$(GOLANGCI_LINT) run ./...
+	cd test/lab && $(CURDIR)/$(GOLANGCI_LINT) run ./...
 
 $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"
@@ -259,20 +265,20 @@ generated:
 bench: ## compare our answers with a baseline and with CoreDNS's own plugin; as root, also send packets through kube-proxy
 	@$(NEED) $@ dnsperf
 	@$(NEED) $@ -optional nft ip >/dev/null
-	@go build -o bin/bench ./test/tools/bench
+	@go -C test/lab build -o $(CURDIR)/bin/ ./bench
 	@exec bin/bench
 
 .PHONY: bench-full
 bench-full: ## measure everything, with plots and profiles, into bin/bench-full; takes over an hour
 	@$(NEED) $@ dnsperf nsd
 	@$(NEED) $@ -optional nft ip >/dev/null
-	@go build -o bin/bench ./test/tools/bench
+	@go -C test/lab build -o $(CURDIR)/bin/ ./bench
 	@exec bin/bench -full -out bin/bench-full
 
 .PHONY: bench-failover
 bench-failover: ## measure how connections move between clusters by way of kube-proxy, with 5,000 services; takes half an hour or more, as root
 	@$(NEED) $@ nft ip
-	@go build -o bin/bench ./test/tools/bench
+	@go -C test/lab build -o $(CURDIR)/bin/ ./bench
 	@exec bin/bench -full -failover -together -out bin/bench-failover
 
 # What benchstat compares the working tree with, how often each is run, and the packages.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // A machine has the programs that a script can run, in one folder, and nothing else on its path.
@@ -166,42 +168,9 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// A target that fails does not keep the others from their turn, and the script ends with a failure.
-func TestFuzz(t *testing.T) {
-	script, err := filepath.Abs("fuzz.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, content := range map[string]string{
-		"go.mod": "module example\n\ngo 1.26\n",
-		"a_test.go": "package example\n\nimport \"testing\"\n\n" +
-			"func FuzzBad(f *testing.F) { f.Fuzz(func(t *testing.T, n int) { t.Error(\"always\") }) }\n\n" +
-			"func FuzzGood(f *testing.F) { f.Fuzz(func(t *testing.T, n int) {}) }\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tt := range []struct {
-		targets, want string
-		ok            bool
-	}{
-		{targets: ".", want: "./. FuzzGood\nfuzz: failed: ./. FuzzBad\n"},
-		{targets: "Good", want: "./. FuzzGood\n", ok: true},
-		{targets: "None", want: "fuzz: no target matches None\n"},
-	} {
-		cmd := exec.CommandContext(t.Context(), script, "20x", tt.targets)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		if (err == nil) != tt.ok || !strings.HasSuffix(string(out), tt.want) {
-			t.Errorf("fuzz.sh 20x %s: %v\n%swant the end %q", tt.targets, err, out, tt.want)
-		}
-	}
-}
-
 // TestStressEndsWhatItStarted ends the script in the middle of a run. No process of its group may be left, such as a busy loop.
 func TestStressEndsWhatItStarted(t *testing.T) {
+	tier.All(t)
 	cmd := exec.CommandContext(t.Context(), "./stress.sh", "1", "bash", "-c", "echo started; exec sleep 600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()

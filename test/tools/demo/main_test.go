@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -124,6 +125,7 @@ func portFree(port string) error {
 }
 
 func TestDemoOnce(t *testing.T) {
+	tier.All(t)
 	r := start(t, "demo", "DEMO_ONCE=1")
 	if err := r.cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, r.output())
@@ -140,6 +142,7 @@ func TestDemoOnce(t *testing.T) {
 }
 
 func TestDemoFailsOnAWrongAnswer(t *testing.T) {
+	tier.All(t)
 	r := start(t, "wrong", "DEMO_ONCE=1")
 	err := r.cmd.Wait()
 	if code := r.cmd.ProcessState.ExitCode(); code != 1 {
@@ -154,6 +157,7 @@ func TestDemoFailsOnAWrongAnswer(t *testing.T) {
 }
 
 func TestDemoStaysUntilASignal(t *testing.T) {
+	tier.All(t)
 	for _, tt := range []struct {
 		signal syscall.Signal
 		ends   bool // by itself, with status 0
@@ -176,6 +180,7 @@ func TestDemoStaysUntilASignal(t *testing.T) {
 }
 
 func TestDemoInterruptedEarly(t *testing.T) {
+	tier.All(t)
 	r := start(t, "waiting", "DEMO_ONCE=1")
 	awaitOutput(t, r, "export web db -n shop --context west")
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/test/tools/baseline"
+	"github.com/clusterset-dns/clusterset/test/lab/baseline"
 	"github.com/miekg/dns"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/coredns/coredns/coremain"
 
 	_ "github.com/clusterset-dns/clusterset"
-	_ "github.com/clusterset-dns/clusterset/test/tools/baseline"
+	_ "github.com/clusterset-dns/clusterset/test/lab/baseline"
 )
 
 func main() {

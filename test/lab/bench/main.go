@@ -1,5 +1,5 @@
 // Command bench measures our plugin beside its peers, on Linux: CoreDNS's plugin kubernetes with its option multicluster ("in-tree"), the
-// baseline (package test/tools/baseline), which serves prepared answers, and NSD for some questions.
+// baseline (package test/lab/baseline), which serves prepared answers, and NSD for some questions.
 //
 //	                        writes objects
 //	bench ------------------------------------------> kube-apiserver
@@ -49,7 +49,7 @@ import (
 )
 
 // coreDNS is the package of the server that is measured.
-const coreDNS = "github.com/clusterset-dns/clusterset/test/tools/bench/coredns"
+const coreDNS = "github.com/clusterset-dns/clusterset/test/lab/bench/coredns"
 
 // A section is one subject that is measured.
 type section struct {
@@ -202,8 +202,9 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	return goBuild(ctx, "-o", b.coredns, coreDNS)
 }
 
+// goBuild runs `go build` in this module. The working directory is that of the repository; files among the arguments have absolute names.
 func goBuild(ctx context.Context, args ...string) error {
-	c, err := subprocess.Start(subprocess.Command{Bin: "go", Args: append([]string{"build"}, args...)})
+	c, err := subprocess.Start(subprocess.Command{Bin: "go", Args: append([]string{"build", "-C", "test/lab"}, args...)})
 	if err != nil {
 		return err
 	}
