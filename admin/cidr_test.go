@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -94,30 +93,6 @@ func TestTakenFromFormer(t *testing.T) {
 	a.Spec.VIPCIDR = "243.2.0.0/16"
 	if got := strings.Join(in.warnings(a), "\n"); strings.Contains(got, "243.2.0.0/16") {
 		t.Errorf("warnings = %q of a free VIP CIDR", got)
-	}
-}
-
-// docs/spec/controller.md 3.6: status tells of a broker whose init was interrupted.
-func TestLacksSecondVIP(t *testing.T) {
-	set := setState{found: brokerCRDs()}
-	if set.lacksSecondVIP() || (setState{}).lacksSecondVIP() {
-		t.Error("the field is there, or the CRD was not read")
-	}
-	for _, o := range set.found {
-		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-		for _, v := range versions {
-			unstructured.RemoveNestedField(v.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "vip", "properties", "second")
-		}
-		if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !set.lacksSecondVIP() {
-		t.Error("the CRD lacks the field")
-	}
-	two := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00::/112"}}
-	if got := twoVIPCIDRs([]v1alpha1.Member{{}, two}); !slices.Equal(got, []string{"two"}) {
-		t.Errorf("members with two VIP CIDRs = %q", got)
 	}
 }
 

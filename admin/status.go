@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -261,9 +260,6 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err := s.readMembers(ctx, c, members, records); err != nil {
 		return err
 	}
-	if ids := twoVIPCIDRs(members); len(ids) > 0 && set.lacksSecondVIP() {
-		s.problem("broker: its CRD has no field for a second clusterset IP, which %s could allocate: run \"clusterset broker init\"", strings.Join(ids, ", "))
-	}
 	if s.state.Cluster == nil {
 		return s.findConflicts(ctx, c, members, records)
 	}
@@ -353,16 +349,6 @@ func (s *collector) readVersion(ctx context.Context, c *cluster) (setState, erro
 		s.state.Broker.Version = versionOf(found.oldest)
 	}
 	return found, nil
-}
-
-// twoVIPCIDRs returns the ids of the members that have a second VIP CIDR.
-func twoVIPCIDRs(members []v1alpha1.Member) (ids []string) {
-	for i := range members {
-		if members[i].Spec.SecondVIPCIDR != "" {
-			ids = append(ids, members[i].Name)
-		}
-	}
-	return ids
 }
 
 // addVIP adds the setting of the clusterset. A broker of version 0.1 does not let members read its CRDs, and has no such setting.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
@@ -104,21 +103,6 @@ func (s setState) crd(kind schema.GroupVersionResource) *unstructured.Unstructur
 		return nil
 	}
 	return s.found[i]
-}
-
-// lacksSecondVIP reports whether the CRD of export records has no field for an address from a second VIP CIDR, as after a broker init that was
-// interrupted.
-func (s setState) lacksSecondVIP() bool {
-	records := s.crd(v1alpha1.ExportedServices)
-	if records == nil {
-		return false
-	}
-	versions, _, _ := unstructured.NestedSlice(records.Object, "spec", "versions")
-	return !slices.ContainsFunc(versions, func(v any) bool {
-		version, _ := v.(map[string]any)
-		_, has, _ := unstructured.NestedMap(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "vip", "properties", "second")
-		return has
-	})
 }
 
 // checkNotNewer returns an error if the broker has anything of a newer version: what this one wrote would not fit.

@@ -163,7 +163,6 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		Rejected:       rejections.Report,
 		RolledBack:     p.massLoss.RolledBack,
 		Listed:         p.massLoss.Listed,
-		RecordsListed:  func() { p.exporter.RecordsListed(ctx) }, // before anything is suspended: the broker may take some seconds to answer
 	}
 }
 

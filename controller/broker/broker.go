@@ -71,8 +71,6 @@ type Handlers struct {
 	// Listed: members, their namespaces or their export records were listed again. It is called before the list can be read:
 	// what the list lacks was not reported as deleted.
 	Listed func()
-	// RecordsListed: the same for export records alone, before Listed.
-	RecordsListed func()
 }
 
 // A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not change
@@ -149,9 +147,6 @@ func (h Handlers) complete() Handlers {
 	if h.Listed == nil {
 		h.Listed = func() {}
 	}
-	if h.RecordsListed == nil {
-		h.RecordsListed = func() {}
-	}
 	return h
 }
 
@@ -165,10 +160,6 @@ const (
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
 	listed := func() { b.handlers.Listed() }
-	recordsListed := func() {
-		b.handlers.RecordsListed()
-		b.handlers.Listed()
-	}
 	undecodable := func(*apiserver.Undecodable) {
 		select {
 		case b.undecodable <- struct{}{}:
@@ -180,7 +171,7 @@ func (b *Broker) follow() {
 		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: listed, Undecodable: undecodable,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
-		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: recordsListed, Undecodable: undecodable,
+		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: listed, Undecodable: undecodable,
 		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{

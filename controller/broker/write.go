@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -32,37 +30,6 @@ func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) e
 	}
 	b.ownRecords.Wrote(r)
 	return nil
-}
-
-// TryRecord returns what the broker would keep of r as the export record of its service: r without the fields that its CRD does not
-// have. Nothing is written.
-func (b *Broker) TryRecord(ctx context.Context, r *v1alpha1.ExportedService) (*v1alpha1.ExportedService, error) {
-	r = r.DeepCopy()
-	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
-	if err := b.client.DryRun(ctx, r); err != nil {
-		return nil, fmt.Errorf("broker: %w", err)
-	}
-	return r, nil
-}
-
-// RecordLacks returns the paths of the fields, such as "ports.appProtocol", that the broker's CRD of export records does not have.
-func (b *Broker) RecordLacks(ctx context.Context) ([]string, error) {
-	required := crd.Records()
-	definition, err := b.client.Definition(ctx, required.Name)
-	if err != nil {
-		return nil, fmt.Errorf("broker: %w", err)
-	}
-	served, err := required.Check(definition)
-	if err != nil {
-		return nil, fmt.Errorf("broker: %w", err)
-	}
-	var paths []string
-	for _, field := range served.Lacks {
-		if path, ok := strings.CutPrefix(field, "spec."); ok {
-			paths = append(paths, strings.ReplaceAll(path, "[]", ""))
-		}
-	}
-	return paths, nil
 }
 
 // DeleteRecord removes the export record with the name of r from the namespace of this member, if it has the UID of r.
@@ -86,16 +53,6 @@ func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (
 	}
 	b.ownSlices.Wrote(s)
 	return s, nil
-}
-
-// TrySlice returns what [Broker.ApplySlice] would fail with. Nothing is written.
-func (b *Broker) TrySlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
-	s = s.DeepCopy()
-	s.Namespace = b.cfg.Namespace
-	if err := b.client.DryRun(ctx, s); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
 }
 
 // DeleteSlice removes the slice with the name of s from the namespace of this member, if it has the UID of s.

@@ -50,8 +50,7 @@ func (e *env) start(set func(*Config)) *exporting {
 	set(&cfg)
 	x := &exporting{i, New(cfg)}
 	i.Follow(broker.Handlers{
-		Changed:       func(svc types.NamespacedName, _, _ bool) { x.RecordsChanged(svc) },
-		RecordsListed: func() { x.RecordsListed(i.Context()) },
+		Changed: func(svc types.NamespacedName, _, _ bool) { x.RecordsChanged(svc) },
 	})
 	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
 	return x
@@ -65,7 +64,7 @@ func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool)
 	if err := x.Reconcile(x.Context(), svc); err != nil {
 		x.Fatalf("%s: %v", what, err)
 	}
-	if r := x.exported(svc); !x.publisher.upToDate(svc, published(r)) && x.Membership.Status().ClusterID != "" {
+	if r := x.exported(svc); !x.publisher.upToDate(svc, r) && x.Membership.Status().ClusterID != "" {
 		x.Errorf("%s: something is still to be written", what)
 	}
 	return x.Writes.Take()

@@ -89,7 +89,7 @@ func New(cfg Config) *Exporter {
 	}
 	own := &Own{
 		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,
-		vips: v, fields: &fields{broker: cfg.Broker, unknown: make(map[string]time.Time)},
+		vips: v,
 	}
 	a := &aggregates{
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
@@ -116,10 +116,6 @@ func (e *Exporter) Own() *Own { return e.own }
 // RecordsChanged reports that the records of a service changed on the broker, of whatever member. The addresses in them are
 // not free.
 func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
-
-// RecordsListed reports that the broker listed its records, before the list can be read: from the first record on, what is written and what this
-// cluster imports of its own is without the fields that the CRD of the broker lacks.
-func (e *Exporter) RecordsListed(ctx context.Context) { e.own.fields.read(ctx) }
 
 // Review reconciles the exports that wait for the broker, once it can be written again. It is to be called every second.
 func (e *Exporter) Review() {
@@ -180,9 +176,6 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		return err
 	}
 	e.vips.sync(ctx, svc)
-	if isMember && e.waitsFor() == "" {
-		e.own.fields.refresh(ctx, time.Now())
-	}
 	r, exp, readable := e.own.Export(svc, is)
 	if !readable {
 		e.cfg.Retry(svc, member.UnreadableRetry)
@@ -194,7 +187,7 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	}
 	var o outcome
 	if isMember || is.Leaving {
-		r, o = e.export(ctx, svc, r)
+		o = e.export(ctx, svc, r)
 	}
 	if imp := e.cfg.Member.Import(svc); r.Record != nil && imp != nil && !member.IsOurs(imp) {
 		r.Dropped = append(r.Dropped, "A ServiceImport of this name that is not ours exists: this cluster does not import the service.")
@@ -230,51 +223,29 @@ func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error 
 	return nil
 }
 
-// export writes r to the broker. It returns what is exported of it: the broker may not know all fields of a record.
-func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (_ export.Result, o outcome) {
+// export writes r to the broker.
+func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (o outcome) {
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
 		e.skipped.Add(1)
-		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, published(r)) {
+		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, r) {
 			e.waiting.add(svc) // no event follows when the link is back
 			record, _ := e.cfg.Broker.Own(svc)
 			o.old = record != nil
 		}
-		return r, o
+		return o
 	}
-	var dropped []string
-	o.noVIP, dropped = e.vips.allocate(svc, published(r).Record, e.own.fields.lack(secondVIP))
-	o.err = e.publisher.publish(ctx, svc, published(r))
-	switch learned, err := e.own.fields.learn(ctx, o.err, r); {
-	case err != nil:
-		o.err = errors.Join(o.err, err)
-	case learned:
-		r = e.own.fields.without(r)
-		o.err = e.publisher.publish(ctx, svc, published(r))
-	}
-	r.Dropped = append(r.Dropped, dropped...)
-	if r.Record != nil && e.own.fields.lackAny() {
-		e.cfg.Retry(svc, fieldsPeriod) // no event follows when the CRD is updated
-	}
-	if o.err != nil {
+	o.noVIP = e.vips.allocate(svc, r.Record)
+	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)
-		return r, o
+		return o
 	}
 	e.vips.endReservation(svc) // no address is released after an error
-	if o.aggregateErr = e.aggregate.publish(ctx, svc, published(r).Record); o.aggregateErr != nil {
+	if o.aggregateErr = e.aggregate.publish(ctx, svc, r.Record); o.aggregateErr != nil {
 		e.failed.add(svc)
 	} else {
 		e.failed.remove(svc)
 	}
-	return r, o
-}
-
-// published returns what of r is for the broker: nothing of a record that must not be written. The import of this cluster has it nevertheless,
-// as it has one that the broker rejects.
-func published(r export.Result) export.Result {
-	if r.Failed != "" {
-		r.Record, r.Slices = nil, nil
-	}
-	return r
+	return o
 }
 
 // waitsFor says, in one sentence, what must happen before anything is written to the broker; "" if nothing must.
@@ -310,7 +281,7 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	if wait > 0 {
 		e.cfg.Retry(member.KeyOf(exp), wait)
 	}
-	return errors.Join(err, e.reportReached(ctx, exp, published(r).Record, has))
+	return errors.Join(err, e.reportReached(ctx, exp, r.Record, has))
 }
 
 // conditions returns what is written of Valid and Ready. Where this cluster or the namespace does not take part, the export may be

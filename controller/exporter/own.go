@@ -24,7 +24,6 @@ type Own struct {
 	policy    member.Policy
 	endpoints export.Endpoints
 	vips      *vips
-	fields    *fields
 }
 
 // Export returns what this cluster, whose membership is as is says, exports under the name of the service, and its ServiceExport, nil if
@@ -59,5 +58,5 @@ func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Resul
 		}
 		options.ByZone = o.byZone(svc, is.ClusterID)
 	}
-	return o.fields.without(export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options))
+	return export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options)
 }

@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -195,52 +194,5 @@ func TestSameSlice(t *testing.T) {
 		if got := sameSlice(want, slice(tt.change)); got != tt.same {
 			t.Errorf("%s: same = %t, want %t", tt.name, got, tt.same)
 		}
-	}
-}
-
-// Which fields of a record a broker does not know, and what is left without them.
-func TestUnknownFields(t *testing.T) {
-	value := func(text string) (v any) {
-		if err := json.Unmarshal([]byte(text), &v); err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	for _, tt := range []struct{ name, want, got, missing, left string }{
-		{name: "all known", want: `{"a":1,"b":[{"c":2}]}`, got: `{"a":1,"b":[{"c":2}],"more":3}`, left: `{"a":1,"b":[{"c":2}]}`},
-		{name: "a field", want: `{"a":1,"b":2}`, got: `{"a":1}`, missing: "b", left: `{"a":1}`},
-		{name: "with all below it", want: `{"a":{"b":{"c":1}}}`, got: `{}`, missing: "a", left: `{}`},
-		{name: "of an object", want: `{"a":{"b":1,"c":2}}`, got: `{"a":{"c":2}}`, missing: "a.b", left: `{"a":{"c":2}}`},
-		{name: "of some items", want: `{"a":[{"b":1},{"b":1,"c":2},{"c":3}]}`, got: `{"a":[{"b":1},{"b":1},{}]}`, missing: "a.c",
-			left: `{"a":[{"b":1},{"b":1},{}]}`},
-	} {
-		want := value(tt.want)
-		missing := missingFields(want, value(tt.got))
-		if got := strings.Join(missing, " "); got != tt.missing {
-			t.Errorf("%s: missing = %q, want %q", tt.name, got, tt.missing)
-		}
-		for _, path := range missing {
-			if !removeField(want, strings.Split(path, ".")) {
-				t.Errorf("%s: %s was not there", tt.name, path)
-			}
-		}
-		if !reflect.DeepEqual(want, value(tt.left)) {
-			t.Errorf("%s: left = %v, want %s", tt.name, want, tt.left)
-		}
-		if removeField(want, []string{"absent", "field"}) {
-			t.Errorf("%s: an absent field was there", tt.name)
-		}
-	}
-	now := time.Now()
-	f := &fields{unknown: map[string]time.Time{"a": now.Add(time.Hour), "b": now.Add(time.Minute)}}
-	if got := f.paths(); !slices.Equal(got, []string{"a", "b"}) || f.due(now) || !f.due(now.Add(time.Minute)) {
-		t.Errorf("paths = %q, due %t, and %t after a minute; want both, and one that is due then", got, f.due(now), f.due(now.Add(time.Minute)))
-	}
-	f = &fields{topology: now}
-	if f.refresh(t.Context(), now.Add(-time.Second)); !f.lackAny() {
-		t.Error("labels of slices are tried again before they are due, or while the broker cannot be written")
-	}
-	if f.refresh(t.Context(), now); f.lackAny() {
-		t.Error("labels of slices are left out, although they are due")
 	}
 }

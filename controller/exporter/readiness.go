@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
@@ -47,6 +48,9 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: pending, Message: invalid}
 	case r.Failed != "":
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: r.Failed}
+	case apiserver.IsUnknownField(o.err):
+		const outdated = "The CRDs of the broker are older than this controller: update them with clusterset broker init."
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: outdated}
 	case rejection != "":
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: rejectionMessage(rejection, published)}
 	case o.noVIP != "" && published:

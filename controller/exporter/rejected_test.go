@@ -5,29 +5,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// denying makes the broker reject slices with the address 10.1.66.1, those for a zone as the policies of 0.1.0 do, the deletion of those with
-// 10.1.77.1, and records of the service "rejected" or with a port "denied".
+// denying makes the broker reject slices with the address 10.1.66.1, the deletion of those with 10.1.77.1,
+// and records of the service "rejected" or with a port "denied".
 var denying = []memberenv.Policy{
 	{
 		Name: "denying", Resources: []string{slicesResource}, Where: onBroker, Want: []string{
 			`object.endpoints.all(e, !("10.1.66.1" in e.addresses))`,
-			`object.metadata.labels.all(k, k != "endpointslice.kubernetes.io/for-zone")`,
 		},
 	},
 	{
@@ -80,9 +76,8 @@ func TestExportRejected(t *testing.T) {
 	}
 
 	b.endpointsGoOn(a, service)
-	b.olderBroker(a)
-	a = b.olderBrokerFromTheStart(a)
-	b.olderPolicies(a)
+	a.End()
+	a = b.start(func(*Config) {})
 	b.failingDelete(a)
 	b.movedEndpoints(a)
 	b.changedByAdmission(a)
@@ -161,103 +156,6 @@ func (b *env) endpointsGoOn(a *exporting, service *corev1.Service) {
 	if got, want := a.ConditionsOf(db), "Ready=False/Failed Valid=True/Valid"; got != want {
 		b.Errorf("a rejected change of the record: conditions = %s, want %s", got, want)
 	}
-}
-
-// olderBroker has a CRD without three fields of a record: they are left out and named, all else is exported
-// (docs/spec/controller.md 3.6).
-func (b *env) olderBroker(a *exporting) {
-	b.Helper()
-	older := memberenv.Service("older")
-	service := memberenv.NewService(older)
-	service.Spec.TrafficDistribution, service.Spec.Ports[0].AppProtocol = new("PreferClose"), new("http")
-	exp := memberenv.NewExport(older)
-	exp.Annotations = map[string]string{apibroker.AnnotationAffinity: "local"}
-	b.Create(exp, service, memberenv.NewSourceSlice(older, "older-1", "10.1.0.5"))
-	a.Await("export seen", func() bool {
-		return a.Member.Export(older) != nil && a.Member.Service(older) != nil && len(a.Member.SourceSlices(older)) == 1
-	})
-	b.DropFields(crd.ExportedServices, ".spec.clusterSelectors", ".spec.trafficDistribution", ".spec.ports.items.appProtocol")
-	r := a.exported(older)
-	a.Await("the older CRD", func() bool {
-		kept, err := a.Broker.TryRecord(b.Context(), r.Record)
-		return err == nil && kept.Spec.TrafficDistribution == nil
-	})
-	got := a.do(older, "", func() bool { return true })
-	if record, slices := a.Broker.Own(older); record == nil || record.Spec.Ports[0].Port != 5432 || len(slices) != 1 {
-		b.Errorf("on an older broker: record %v and %d slices, want both", record, len(slices))
-	}
-	const record = "PATCH broker/exportedservices/older.shop" // rejected, tried without fields (twice, as it is new), written
-	a.Expect("on an older broker", got, "PATCH broker/endpointslices/"+apibroker.SliceName("shop", "older", "older-1"), record, record,
-		"POST broker/exportedservices", record, "PATCH shop/serviceexports/older/status")
-	ready := meta.FindStatusCondition(a.Member.Export(older).Status.Conditions, "Ready")
-	want := `The broker has this export. ` +
-		`Field "clusterSelectors" is not exported: the broker does not know it; update it with clusterset broker init. Field "ports.appProtocol" is not exported: the broker does not know it; update it with clusterset broker init. ` +
-		`Field "trafficDistribution" is not exported: the broker does not know it; update it with clusterset broker init.`
-	if ready == nil || ready.Status != metav1.ConditionTrue || ready.Message != want {
-		b.Errorf("on an older broker: Ready = %+v, want True, %s", ready, want)
-	}
-	a.Expect("on an older broker, again", a.do(older, "", func() bool { return true }))
-}
-
-// olderBrokerFromTheStart restarts beside the older CRD: what is exported lacks its fields before anything is written, and so does what this cluster
-// imports of it. When the CRD is newer, the fields are exported once they are due.
-func (b *env) olderBrokerFromTheStart(a *exporting) *exporting {
-	b.Helper()
-	older := memberenv.Service("older")
-	a.End()
-	a = b.start(func(*Config) {})
-	r := a.exported(older)
-	if r.Record.Spec.TrafficDistribution != nil || len(r.Dropped) != 3 {
-		b.Errorf("after a restart: record %+v, left out %q, want it without three fields", r.Record, r.Dropped)
-	}
-	a.Expect("after a restart", a.do(older, "", func() bool { return true }))
-
-	b.DropFields(crd.ExportedServices) // which drops nothing
-	whole := r.Record.DeepCopy()
-	whole.Spec.TrafficDistribution = new("PreferClose")
-	a.Await("the newer CRD", func() bool {
-		kept, err := a.Broker.TryRecord(b.Context(), whole)
-		return err == nil && kept.Spec.TrafficDistribution != nil && a.waitsFor() == ""
-	})
-	a.own.fields.mu.Lock()
-	for path := range a.own.fields.unknown {
-		a.own.fields.unknown[path] = time.Now()
-	}
-	a.own.fields.mu.Unlock()
-	a.do(older, "", func() bool { return true })
-	if record, _ := a.Broker.Own(older); record == nil || record.Spec.TrafficDistribution == nil {
-		b.Errorf("on the newer broker: record %v, want one with the traffic distribution", record)
-	}
-	return a
-}
-
-// olderPolicies deny the labels of a slice for a zone: it is exported without them, and says so (docs/spec/controller.md 3.6).
-func (b *env) olderPolicies(a *exporting) {
-	b.Helper()
-	zoned := memberenv.Service("zoned")
-	source := memberenv.NewSourceSlice(zoned, "zoned-1", "10.1.0.6")
-	source.Labels[apibroker.LabelForZone], source.Labels[apibroker.LabelForRegion] = "a", "r"
-	b.Create(memberenv.NewExport(zoned), memberenv.NewService(zoned), source)
-	got := a.do(zoned, "export seen", func() bool {
-		return a.Member.Export(zoned) != nil && a.Member.Service(zoned) != nil && len(a.Member.SourceSlices(zoned)) == 1
-	})
-	slice := "PATCH broker/endpointslices/" + apibroker.SliceName("shop", "zoned", "zoned-1")
-	a.Expect("older policies", got, slice, "PATCH broker/exportedservices/zoned.shop", // the slice is rejected
-		slice, "POST broker/endpointslices", slice, "POST broker/endpointslices", // tried with the labels and without
-		slice, "PATCH shop/serviceexports/zoned/status")
-	if _, all := a.Broker.Own(zoned); len(all) != 1 || len(apibroker.TopologyOf(all[0].Labels)) > 0 {
-		b.Errorf("older policies: slices = %v, want one that is for no zone", all)
-	}
-	if local := a.exported(zoned).Local; len(local) != 1 || local[0].Labels[apibroker.LabelForZone] != "a" {
-		b.Errorf("older policies: own import has %v, want a slice for zone a", local)
-	}
-	want := "Labels endpointslice.kubernetes.io/for-zone and endpointslice.kubernetes.io/for-region of slices are not exported: " +
-		"the broker does not allow them; update it with clusterset broker init."
-	ready := meta.FindStatusCondition(a.Member.Export(zoned).Status.Conditions, "Ready")
-	if ready == nil || ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, want) {
-		b.Errorf("older policies: Ready = %+v, want True, %s", ready, want)
-	}
-	a.Expect("older policies, again", a.do(zoned, "", func() bool { return true }))
 }
 
 // failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others nothing.

@@ -311,20 +311,19 @@ func addresses(v *v1alpha1.VIP) (addrs []netip.Addr) {
 
 // allocate gives a record that is about to be written a clusterset IP of each family that the service has and lacks an address of, if this
 // cluster has to choose: it has the oldest export, and wants one. If an address should be there and is missing, it returns the reason.
-// With noSecond the broker takes none from the second VIP CIDR, and dropped says so.
-func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService, noSecond bool) (noVIP string, dropped []string) {
+func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedService) (noVIP string) {
 	if record == nil || record.Spec.VIP == nil || !record.Spec.VIP.Wanted {
-		return "", nil
+		return ""
 	}
 	lacking, records := v.missing(svc, record), v.broker.Replace(v.broker.Records(svc), record)
 	if len(lacking) == 0 || !merge.Allocates(svc, v.clusterID, records, v.broker.Selectable(records), v.choosing()) {
-		return "", nil
+		return ""
 	}
 	some := len(record.Spec.VIP.Addresses()) > 0
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if why := v.unavailable(svc, lacking, some); why != "" {
-		return why, nil
+		return why
 	}
 	now := time.Now()
 	all := merge.AllocationsOf(record.Spec.VIP)
@@ -333,10 +332,6 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 		pool := v.pools.Of(family == corev1.IPv4Protocol)
 		if pool == nil {
 			continue // the other family has an address: a member without a second VIP CIDR gives one of its family alone
-		}
-		if noSecond && v.isSecond(pool) {
-			dropped = []string{notExported(secondVIP)}
-			continue
 		}
 		if a, ok := v.choose(svc, pool, now); ok {
 			all = append(all, a)
@@ -351,7 +346,7 @@ func (v *vips) allocate(svc types.NamespacedName, record *v1alpha1.ExportedServi
 		allocated.Wanted, record.Spec.VIP = true, &allocated
 	}
 	v.count()
-	return strings.Join(exhausted, " "), dropped
+	return strings.Join(exhausted, " ")
 }
 
 // missing returns the families of a record that neither it nor another one of the service has a clusterset IP of. One that only other records say

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
@@ -466,39 +464,4 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	if blame := a.vips.takenByOthers(a.vips.pools.Of(false), time.Now()); !strings.Contains(blame, "have 1 addresses of it") {
 		t.Errorf("said of the IPv6 pool: %q, want one address", blame)
 	}
-}
-
-// docs/spec/controller.md 5.7, docs/spec/controller.md 3.6: a broker that lacks the field of a second address, as its init was interrupted, is not asked again at each change,
-// and Ready names the field.
-func TestSecondVIPOnAnOlderBroker(t *testing.T) {
-	b := newEnv(t)
-	if err := b.Admin.Patch(t.Context(), &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: memberenv.ID}},
-		[]byte(`{"spec":{"secondVIPCIDR":"fd17:87d8:f436::4/126"}}`)); err != nil {
-		t.Fatal(err)
-	}
-	b.DropFields(regexp.MustCompile(`rule: '!has\(self\.second\)[^']*'`).ReplaceAll(crd.ExportedServices, []byte(`rule: 'true'`)), ".spec.vip.second")
-	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
-	service := memberenv.NewService(db)
-	service.Spec.IPFamilyPolicy, service.Spec.IPFamilies = ptr.To(corev1.IPFamilyPolicyRequireDualStack), []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	b.Create(service, memberenv.NewExport(db))
-	a.Await("the older CRD", func() bool {
-		probe := alphaRecord(db, &v1alpha1.VIP{Wanted: true, Second: &v1alpha1.SecondVIP{IP: "fd17:87d8:f436::4", AllocatedBy: memberenv.ID, At: earlier}})
-		kept, err := a.Broker.TryRecord(b.Context(), probe)
-		return err == nil && kept.Spec.VIP.Second == nil
-	})
-	a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
-	is := func(what string) {
-		t.Helper()
-		ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
-		if v := a.vipOf(db); len(v.IPs) != 1 || v.Second != nil || ready == nil || ready.Status != metav1.ConditionTrue ||
-			!strings.Contains(ready.Message, `Field "vip.second" is not exported`) {
-			t.Errorf("%s: vip = %+v, Ready = %+v; want the first address, and that the broker does not know the field of the second", what, v, ready)
-		}
-	}
-	is("new")
-	service.Spec.Ports[0].Name = "postgres"
-	b.Update(service)
-	a.Expect("a change", a.do(db, "port seen", func() bool { return a.Member.Service(db).Spec.Ports[0].Name == "postgres" }), recordWrite)
-	is("a change")
-	a.Expect("again", a.do(db, "", now))
 }

@@ -9,7 +9,6 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
-	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
@@ -19,9 +18,6 @@ const statusPeriod = 10 * time.Second
 
 // seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one.
 const seldom = apibroker.MaxHeartbeatTTL / 12
-
-// fieldsRetry is the time until a broker that lacks fields of the status is tried again.
-const fieldsRetry = 10 * time.Minute
 
 // retry is the time between two attempts at the first heartbeat, for which other members wait, and after one that failed: what could not be
 // written to the broker waits for the one that succeeds.
@@ -58,10 +54,7 @@ type Heartbeat struct {
 	withdrawn bool      // the Lease was deleted
 	lateness  lateness
 
-	lacking  int       // how many of statusFields are left out, as the CRD of the broker does not have them,
-	withheld time.Time // and until when
-	older    logging.OnChange[string]
-	leftOut  logging.OnChange[string]
+	leftOut logging.OnChange[string]
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -140,54 +133,13 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	return h.setStatus(ctx)
 }
 
-// statusFields are what is published, the newest first, and what a log says of a broker that does not know them.
-var statusFields = []struct {
-	clear func(*v1alpha1.MemberStatus)
-	log   string
-}{
-	{func(s *v1alpha1.MemberStatus) { s.VIP = "" },
-		"the option vip is not published: the broker does not know the field; update it with clusterset broker init"},
-	{func(s *v1alpha1.MemberStatus) { s.Properties = nil },
-		"ClusterProperties and the option vip are not published: the broker does not know the fields; update it with clusterset broker init"},
-}
-
-// setStatus writes the status with what the CRD of the broker knows. The broker is asked again after a time, since an administrator may update it.
+// setStatus writes the status of the Member.
 func (h *Heartbeat) setStatus(ctx context.Context) error {
 	properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
 	if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
 		h.Log.Warningf("ClusterProperties that are not published: %s", text)
 	}
-	status := v1alpha1.MemberStatus{
+	return h.Broker.SetStatus(ctx, v1alpha1.MemberStatus{
 		Version: h.Status.Version, MergeOptions: h.Status.MergeOptions, Properties: properties, VIP: h.Status.VIP,
-	}
-	if time.Now().After(h.withheld) {
-		h.lacking = 0
-	}
-	for _, f := range statusFields[:h.lacking] {
-		f.clear(&status)
-	}
-	for {
-		err := h.Broker.SetStatus(ctx, status)
-		switch {
-		case err == nil:
-			h.sayLacking()
-			return nil
-		case !apiserver.IsUnknownField(err) || h.lacking == len(statusFields):
-			return err
-		}
-		statusFields[h.lacking].clear(&status)
-		h.lacking++
-		h.withheld = time.Now().Add(fieldsRetry)
-	}
-}
-
-// sayLacking logs which fields the broker does not know, when that has changed.
-func (h *Heartbeat) sayLacking() {
-	var text string
-	if h.lacking > 0 {
-		text = statusFields[h.lacking-1].log
-	}
-	if h.older.Changed(text) && text != "" {
-		h.Log.Warningf("%s", text)
-	}
+	})
 }

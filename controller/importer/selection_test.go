@@ -22,9 +22,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/selection"
@@ -139,8 +137,7 @@ func (i importing) besideTaken(source *discoveryv1.EndpointSlice, toWest []strin
 	return i
 }
 
-// checkRegion publishes the region of this cluster, and selects by that of both: docs/spec/selection.md 2. It leaves the broker with an older
-// CRD, which has no properties.
+// checkRegion publishes the region of this cluster, and selects by that of both: docs/spec/selection.md 2.
 func (i importing) checkRegion(west partner) {
 	i.Helper()
 	property := func(name, value string) *aboutv1beta1.ClusterProperty {
@@ -172,12 +169,6 @@ func (i importing) checkRegion(west partner) {
 		i.Errorf("results = %s, want %s", got, want)
 	}
 
-	i.DropFields(crd.Members, ".status.properties")
-	i.Await("the older CRD", func() bool { return apiserver.IsUnknownField(publish()) && i.Broker.Synced() })
-	i.beat("v2", published(nil, "v2", ""))
-	if n := i.Log.Count("ClusterProperties and the option vip are not published: the broker does not know the fields"); n != 1 {
-		i.Errorf("logged %d times, want once: %v", n, i.Log)
-	}
 }
 
 // checkExporters has west, whose export is the oldest, prefer west: docs/spec/selection.md 5. What the namespace asks for, region at first and
