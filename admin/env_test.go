@@ -203,7 +203,10 @@ func sameObjects(t *testing.T, when string, got, want map[string]string) {
 }
 
 // A crash lets a number of writes through, to broker and member together; every later request fails.
-type crash struct{ left atomic.Int64 }
+type crash struct {
+	left atomic.Int64
+	of   string // count only writes whose path contains this
+}
 
 func (c *crash) wrap(config *rest.Config) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return crashing{c, next} })
@@ -216,7 +219,7 @@ type crashing struct {
 }
 
 func (c crashing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if left := c.left.Load(); left < 0 || r.Method != http.MethodGet && c.left.Add(-1) < 0 {
+	if left := c.left.Load(); left < 0 || r.Method != http.MethodGet && strings.Contains(r.URL.Path, c.of) && c.left.Add(-1) < 0 {
 		return nil, errCrash
 	}
 	return c.next.RoundTrip(r)

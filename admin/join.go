@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -143,31 +142,14 @@ func (j *joiner) installComponents(ctx context.Context) error {
 // decide computes the admission of the cluster, or returns an error if it cannot join.
 func (j *joiner) decide(ctx context.Context) error {
 	in := &j.input
-	id, err := in.clusterID()
+	a, err := in.admission()
 	if err != nil {
 		return err
 	}
-	if err := in.checkBroker(); err != nil {
+	if err := j.readNetworks(ctx, a.ClusterID); err != nil {
 		return err
 	}
-	if err := in.checkID(id); err != nil {
-		return err
-	}
-	a := Admission{ClusterID: id, Spec: v1alpha1.MemberSpec{KubeSystemUID: string(in.local.uid)}, Quota: in.options.Quota}
-	if a.ClusterSet, err = in.clusterSet(id); err != nil {
-		return err
-	}
-	if a.Spec.Namespace, err = in.namespace(id); err != nil {
-		return err
-	}
-	if err := j.readNetworks(ctx, id); err != nil {
-		return err
-	}
-	if err := in.checkNetworks(id); err != nil {
-		return err
-	}
-	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)
-	if a.Spec.VIPCIDR, a.Spec.SecondVIPCIDR, err = in.vipCIDRs(id); err != nil {
+	if err := in.admitNetworks(&a); err != nil {
 		return err
 	}
 	if j.kubeconfig, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace); err != nil {
@@ -181,7 +163,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	}
 	j.admission = a
 	j.result = JoinResult{
-		ClusterID: id, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
+		ClusterID: a.ClusterID, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR,
 		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Networks: in.networkStates(), Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
@@ -258,18 +240,11 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 // be chosen, with all records.
 func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	in := &j.input
-	var declared v1alpha1.MemberSpec
-	if m := in.member(id); m != nil {
-		declared = m.Spec
-	}
 	var err error
 	if in.found, err = j.member.findNetworks(ctx); err != nil {
 		return err
 	}
-	if in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, networks.Prefixes(in.found.Pods)); err != nil {
-		return err
-	}
-	if in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs, networks.Prefixes(in.found.Services)); err != nil {
+	if err := in.declareNetworks(id); err != nil {
 		return err
 	}
 	all := slices.Concat(in.pods, in.services)

@@ -36,6 +36,26 @@ type joinInput struct {
 	nodesOutside   networks.Outside
 }
 
+// admission returns what the cluster is admitted with, without its networks.
+func (in *joinInput) admission() (a Admission, err error) {
+	id, err := in.clusterID()
+	if err != nil {
+		return a, err
+	}
+	if err := in.checkBroker(); err != nil {
+		return a, err
+	}
+	if err := in.checkID(id); err != nil {
+		return a, err
+	}
+	a = Admission{ClusterID: id, Spec: v1alpha1.MemberSpec{KubeSystemUID: string(in.local.uid)}, Quota: in.options.Quota}
+	if a.ClusterSet, err = in.clusterSet(id); err != nil {
+		return a, err
+	}
+	a.Spec.Namespace, err = in.namespace(id)
+	return a, err
+}
+
 // clusterID returns the id that the cluster will have.
 func (in *joinInput) clusterID() (string, error) {
 	have, want := in.local.clusterID(), in.options.ClusterID

@@ -14,6 +14,29 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
+// declareNetworks sets the networks that the cluster will declare: those of the flags, of an earlier join, or those found in it.
+func (in *joinInput) declareNetworks(id string) (err error) {
+	var declared v1alpha1.MemberSpec
+	if m := in.member(id); m != nil {
+		declared = m.Spec
+	}
+	if in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, networks.Prefixes(in.found.Pods)); err != nil {
+		return err
+	}
+	in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs, networks.Prefixes(in.found.Services))
+	return err
+}
+
+// admitNetworks adds the networks to an admission, or returns an error if another member has one of them.
+func (in *joinInput) admitNetworks(a *Admission) (err error) {
+	if err := in.checkNetworks(a.ClusterID); err != nil {
+		return err
+	}
+	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)
+	a.Spec.VIPCIDR, a.Spec.SecondVIPCIDR, err = in.vipCIDRs(a.ClusterID)
+	return err
+}
+
 // checkNetworks returns an error if an address that this cluster exports could be one of another member, or the other way round: no
 // cluster imports addresses in its own networks, whose traffic would go to its own Pods and Services (docs/spec/controller.md 9.3).
 // Service CIDRs of clusters that export Pods may be the same.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,43 +11,13 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
 const strangerUID = "11111111-2222-3333-4444-555555555555"
-
-// stranger is a member with nothing but its Member.
-const stranger = `
-apiVersion: broker.clusterset-dns.io/v1alpha1
-kind: Member
-metadata: {name: stranger, annotations: {clusterset-dns.io/clusterset: demo}}
-spec:
-  kubeSystemUID: ` + strangerUID + `
-  namespace: NAMESPACE
-  podCIDRs: [10.9.0.0/16]
-  serviceCIDRs: [10.102.0.0/16]
-  vipCIDR: 243.0.0.0/16
-`
-
-// relic is a record whose VIP was allocated by a member that left.
-const relic = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: relic}
----
-apiVersion: broker.clusterset-dns.io/v1alpha1
-kind: ExportedService
-metadata: {name: db.shop, namespace: relic}
-spec:
-  namespace: shop
-  name: db
-  type: ClusterSetIP
-  ipFamilies: [IPv4]
-  exportCreated: "2026-01-01T00:00:00Z"
-  vip: {wanted: true, ips: [243.1.2.3], allocatedBy: gone, at: "2026-01-01T00:00:00Z"}
-`
 
 // A badJoin is a join that returns an error.
 type badJoin struct {
@@ -70,105 +41,161 @@ func (r badJoin) test(t *testing.T, onBroker, member *controlplane.ControlPlane)
 	})
 }
 
-// TestBadJoins: if a cluster cannot join, the error says why and what to do, and nothing is written.
-func TestBadJoins(t *testing.T) {
-	all := startControlPlanes(t, 3)
-	onBroker, other, east := all[0], all[1], all[2]
-
-	badJoin{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io does not exist; run "clusterset broker init" first`}.
-		test(t, onBroker, east)
-	initBroker(t, onBroker)
-	initBroker(t, other)
-	ns := broker.NamespaceName(DefaultPrefix, "stranger")
-	for _, manifest := range []string{strings.ReplaceAll(stranger, "NAMESPACE", ns), relic} {
-		if err := onBroker.ApplyYAML(t.Context(), []byte(manifest)); err != nil {
-			t.Fatal(err)
-		}
+// joinInputs is a cluster without a name and a broker with another member, "stranger", and a record of a member that left.
+func joinInputs() *joinInput {
+	return &joinInput{
+		options: options("east"), local: localState{uid: "east-uid"}, brokerUID: "hub-uid",
+		found: networks.Found{Services: []networks.Network{{Prefix: netip.MustParsePrefix("10.102.0.0/16")}}},
+		members: []v1alpha1.Member{{
+			ObjectMeta: metav1.ObjectMeta{Name: "stranger", Annotations: map[string]string{broker.AnnotationClusterSet: "demo"}},
+			Spec: v1alpha1.MemberSpec{
+				KubeSystemUID: strangerUID, PodCIDRs: []string{"10.9.0.0/16"}, ServiceCIDRs: []string{"10.102.0.0/16"}, VIPCIDR: "243.0.0.0/16",
+			},
+		}},
+		records: []v1alpha1.ExportedService{{Spec: v1alpha1.ExportedServiceSpec{
+			VIP: &v1alpha1.VIP{Wanted: true, IPs: []string{"243.1.2.3"}, AllocatedBy: "gone", At: new(metav1.Now())},
+		}}},
 	}
-	for _, r := range []badJoin{
-		{"no id", func(o *JoinOptions) { o.ClusterID = "" }, "no cluster id: want --cluster-id; --cluster-id=kube-system-uid uses the UID"},
-		{"id of no form", func(o *JoinOptions) { o.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`},
+}
+
+// joined makes the cluster a member, with the id east, of a broker.
+func (in *joinInput) joined(brokerUID string) {
+	in.local.id = in.local.property(about.ClusterIDName, "east")
+	in.local.membership = in.local.membershipProperty("demo", map[string]string{broker.AnnotationBrokerUID: brokerUID})
+	in.members = append(in.members, v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Spec: v1alpha1.MemberSpec{
+		KubeSystemUID: string(in.local.uid), Namespace: broker.NamespaceName(DefaultPrefix, "east"),
+	}})
+}
+
+// admit decides as a join does, from what it has read.
+func (in *joinInput) admit() (Admission, error) {
+	a, err := in.admission()
+	if err == nil {
+		err = in.declareNetworks(a.ClusterID)
+	}
+	if err == nil {
+		err = in.admitNetworks(&a)
+	}
+	return a, err
+}
+
+// TestBadJoins: if a cluster cannot join, the error says why and what to do.
+func TestBadJoins(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*joinInput)
+		want   string
+	}{
+		{"no id", func(in *joinInput) { in.options.ClusterID = "" }, "no cluster id: want --cluster-id; --cluster-id=kube-system-uid uses the UID"},
+		{"id of no form", func(in *joinInput) { in.options.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`},
 		{
-			"id is taken", func(o *JoinOptions) { o.ClusterID = "stranger" },
+			"id is taken", func(in *joinInput) { in.options.ClusterID = "stranger" },
 			`cluster id "stranger" is taken by the cluster with kube-system UID ` + strangerUID +
 				`: run "clusterset leave" in that cluster first ("clusterset broker remove stranger" if it no longer exists), or choose another id`,
 		},
 		{
-			"clusterset of no other member", func(o *JoinOptions) { o.ClusterSet = "x" },
+			"clusterset of no other member", func(in *joinInput) { in.options.ClusterSet = "x" },
 			`clusterset "x": member "stranger" of this broker is in clusterset "demo"; want that name, or no --clusterset`,
 		},
-		{"prefix", func(o *JoinOptions) { o.Prefix = "a.b" }, `namespace prefix "a.b": want an RFC 1123 label of at most 40 octets`},
-		{"pod CIDR", func(o *JoinOptions) { o.PodCIDRs = []string{"10.0.0.7/8"} }, `CIDR "10.0.0.7/8": want a network`},
+		{"prefix", func(in *joinInput) { in.options.Prefix = "a.b" }, `namespace prefix "a.b": want an RFC 1123 label of at most 40 octets`},
+		{"pod CIDR", func(in *joinInput) { in.options.PodCIDRs = []string{"10.0.0.7/8"} }, `CIDR "10.0.0.7/8": want a network`},
 		{
-			"service CIDRs overlap", func(o *JoinOptions) { o.AllowOverlap, o.Endpoints = false, "service_ip" },
+			"service CIDRs overlap", func(in *joinInput) { in.options.AllowOverlap, in.options.Endpoints = false, "service_ip" },
 			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": want networks that no other member has`,
 		},
 		{
-			"pod CIDRs overlap", func(o *JoinOptions) { o.AllowOverlap, o.PodCIDRs = false, []string{"10.8.0.0/15"} },
+			"pod CIDRs overlap", func(in *joinInput) { in.options.AllowOverlap, in.options.PodCIDRs = false, []string{"10.8.0.0/15"} },
 			`pod CIDR 10.8.0.0/15 overlaps with 10.9.0.0/16 of member "stranger": want networks that no other member has`,
 		},
 		{
-			"VIP CIDR outside of the pool", func(o *JoinOptions) { o.VIPCIDR = "10.7.0.0/16" },
+			"VIP CIDR outside of the pool", func(in *joinInput) { in.options.VIPCIDR = "10.7.0.0/16" },
 			"vip CIDR 10.7.0.0/16 is not in 243.0.0.0/8: want a part of --vip-cidr-pool",
 		},
 		{
-			"VIP CIDR of another", func(o *JoinOptions) { o.VIPCIDR = "243.0.128.0/17" },
+			"VIP CIDR of another", func(in *joinInput) { in.options.VIPCIDR = "243.0.128.0/17" },
 			`vip CIDR 243.0.128.0/17 overlaps with 243.0.0.0/16 of member "stranger"`,
 		},
 		{
-			"VIP CIDR in use", func(o *JoinOptions) { o.VIPCIDR = "243.1.0.0/16" },
+			"VIP CIDR in use", func(in *joinInput) { in.options.VIPCIDR = "243.1.0.0/16" },
 			`vip CIDR 243.1.0.0/16 overlaps with 243.1.2.3/32 of former member "gone", whose address is still in use`,
 		},
 		{
-			"no VIP CIDR is free", func(o *JoinOptions) { o.VIPCIDR, o.VIPPool = VIPAuto, "243.0.0.0/16" },
+			"no VIP CIDR is free", func(in *joinInput) { in.options.VIPCIDR, in.options.VIPPool = VIPAuto, "243.0.0.0/16" },
 			"no /16 in 243.0.0.0/16 is free: want a larger --vip-cidr-pool",
 		},
-		{"broker server", func(o *JoinOptions) { o.BrokerServer = "http://broker" }, `broker server "http://broker": want a URL such as https://`},
+		{"the broker itself", func(in *joinInput) { in.local.uid = "hub-uid" }, "broker and member are the same cluster"},
+		{
+			"another id after a crash", func(in *joinInput) {
+				in.joined("hub-uid")
+				in.local = localState{uid: "east-uid"}
+				in.options.ClusterID = "west"
+			},
+			`cluster id "west": this cluster has the id "east" on the broker`,
+		},
+		{
+			"another id", func(in *joinInput) { in.joined("hub-uid"); in.options.ClusterID = "west" },
+			`cluster id "west": this cluster is a member with the id "east"; run "clusterset leave" first`,
+		},
+		{
+			"another prefix", func(in *joinInput) { in.joined("hub-uid"); in.options.Prefix = "x" },
+			`namespace prefix "x": the broker namespace of this member is clusterset-`,
+		},
+		{"another clusterset", func(in *joinInput) { in.joined("hub-uid"); in.options.ClusterSet = "x" }, `clusterset "x": this cluster is a member of "demo"`},
+		{
+			"member elsewhere", func(in *joinInput) { in.joined("old-uid") },
+			`run "clusterset leave" with the old broker first (--force if it no longer exists), or join with --replace-broker`,
+		},
 	} {
-		r.test(t, onBroker, east)
-	}
-	badJoin{name: "the broker itself", want: "broker and member are the same cluster"}.test(t, onBroker, onBroker)
-	t.Run("insecure", func(t *testing.T) {
-		config := onBroker.Config()
-		config.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
-		_, err := Join(t.Context(), config, east.Config(), options("east"))
-		if want := "insecure-skip-tls-verify"; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %s", err, want)
+		in := joinInputs()
+		tt.change(in)
+		if _, err := in.admit(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %s", tt.name, err, tt.want)
 		}
-	})
-	badCRDs(t, onBroker, east)
+	}
 
-	// After a crash right after the write of the Member, the cluster has that id on the broker and no ClusterProperty.
-	var c crash
-	c.left.Store(1)
-	if _, err := Join(t.Context(), c.wrap(onBroker.Config()), east.Config(), options("east")); err == nil {
-		t.Fatal("want a crash")
-	}
-	badJoin{"another id after a crash", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster has the id "east" on the broker`}.
-		test(t, onBroker, east)
-	o := options("east")
-	o.VIPCIDR = VIPAuto
-	if joined := mustJoin(t, onBroker, east, o); joined.VIPCIDR != "243.2.0.0/16" || joined.ClusterSet != "demo" {
-		t.Errorf("VIP CIDR = %s of clusterset %s, want the first that is free, 243.2.0.0/16, of that of the other member, demo", joined.VIPCIDR, joined.ClusterSet)
-	}
-	for _, r := range []badJoin{
-		{"another id", func(o *JoinOptions) { o.ClusterID = "west" }, `cluster id "west": this cluster is a member with the id "east"; run "clusterset leave" first`},
-		{"another prefix", func(o *JoinOptions) { o.Prefix = "x" }, `namespace prefix "x": the broker namespace of this member is clusterset-`},
-		{"another clusterset", func(o *JoinOptions) { o.ClusterSet = "x" }, `clusterset "x": this cluster is a member of "demo"`},
+	for want, config := range map[string]*rest.Config{
+		`broker server "http://broker": want a URL such as https://`: {Host: "http://broker"},
+		"insecure-skip-tls-verify":                                   {Host: "https://broker", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
 	} {
-		r.test(t, onBroker, east)
+		if _, err := memberKubeconfig(config, "", "ns"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("kubeconfig for %s: error %v, want %s", config.Host, err, want)
+		}
 	}
-	badJoin{name: "member elsewhere", want: `run "clusterset leave" with the old broker first (--force if it no longer exists), or join with --replace-broker`}.
-		test(t, other, east)
-	if err := onBroker.ApplyYAML(t.Context(), []byte(strings.NewReplacer("NAMESPACE", ns, ": demo", ": other").Replace(stranger))); err != nil {
+}
+
+// TestAdmission: what a cluster is admitted with that says nothing itself, and one that moves to another broker.
+func TestAdmission(t *testing.T) {
+	in := joinInputs()
+	in.options.VIPCIDR = VIPAuto
+	if a, err := in.admit(); err != nil || a.Spec.VIPCIDR != "243.2.0.0/16" || a.ClusterSet != "demo" {
+		t.Errorf("VIP CIDR %s, clusterset %s, error %v; want the first that is free, 243.2.0.0/16, and that of the other member, demo", a.Spec.VIPCIDR, a.ClusterSet, err)
+	}
+	in = joinInputs()
+	in.joined("old-uid")
+	in.options.ReplaceBroker = true
+	in.members[0].Annotations[broker.AnnotationClusterSet] = "other"
+	a, err := in.admit()
+	if warnings := strings.Join(in.warnings(a), "\n"); err != nil || a.ClusterID != "east" ||
+		!strings.Contains(warnings, `this cluster is in clusterset "demo", but member "stranger" of this broker is in "other"`) {
+		t.Errorf("joined as %s with error %v, warnings %q, want east, and a warning of the other clusterset", a.ClusterID, err, warnings)
+	}
+}
+
+// TestBadJoin: a join that cannot succeed writes nothing, and replaces no CRD.
+func TestBadJoin(t *testing.T) {
+	t.Parallel()
+	all := startControlPlanes(t, 2)
+	onBroker, east := all[0], all[1]
+	badJoin{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io does not exist; run "clusterset broker init" first`}.
+		test(t, onBroker, east)
+	initBroker(t, onBroker)
+	badJoin{"id of no form", func(o *JoinOptions) { o.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`}.test(t, onBroker, east)
+	old := parse(mcscrd.ServiceImportCRD)[0]
+	dropField(old, "ips")
+	if err := east.Apply(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	wantWarning(t, mustJoin(t, onBroker, east, options("east")), `this cluster is in clusterset "demo", but member "stranger" of this broker is in "other"`)
-	o = options("east")
-	o.ReplaceBroker = true
-	if joined := mustJoin(t, other, east, o); joined.ClusterID != "east" {
-		t.Errorf("joined as %s, want east", joined.ClusterID)
-	}
+	badJoin{name: "a CRD that is too old", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ips at v1beta1: update it"}.test(t, onBroker, east)
 }
 
 func wantWarning(t *testing.T, j JoinResult, want string) {
@@ -206,47 +233,9 @@ func TestPodCIDRsOfNodes(t *testing.T) {
 	}
 }
 
-// badCRDs: the error names a CRD that is too old; join does not replace it.
-func badCRDs(t *testing.T, onBroker, member *controlplane.ControlPlane) {
-	for _, r := range []struct {
-		badJoin
-		spoil func(crd *unstructured.Unstructured)
-	}{
-		{badJoin{name: "no v1beta1", want: "CRD serviceimports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5"},
-			func(crd *unstructured.Unstructured) { dropVersion(crd, "v1beta1") }},
-		{badJoin{name: "no field", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ips at v1beta1: update it"},
-			func(crd *unstructured.Unstructured) { dropField(crd, "ips") }},
-	} {
-		crd := parse(mcscrd.ServiceImportCRD)[0]
-		r.spoil(crd)
-		if err := member.Apply(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
-		r.test(t, onBroker, member)
-		if err := member.DeleteCRDs(t.Context(), mcscrd.ServiceImportCRD); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func crdVersions(crd *unstructured.Unstructured) []any {
-	all, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	return all
-}
-
-func dropVersion(crd *unstructured.Unstructured, name string) {
-	var kept []any
-	for _, v := range crdVersions(crd) {
-		if v := v.(map[string]any); v["name"] != name {
-			v["storage"] = true
-			kept = append(kept, v)
-		}
-	}
-	_ = unstructured.SetNestedSlice(crd.Object, kept, "spec", "versions")
-}
-
+// dropField removes a field of spec from all versions of a CRD.
 func dropField(crd *unstructured.Unstructured, name string) {
-	all := crdVersions(crd)
+	all, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range all {
 		unstructured.RemoveNestedField(v.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", name)
 	}

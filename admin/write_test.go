@@ -25,6 +25,7 @@ import (
 
 // TestRepeat runs everything twice: the second run writes nothing.
 func TestRepeat(t *testing.T) {
+	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	var first, again steps
@@ -162,84 +163,90 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 }
 
 // TestCrash interrupts a join, and then a leave, after each of its writes. A second run has the same result as one that was not
-// interrupted.
+// interrupted. TestLeaveThenJoin does so after few writes.
 func TestCrash(t *testing.T) {
 	tier.All(t)
+	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
 
-	// A cluster has no CRDs and no policies before its first join.
+	// A cluster has no policies before its first join.
 	fresh := func() {
 		t.Helper()
-		if err := east.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...); err != nil {
-			t.Fatal(err)
-		}
 		for _, r := range []schema.GroupVersionResource{policyResource, policyBindingResource} {
 			if err := east.Dynamic().Resource(r).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	mustJoin(t, onBroker, east, options("east"))
-	want := snapshot(t, contents, all...)
-	mustLeave(t, onBroker, east)
-	points := crashUntilDone(t, "join", func(c *crash) error {
-		fresh()
+	// crashes reports whether a call was interrupted after n writes whose path contains of.
+	crashes := func(what string, n int, of string, call func(*crash) error) bool {
+		t.Helper()
+		c := crash{of: of}
+		c.left.Store(int64(n))
+		err := call(&c)
+		if err != nil && !errors.Is(err, errCrash) {
+			t.Fatalf("%s, crashed after %d writes: %v", what, n, err)
+		}
+		return err != nil
+	}
+	join := func(c *crash) error {
 		_, err := Join(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), options("east"))
 		return err
-	}, func(when string) {
-		mustJoin(t, onBroker, east, options("east"))
-		sameObjects(t, when, snapshot(t, contents, all...), want)
-		mustLeave(t, onBroker, east)
-	})
-	if points < 20 {
-		t.Errorf("%d crashes, want one for each object", points)
+	}
+	leave := func(c *crash) error {
+		_, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions())
+		return err
 	}
 
-	joined := mustJoin(t, onBroker, east, options("east"))
-	addServices(t, onBroker, east, joined.Namespace)
+	// A cluster has no CRDs before its first join. Below they stay, since new ones cost the API server more than everything else.
+	own := mustJoin(t, onBroker, east, options("east")).Namespace
+	joined := snapshot(t, contents, all...)
+	for n := range memberCRDs() {
+		mustLeave(t, onBroker, east)
+		if err := east.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...); err != nil {
+			t.Fatal(err)
+		}
+		if !crashes("join", n, "/customresourcedefinitions/", join) {
+			t.Errorf("no crash after %d CRDs", n)
+		}
+		mustJoin(t, onBroker, east, options("east"))
+		sameObjects(t, fmt.Sprintf("join, crashed after %d CRDs", n), snapshot(t, contents, all...), joined)
+	}
+
+	addServices(t, onBroker, east, own)
 	mustLeave(t, onBroker, east)
 	if find(t, east, "serviceimports", "shop", "db") != nil || find(t, east, "serviceimports", "hub", "view") == nil {
 		t.Error("want the import deleted, and the one in a broker namespace kept")
 	}
-	want = snapshot(t, contents, all...)
-	points = crashUntilDone(t, "leave", func(c *crash) error {
-		joined := mustJoin(t, onBroker, east, options("east"))
-		addServices(t, onBroker, east, joined.Namespace)
-		_, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions())
-		return err
-	}, func(when string) {
+	left := snapshot(t, contents, all...)
+	mustJoin(t, onBroker, east, options("east"))
+	joined = snapshot(t, contents, all...)
+	mustLeave(t, onBroker, east)
+	joins, leaves := 0, 0
+	for n := 0; (joins == n || leaves == n) && !t.Failed(); n++ {
+		fresh()
+		if crashes("join", n, "", join) {
+			joins++
+		}
+		mustJoin(t, onBroker, east, options("east"))
+		sameObjects(t, fmt.Sprintf("join, crashed after %d writes", n), snapshot(t, contents, all...), joined)
+		addServices(t, onBroker, east, own)
+		if crashes("leave", n, "", leave) {
+			leaves++
+		}
 		mustLeave(t, onBroker, east)
-		sameObjects(t, when, snapshot(t, contents, all...), want)
-	})
-	if points < 15 {
-		t.Errorf("%d crashes, want one for each object", points)
+		sameObjects(t, fmt.Sprintf("leave, crashed after %d writes", n), snapshot(t, contents, all...), left)
+	}
+	if joins < 20 || leaves < 15 {
+		t.Errorf("%d crashes of join and %d of leave, want one for each object", joins, leaves)
 	}
 }
 
-// crashUntilDone interrupts attempt after 0, 1, 2, ... writes until it succeeds, and returns the number of interruptions.
-func crashUntilDone(t *testing.T, what string, attempt func(*crash) error, repair func(when string)) int {
-	t.Helper()
-	for n := 0; ; n++ {
-		var c crash
-		c.left.Store(int64(n))
-		err := attempt(&c)
-		if err != nil && !errors.Is(err, errCrash) {
-			t.Fatalf("%s, crashed after %d writes: %v", what, n, err)
-		}
-		repair(fmt.Sprintf("%s, crashed after %d writes", what, n))
-		if err == nil {
-			return n
-		}
-		if t.Failed() {
-			t.FailNow()
-		}
-	}
-}
-
-// TestLeaveThenJoin: after an interrupted leave, a join makes the cluster a member again.
+// TestLeaveThenJoin: after an interrupted leave, a join makes the cluster a member again, also one that was interrupted, too.
 func TestLeaveThenJoin(t *testing.T) {
+	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
@@ -250,6 +257,10 @@ func TestLeaveThenJoin(t *testing.T) {
 		c.left.Store(n)
 		if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
 			t.Fatalf("leave: %v, want a crash", err)
+		}
+		c.left.Store(n)
+		if _, err := Join(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), options("east")); err != nil && !errors.Is(err, errCrash) {
+			t.Fatalf("join: %v, want a crash", err)
 		}
 		mustJoin(t, onBroker, east, options("east"))
 		sameObjects(t, "joined again", snapshot(t, contents, all...), want)
@@ -272,6 +283,7 @@ func TestLeaveThenJoin(t *testing.T) {
 }
 
 func TestDryRuns(t *testing.T) {
+	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
@@ -320,6 +332,7 @@ func TestDryRuns(t *testing.T) {
 
 // TestRemove: an id that the broker does not know is an error, and an interrupted removal can be repeated.
 func TestRemove(t *testing.T) {
+	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
@@ -484,6 +497,7 @@ func readMark(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 }
 
 func TestForcedLeave(t *testing.T) {
+	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
