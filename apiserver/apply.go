@@ -15,9 +15,6 @@ func (k kind) owned(obj Object, subresource string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := annotationsToFields(obj, content); err != nil {
-		return nil, err
-	}
 	meta, _ := content["metadata"].(map[string]any)
 	for _, field := range serverMetadata {
 		delete(meta, field)

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // An Object is a pointer to a type that a [Client] knows: Namespace, Service, ServiceAccount, Secret, Node, EndpointSlice,
@@ -124,9 +123,6 @@ func (c *Client) restFor(gv schema.GroupVersion, codecs runtime.NegotiatedSerial
 		config.APIPath = "/api"
 	}
 	config.NegotiatedSerializer = codecs
-	if gv.Group == mcsv1beta1.GroupName {
-		config.NegotiatedSerializer = selectorCodecs{codecs}
-	}
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	if !custom {
 		config.ContentType = runtime.ContentTypeProtobuf

@@ -17,12 +17,6 @@ func IsUnknownField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
-// IsMistyped reports whether [Client.Apply] failed because the server's version of a custom kind lacks the field at this path, which begins with a dot, or
-// has another type for it. The server has no code of its own for that.
-func IsMistyped(err error, path string) bool {
-	return err != nil && strings.Contains(err.Error(), "failed to create typed patch object") && strings.Contains(err.Error(), path)
-}
-
 // DryRun fills obj with what the server would store of it, without a write: it drops the fields that its version of a custom kind
 // does not have. Of an object that exists it may return further fields.
 func (c *Client) DryRun(ctx context.Context, obj Object) error {

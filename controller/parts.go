@@ -113,8 +113,8 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
 		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
-		ImportLacks: own.kinds.ImportLacks, ImportNewer: own.kinds.ImportNewer,
-		Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity, FailbackDelay: cfg.FailbackDelay,
+		ImportLacks: own.kinds.ImportLacks,
+		Selectors:   cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity, FailbackDelay: cfg.FailbackDelay,
 	})
 	b.Handle(p.brokerHandlers(ctx, rejections))
 	return p, nil

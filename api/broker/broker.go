@@ -116,11 +116,6 @@ const (
 	AnnotationSelectors = "clusterset-dns.io/cluster-selectors"
 	// AnnotationResults on a ServiceImport holds the clusters that each selector matches, as status.clusterSelectorResults of KEP-5939.
 	AnnotationResults = "clusterset-dns.io/cluster-selector-results"
-	// FieldSelectors and FieldResults are annotations in memory alone. They hold fields of KEP-5939 that the Go types of mcs-api v0.5 lack:
-	// spec.clusterSelectors of a ServiceExport or a ServiceImport, and status.clusterSelectorResults of a ServiceImport. Package apiserver turns them into
-	// the fields and back. They begin with a dot, as no annotation may: so they cannot be those of a user.
-	FieldSelectors = ".spec.clusterSelectors"
-	FieldResults   = ".status.clusterSelectorResults"
 	// AnnotationAffinity is a short form: local, region, remote or none.
 	AnnotationAffinity = "clusterset-dns.io/affinity"
 	// AnnotationCiliumAffinity is the same for users of Cilium's global services.

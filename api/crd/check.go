@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/about"
-	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // A Requirement is a CRD that a member needs (docs/spec/controller.md 5.3). A CRD of a cluster meets it if it serves one of the
@@ -26,16 +25,12 @@ type Requirement struct {
 	Manifest []byte   // our CRD, as YAML; it has all of the versions
 	needed   []string // paths of the fields that must be there, with all below them
 	source   string   // of a CRD that has all fields
-	// newer are fields that our CRD lacks and a newer one may have, each with the path of the field below it that is written. One without that has
-	// another form than the one that we know, and counts as not there.
-	newer map[string]string
 }
 
 // Served is what a CRD of a cluster offers of a [Requirement].
 type Served struct {
 	Version string   // the first of the versions that is served, ""
 	Lacks   []string // the paths, sorted, of the fields of ours that it lacks and that are not needed
-	Newer   []string // the fields, sorted, that it has and that our CRD lacks: [broker.FieldSelectors], [broker.FieldResults]
 }
 
 // MCS requires ServiceExport and ServiceImport.
@@ -52,9 +47,6 @@ func MCS() []Requirement {
 			needed: []string{
 				"spec.type", "spec.ips", "spec.ports[].name", "spec.ports[].protocol", "spec.ports[].port", "status.clusters[].cluster",
 			},
-			newer: map[string]string{
-				broker.FieldSelectors: "spec.clusterSelectors[].propertySelector", broker.FieldResults: "status.clusterSelectorResults[].clusters",
-			},
 		},
 	}
 }
@@ -64,13 +56,6 @@ func Properties() Requirement {
 	return Requirement{
 		Name: "clusterproperties." + about.GroupName, Versions: []string{"v1beta1", "v1alpha1"}, Manifest: ClusterProperties,
 		needed: []string{"spec.value"}, source: "sigs.k8s.io/about-api",
-	}
-}
-
-// Records requires ExportedService. None of its fields is needed: a record is written without those that a broker lacks.
-func Records() Requirement {
-	return Requirement{
-		Name: "exportedservices." + broker.GroupName, Versions: []string{"v1alpha1"}, Manifest: ExportedServices, source: "clusterset broker init",
 	}
 }
 
@@ -86,11 +71,6 @@ func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) 
 			continue
 		}
 		s := Served{Version: version}
-		for _, field := range slices.Sorted(maps.Keys(r.newer)) {
-			if hasField(have, r.newer[field]) {
-				s.Newer = append(s.Newer, field)
-			}
-		}
 		var missing []string
 		for _, field := range missingFields(r.schema(version), have, "") {
 			if slices.ContainsFunc(r.needed, func(n string) bool { return isBelow(n, field) || isBelow(field, n) }) {
@@ -173,21 +153,6 @@ func missingFields(want, have map[string]any, path string) (missing []string) {
 		missing = append(missing, missingFields(field, got, at)...)
 	}
 	return missing
-}
-
-// hasField reports whether an object of a schema can have the field at a path.
-func hasField(schema map[string]any, path string) bool {
-	for name := range strings.SplitSeq(path, ".") {
-		if schema["x-kubernetes-preserve-unknown-fields"] == true {
-			return true
-		}
-		name, isList := strings.CutSuffix(name, "[]")
-		fields, _ := schema["properties"].(map[string]any)
-		if schema, _ = fields[name].(map[string]any); isList {
-			schema, _ = schema["items"].(map[string]any)
-		}
-	}
-	return schema != nil
 }
 
 // Without returns a copy of o, a pointer to an API object, without the fields of these paths ([Served].Lacks): a server-side apply with

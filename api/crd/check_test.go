@@ -50,38 +50,6 @@ func dropCluster(version map[string]any) {
 	_ = unstructured.SetNestedMap(version, map[string]any{"type": "array", "items": map[string]any{"type": "object"}}, at...)
 }
 
-// docs/spec/controller.md 5.3: fields of newer CRDs are found where they have the form that is written.
-func TestCheckNewer(t *testing.T) {
-	list := func(items map[string]any) map[string]any { return map[string]any{"type": "array", "items": items} }
-	object := func(field string) map[string]any {
-		return map[string]any{"type": "object", "properties": map[string]any{field: map[string]any{"type": "object"}}}
-	}
-	text := map[string]any{"type": "string"}
-	open := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	for _, tt := range []struct {
-		name               string
-		selectors, results map[string]any
-		want               string
-	}{
-		{"neither", nil, nil, ""},
-		{"both", list(object("propertySelector")), list(object("clusters")), ".spec.clusterSelectors .status.clusterSelectorResults"},
-		{"selectors alone", list(object("propertySelector")), nil, ".spec.clusterSelectors"},
-		{"unknown fields are kept", list(open), list(open), ".spec.clusterSelectors .status.clusterSelectorResults"},
-		{"other forms", list(object("labelSelector")), list(list(text)), ""},
-	} {
-		served, err := MCS()[1].Check(changed(t, MCS()[1], func(version map[string]any) {
-			for field, schema := range map[string]map[string]any{"spec.clusterSelectors": tt.selectors, "status.clusterSelectorResults": tt.results} {
-				if parent, name, _ := strings.Cut(field, "."); schema != nil {
-					_ = unstructured.SetNestedMap(version, schema, "schema", "openAPIV3Schema", "properties", parent, "properties", name)
-				}
-			}
-		}))
-		if got := strings.Join(served.Newer, " "); err != nil || got != tt.want || len(served.Lacks) > 0 {
-			t.Errorf("%s: Check = %+v, %v; want the newer fields %q", tt.name, served, err, tt.want)
-		}
-	}
-}
-
 // docs/spec/controller.md 5.3.
 func TestCheck(t *testing.T) {
 	exports, imports, properties := MCS()[0], MCS()[1], Properties()

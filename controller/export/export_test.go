@@ -391,7 +391,7 @@ func TestVIP(t *testing.T) {
 
 // docs/spec/selection.md 1.1: what the annotations of an export say of the clusters that traffic goes to, and what a bad one gets.
 func TestSelectors(t *testing.T) {
-	const list, field, ours, cilium = broker.AnnotationSelectors, broker.FieldSelectors, broker.AnnotationAffinity, broker.AnnotationCiliumAffinity
+	const list, ours, cilium = broker.AnnotationSelectors, broker.AnnotationAffinity, broker.AnnotationCiliumAffinity
 	const local = `[{"matchProperties":[{"name":"cluster.clusterset.k8s.io","value":"@SameAsImporter@"}]}]`
 	for _, tt := range []struct {
 		name, key, value string
@@ -414,12 +414,6 @@ func TestSelectors(t *testing.T) {
 			message: "The Service can be exported. Ignored: an affinity of a headless Service: want one that has a cluster IP. [export-annotation]"},
 		{name: "of a headless Service", key: list, value: `[{"propertySelector":{"matchProperties":{"a":"1"}}}]`, headless: true, reason: "InvalidServiceType",
 			message: "Clusters cannot be selected for a headless Service: remove annotation clusterset-dns.io/cluster-selectors, or give the Service a cluster IP. [export-invalid-type]"},
-		{name: "the field", key: field, value: `[{"propertySelector":{"matchProperties":{"a":"1"}}}]`,
-			want: `[{"matchProperties":[{"name":"a","value":"1"}]}]`, reason: "Valid", message: "The Service can be exported."},
-		{name: "the field with an empty selector", key: field, value: `[{}]`, reason: "InvalidClusterSelector",
-			message: `The cluster selectors are malformed: spec.clusterSelectors: selector 1: it is empty: want matchProperties or matchExpressions. [export-selectors]`},
-		{name: "the field of a headless Service", key: field, value: `[{"propertySelector":{"matchProperties":{"a":"1"}}}]`, headless: true, reason: "InvalidServiceType",
-			message: "Clusters cannot be selected for a headless Service: remove spec.clusterSelectors, or give the Service a cluster IP. [export-invalid-type]"},
 		{name: "weights", key: broker.AnnotationWeights, value: "east=1", want: "null", reason: "AnnotationIgnored",
 			message: "The Service can be exported. Ignored: annotation clusterset-dns.io/weights of a ServiceExport: want it on the Namespace of an importing cluster. [export-annotation]"},
 		{name: "a traffic distribution", key: broker.AnnotationTrafficDistribution, value: "none", want: "null", reason: "AnnotationIgnored",

@@ -74,7 +74,6 @@ type Config struct {
 	FailbackDelay    time.Duration // how long preferred clusters must have been back before traffic returns to them
 
 	ImportLacks []string // the fields of ServiceImport that the API server does not have
-	ImportNewer []string // the fields of ServiceImport that it has and our Go type lacks, as [crd.Served] names them
 }
 
 // An Importer makes this cluster have the import of each service (docs/spec/controller.md 4, docs/spec/controller.md 5,
@@ -102,7 +101,7 @@ func New(cfg Config) *Importer {
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
 			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
-			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks, newer: cfg.ImportNewer,
+			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks,
 			choices: newChoices(cfg.FailbackDelay), overwritten: &member.Overwritten{}, retry: cfg.Retry,
 		},
 	}

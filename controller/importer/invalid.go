@@ -8,20 +8,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // withoutInvalid returns an import, its status or a derived Service without the values for which err says that the API server does not know
 // them: those of a newer or of another cluster. It is nil if the failure has other causes (docs/spec/controller.md 5.4).
 func withoutInvalid(o apiserver.Object, err error) apiserver.Object {
-	if imp, ok := o.(*mcsv1beta1.ServiceImport); ok && apiserver.IsMistyped(err, apibroker.FieldResults) { // the CRD has changed
-		less := imp.DeepCopy()
-		if !leaveOut(less, apibroker.FieldResults[1:]) {
-			return nil
-		}
-		return less
-	}
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
@@ -44,12 +36,6 @@ func leaveOut(o apiserver.Object, field string) bool {
 		return leaveOutOf(field, &o.Spec.TrafficDistribution, &o.Spec.InternalTrafficPolicy, o.Spec.Ports,
 			func(p *corev1.ServicePort) **string { return &p.AppProtocol })
 	case *mcsv1beta1.ServiceImport:
-		for _, newer := range []string{apibroker.FieldSelectors, apibroker.FieldResults} {
-			if _, has := o.Annotations[newer]; has && strings.HasPrefix("."+field, newer) {
-				delete(o.Annotations, newer)
-				return true
-			}
-		}
 		return leaveOutOf(field, &o.Spec.TrafficDistribution, &o.Spec.InternalTrafficPolicy, o.Spec.Ports,
 			func(p *mcsv1beta1.ServicePort) **string { return &p.AppProtocol })
 	}

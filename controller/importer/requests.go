@@ -34,7 +34,6 @@ type writerConfig struct {
 	log        logging.Logger
 	started    time.Time // changes of endpoints from before are backlog
 	lacks      []string  // the fields of ServiceImport that the API server does not have
-	newer      []string  // the fields of ServiceImport that it has and our Go type lacks
 	choices    *choices
 	// overwritten has the statuses of derived Services, by service.
 	overwritten *member.Overwritten

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"encoding/json"
-	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,9 +69,7 @@ func fingerprint(o apiserver.Object) string {
 	if o == nil {
 		return ""
 	}
-	annotations := maps.Clone(o.GetAnnotations())
-	delete(annotations, apibroker.FieldResults) // it is part of the status
-	ours := []any{o.GetLabels(), annotations, o.GetOwnerReferences()}
+	ours := []any{o.GetLabels(), o.GetAnnotations(), o.GetOwnerReferences()}
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		ours = append(ours, o.Spec)
@@ -90,7 +87,7 @@ func statusFingerprint(imp *mcsv1beta1.ServiceImport) string {
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	return digest([]any{status, imp.Annotations[apibroker.FieldResults]})
+	return digest(status)
 }
 
 func digest(v any) string {

@@ -38,19 +38,6 @@ func (p preferences) annotate(imp *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// setFields writes selectors and results to those of the fields of KEP-5939 that the API server has.
-func (p preferences) setFields(imp *mcsv1beta1.ServiceImport, newer []string) {
-	if len(p.results) == 0 {
-		return
-	}
-	if slices.Contains(newer, apibroker.FieldSelectors) {
-		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, apibroker.FieldSelectors, p.selectors)
-	}
-	if slices.Contains(newer, apibroker.FieldResults) {
-		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, apibroker.FieldResults, p.results.Field())
-	}
-}
-
 // writtenPreferences returns what an import of ours says that it follows; imp may be nil.
 func writtenPreferences(imp *mcsv1beta1.ServiceImport) preferences {
 	if imp == nil {

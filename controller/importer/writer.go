@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -128,7 +127,6 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 		// For a moment DNS would return the endpoints of an import that has no address yet.
 		o.Slices = w.now.Slices
 	}
-	p.prefers.setFields(o.Import, w.newer)
 	o.Import = w.expressible(o.Import)
 	return o
 }
@@ -192,9 +190,6 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	}
 	applied := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
-	}
-	if results, ok := o.Annotations[apibroker.FieldResults]; ok {
-		metav1.SetMetaDataAnnotation(&applied.ObjectMeta, apibroker.FieldResults, results)
 	}
 	if written, err := w.applyStatus(ctx, importStatusName, applied); !written {
 		return err

@@ -18,7 +18,6 @@ type Kinds struct {
 	ServiceCIDRs bool // ServiceCIDR is served
 
 	ImportLacks []string // the fields of ServiceImport that its CRD lacks: they cannot be written
-	ImportNewer []string // the fields of ServiceImport that its CRD has and our Go type lacks, as [crd.Served] names them
 	Warnings    []string // what other fields of ours the CRDs lack, for people
 }
 
@@ -36,7 +35,7 @@ func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 		}
 		switch r.Name {
 		case mcsv1beta1.ServiceImportFullName:
-			kinds.ImportLacks, kinds.ImportNewer = served.Lacks, served.Newer
+			kinds.ImportLacks = served.Lacks
 		case crd.Properties().Name:
 			kinds.AboutAlpha = served.Version == "v1alpha1"
 		}

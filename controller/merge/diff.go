@@ -67,36 +67,16 @@ func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
 	case desired == nil:
 		c.Delete.Import = existing.DeepCopy()
 	default:
-		if !sameOwnedMeta(desired, existing) || !bytes.Equal(encode(desired.Spec), encode(existing.Spec)) ||
-			!sameField(desired, existing, broker.FieldSelectors) {
+		if !sameOwnedMeta(desired, existing) || !bytes.Equal(encode(desired.Spec), encode(existing.Spec)) {
 			c.Update.Import = desired.DeepCopy()
 			follow(c.Update.Import, existing)
 		}
-		if status, same := nextStatus(desired.Status, existing.Status); !same || !sameField(desired, existing, broker.FieldResults) {
+		if status, same := nextStatus(desired.Status, existing.Status); !same {
 			c.Status = desired.DeepCopy()
 			c.Status.Status = status
 			follow(c.Status, existing)
 		}
 	}
-}
-
-// sameField compares a field that is an annotation in memory: the API server orders the keys of objects in another way than we do.
-func sameField(desired, existing *mcsv1beta1.ServiceImport, key string) bool {
-	want, wanted := desired.Annotations[key]
-	got, has := existing.Annotations[key]
-	if want == got || !wanted || !has {
-		return wanted == has
-	}
-	var a, b any
-	return json.Unmarshal([]byte(want), &a) == nil && json.Unmarshal([]byte(got), &b) == nil && reflect.DeepEqual(a, b)
-}
-
-// withoutFields returns annotations without those that are fields in memory.
-func withoutFields(annotations map[string]string) map[string]string {
-	less := maps.Clone(annotations)
-	delete(less, broker.FieldSelectors)
-	delete(less, broker.FieldResults)
-	return less
 }
 
 // nextStatus returns the desired status with the times of transition that stand, and whether it says what existing says.
@@ -308,7 +288,7 @@ func sameOwnedMeta(desired, existing metav1.Object) bool {
 		})
 	}
 	return same("f:labels", desired.GetLabels(), existing.GetLabels()) &&
-		same("f:annotations", withoutFields(desired.GetAnnotations()), existing.GetAnnotations()) && hasOwners(desired, existing)
+		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations()) && hasOwners(desired, existing)
 }
 
 // ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [wellknown.ManagerImporter] has set.

@@ -8,8 +8,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // The fields of a spec that are ours, set or not. Of a Service the others are the API server's.
@@ -35,14 +33,7 @@ func Patch(update, existing metav1.Object) []byte {
 	labels, annotations := sliceLabels, sliceAnnotations
 	switch u := update.(type) {
 	case *mcsv1beta1.ServiceImport:
-		spec := fields(u.Spec, importFields)
-		selectors, wanted := u.Annotations[broker.FieldSelectors]
-		if _, has := existing.GetAnnotations()[broker.FieldSelectors]; wanted {
-			spec["clusterSelectors"] = json.RawMessage(selectors)
-		} else if has {
-			spec["clusterSelectors"] = nil
-		}
-		patch["spec"] = spec
+		patch["spec"] = fields(u.Spec, importFields)
 	case *corev1.Service:
 		patch["spec"] = fields(u.Spec, serviceFields)
 	case *discoveryv1.EndpointSlice:
@@ -57,7 +48,7 @@ func Patch(update, existing metav1.Object) []byte {
 	if changed := changes(update.GetLabels(), existing.GetLabels(), labels); len(changed) > 0 {
 		metadata["labels"] = changed
 	}
-	if changed := changes(withoutFields(update.GetAnnotations()), existing.GetAnnotations(), annotations); len(changed) > 0 {
+	if changed := changes(update.GetAnnotations(), existing.GetAnnotations(), annotations); len(changed) > 0 {
 		metadata["annotations"] = changed
 	}
 	if !hasOwners(update, existing) {

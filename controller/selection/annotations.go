@@ -43,16 +43,9 @@ func same(property string) Selector {
 	return Selector{PropertySelector{MatchProperties: map[string]string{property: SameAsImporter}}}
 }
 
-// OfExport returns the selectors that a ServiceExport with these annotations asks for, and what asks for the whole list: the field
-// spec.clusterSelectors, which counts before the annotations, or one of them; "" for a short form or nothing.
+// OfExport returns the selectors that a ServiceExport with these annotations asks for, and what asks for the whole list; "" for a short form or
+// nothing.
 func OfExport(annotations map[string]string) (s Selectors, list string, err error) {
-	if text, ok := annotations[broker.FieldSelectors]; ok {
-		const field = "spec.clusterSelectors"
-		if s, err = Parse(text); err != nil {
-			return nil, field, fmt.Errorf("%s: %w", field, err)
-		}
-		return s, field, nil
-	}
 	if _, ok := annotations[broker.AnnotationSelectors]; ok {
 		list = "annotation " + broker.AnnotationSelectors
 	}

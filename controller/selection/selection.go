@@ -246,22 +246,6 @@ func (r Results) String() string {
 	return string(text)
 }
 
-// Field is the JSON of status.clusterSelectorResults of KEP-5939.
-func (r Results) Field() string {
-	type result struct {
-		Clusters []string `json:"clusters"`
-	}
-	field := make([]result, len(r))
-	for i, clusters := range r {
-		field[i].Clusters = clusters
-	}
-	text, err := json.Marshal(field)
-	if err != nil {
-		panic("selection: results are no JSON: " + err.Error())
-	}
-	return string(text)
-}
-
 // ParseResults reads the text of [Results.String]; nil if it is none.
 func ParseResults(text string) Results {
 	var r Results

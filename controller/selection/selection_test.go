@@ -90,9 +90,9 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 1.1: the field of an export counts before its annotations, and no Namespace has it.
+// docs/spec/selection.md 1.1.
 func TestOfExport(t *testing.T) {
-	gold, silver := match(`"tier":"gold"`), match(`"tier":"silver"`)
+	gold := match(`"tier":"gold"`)
 	for _, tt := range []struct {
 		name        string
 		annotations map[string]string
@@ -101,18 +101,10 @@ func TestOfExport(t *testing.T) {
 		{"nothing", nil, "null", ""},
 		{"an affinity", map[string]string{broker.AnnotationAffinity: "none"}, "[]", ""},
 		{"the annotation", map[string]string{broker.AnnotationSelectors: gold}, gold, "annotation clusterset-dns.io/cluster-selectors"},
-		{"the field before the annotation", map[string]string{broker.FieldSelectors: silver, broker.AnnotationSelectors: gold}, silver, "spec.clusterSelectors"},
-		{"an empty field", map[string]string{broker.FieldSelectors: "[]", broker.AnnotationAffinity: "local"}, "[]", "spec.clusterSelectors"},
 	} {
 		if s, list, err := OfExport(tt.annotations); err != nil || s.String() != tt.want || list != tt.list {
 			t.Errorf("%s: selectors = %s of %q, %v; want %s of %q", tt.name, s, list, err, tt.want, tt.list)
 		}
-	}
-	if _, _, err := OfExport(map[string]string{broker.FieldSelectors: "{}"}); err == nil || !strings.HasPrefix(err.Error(), "spec.clusterSelectors: ") {
-		t.Errorf("error = %v, want one that names the field", err)
-	}
-	if _, given, err := Of(map[string]string{broker.FieldSelectors: gold}); given || err != nil {
-		t.Errorf("of a Namespace: given = %t, %v; want that it does not count", given, err)
 	}
 }
 

@@ -200,28 +200,6 @@ func (e *Env) DropFields(manifest []byte, paths ...string) {
 	e.applyCRD(definition)
 }
 
-// AddFields applies the manifest of a CRD with more fields, which have these schemas, at paths such as "spec.clusterSelectors". It returns as
-// [Env.DropFields] does.
-func (e *Env) AddFields(manifest []byte, fields map[string]map[string]any) {
-	e.Helper()
-	var definition map[string]any
-	if err := yaml.Unmarshal(manifest, &definition); err != nil {
-		e.Fatal(err)
-	}
-	for _, version := range definition["spec"].(map[string]any)["versions"].([]any) {
-		for path, field := range fields {
-			at := []string{"schema", "openAPIV3Schema"}
-			for name := range strings.SplitSeq(path, ".") {
-				at = append(at, "properties", name)
-			}
-			if err := unstructured.SetNestedMap(version.(map[string]any), field, at...); err != nil {
-				e.Fatal(err)
-			}
-		}
-	}
-	e.applyCRD(definition)
-}
-
 func (e *Env) applyCRD(definition map[string]any) {
 	e.Helper()
 	text, err := yaml.Marshal(definition)
