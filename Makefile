@@ -15,6 +15,7 @@ TEST_PARALLEL ?= 4
 # It ends what hangs, no test that is slow.
 TEST_TIMEOUT  ?= 30m
 TEST_FLAGS    ?=
+TEST_RUN       = -json -vet=off -p $(TEST_PARALLEL) -parallel 8 $(TEST_FLAGS)
 # go test takes them in this order: what takes longest begins first, so that it does not run alone at the end.
 PACKAGES      ?= ./test/suites/clusterset ./test/suites/faults ./cmd/clusterset ./...
 
@@ -59,21 +60,22 @@ test: ## run the tests that find nearly everything; installs dig and NSD if they
 	@$(MAKE) --no-print-directory control-plane test-programs
 	@$(BUILD) -tests -what 'the tests' $(PACKAGES)
 	@CLUSTERSET_TIER=test CLUSTERSET_SKIP="$$(<bin/missing)" \
-		go test -json -vet=off -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) -parallel 8 $(TEST_FLAGS) $(PACKAGES) | bin/summary
+		go test -timeout $(TEST_TIMEOUT) $(TEST_RUN) $(PACKAGES) | bin/summary
 
 # What has goroutines of its own runs under the race detector, which needs a C compiler; the pure packages do not.
 RACE_PACKAGES ?= . ./apiserver ./cache/... ./plugin ./controller ./controller/{queue,lease,member,broker,identity,safety,exporter,importer,statuspage}/... \
 	./test/suites/{clusterset,e2e,faults,lifecycle,security}
+TIER          ?= all
+
+.PHONY: test-race
+test-race: ## run the tests of concurrent packages under the race detector; with TIER=test those alone that make test runs
+	@$(NEED) $@ dig nsd gcc
+	@$(MAKE) --no-print-directory control-plane test-programs $(if $(filter all,$(TIER)),further-binaries)
+	@CLUSTERSET_TIER=$(TIER) CGO_ENABLED=1 go test -race -timeout 60m $(TEST_RUN) $(RACE_PACKAGES) | bin/summary
 
 .PHONY: test-all
-test-all: ## run all tests, those of concurrent packages under the race detector
-	@mkdir -p bin; $(NEED) $@ -optional dig nsd gcc >bin/missing
-	@$(MAKE) --no-print-directory control-plane test-programs further-binaries bin/promtool bin/helm
-	@export CLUSTERSET_TIER=all CLUSTERSET_SKIP="$$(<bin/missing)"; \
-		race='env CGO_ENABLED=1 go test -race'; [[ " $$CLUSTERSET_SKIP " != *" gcc "* ]] || race='go test'; \
-		all='-json -vet=off -timeout 60m -p $(TEST_PARALLEL) -parallel 8 $(TEST_FLAGS)'; \
-		{ $$race $$all $(RACE_PACKAGES) || :; \
-			go test $$all $$(go list ./... | grep -vxFf <(go list $(RACE_PACKAGES))) || :; } | bin/summary
+test-all: test-race bin/promtool bin/helm ## run all tests: those of test-race, and all others
+	@CLUSTERSET_TIER=all go test -timeout 60m $(TEST_RUN) $$(go list ./... | grep -vxFf <(go list $(RACE_PACKAGES))) | bin/summary
 
 # The programs that tests start.
 .PHONY: test-programs
@@ -145,10 +147,10 @@ fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIM
 	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
 
 # What takes too long for each change. Those that fail do not stop the others.
-NIGHTLY ?= faults differential attack soak interleavings fuzz test-lab bench release-check
+NIGHTLY ?= test-all faults differential attack soak interleavings fuzz test-lab bench release-check
 
 .PHONY: nightly
-nightly: ## run NIGHTLY="faults differential attack soak interleavings fuzz test-lab bench release-check" one after the other; takes some hours
+nightly: ## run NIGHTLY="test-all faults differential attack soak interleavings fuzz test-lab bench release-check" one after the other; takes some hours
 	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
 
 bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum
