@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // TestBroker installs the definitions on a real API server. What it rejects the code must reject too, and the other way
@@ -45,6 +46,7 @@ func TestBroker(t *testing.T) {
 		}
 	})
 	t.Run("export record rejected", func(t *testing.T) {
+		tier.All(t) // The API server compiles the rules for each request: 20 s of CPU time.
 		for _, tt := range badExports {
 			e := fullExport()
 			tt.spoil(e)

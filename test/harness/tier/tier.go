@@ -29,6 +29,14 @@ func All(t testing.TB) {
 	require(t, "all")
 }
 
+// Size returns small in make test, and large in the higher tiers: how much a test of a law tries.
+func Size(small, large int) int {
+	if os.Getenv(Env) == tiers[0] {
+		return small
+	}
+	return large
+}
+
 func require(t testing.TB, of string) {
 	t.Helper()
 	runs, err := runs(os.Getenv(Env), of)
