@@ -24,9 +24,10 @@
 // The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the report and leaves the
 // exit status 0: figures of a busy machine are rough.
 //
-// The files: main.go (sections, flags), cluster.go and zone.go (objects), server.go (peers), question.go, modes.go and dnsperf.go (load),
-// trial.go and summary.go (rounds), proc.go and grown.go (readings), rows*.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go,
-// slicewatch.go, scale*.go, growth.go, profile.go and tune.go (one section each), report.go, table.go and plot.go (output).
+// The files use each other in one direction: main.go (sections, flags) uses the rest; cluster.go and zone.go (objects), server.go
+// (peers), question.go and dnsperf.go (load), trial.go and summary.go (rounds), proc.go and grown.go (readings), rows.go, modes.go,
+// rowtables.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go, slicewatch.go, scale*.go, growth.go, profile.go and tune.go
+// (the sections), report.go, table.go and plot.go (output).
 package main
 
 import (
@@ -44,12 +45,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
-
-// coreDNS is the package of the server that is measured.
-const coreDNS = "github.com/clusterset-dns/clusterset/test/lab/bench/coredns"
 
 // A section is one subject that is measured.
 type section struct {
@@ -71,22 +67,6 @@ var sections = []section{
 	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, false, (*bench).growthSection},
 	{"profile", "take profiles of our server while it loads, answers and follows changes", false, false, (*bench).profileSection},
 	{"tune", "compare ways to build and to run our server", false, false, (*bench).tuneSection},
-}
-
-// A bench is one run.
-type bench struct {
-	sections map[string]*bool
-	full     bool
-	rounds   int
-	duration time.Duration // of one measurement
-	rate     int           // see [load]
-	services int           // of the section together
-	out      string
-	profile  string // file for a CPU profile of this process, which also runs the controllers
-
-	dir              string // removed at the end
-	coredns, dnsperf string // programs
-	progress         *progress
 }
 
 func main() {
@@ -200,15 +180,6 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	b.progress.say("building CoreDNS with all peers")
 	b.coredns = filepath.Join(b.dir, "coredns")
 	return goBuild(ctx, "-o", b.coredns, coreDNS)
-}
-
-// goBuild runs `go build` in this module. The working directory is that of the repository; files among the arguments have absolute names.
-func goBuild(ctx context.Context, args ...string) error {
-	c, err := subprocess.Start(subprocess.Command{Bin: "go", Args: append([]string{"build", "-C", "test/lab"}, args...)})
-	if err != nil {
-		return err
-	}
-	return c.Wait(ctx)
 }
 
 // measureAll continues after a section that fails: the results of the others take long, too.

@@ -2,9 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/nsd"
 )
 
 // A mode is a way to ask rows.
@@ -41,13 +50,6 @@ func (b *bench) modes(ctx context.Context, z rowZone) ([]mode, error) {
 	}, nil
 }
 
-// Why a peer has no figure in a row.
-const (
-	noPart   = "NSD sends nothing of an RRset that is too large for the client"
-	noTCP    = "the baseline has prepared only what fits UDP"
-	noNoData = "the baseline answers NXDOMAIN where others answer NODATA"
-)
-
 // moreRows are asked over UDP too, with -full.
 func moreRows(z rowZone) []row {
 	return []row{
@@ -59,9 +61,6 @@ func moreRows(z rowZone) []row {
 		{name: "mix", questions: z.mix(), notes: []string{mixNote, noNoData}},
 	}
 }
-
-// lacks says that the peer is left out of a row, and why.
-func lacks(p peer, why string) map[string]string { return map[string]string{p.name: why} }
 
 // dnsperfMost is why a row over TCP is not larger.
 const dnsperfMost = "300 endpoints: dnsperf takes no message over 16 KiB"
@@ -210,4 +209,103 @@ func (b *bench) newRowHeat(ctx context.Context, r row, servers []*server) (heat,
 		all = append(all, h...)
 	}
 	return all, nil
+}
+
+// rowsSection measures each kind of question at each peer, in each mode.
+func (b *bench) rowsSection(ctx context.Context) (_ part, err error) {
+	z := b.newRowZone()
+	modes, err := b.modes(ctx, z)
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.startCluster(ctx, "rows", z.services())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := c.writeMaster(); err != nil {
+		return nil, err
+	}
+	var results rowsPart
+	for _, m := range modes {
+		found, err := b.measureMode(ctx, m, c.source)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		results = append(results, found...)
+	}
+	return results, nil
+}
+
+// result has a note for each peer of the mode that is left out of the row.
+func (r row) result(m mode, h heat) rowResult {
+	result := rowResult{
+		Mode: m.name, Question: r.name, Rounds: m.rounds, Target: r.target,
+		Peers: map[string]peerResult{}, Notes: slices.Clone(r.notes),
+	}
+	baseline := h.of(baselinePeer)
+	for _, t := range h {
+		got := peerResult{
+			CPU: summarize(t.cpu), QPS: summarize(t.qps), Latency: summarize(t.latency),
+			P50: summarize(t.p50), P99: summarize(t.p99), Octets: summarize(t.octets).Median,
+		}
+		if baseline != nil {
+			got.OverBaseline = summarize(ratios(t.cpu, baseline.cpu))
+		}
+		result.Peers[t.server.peer.name] = got
+	}
+	for _, p := range m.peers() {
+		if why, out := r.without[p.name]; out {
+			result.Notes = append(result.Notes, why)
+		}
+	}
+	return result
+}
+
+// startNSD starts NSD with the zone of our server, which is there for the transfer only. It returns when NSD answers the
+// questions right. The caller has to stop it.
+func (b *bench) startNSD(ctx context.Context, m mode, src source) (_ *server, err error) {
+	b.progress.say("rows: %s: starting NSD, with a transfer from ours", m.name)
+	primary, err := b.startServer(ctx, after(ourPeer, "transfer {", "to *", "}"), src, fewFor(m.rows, ourPeer))
+	if err != nil {
+		return nil, err
+	}
+	defer primary.stop()
+	s := &server{peer: nsdPeer, forks: true}
+	defer func() {
+		if err != nil {
+			s.stop()
+			err = fmt.Errorf("server NSD: %w", err)
+		}
+	}()
+	if s.port, err = controlplane.ReservePort(); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.dir, fmt.Sprintf("nsd-%d", s.port.Number))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	transfer := fmt.Sprintf("request-xfr: AXFR 127.0.0.1@%d NOKEY", primary.port.Number)
+	zones := []nsd.Zone{{Origin: zone, Options: []string{transfer}}}
+	if s.process, err = nsd.Start(nsd.Config{Program: m.nsd, Dir: dir, Port: s.port.Number, Zones: zones}); err != nil {
+		return nil, err
+	}
+	if err := s.awaitAnswers(ctx, fewFor(m.rows, nsdPeer)); err != nil {
+		return nil, err
+	}
+	s.ready = time.Since(began)
+	return s, nil
+}
+
+func findNSD() (string, error) {
+	path, err := exec.LookPath("nsd")
+	if err != nil {
+		// Programs of an administrator are not on everybody's path.
+		path, err = exec.LookPath("/usr/sbin/nsd")
+	}
+	if err != nil {
+		return "", errors.New("nsd is missing: want Debian's package nsd (apt-get install nsd)")
+	}
+	return path, nil
 }

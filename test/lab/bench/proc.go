@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -75,4 +78,50 @@ func loadAverage() string {
 	}
 	one, _, _ := strings.Cut(string(b), " ")
 	return one
+}
+
+// groupCPUTime returns the CPU time of all processes of the group that live.
+func groupCPUTime(group int) (time.Duration, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, fmt.Errorf("CPU time: %w", err)
+	}
+	var sum time.Duration
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		// Others come and go meanwhile.
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("CPU time: %w", err)
+		}
+		of, err := parseGroup(string(stat))
+		if err != nil {
+			return 0, err
+		}
+		if of != group {
+			continue
+		}
+		used, err := parseStat(string(stat))
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
+}
+
+// parseGroup returns the process group, field 5 of /proc/PID/stat (proc_pid_stat(5)).
+func parseGroup(stat string) (int, error) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	const pgrp = 5 - 3
+	if len(fields) <= pgrp {
+		return 0, fmt.Errorf("process status %q: want at least 5 fields", stat)
+	}
+	group, err := strconv.Atoi(fields[pgrp])
+	if err != nil {
+		return 0, fmt.Errorf("process status %q: %w", stat, err)
+	}
+	return group, nil
 }

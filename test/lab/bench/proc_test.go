@@ -62,3 +62,25 @@ func TestOwnProcess(t *testing.T) {
 		t.Errorf("resident(self) = %d, %d, %v, want 0 < now <= peak", now, peak, err)
 	}
 }
+
+func TestParseGroup(t *testing.T) {
+	tests := []struct {
+		name, stat string
+		want       int
+		err        bool
+	}{
+		{name: "plain name", stat: "42 (nsd) S 1 40 3 0 -1", want: 40},
+		{name: "name with blank and parentheses", stat: "42 (nsd: server 1) x) S 1 40 3 0 -1", want: 40},
+		{name: "too short", stat: "42 (nsd) S 1", err: true},
+		{name: "no number", stat: "42 (nsd) S 1 x 3", err: true},
+		{name: "nothing", err: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseGroup(tt.stat)
+			if got != tt.want || (err != nil) != tt.err {
+				t.Errorf("parseGroup(%q) = %d, %v, want %d, error %t", tt.stat, got, err, tt.want, tt.err)
+			}
+		})
+	}
+}

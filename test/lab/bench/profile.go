@@ -198,3 +198,17 @@ func (p *profilePart) markdown() string {
 func (p *profilePart) goals() []goal { return nil }
 
 func (p *profilePart) files() map[string][]byte { return maps.Clone(p.kept) }
+
+// askEach asks each kind of question in turn, all of them within d.
+func (b *bench) askEach(ctx context.Context, s *server, rows []row, d time.Duration) error {
+	for _, r := range rows {
+		h, err := b.newHeat(ctx, r.name, r.questions, []*server{s})
+		if err != nil {
+			return err
+		}
+		if _, err := b.askTrial(ctx, h[0], load{duration: d / time.Duration(len(rows)), rate: b.rate}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

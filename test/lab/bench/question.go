@@ -8,8 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/test/lab/baseline"
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/lab/baseline"
 )
 
 // A question is what is asked, and what a right answer looks like.

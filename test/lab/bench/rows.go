@@ -1,11 +1,6 @@
 package main
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // A row is one kind of question and how much more than the baseline our server may spend on it.
 type row struct {
@@ -105,32 +100,6 @@ func newRows(z rowZone) []row {
 	}
 }
 
-// rowsSection measures each kind of question at each peer, in each mode.
-func (b *bench) rowsSection(ctx context.Context) (_ part, err error) {
-	z := b.newRowZone()
-	modes, err := b.modes(ctx, z)
-	if err != nil {
-		return nil, err
-	}
-	c, err := b.startCluster(ctx, "rows", z.services())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.writeMaster(); err != nil {
-		return nil, err
-	}
-	var results rowsPart
-	for _, m := range modes {
-		found, err := b.measureMode(ctx, m, c.source)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
-		}
-		results = append(results, found...)
-	}
-	return results, nil
-}
-
 // fewOf returns a few questions of each row: a server that answers them right is ready.
 func fewOf(rows []row) []question {
 	var few []question
@@ -140,27 +109,12 @@ func fewOf(rows []row) []question {
 	return few
 }
 
-// result has a note for each peer of the mode that is left out of the row.
-func (r row) result(m mode, h heat) rowResult {
-	result := rowResult{
-		Mode: m.name, Question: r.name, Rounds: m.rounds, Target: r.target,
-		Peers: map[string]peerResult{}, Notes: slices.Clone(r.notes),
-	}
-	baseline := h.of(baselinePeer)
-	for _, t := range h {
-		got := peerResult{
-			CPU: summarize(t.cpu), QPS: summarize(t.qps), Latency: summarize(t.latency),
-			P50: summarize(t.p50), P99: summarize(t.p99), Octets: summarize(t.octets).Median,
-		}
-		if baseline != nil {
-			got.OverBaseline = summarize(ratios(t.cpu, baseline.cpu))
-		}
-		result.Peers[t.server.peer.name] = got
-	}
-	for _, p := range m.peers() {
-		if why, out := r.without[p.name]; out {
-			result.Notes = append(result.Notes, why)
-		}
-	}
-	return result
-}
+// Why a peer has no figure in a row.
+const (
+	noPart   = "NSD sends nothing of an RRset that is too large for the client"
+	noTCP    = "the baseline has prepared only what fits UDP"
+	noNoData = "the baseline answers NXDOMAIN where others answer NODATA"
+)
+
+// lacks says that the peer is left out of a row, and why.
+func lacks(p peer, why string) map[string]string { return map[string]string{p.name: why} }

@@ -11,48 +11,6 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/series"
 )
 
-// A scalePhase is what one stretch of time took.
-type scalePhase struct {
-	What    string             `json:"what"`
-	Seconds float64            `json:"seconds"`
-	Writes  map[string]float64 `json:"writes"` // of the controller by API server, kind and verb, but for Leases
-	Leases  float64            `json:"leaseWrites"`
-	// In seconds.
-	ControllerCPU float64 `json:"controllerCPU"`
-	DNSCPU        float64 `json:"dnsCPU"`
-	BrokerCPU     float64 `json:"brokerCPU,omitempty"` // of its API server, 0 if that did not last
-	// What the broker sent to watches of what members write, by resource. None if its API server did not last.
-	Events map[string]float64 `json:"watchEvents,omitempty"`
-	Octets map[string]float64 `json:"watchOctets,omitempty"`
-	// Watches is how many got that, if they were the same all the time. Some are those of the API server itself.
-	Watches map[string]float64 `json:"watches,omitempty"`
-
-	Asked int `json:"asked,omitempty"` // hosts in DNS meanwhile
-	Wrong int `json:"wrong,omitempty"` // answers, or none
-}
-
-func (p *scalePhase) written() float64 { return total(p.Writes) }
-
-func total(by map[string]float64) float64 {
-	sum := 0.0
-	for _, n := range by {
-		sum += n
-	}
-	return sum
-}
-
-// A scaleLook is the counters at one moment.
-type scaleLook struct {
-	at              time.Time
-	writes          map[string]float64
-	leases          float64
-	control, dns    time.Duration // CPU
-	broker          float64       // CPU, s
-	events, octets  map[string]float64
-	watches         map[string]float64
-	brokerProcessAt float64 // when the API server of the broker started; counters of two do not compare
-}
-
 // brokerKinds are the resources that a controller watches at the broker.
 var brokerKinds = []string{"exportedservices", "endpointslices", "members", "namespaces", "leases"}
 

@@ -43,6 +43,9 @@ var (
 	}}
 )
 
+// NSD marks what an authoritative server written in C takes for the same zone. It is no CoreDNS: it has no Corefile.
+var nsdPeer = peer{name: "NSD"}
+
 // How long a server may take until it answers right.
 const readyPatience = 5 * time.Minute
 

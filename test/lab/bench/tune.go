@@ -127,20 +127,6 @@ func (b *bench) buildOptimised(ctx context.Context, c *cluster, rows []row, prog
 	return profile, goBuild(ctx, "-pgo", file, "-o", program, coreDNS)
 }
 
-// askEach asks each kind of question in turn, all of them within d.
-func (b *bench) askEach(ctx context.Context, s *server, rows []row, d time.Duration) error {
-	for _, r := range rows {
-		h, err := b.newHeat(ctx, r.name, r.questions, []*server{s})
-		if err != nil {
-			return err
-		}
-		if _, err := b.askTrial(ctx, h[0], load{duration: d / time.Duration(len(rows)), rate: b.rate}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (p *tunePart) markdown() string {
 	lines := [][]string{{"question", "way", "CPU, µs", "over as built", "queries/s", "over as built", "resident, MB"}}
 	for _, r := range p.Results {

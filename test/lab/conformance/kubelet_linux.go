@@ -43,6 +43,9 @@ type kubelet struct {
 	problem error
 }
 
+// nodeName is the one node of each cluster.
+const nodeName = "node"
+
 // port is where the Pods of the suite answer.
 const port = 42
 

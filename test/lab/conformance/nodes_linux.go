@@ -24,8 +24,6 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-const nodeName = "node"
-
 // nodes are what runs in the members: one node in each.
 type nodes struct {
 	vip         string // option of joins and controllers, "" for the default
