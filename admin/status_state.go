@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -135,20 +135,11 @@ func compareConflicts(a, b ConflictState) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// CurrentCondition returns a condition of a ServiceExport if it is about the current generation, else nil.
-func CurrentCondition(e *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
-	c := meta.FindStatusCondition(e.Status.Conditions, string(of))
-	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < e.Generation {
-		return nil
-	}
-	return c
-}
-
 // ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready; NotReconciled if the
 // controller has not set them for the current generation.
 func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
-		if c := CurrentCondition(e, of); c != nil && (c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
+		if c := explain.CurrentCondition(e, of); c != nil && (c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
 			return c.Reason, c.Message
 		}
 	}
@@ -158,7 +149,7 @@ func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
-	if c := CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
+	if c := explain.CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
 		s.Ready++
 		if c.Reason == wellknown.ReasonUndeclaredAddresses {
 			s.Undeclared = append(s.Undeclared, e.Namespace+"/"+e.Name)

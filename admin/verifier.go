@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -116,7 +117,7 @@ func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) 
 		return err
 	}
 	id, set := m.readProperty(ctx, about.ClusterIDName), m.readProperty(ctx, about.ClusterSetName)
-	if why := firstOf(id.Why, set.Why); why != "" {
+	if why := cmp.Or(id.Why, set.Why); why != "" {
 		return errors.New(why)
 	}
 	m.clusterID, m.brokerUID = id.Value.Value, set.Value.Annotations[broker.AnnotationBrokerUID]
@@ -279,14 +280,4 @@ func grantedBy(err error) error {
 		return fmt.Errorf("%w; %s has that right", err, grantsVerify)
 	}
 	return err
-}
-
-// firstOf returns the first text that is not empty.
-func firstOf(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
 }

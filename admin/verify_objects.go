@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 			p := readOne[corev1.Pod](ctx, m.reader, pods, v.namespace, "serve")
 			switch {
 			case p.Value == nil:
-				return errors.New("Pod serve: " + firstOf(p.Why, "it does not exist"))
+				return errors.New("Pod serve: " + cmp.Or(p.Why, "it does not exist"))
 			case !isReady(p.Value):
 				return errors.New(podState(p.Value))
 			}
@@ -154,7 +155,7 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 	})
 	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
 		if kind == verify.ClusterSetIP { // once for a pair
-			v.add(podCheck(from, to, firstOf(from.podFault, to.podFault)))
+			v.add(podCheck(from, to, cmp.Or(from.podFault, to.podFault)))
 		}
 	})
 	return err
@@ -182,7 +183,7 @@ func podState(p *corev1.Pod) string {
 			return fmt.Sprintf("%s, %s: %s", state, w.Reason, w.Message)
 		}
 		if t := c.State.Terminated; t != nil {
-			return fmt.Sprintf("%s, its program ended with %d: %s", state, t.ExitCode, firstOf(t.Message, t.Reason))
+			return fmt.Sprintf("%s, its program ended with %d: %s", state, t.ExitCode, cmp.Or(t.Message, t.Reason))
 		}
 	}
 	for _, c := range p.Status.Conditions {

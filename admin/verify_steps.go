@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,10 +56,10 @@ func (v *verifier) export(ctx context.Context) error {
 func (m *verifiedMember) exported(ctx context.Context, namespace string, kind verify.Kind) error {
 	e := readOne[mcsv1beta1.ServiceExport](ctx, m.reader, serviceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
-		return errors.New(firstOf(e.Why, "the ServiceExport was deleted"))
+		return errors.New(cmp.Or(e.Why, "the ServiceExport was deleted"))
 	}
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
-		c := CurrentCondition(e.Value, of)
+		c := explain.CurrentCondition(e.Value, of)
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason == wellknown.ReasonUndeclaredAddresses {
 			reason, message := ExportReason(e.Value)
 			return fmt.Errorf("%s: %s", reason, message)
@@ -99,7 +100,7 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 			want, err = v.imported(ctx, from, to, kind)
 			return err
 		})
-		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK, Evidence: firstOf(strings.Join(want, ", "), "without endpoints")}
+		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK, Evidence: cmp.Or(strings.Join(want, ", "), "without endpoints")}
 		if err != nil {
 			check.Mark = verify.Failed
 			check.Code, check.Evidence = v.cause(ctx, to, from, kind, verify.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
@@ -128,7 +129,7 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 	imp := r.Value.Object
 	switch {
 	case r.State != explain.Present:
-		return nil, errors.New(firstOf(r.Why, "there is no ServiceImport"))
+		return nil, errors.New(cmp.Or(r.Why, "there is no ServiceImport"))
 	case imp == nil:
 		return nil, errors.New("the ServiceImport does not decode: " + r.Value.Undecodable)
 	case string(imp.Spec.Type) != string(kind):
@@ -299,7 +300,7 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 		p := readOne[corev1.Pod](ctx, m.reader, pods, v.namespace, name)
 		if p.Value == nil || p.Value.Status.Phase != corev1.PodSucceeded && p.Value.Status.Phase != corev1.PodFailed {
 			if p.Value == nil {
-				return errors.New("Pod " + name + ": " + firstOf(p.Why, "it does not exist"))
+				return errors.New("Pod " + name + ": " + cmp.Or(p.Why, "it does not exist"))
 			}
 			return errors.New(podState(p.Value))
 		}
@@ -371,7 +372,7 @@ func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember
 			if r.State == explain.Absent {
 				return nil
 			}
-			return errors.New(firstOf(r.Why, "there is a ServiceImport "+from.serviceName(kind)))
+			return errors.New(cmp.Or(r.Why, "there is a ServiceImport "+from.serviceName(kind)))
 		})
 		if err != nil {
 			check.Mark, check.Code, check.Evidence = verify.Failed, reason.ImportNotWithdrawn, err.Error()

@@ -173,7 +173,7 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 	sent.SetResourceVersion("")
 	sent.SetUID("")
 	sent.SetManagedFields(nil)
-	options := metav1.CreateOptions{FieldManager: first(manager)}
+	options := metav1.CreateOptions{FieldManager: cmp.Or(manager...)}
 	request := c.rests[k.GroupVersion()].Post().VersionedParams(&options, metav1.ParameterCodec).Body(sent)
 	return c.do(ctx, target{"create", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
@@ -182,7 +182,7 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 // server is an error ([apierrors.IsConflict]).
 func (c *Client) Update(ctx context.Context, obj Object, manager ...string) error {
 	k := kindOf(obj)
-	options := metav1.UpdateOptions{FieldManager: first(manager)}
+	options := metav1.UpdateOptions{FieldManager: cmp.Or(manager...)}
 	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options, metav1.ParameterCodec).Body(obj)
 	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
@@ -195,7 +195,7 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 // metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without, never a status.
 func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
 	k := kindOf(obj)
-	body, err := k.owned(obj, first(subresource))
+	body, err := k.owned(obj, cmp.Or(subresource...))
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
 	}
@@ -287,13 +287,6 @@ func place(namespace, name string) string {
 		return name
 	}
 	return namespace + "/" + name
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }
 
 // Serves reports whether the API server has the kind of example. Without the right to discover it is an error.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +13,7 @@ import (
 // given.
 func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ...string) error {
 	k := kindOf(obj)
-	options := metav1.PatchOptions{FieldManager: first(manager)}
+	options := metav1.PatchOptions{FieldManager: cmp.Or(manager...)}
 	request := c.rests[k.GroupVersion()].Patch(types.MergePatchType).Name(obj.GetName()).
 		VersionedParams(&options, metav1.ParameterCodec).Body(patch)
 	return c.do(ctx, target{"patch", k, obj.GetNamespace(), obj.GetName()}, request, obj)

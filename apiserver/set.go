@@ -85,18 +85,10 @@ type Set struct {
 
 // NewSet makes a set without watches.
 func NewSet(cfg SetConfig) *Set {
-	if cfg.Interval == 0 {
-		cfg.Interval = 30 * time.Second
-	}
-	if cfg.CompareInterval == 0 {
-		cfg.CompareInterval = compareInterval
-	}
-	if cfg.Log == nil {
-		cfg.Log = logging.Discard
-	}
-	if cfg.Barrier == nil {
-		cfg.Barrier = &logging.Barrier{}
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, 30*time.Second)
+	cfg.CompareInterval = cmp.Or(cfg.CompareInterval, compareInterval)
+	cfg.Log = cmp.Or(cfg.Log, logging.Discard)
+	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	if cfg.RolledBack == nil {
 		cfg.RolledBack = func() {}
 	}

@@ -14,6 +14,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,18 +94,10 @@ func (c *Config) check() error {
 	if len(c.Namespaces) > 0 && c.NamespaceLabels != nil {
 		return errors.New("cache: want either namespaces or labels of namespaces")
 	}
-	if c.Log == nil {
-		c.Log = logging.Discard
-	}
-	if c.SnapshotMaxAge == 0 {
-		c.SnapshotMaxAge = 24 * time.Hour
-	}
-	if c.CheckInterval == 0 {
-		c.CheckInterval = 30 * time.Second
-	}
-	if c.ConfirmAfter == 0 {
-		c.ConfirmAfter = apiserver.ConfirmAfter
-	}
+	c.Log = cmp.Or(c.Log, logging.Discard)
+	c.SnapshotMaxAge = cmp.Or(c.SnapshotMaxAge, 24*time.Hour)
+	c.CheckInterval = cmp.Or(c.CheckInterval, 30*time.Second)
+	c.ConfirmAfter = cmp.Or(c.ConfirmAfter, apiserver.ConfirmAfter)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,7 @@ func (c Config) complete() (Config, error) {
 	case c.Namespace == "":
 		return c, errors.New("no namespace of the controller is given")
 	}
-	if c.Log == nil {
-		c.Log = logging.Discard
-	}
+	c.Log = cmp.Or(c.Log, logging.Discard)
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}

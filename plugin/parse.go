@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -196,9 +197,7 @@ func (b *block) line(c *caddy.Controller) error {
 }
 
 func wrongCount(name string, args []string, want string) string {
-	if want == "" {
-		want = "no arguments"
-	}
+	want = cmp.Or(want, "no arguments")
 	return fmt.Sprintf("%s: want %s", quoted(name, args), want)
 }
 

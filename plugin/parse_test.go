@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -541,9 +542,7 @@ func TestParseRejectsArguments(t *testing.T) {
 func TestParseRejectsWrongCounts(t *testing.T) {
 	for name, d := range directives {
 		want := d.args
-		if want == "" {
-			want = "no arguments"
-		}
+		want = cmp.Or(want, "no arguments")
 		if d.min > 0 {
 			reject(t, within(name), 3, name+": want "+want)
 		}

@@ -40,7 +40,7 @@ func checkOwnExport(w *walk) {
 // ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service nevertheless.
 func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
 	partial = slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.exports() }) || w.found()
-	valid, is := current(exp, "Valid"), current(exp, "Ready")
+	valid, is := CurrentCondition(exp, mcsv1beta1.ServiceExportConditionValid), CurrentCondition(exp, mcsv1beta1.ServiceExportConditionReady)
 	switch {
 	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
 		return Step{Code: reason.ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
@@ -63,9 +63,9 @@ func codeOf(from reason.Source, c *metav1.Condition, otherwise reason.Code) reas
 	return cmp.Or(reason.Of(from, c.Reason), otherwise)
 }
 
-// current returns a condition of the current generation, else nil.
-func current(exp *mcsv1beta1.ServiceExport, of string) *metav1.Condition {
-	c := meta.FindStatusCondition(exp.Status.Conditions, of)
+// CurrentCondition returns a condition of a ServiceExport if it is about the current generation, else nil.
+func CurrentCondition(exp *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
+	c := meta.FindStatusCondition(exp.Status.Conditions, string(of))
 	if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration < exp.Generation {
 		return nil
 	}
@@ -79,7 +79,7 @@ func checkRecords(w *walk) {
 		return
 	}
 	if w.in.Broker.Records.State != Present {
-		w.unknown(name, first(w.in.Broker.Records.Why, "the records on the broker were not read"))
+		w.unknown(name, cmp.Or(w.in.Broker.Records.Why, "the records on the broker were not read"))
 		return
 	}
 	some, before := ids(w.exporters, (*exporter).exports), len(w.steps)
@@ -170,7 +170,7 @@ func checkHeartbeats(w *walk) {
 		return
 	}
 	if w.in.Broker.Heartbeats.State != Present {
-		w.unknown(name, first(w.in.Broker.Heartbeats.Why, "the heartbeats on the broker were not read"))
+		w.unknown(name, cmp.Or(w.in.Broker.Heartbeats.Why, "the heartbeats on the broker were not read"))
 		return
 	}
 	fine := 0

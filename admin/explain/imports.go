@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -24,7 +25,7 @@ func checkImport(w *walk) {
 		w.wrong(name, reason.ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service, though(w))
 		return
 	default:
-		w.unknown(name, first(imp.Why, "ServiceImports are not installed"))
+		w.unknown(name, cmp.Or(imp.Why, "ServiceImports are not installed"))
 		return
 	}
 	switch code, evidence := importFault(w); {
@@ -103,10 +104,7 @@ func checkEndpoints(w *walk) {
 }
 
 func label(id string) string {
-	if id == "" {
-		return "no cluster"
-	}
-	return id
+	return cmp.Or(id, "no cluster")
 }
 
 // endpointFault returns why a cluster has no endpoint here, or why some are missing.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -30,7 +31,7 @@ func checkBroker(w *walk) {
 	b := &w.in.Broker
 	switch {
 	case b.UID.State == NotAsked:
-		w.unknown(name, first(w.in.Here.Credential.Why, b.UID.Why, "the broker was not asked"))
+		w.unknown(name, cmp.Or(w.in.Here.Credential.Why, b.UID.Why, "the broker was not asked"))
 	case b.UID.State != Present:
 		w.unknown(name, b.UID.Why)
 	case b.Members.State != Present:

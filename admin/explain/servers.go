@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -68,7 +69,7 @@ func (s *Server) text() string {
 func (w *walk) judge(s *Server) serverFault {
 	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
 	if !udp && !tcp {
-		return serverFault{code: reason.DNSUnreachable, evidence: first(s.UDP.Failure, s.TCP.Failure)}
+		return serverFault{code: reason.DNSUnreachable, evidence: cmp.Or(s.UDP.Failure, s.TCP.Failure)}
 	}
 	for _, r := range []*Reply{&s.UDP, &s.TCP} {
 		if r.Asked && r.Failure == "" {

@@ -11,15 +11,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-func first(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
-}
-
 func ago(age time.Duration) string { return since(age) + " ago" }
 
 func since(age time.Duration) string { return max(age, 0).Round(time.Second).String() }

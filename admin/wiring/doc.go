@@ -17,6 +17,7 @@
 package wiring
 
 import (
+	"cmp"
 	"net/netip"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -118,10 +119,7 @@ type Resolver struct {
 
 // Name is what to call a resolver in a message.
 func (r *Resolver) Name() string {
-	if r.Workload == "" {
-		return "the DNS server of the cluster"
-	}
-	return r.Workload
+	return cmp.Or(r.Workload, "the DNS server of the cluster")
 }
 
 // manual is for a resolver that has nothing for the zone, and unclear for one of which that is not known.
@@ -143,8 +141,5 @@ type Edit struct {
 
 // Object returns the object that the edit writes or deletes.
 func (e *Edit) Object() *unstructured.Unstructured {
-	if e.After != nil {
-		return e.After
-	}
-	return e.Before
+	return cmp.Or(e.After, e.Before)
 }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 
@@ -23,9 +24,7 @@ func init() {
 		build = &debug.BuildInfo{}
 	}
 	caddy.AppVersion = appVersion(version, build)
-	if coremain.GitCommit == "" {
-		coremain.GitCommit = commit(build)
-	}
+	coremain.GitCommit = cmp.Or(coremain.GitCommit, commit(build))
 }
 
 func main() {
@@ -34,9 +33,7 @@ func main() {
 
 // appVersion returns the version of CoreDNS, followed by ours or, if that is empty, by the one that the Go toolchain recorded.
 func appVersion(ours string, build *debug.BuildInfo) string {
-	if ours == "" {
-		ours = build.Main.Version
-	}
+	ours = cmp.Or(ours, build.Main.Version)
 	if ours == "" || ours == "(devel)" {
 		ours = "devel"
 	}

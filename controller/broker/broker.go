@@ -109,12 +109,8 @@ func New(cfg Config) (*Broker, error) {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
 	cfg.Interval, cfg.Silence = cmp.Or(cfg.Interval, 10*time.Second), cmp.Or(cfg.Silence, 25*time.Second)
-	if cfg.Log == nil {
-		cfg.Log = logging.Discard
-	}
-	if cfg.Barrier == nil {
-		cfg.Barrier = &logging.Barrier{}
-	}
+	cfg.Log = cmp.Or(cfg.Log, logging.Discard)
+	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)

@@ -107,9 +107,7 @@ func New(cfg Config) (*Cluster, error) {
 		rejected: cfg.Rejected, barrier: cfg.Barrier, kept: newKeptExports(cfg.ConfirmAfter, cfg.Log),
 		keptProps: newKeptProperties(),
 	}
-	if c.barrier == nil {
-		c.barrier = &logging.Barrier{}
-	}
+	c.barrier = cmp.Or(c.barrier, &logging.Barrier{})
 	if c.rejected == nil {
 		c.rejected = func(merge.Rejection) {}
 	}

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -28,12 +29,8 @@ type keptExports struct {
 }
 
 func newKeptExports(confirm time.Duration, log logging.Logger) *keptExports {
-	if confirm == 0 {
-		confirm = apiserver.ConfirmAfter
-	}
-	if log == nil {
-		log = logging.Discard
-	}
+	confirm = cmp.Or(confirm, apiserver.ConfirmAfter)
+	log = cmp.Or(log, logging.Discard)
 	return &keptExports{
 		confirm: confirm, log: log, byKey: make(map[string]*mcsv1beta1.ServiceExport), notify: func([]types.NamespacedName) {},
 	}

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -85,22 +86,13 @@ func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.Se
 	same := status.EndpointSliceObjects == existing.EndpointSliceObjects && slices.Equal(status.Clusters, existing.Clusters)
 	for i := range status.Conditions {
 		now := &status.Conditions[i]
-		was := findCondition(existing.Conditions, now.Type)
+		was := meta.FindStatusCondition(existing.Conditions, now.Type)
 		if was != nil && was.Status == now.Status {
 			now.LastTransitionTime = was.LastTransitionTime
 		}
 		same = same && was != nil && *was == *now
 	}
 	return status, same
-}
-
-func findCondition(conditions []metav1.Condition, typ string) *metav1.Condition {
-	for i := range conditions {
-		if conditions[i].Type == typ {
-			return &conditions[i]
-		}
-	}
-	return nil
 }
 
 // diffService changes a Service in place, also its type: one that is deleted first is gone if a quota or a policy denies the other one. It keeps

@@ -72,7 +72,7 @@ func (g generator) newLocal(i, n int) local {
 	if g.IntN(5) == 0 {
 		return local{}
 	}
-	name := meta(shop.Namespace, shop.Name)
+	name := metaOf(shop.Namespace, shop.Name)
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: name}
 	exp.CreationTimestamp, exp.Generation = metav1.NewTime(hour(0).Add(time.Duration(n/5)*time.Minute)), int64(n)
 	s := &corev1.Service{ObjectMeta: name}
@@ -90,7 +90,7 @@ func (g generator) newLocal(i, n int) local {
 	}
 	l := local{exp: exp, service: s}
 	for j := range g.IntN(4) {
-		sl := &discoveryv1.EndpointSlice{ObjectMeta: meta(shop.Namespace, fmt.Sprintf("%s-%d", shop.Name, j)), AddressType: discoveryv1.AddressTypeIPv4}
+		sl := &discoveryv1.EndpointSlice{ObjectMeta: metaOf(shop.Namespace, fmt.Sprintf("%s-%d", shop.Name, j)), AddressType: discoveryv1.AddressTypeIPv4}
 		sl.Labels = map[string]string{discoveryv1.LabelServiceName: shop.Name}
 		for range g.IntN(3) {
 			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
@@ -108,7 +108,7 @@ func (g generator) newLocal(i, n int) local {
 // uid has as many digits for each n.
 func uid(n int) types.UID { return types.UID(fmt.Sprintf("uid-%06d", n)) }
 
-func meta(namespace, name string) metav1.ObjectMeta {
+func metaOf(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 

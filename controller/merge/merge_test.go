@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -298,18 +299,11 @@ func TestMerge(t *testing.T) {
 			if s := mapping(got); tt.members != "" && s != tt.members {
 				t.Errorf("members = %s, want %s", s, tt.members)
 			}
-			if want := orElse(tt.reason, "NoConflicts"); reasonsOf(got) != want {
+			if want := cmp.Or(tt.reason, "NoConflicts"); reasonsOf(got) != want {
 				t.Errorf("reason = %s, want %s", reasonsOf(got), want)
 			}
 		})
 	}
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // docs/spec/controller.md 4.2: min(max(claimed, admission), creation of the record), ties by cluster id.

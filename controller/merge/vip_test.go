@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -139,7 +140,7 @@ func TestVIP(t *testing.T) {
 			if wants := tt.records[0].Spec.VIP != nil && tt.records[0].Spec.VIP.Wanted; tt.want != "" && uses != "true" || uses == "true" && tt.want == "" && !wants {
 				t.Errorf("the import says %q of clusterset IPs, with VIP %q", uses, got)
 			}
-			if want := orElse(tt.reason, "NoConflicts"); reasonsOf(r) != want {
+			if want := cmp.Or(tt.reason, "NoConflicts"); reasonsOf(r) != want {
 				t.Errorf("reason = %s, want %s", reasonsOf(r), want)
 			}
 			var rejected []string

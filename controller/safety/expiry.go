@@ -1,6 +1,7 @@
 package safety
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -45,9 +46,7 @@ type Expiry struct {
 // NewExpiry returns an Expiry in which those members are expired that an earlier process left so. The caches of this cluster
 // are complete.
 func NewExpiry(cfg ExpiryConfig) *Expiry {
-	if cfg.Barrier == nil {
-		cfg.Barrier = &logging.Barrier{}
-	}
+	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	e := &Expiry{ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time)}
 	if cfg.TTL > 0 {
 		e.result = liveness.Restored(leftOut(imported(cfg.Member), cfg.ClusterID, cfg.OnExpiry))

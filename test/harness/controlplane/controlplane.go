@@ -6,6 +6,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -118,9 +119,7 @@ func StartT(t testing.TB, opts Options) *ControlPlane {
 // Start builds the programs if need be, starts a control plane, installs the CRDs and returns when all of it serves. ctx
 // bounds the start only: the caller has to call [ControlPlane.Stop].
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
-	if opts.ServiceCIDR == "" {
-		opts.ServiceCIDR = "10.96.0.0/16,fd00:10:96::/108"
-	}
+	opts.ServiceCIDR = cmp.Or(opts.ServiceCIDR, "10.96.0.0/16,fd00:10:96::/108")
 	if opts.CRDs == nil {
 		opts.CRDs = DefaultCRDs()
 	}

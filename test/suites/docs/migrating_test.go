@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -228,10 +229,9 @@ func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range exp.Status.Conditions {
-		if c.Type == "Ready" && c.Status == metav1.ConditionTrue && strings.Contains(c.Message, "A ServiceImport of this name that is not ours exists") {
-			return nil
-		}
+	ready := meta.FindStatusCondition(exp.Status.Conditions, "Ready")
+	if ready != nil && ready.Status == metav1.ConditionTrue && strings.Contains(ready.Message, "A ServiceImport of this name that is not ours exists") {
+		return nil
 	}
 	return fmt.Errorf("conditions %+v, want Ready=True that tells of the ServiceImport", exp.Status.Conditions)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -307,10 +308,9 @@ func awaitPending(t *testing.T, m *testclusterset.Member, namespace, name string
 		if err != nil {
 			return err
 		}
-		for _, c := range exp.Status.Conditions {
-			if c.Type == string(mcsv1beta1.ServiceExportConditionReady) && strings.HasPrefix(c.Message, "Waiting for the broker") {
-				return testclusterset.Condition(exp.Status.Conditions, "Ready=Unknown/Pending")
-			}
+		ready := meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if ready != nil && strings.HasPrefix(ready.Message, "Waiting for the broker") {
+			return testclusterset.Condition(exp.Status.Conditions, "Ready=Unknown/Pending")
 		}
 		return testclusterset.Condition(exp.Status.Conditions, "Ready=Unknown/Pending with its reason")
 	})

@@ -24,6 +24,7 @@ import (
 
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -130,10 +131,9 @@ func TestRevocation(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, c := range exp.Status.Conditions {
-			if c.Type == "Ready" && c.Status == metav1.ConditionUnknown && strings.Contains(c.Message, "rejects the credential") {
-				return nil
-			}
+		ready := meta.FindStatusCondition(exp.Status.Conditions, "Ready")
+		if ready != nil && ready.Status == metav1.ConditionUnknown && strings.Contains(ready.Message, "rejects the credential") {
+			return nil
 		}
 		return fmt.Errorf("conditions %v", exp.Status.Conditions)
 	})
