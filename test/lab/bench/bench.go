@@ -16,10 +16,8 @@ type bench struct {
 	full     bool
 	rounds   int
 	duration time.Duration // of one measurement
-	rate     int           // see [load]
 	services int           // of the section together
 	out      string
-	profile  string // file for a CPU profile of this process, which also runs the controllers
 
 	dir              string // removed at the end
 	coredns, dnsperf string // programs

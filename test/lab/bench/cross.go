@@ -42,13 +42,13 @@ const (
 // A crossResult is how long a change in one cluster took, from the answer of its API server, to the first DNS answer in
 // another that shows it; in milliseconds.
 type crossResult struct {
-	What    string  `json:"what"`
-	Changes int     `json:"changes"`
-	Rate    float64 `json:"changesPerSecond"`
-	P50     float64 `json:"p50Milliseconds"`
-	P90     float64 `json:"p90Milliseconds"`
-	P99     float64 `json:"p99Milliseconds"`
-	Max     float64 `json:"maxMilliseconds"`
+	What    string
+	Changes int
+	Rate    float64
+	P50     float64
+	P90     float64
+	P99     float64
+	Max     float64
 }
 
 // The rows of a cross table.
@@ -119,9 +119,9 @@ func (b *bench) crossSection(ctx context.Context) (_ part, err error) {
 
 // An importResult is how long a new member takes to import everything.
 type importResult struct {
-	Services int     `json:"services"`
-	Slices   int     `json:"slices"`
-	Seconds  float64 `json:"seconds"`
+	Services int
+	Slices   int
+	Seconds  float64
 }
 
 // importSection starts the controller of a member that has nothing yet.

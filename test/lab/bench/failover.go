@@ -15,20 +15,20 @@ const (
 
 // A failoverPart is what clients see that connect all the time by way of kube-proxy.
 type failoverPart struct {
-	Proxy  string          `json:"kubeProxy"` // version
-	Moves  []moveResult    `json:"moves"`
-	Drains []drainedResult `json:"drains"`
+	Proxy  string // version
+	Moves  []moveResult
+	Drains []drainedResult
 }
 
 // A moveResult is how long it took from the loss of the last selected endpoint, when the API server had answered, to the first connection in
 // the next cluster.
 type moveResult struct {
-	Lost   string  `json:"lost"`   // where the endpoint was
-	Client string  `json:"client"` // how its kube-proxy is set
-	Rounds int     `json:"rounds"`
-	P50    float64 `json:"p50Milliseconds"`
-	P99    float64 `json:"p99Milliseconds"`
-	Max    float64 `json:"maxMilliseconds"`
+	Lost   string // where the endpoint was
+	Client string // how its kube-proxy is set
+	Rounds int
+	P50    float64
+	P99    float64
+	Max    float64
 }
 
 func newMoveResult(lost, client string, delays []time.Duration) moveResult {
@@ -38,11 +38,11 @@ func newMoveResult(lost, client string, delays []time.Duration) moveResult {
 
 // A drainedResult counts the connections while a cluster is drained and comes back.
 type drainedResult struct {
-	Drained     string `json:"drained"`
-	Client      string `json:"client"`
-	Rounds      int    `json:"rounds"`
-	Connections int    `json:"connections"`
-	Failed      int    `json:"failed"`
+	Drained     string
+	Client      string
+	Rounds      int
+	Connections int
+	Failed      int
 }
 
 func (p *failoverPart) markdown() string {
@@ -85,10 +85,10 @@ func (d drainedResult) goal() goal {
 
 // A togetherPart is how all services of a member change their clusters at once.
 type togetherPart struct {
-	Services int `json:"services"`
+	Services int
 	// Floor is how long a client alone takes for a write, when it makes floorWrites for each service.
-	Floor   float64          `json:"floorSecondsPerWrite"`
-	Changes []togetherResult `json:"changes"`
+	Floor   float64
+	Changes []togetherResult
 }
 
 // floorWrites is how many objects of each service the floor writes: as many as a change of selection, which shows a slice, hides another, and says
@@ -97,15 +97,15 @@ const floorWrites = 3
 
 // A togetherResult is one change.
 type togetherResult struct {
-	What    string  `json:"what"`
-	Written float64 `json:"changeWrittenSeconds"` // how long the change itself took to write
-	Shown   float64 `json:"shownSeconds"`         // from its begin until the last slice was shown or hidden
-	Landed  float64 `json:"landedSeconds"`        // and until connections of a sample landed in the other cluster; 0 if not looked for
-	Slices  int     `json:"slices"`               // that were written
-	Most    int     `json:"mostWritesOfASlice"`
+	What    string
+	Written float64 // how long the change itself took to write
+	Shown   float64 // from its begin until the last slice was shown or hidden
+	Landed  float64 // and until connections of a sample landed in the other cluster; 0 if not looked for
+	Slices  int     // that were written
+	Most    int
 	// What else the controller wrote, by API server, kind and verb, and what of it has to be written; empty if that is not limited.
-	Others  map[string]float64 `json:"otherWrites"`
-	Allowed string             `json:"otherWritesAllowed,omitempty"`
+	Others  map[string]float64
+	Allowed string
 }
 
 // String is the result in one line, as it is known long before the report.

@@ -32,20 +32,20 @@ var freshPeers = []peer{inTreePeer, ourPeer}
 // A freshResult is how long a change of a slice took from the API server's answer to the first DNS answer that shows it,
 // in milliseconds.
 type freshResult struct {
-	Peer    string  `json:"peer"`
-	Wanted  int     `json:"changesPerSecondWanted"` // 0 means as many as can be under way
-	Queries int     `json:"queriesPerSecond"`       // that the server was asked beside
-	Changes int     `json:"changes"`
-	Rate    float64 `json:"changesPerSecond"`
-	P50     float64 `json:"p50Milliseconds"`
-	P99     float64 `json:"p99Milliseconds"`
-	Max     float64 `json:"maxMilliseconds"`
+	Peer    string
+	Wanted  int // 0 means as many as can be under way
+	Queries int // that the server was asked beside
+	Changes int
+	Rate    float64
+	P50     float64
+	P99     float64
+	Max     float64
 }
 
 // A freshPart has a result of each peer for each kind of measurement, peer by peer.
 type freshPart struct {
-	Delays [][]freshResult `json:"delays"`
-	Loss   lossResults     `json:"loss,omitempty"`
+	Delays [][]freshResult
+	Loss   lossResults
 }
 
 // freshSection changes endpoints and waits for the servers to show it.

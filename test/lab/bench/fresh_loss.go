@@ -27,22 +27,22 @@ var lossRates = []int{noChanges, freshRate, mostChanges}
 // A lossResult is what one peer answers while endpoints change. Losses are in percent of what the same round had without
 // changes.
 type lossResult struct {
-	Peer    string  `json:"peer"`
-	Wanted  int     `json:"changesPerSecondWanted"` // -1 means none, 0 as many as can be under way
-	Changes summary `json:"changesPerSecond"`
-	QPS     summary `json:"queriesPerSecond"` // as fast as it can
+	Peer    string
+	Wanted  int // -1 means none, 0 as many as can be under way
+	Changes summary
+	QPS     summary // as fast as it can
 	// The API server, which takes part in each change, has the same CPUs.
-	QPSLoss summary `json:"queriesPerSecondLost"`
-	CPU     summary `json:"cpuMicrosecondsPerQuery"` // of the server, what the changes take it included
+	QPSLoss summary
+	CPU     summary // of the server, what the changes take it included
 	// CPULoss is how much less a server answers that has as much CPU time with changes as without. Part of it is no loss to
 	// changes: of a machine that has to do more, fewer queries come at a time, and each costs more.
-	CPULoss summary `json:"queriesPerCPUSecondLost"`
+	CPULoss summary
 	// ChangeCPU is the server's CPU time for a change while there are no queries, ChangeLoss what so many changes take of
 	// the CPU time that it has at full speed without them, in percent.
-	ChangeCPU  float64 `json:"cpuMicrosecondsPerChange"`
-	ChangeLoss float64 `json:"cpuLostToChanges"`
+	ChangeCPU  float64
+	ChangeLoss float64
 	// QPSRatio is the queries a second over those of in-tree.
-	QPSRatio summary `json:"queriesPerSecondOverInTree"`
+	QPSRatio summary
 }
 
 // lossResults has a result for each rate and peer.

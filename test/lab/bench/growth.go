@@ -84,20 +84,20 @@ func (s growthSize) rows() []row {
 
 // A growthResult is what one peer takes at one size. Maps are by question.
 type growthResult struct {
-	Axis         string             `json:"axis"`
-	Size         int                `json:"size"`
-	Peer         string             `json:"peer"`
-	Memory       memoryResult       `json:"memory"`
-	CPU          map[string]summary `json:"cpuMicrosecondsPerQuery"`
-	Growth       map[string]summary `json:"cpuOverSmallest,omitempty"` // of the largest size only
-	SliceChange  summary            `json:"cpuMicrosecondsPerSliceChange"`
-	ImportChange summary            `json:"cpuMicrosecondsPerImportChange"`
+	Axis         string
+	Size         int
+	Peer         string
+	Memory       memoryResult
+	CPU          map[string]summary
+	Growth       map[string]summary // of the largest size only
+	SliceChange  summary
+	ImportChange summary
 }
 
 // growthPart has a result for each axis, size and peer, the smallest size of an axis first.
 type growthPart struct {
-	Empty   memoryResult   `json:"empty"`
-	Results []growthResult `json:"results"`
+	Empty   memoryResult
+	Results []growthResult
 }
 
 // growthSection measures zones that grow along each axis.

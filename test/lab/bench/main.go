@@ -18,7 +18,7 @@
 // median over the rounds and, in parentheses, the range of the rounds as a part of the median. Before a measurement bench checks the
 // answers of each peer: a wrong answer is an error.
 //
-// The report is Markdown on the standard output, and Markdown, JSON and plots in the folder of -out; progress goes to the standard error.
+// The report is Markdown on the standard output, and with its plots in the folder of -out; progress goes to the standard error.
 // Without a section bench runs those that take a few minutes together; -full runs all of them, and more of each. -help lists them.
 //
 // The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the report and leaves the
@@ -39,7 +39,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"syscall"
 	"time"
@@ -93,10 +92,8 @@ func (b *bench) flags(f *flag.FlagSet) {
 	f.BoolVar(&b.full, "full", false, "all sections, and more of each; takes long and some gigabytes")
 	f.IntVar(&b.rounds, "rounds", 7, "`times` that each kind of question is measured")
 	f.DurationVar(&b.duration, "duration", time.Second, "`time` of one measurement")
-	f.IntVar(&b.rate, "rate", 0, "queries a `second` at most; 0 means as many as the server answers")
 	f.IntVar(&b.services, "services", 5000, "`number` of services that change their clusters together")
-	f.StringVar(&b.profile, "cpuprofile", "", "`file` for a CPU profile of the controllers, and of what measures them")
-	f.StringVar(&b.out, "out", "bin", "`folder` for the report, bench.md and bench.json")
+	f.StringVar(&b.out, "out", "bin", "`folder` for the report, bench.md, and its plots")
 }
 
 func (b *bench) main(ctx context.Context) (err error) {
@@ -109,9 +106,6 @@ func (b *bench) main(ctx context.Context) (err error) {
 	if b.services < 1 {
 		return fmt.Errorf("services %d: want at least 1", b.services)
 	}
-	if b.rate < 0 {
-		return fmt.Errorf("rate %d: want at least 0", b.rate)
-	}
 	b.choose()
 	if b.dir, err = os.MkdirTemp("", "clusterset-bench-"); err != nil {
 		return err
@@ -120,35 +114,13 @@ func (b *bench) main(ctx context.Context) (err error) {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	if b.profile != "" {
-		stop, err := startProfile(b.profile)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-	}
 	r := b.newReport()
 	err = b.measureAll(ctx, r)
-	if len(r.Sections) > 0 {
+	if len(r.parts) > 0 {
 		// The results before a failure have taken minutes.
 		err = errors.Join(err, r.write(os.Stdout, b.out))
 	}
 	return err
-}
-
-// startProfile writes a CPU profile until stop is called.
-func startProfile(name string) (stop func() error, err error) {
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
 }
 
 // choose selects the default sections if no section is selected, but for those that are not possible here.
@@ -196,7 +168,7 @@ func (b *bench) measureAll(ctx context.Context, r *report) (failed error) {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
 		}
 		if found != nil { // a section may fail after its first results
-			r.add(s.name, found)
+			r.parts = append(r.parts, found)
 		}
 	}
 	return failed

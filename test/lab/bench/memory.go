@@ -29,11 +29,11 @@ var memoryPeers = []peer{emptyPeer, inTreePeer, ourPeer}
 
 // A memoryResult is what one peer takes, in octets.
 type memoryResult struct {
-	Peer     string  `json:"peer"`
-	Heap     summary `json:"liveHeap"`
-	Resident summary `json:"resident"`
-	Peak     summary `json:"peakResident"`
-	Ready    summary `json:"secondsToReady"`
+	Peer     string
+	Heap     summary
+	Resident summary
+	Peak     summary
+	Ready    summary
 }
 
 // memoryPart has a result for each peer.

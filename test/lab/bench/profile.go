@@ -22,14 +22,14 @@ const (
 
 // A profilePhase is where the CPU time of our server goes in one phase.
 type profilePhase struct {
-	Phase   string             `json:"phase"`
-	Seconds float64            `json:"cpuSeconds"`
-	Shares  map[string]float64 `json:"shares"` // of the CPU time, by whose code it is; they sum up to 1
+	Phase   string
+	Seconds float64
+	Shares  map[string]float64 // of the CPU time, by whose code it is; they sum up to 1
 }
 
 // A profilePart has a result for each phase, and the profiles.
 type profilePart struct {
-	Phases []profilePhase `json:"phases"`
+	Phases []profilePhase
 	kept   map[string][]byte
 }
 
@@ -206,7 +206,7 @@ func (b *bench) askEach(ctx context.Context, s *server, rows []row, d time.Durat
 		if err != nil {
 			return err
 		}
-		if _, err := b.askTrial(ctx, h[0], load{duration: d / time.Duration(len(rows)), rate: b.rate}); err != nil {
+		if _, err := b.askTrial(ctx, h[0], load{duration: d / time.Duration(len(rows))}); err != nil {
 			return err
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clusterset-dns/clusterset/test/lab/baseline"
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/test/lab/baseline"
 )
 
 // The count agrees with the library that CoreDNS cuts answers with.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -14,29 +13,18 @@ import (
 
 // A report is all that one run has found out.
 type report struct {
-	Time      time.Time `json:"time"`
-	Go        string    `json:"go"`
-	CPUs      int       `json:"cpus"`
-	LoadStart string    `json:"loadAverageAtStart"`
-	LoadEnd   string    `json:"loadAverageAtEnd"`
-	Rounds    int       `json:"rounds"`
-	Seconds   float64   `json:"secondsPerMeasurement"`
-	Rate      int       `json:"queriesPerSecondAtMost"`
-
-	Sections map[string]part `json:"sections"`
-	Goals    []goal          `json:"goals"`
-
-	order []string // of the sections
+	began              time.Time
+	loadStart, loadEnd string // load average
+	rounds             int
+	duration           time.Duration // of a measurement
+	parts              []part        // of each section
 }
 
 func (b *bench) newReport() *report {
-	return &report{
-		Time: b.progress.began.UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
-		LoadStart: loadAverage(), Rounds: b.rounds, Seconds: b.duration.Seconds(), Rate: b.rate,
-	}
+	return &report{began: b.progress.began, loadStart: loadAverage(), rounds: b.rounds, duration: b.duration}
 }
 
-// A part is what a section has found out. Marshalled it is what the JSON report has of it.
+// A part is what a section has found out.
 type part interface {
 	markdown() string // has headings of the second level
 	goals() []goal    // may be none
@@ -45,30 +33,18 @@ type part interface {
 // A drawer is a part with further files, by name. They lie beside the report.
 type drawer interface{ files() map[string][]byte }
 
-func (r *report) add(name string, p part) {
-	if r.Sections == nil {
-		r.Sections = make(map[string]part)
-	}
-	r.Sections[name] = p
-	r.order = append(r.order, name)
-}
-
 // write puts the report on w and into the folder.
 func (r *report) write(w io.Writer, folder string) error {
-	r.LoadEnd, r.Goals = loadAverage(), r.goals()
+	r.loadEnd = loadAverage()
 	text := r.markdown()
 	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	files := map[string][]byte{"bench.md": []byte(text), "bench.json": append(data, '\n')}
-	for _, p := range r.Sections {
+	files := map[string][]byte{"bench.md": []byte(text)}
+	for _, p := range r.parts {
 		if p, ok := p.(drawer); ok {
 			maps.Copy(files, p.files())
 		}
@@ -83,10 +59,10 @@ func (r *report) write(w io.Writer, folder string) error {
 
 // A goal is a figure of ours and what it may be at most.
 type goal struct {
-	What   string  `json:"what"`
-	Got    float64 `json:"got"`
-	Most   float64 `json:"most"`
-	Missed bool    `json:"missed"`
+	What   string
+	Got    float64
+	Most   float64
+	Missed bool
 }
 
 func newGoal(what string, got, most float64) goal {
@@ -104,26 +80,22 @@ func (g goal) cell(format string) string {
 
 func (r *report) goals() []goal {
 	var all []goal
-	for _, name := range r.order {
-		all = append(all, r.Sections[name].goals()...)
+	for _, p := range r.parts {
+		all = append(all, p.goals()...)
 	}
 	return all
 }
 
 func (r *report) markdown() string {
 	var b strings.Builder
-	rate := "as fast as the server answers"
-	if r.Rate > 0 {
-		rate = fmt.Sprintf("at most %d queries a second", r.Rate)
-	}
 	_, _ = fmt.Fprintf(&b, "# Benchmark of %s\n\n%s, %d CPUs, load average %s at the start and %s at the end.\n"+
-		"%d rounds of %g s for each kind of question, %s.\n"+
+		"%d rounds of %g s for each kind of question.\n"+
 		"Medians; in parentheses the range over the rounds in proportion to the median.\n",
-		r.Time.Format(time.RFC3339), r.Go, r.CPUs, r.LoadStart, r.LoadEnd, r.Rounds, r.Seconds, rate)
-	for _, name := range r.order {
-		b.WriteString("\n" + r.Sections[name].markdown())
+		r.began.UTC().Format(time.RFC3339), runtime.Version(), runtime.NumCPU(), r.loadStart, r.loadEnd, r.rounds, r.duration.Seconds())
+	for _, p := range r.parts {
+		b.WriteString("\n" + p.markdown())
 	}
-	b.WriteString("\n" + heading("Targets", goalsText(r.Goals)))
+	b.WriteString("\n" + heading("Targets", goalsText(r.goals())))
 	return b.String()
 }
 

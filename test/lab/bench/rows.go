@@ -16,25 +16,25 @@ var rowPeers = []peer{baselinePeer, inTreePeer, ourPeer}
 
 // A rowResult is a line of the table of questions.
 type rowResult struct {
-	Mode     string                `json:"mode"`
-	Question string                `json:"question"`
-	Rounds   int                   `json:"rounds"`
-	Target   float64               `json:"target,omitzero"`
-	Peers    map[string]peerResult `json:"peers"` // without those that are left out
-	Notes    []string              `json:"notes,omitempty"`
+	Mode     string
+	Question string
+	Rounds   int
+	Target   float64
+	Peers    map[string]peerResult // without those that are left out
+	Notes    []string
 }
 
 // rowsPart has a result for each row of each mode, one mode after the other.
 type rowsPart []rowResult
 
 type peerResult struct {
-	CPU          summary `json:"cpuMicrosecondsPerQuery"`
-	OverBaseline summary `json:"cpuOverBaseline,omitzero"` // zero where the baseline is left out
-	QPS          summary `json:"queriesPerSecond"`
-	Latency      summary `json:"meanLatencyMicroseconds"`
-	P50          summary `json:"p50AtHalfLoadMicroseconds,omitzero"`
-	P99          summary `json:"p99AtHalfLoadMicroseconds,omitzero"`
-	Octets       float64 `json:"answerOctets"`
+	CPU          summary
+	OverBaseline summary // zero where the baseline is left out
+	QPS          summary
+	Latency      summary
+	P50          summary
+	P99          summary
+	Octets       float64
 }
 
 // Sizes of the zone that the rows ask.

@@ -34,11 +34,11 @@ type simulation struct {
 
 // A scaleSize says how large the clusterset is.
 type scaleSize struct {
-	Members    int `json:"members"`
-	Services   int `json:"services"`
-	Namespaces int `json:"namespaces"`
-	Exporters  int `json:"exportersOfEachService"`
-	Endpoints  int `json:"endpointsOfEachExport"` // all in one slice
+	Members    int
+	Services   int
+	Namespaces int
+	Exporters  int
+	Endpoints  int // all in one slice
 }
 
 // exports is how many export records there are, and slices.

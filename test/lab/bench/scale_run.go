@@ -27,28 +27,28 @@ const (
 
 // A scalePart is what one member of a large clusterset takes.
 type scalePart struct {
-	Size   scaleSize `json:"size"`
-	Import float64   `json:"firstImportSeconds"` // from the start of the controller until all imports and slices are there
-	Synced float64   `json:"firstSyncSeconds"`   // until it has nothing left to do but to write Events
+	Size   scaleSize
+	Import float64 // from the start of the controller until all imports and slices are there
+	Synced float64 // until it has nothing left to do but to write Events
 
-	Phases  []*scalePhase      `json:"phases"`
-	Watches map[string]float64 `json:"watchesOfOneMember"` // at the broker, by resource
-	Delays  crossResult        `json:"changes"`            // from the broker to DNS
-	Memory  []scaleMemory      `json:"memory"`
+	Phases  []*scalePhase
+	Watches map[string]float64 // at the broker, by resource
+	Delays  crossResult        // from the broker to DNS
+	Memory  []scaleMemory
 
-	BrokerBack     float64 `json:"secondsFromBrokerToChange"`     // from when it serves again until a change is in DNS
-	ControllerBack float64 `json:"secondsFromControllerToSynced"` // from its start until it has nothing left to do
+	BrokerBack     float64 // from when it serves again until a change is in DNS
+	ControllerBack float64 // from its start until it has nothing left to do
 }
 
 // A scaleMemory is what the two programs take at one moment, in octets.
 type scaleMemory struct {
-	When         string `json:"when"`
-	Control      int64  `json:"controllerResident"`
-	ControlPeak  int64  `json:"controllerPeakResident"`
-	ControlInUse int64  `json:"controllerHeap"` // with what is not collected yet
-	DNS          int64  `json:"dnsResident"`
-	DNSPeak      int64  `json:"dnsPeakResident"`
-	DNSHeap      int64  `json:"dnsLiveHeap"`
+	When         string
+	Control      int64
+	ControlPeak  int64
+	ControlInUse int64 // with what is not collected yet
+	DNS          int64
+	DNSPeak      int64
+	DNSHeap      int64
 }
 
 // A scaleRun is one member with a controller and a DNS server in a clusterset of simulated ones.
@@ -66,22 +66,22 @@ type scaleRun struct {
 
 // A scalePhase is what one stretch of time took.
 type scalePhase struct {
-	What    string             `json:"what"`
-	Seconds float64            `json:"seconds"`
-	Writes  map[string]float64 `json:"writes"` // of the controller by API server, kind and verb, but for Leases
-	Leases  float64            `json:"leaseWrites"`
+	What    string
+	Seconds float64
+	Writes  map[string]float64 // of the controller by API server, kind and verb, but for Leases
+	Leases  float64
 	// In seconds.
-	ControllerCPU float64 `json:"controllerCPU"`
-	DNSCPU        float64 `json:"dnsCPU"`
-	BrokerCPU     float64 `json:"brokerCPU,omitempty"` // of its API server, 0 if that did not last
+	ControllerCPU float64
+	DNSCPU        float64
+	BrokerCPU     float64 // of its API server, 0 if that did not last
 	// What the broker sent to watches of what members write, by resource. None if its API server did not last.
-	Events map[string]float64 `json:"watchEvents,omitempty"`
-	Octets map[string]float64 `json:"watchOctets,omitempty"`
+	Events map[string]float64
+	Octets map[string]float64
 	// Watches is how many got that, if they were the same all the time. Some are those of the API server itself.
-	Watches map[string]float64 `json:"watches,omitempty"`
+	Watches map[string]float64
 
-	Asked int `json:"asked,omitempty"` // hosts in DNS meanwhile
-	Wrong int `json:"wrong,omitempty"` // answers, or none
+	Asked int // hosts in DNS meanwhile
+	Wrong int // answers, or none
 }
 
 func (p *scalePhase) written() float64 { return total(p.Writes) }

@@ -8,9 +8,9 @@ import (
 
 // A summary is a set of measurements in short.
 type summary struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
+	Median float64
+	Min    float64
+	Max    float64
 }
 
 // summarize returns the zero summary of no values.

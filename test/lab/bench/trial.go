@@ -84,7 +84,7 @@ func (b *bench) runRounds(ctx context.Context, section string, heats []heat, rou
 
 func (b *bench) measureRound(ctx context.Context, t *trial, round int) error {
 	if round == 0 {
-		warmup := load{duration: b.duration / 4, rate: b.rate, tcp: t.questions[0].tcp}
+		warmup := load{duration: b.duration / 4, tcp: t.questions[0].tcp}
 		if _, err := b.ask(ctx, warmup, t.server.port.Number, t.file); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (b *bench) measure(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		s, err := b.askTrial(ctx, t, load{duration: time.Duration(times) * b.duration, rate: b.rate})
+		s, err := b.askTrial(ctx, t, load{duration: time.Duration(times) * b.duration})
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (b *bench) measure(ctx context.Context, t *trial) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("CPU time %s: want at least %s, by a longer duration or a higher rate", used, leastCPU)
+	return fmt.Errorf("CPU time %s: want at least %s, by a longer duration", used, leastCPU)
 }
 
 func (s *samples) add(got stats, used time.Duration) {

@@ -37,19 +37,19 @@ func tunePeers(optimised string) []peer {
 
 // A tuneResult is what a way to build or run the server does for one kind of question.
 type tuneResult struct {
-	Question string  `json:"question"`
-	Peer     string  `json:"way"`
-	CPU      summary `json:"cpuMicrosecondsPerQuery"`
-	OverOurs summary `json:"cpuOverAsBuilt"`
-	QPS      summary `json:"queriesPerSecond"`
-	MoreQPS  summary `json:"queriesPerSecondOverAsBuilt"`
-	Resident float64 `json:"resident"` // octets, after all rounds
+	Question string
+	Peer     string
+	CPU      summary
+	OverOurs summary
+	QPS      summary
+	MoreQPS  summary
+	Resident float64 // octets, after all rounds
 }
 
 // tunePart has a result for each question and way.
 type tunePart struct {
-	Results []tuneResult `json:"results"`
-	profile []byte       // of the server as built, answering each kind of question
+	Results []tuneResult
+	profile []byte // of the server as built, answering each kind of question
 }
 
 // tuneSection takes a profile, builds the server with it, and compares that and some settings with the server as built.
