@@ -87,22 +87,6 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestLoadArgs(t *testing.T) {
-	got := strings.Join(load{duration: 1500 * time.Millisecond, rate: 700}.args(5300, "f"), " ")
-	want := "-f inet -s 127.0.0.1 -p 5300 -B -d f -l 1.5 -c 8 -q 100 -t 30 -Q 700"
-	if got != want {
-		t.Errorf("args = %q, want %q", got, want)
-	}
-	got = strings.Join(load{duration: time.Second, tcp: true, each: true}.args(5300, "f"), " ")
-	want = "-m tcp -v -O suppress=timeouts,congestion,sendfailed,sockready,unexpected"
-	if !strings.HasSuffix(got, want) {
-		t.Errorf("args = %q, want %q at the end", got, want)
-	}
-	if got := strings.Join(load{duration: time.Second}.args(5300, "f"), " "); strings.Contains(got, "-Q") {
-		t.Errorf("args without a rate = %q, want no -Q", got)
-	}
-}
-
 const verboseReport = `[Status] Sending queries (to 127.0.0.1:15353)
 > NOERROR binary input 0.000843
 > NXDOMAIN binary input 0.012000
@@ -126,33 +110,5 @@ func TestParseLatencies(t *testing.T) {
 	}
 	if got, err := parseLatencies(dnsperfReport); err == nil {
 		t.Errorf("latencies of a report without = %v, want an error", got)
-	}
-}
-
-func TestVerifyShares(t *testing.T) {
-	want := map[string]float64{"NOERROR": 0.95, "NXDOMAIN": 0.05}
-	for _, tt := range []struct {
-		name              string
-		noError, nxdomain int
-		servfail          int
-		wrong             bool
-	}{
-		{name: "right", noError: 950, nxdomain: 50},
-		{name: "the last ones were not awaited", noError: 945, nxdomain: 55},
-		{name: "all names exist", noError: 1000, wrong: true},
-		{name: "too many do not exist", noError: 900, nxdomain: 100, wrong: true},
-		{name: "another rcode", noError: 949, nxdomain: 50, servfail: 1, wrong: true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := stats{sent: 1000, completed: 1000, rcodes: map[string]int{}}
-			for rcode, n := range map[string]int{"NOERROR": tt.noError, "NXDOMAIN": tt.nxdomain, "SERVFAIL": tt.servfail} {
-				if n > 0 {
-					s.rcodes[rcode] = n
-				}
-			}
-			if err := s.verify(want); (err != nil) != tt.wrong {
-				t.Errorf("verify(%v) = %v, want an error: %t", s.rcodes, err, tt.wrong)
-			}
-		})
 	}
 }

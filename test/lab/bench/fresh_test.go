@@ -56,21 +56,6 @@ func TestPaceFails(t *testing.T) {
 	}
 }
 
-func TestAskUnchanged(t *testing.T) {
-	services := headless("fresh", 3, 6, 0)
-	questions := askUnchanged(services)
-	if len(questions) != 3*5 {
-		t.Errorf("%d questions, want 15", len(questions))
-	}
-	for _, q := range questions {
-		for _, s := range services {
-			if q.owner == s.host(0, 0) {
-				t.Errorf("question %s is for a host that changes", q)
-			}
-		}
-	}
-}
-
 // testLoss is of servers of which ours answers twice as much and changes take too much of at the highest rate.
 func testLoss() lossResults {
 	trial := func(p peer, rate int, changes, qps, cpu float64) *lossTrial {
@@ -108,26 +93,5 @@ func TestLoss(t *testing.T) {
 	text, want := squeeze(lossTable(all)), "| 30000 (0 %) | 2.00 | 25.0 (25.0 to 25.0) | 25.0 (0 %) | 20.0 (20.0 to 20.0) | 40 | 1.0 | ≤ 10 |"
 	if !strings.Contains(text, want) {
 		t.Errorf("table lacks %q:\n%s", want, text)
-	}
-}
-
-func TestFreshGoals(t *testing.T) {
-	results := func(wanted, queries int, ours float64) []freshResult {
-		return []freshResult{
-			{Peer: inTreePeer.name, Wanted: wanted, Queries: queries, P50: 1, P99: 1, Max: 1},
-			{Peer: ourPeer.name, Wanted: wanted, Queries: queries, P50: ours, P99: ours, Max: ours},
-		}
-	}
-	p := &freshPart{Delays: [][]freshResult{results(200, 0, 1.15), results(mostChanges, 1000, 1.15)}}
-	var missed []string
-	for _, g := range p.goals() {
-		if g.Missed {
-			missed = append(missed, g.What)
-		}
-	}
-	want := "p50 from change to answer over in-tree, as many as possible changes/s, with queries; " +
-		"p99 from change to answer over in-tree, as many as possible changes/s, with queries"
-	if got := strings.Join(missed, "; "); got != want {
-		t.Errorf("missed %q, want %q", got, want)
 	}
 }

@@ -86,13 +86,3 @@ func TestLogScale(t *testing.T) {
 		})
 	}
 }
-
-func TestGrouped(t *testing.T) {
-	for figure, want := range map[float64]string{
-		0.5: "0.5", 7: "7", 999: "999", 1000: "1,000", 50_000: "50,000", 1e6: "1,000,000",
-	} {
-		if got := grouped(figure); got != want {
-			t.Errorf("grouped(%g) = %q, want %q", figure, got, want)
-		}
-	}
-}

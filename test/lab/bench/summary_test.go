@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"slices"
 	"testing"
 )
@@ -56,15 +55,5 @@ func TestPercentile(t *testing.T) {
 				t.Errorf("percentile(%v, %v) = %d, want %d", tt.values, tt.percent, got, tt.want)
 			}
 		})
-	}
-}
-
-func TestRatios(t *testing.T) {
-	got, want := ratios([]float64{2, 9, 5}, []float64{1, 3}), []float64{2, 3}
-	if !slices.Equal(got, want) {
-		t.Errorf("ratios = %v, want %v", got, want)
-	}
-	if s := (summary{Median: 2e6, Min: 1e6, Max: 3e6}).scale(1e-6); math.Abs(s.Median-2) > 1e-9 {
-		t.Errorf("scaled median = %v, want 2", s.Median)
 	}
 }
