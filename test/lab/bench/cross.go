@@ -40,15 +40,11 @@ const (
 )
 
 // A crossResult is how long a change in one cluster took, from the answer of its API server, to the first DNS answer in
-// another that shows it; in milliseconds.
+// another that shows it.
 type crossResult struct {
-	What    string
-	Changes int
-	Rate    float64
-	P50     float64
-	P90     float64
-	P99     float64
-	Max     float64
+	What string
+	Rate float64
+	spans
 }
 
 // The rows of a cross table.
@@ -408,11 +404,7 @@ func (c *cross) result(row string, took time.Duration) crossResult {
 }
 
 func newCrossResult(row string, delays []time.Duration, took time.Duration) crossResult {
-	millis := func(percent float64) float64 { return micros(percentile(delays, percent)) / 1000 }
-	return crossResult{
-		What: row, Changes: len(delays), Rate: float64(len(delays)) / took.Seconds(),
-		P50: millis(50), P90: millis(90), P99: millis(99), Max: millis(100),
-	}
+	return crossResult{What: row, Rate: float64(len(delays)) / took.Seconds(), spans: newSpans(delays)}
 }
 
 func (all crossPart) markdown() string {
@@ -438,14 +430,14 @@ func (c crossResult) goals() []goal {
 }
 
 func crossTable(all []crossResult) string {
-	lines := [][]string{{"change", "changes", "changes/s", "p50, ms", "p90, ms", "p99, ms", "max, ms", "targets"}}
+	lines := [][]string{{"change", "changes", "changes/s", "p50, ms", "p90, ms", "p99, ms", "max, ms", "target"}}
 	for _, c := range all {
 		var targets []string
 		for _, g := range c.goals() {
 			targets = append(targets, g.cell("%.0f"))
 		}
 		lines = append(lines, []string{
-			c.What, fmt.Sprint(c.Changes), fmt.Sprintf("%.0f", c.Rate), fmt.Sprintf("%.0f", c.P50), fmt.Sprintf("%.0f", c.P90),
+			c.What, fmt.Sprint(c.Number), fmt.Sprintf("%.0f", c.Rate), fmt.Sprintf("%.0f", c.P50), fmt.Sprintf("%.0f", c.P90),
 			fmt.Sprintf("%.0f", c.P99), fmt.Sprintf("%.0f", c.Max), strings.Join(targets, ", "),
 		})
 	}

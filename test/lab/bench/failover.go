@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 )
 
 // The bounds of failover: milliseconds, connections, writes and seconds.
@@ -25,15 +24,7 @@ type failoverPart struct {
 type moveResult struct {
 	Lost   string // where the endpoint was
 	Client string // how its kube-proxy is set
-	Rounds int
-	P50    float64
-	P99    float64
-	Max    float64
-}
-
-func newMoveResult(lost, client string, delays []time.Duration) moveResult {
-	millis := func(percent float64) float64 { return micros(percentile(delays, percent)) / 1000 }
-	return moveResult{lost, client, len(delays), millis(50), millis(99), millis(100)}
+	spans
 }
 
 // A drainedResult counts the connections while a cluster is drained and comes back.
@@ -49,7 +40,7 @@ func (p *failoverPart) markdown() string {
 	moves := [][]string{{"last selected endpoint", "kube-proxy", "rounds", "p50, ms", "p99, ms", "max, ms", "target"}}
 	for _, m := range p.Moves {
 		moves = append(moves, []string{
-			m.Lost, m.Client, fmt.Sprint(m.Rounds), fmt.Sprintf("%.0f", m.P50), fmt.Sprintf("%.0f", m.P99), fmt.Sprintf("%.0f", m.Max),
+			m.Lost, m.Client, fmt.Sprint(m.Number), fmt.Sprintf("%.0f", m.P50), fmt.Sprintf("%.0f", m.P99), fmt.Sprintf("%.0f", m.Max),
 			m.goal().cell("%.0f"),
 		})
 	}

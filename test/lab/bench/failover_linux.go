@@ -287,7 +287,7 @@ func (f *failoverRun) moves(ctx context.Context, s *movingService, rounds int) (
 	}
 	var all []moveResult
 	for i, c := range s.clients {
-		all = append(all, newMoveResult(s.lost, c.proxy, delays[i]))
+		all = append(all, moveResult{s.lost, c.proxy, newSpans(delays[i])})
 	}
 	return all, nil
 }

@@ -29,17 +29,13 @@ const (
 
 var freshPeers = []peer{inTreePeer, ourPeer}
 
-// A freshResult is how long a change of a slice took from the API server's answer to the first DNS answer that shows it,
-// in milliseconds.
+// A freshResult is how long a change of a slice took from the API server's answer to the first DNS answer that shows it.
 type freshResult struct {
 	Peer    string
 	Wanted  int // 0 means as many as can be under way
 	Queries int // that the server was asked beside
-	Changes int
 	Rate    float64
-	P50     float64
-	P99     float64
-	Max     float64
+	spans
 }
 
 // A freshPart has a result of each peer for each kind of measurement, peer by peer.
@@ -179,11 +175,7 @@ func (f *fresh) busy(ctx context.Context, rate int, capacities []float64) ([]fre
 }
 
 func newFreshResult(s *server, delays []time.Duration, took time.Duration) freshResult {
-	millis := func(percent float64) float64 { return micros(percentile(delays, percent)) / 1000 }
-	return freshResult{
-		Peer: s.peer.name, Changes: len(delays), Rate: float64(len(delays)) / took.Seconds(),
-		P50: millis(50), P99: millis(99), Max: millis(100),
-	}
+	return freshResult{Peer: s.peer.name, Rate: float64(len(delays)) / took.Seconds(), spans: newSpans(delays)}
 }
 
 // A watch looks for changes in the answers of servers.
@@ -269,7 +261,7 @@ func freshTable(all [][]freshResult) string {
 	for _, results := range all {
 		for _, f := range results {
 			lines = append(lines, []string{
-				f.Peer, fmt.Sprint(f.Queries), rateText(f.Wanted), fmt.Sprint(f.Changes), fmt.Sprintf("%.0f", f.Rate),
+				f.Peer, fmt.Sprint(f.Queries), rateText(f.Wanted), fmt.Sprint(f.Number), fmt.Sprintf("%.0f", f.Rate),
 				fmt.Sprintf("%.2f", f.P50), fmt.Sprintf("%.2f", f.P99), fmt.Sprintf("%.2f", f.Max),
 			})
 		}

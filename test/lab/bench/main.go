@@ -25,7 +25,7 @@
 // exit status 0: figures of a busy machine are rough.
 //
 // The files use each other in one direction: main.go (sections, flags) uses the rest; cluster.go and zone.go (objects), server.go
-// (peers), question.go and dnsperf.go (load), trial.go and summary.go (rounds), proc.go and grown.go (readings), rows.go, modes.go,
+// (peers), question.go and dnsperf.go (load), trial.go and summary.go (rounds), proc.go (readings), rows.go, modes.go,
 // rowtables.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go, slicewatch.go, scale*.go, growth.go, profile.go and tune.go
 // (the sections), report.go, table.go and plot.go (output).
 package main

@@ -18,7 +18,7 @@ func (p *scalePart) markdown() string {
 			z.Services, z.Namespaces, z.Exporters, z.Members, z.Endpoints, z.exports(), z.exports(), z.endpoints(),
 			p.Import, p.Synced, counts(p.phase("first import").Writes, "no writes"), counts(p.Watches, "none"),
 			p.BrokerBack, p.ControllerBack)+
-			p.phaseTable()+"\n"+p.watchTable()+"\n"+p.delayTable()+"\n"+p.memoryTable())
+			p.phaseTable()+"\n"+p.watchTable()+"\n"+crossTable([]crossResult{p.Delays})+"\n"+p.memoryTable())
 }
 
 // phase returns the phase of that name; a part without it has an empty one.
@@ -86,18 +86,6 @@ func (p *scalePart) watchTable() string {
 		}
 	}
 	return table(lines)
-}
-
-func (p *scalePart) delayTable() string {
-	d := p.Delays
-	target := newGoal("", d.P99, targetEndpointP99).cell("%.0f")
-	return table([][]string{
-		{"change", "changes", "changes/s", "p50, ms", "p90, ms", "p99, ms", "max, ms", "target"},
-		{
-			d.What, fmt.Sprint(d.Changes), fmt.Sprintf("%.0f", d.Rate), fmt.Sprintf("%.0f", d.P50),
-			fmt.Sprintf("%.0f", d.P90), fmt.Sprintf("%.0f", d.P99), fmt.Sprintf("%.0f", d.Max), target,
-		},
-	})
 }
 
 func (p *scalePart) memoryTable() string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 )
 
 // A summary is a set of measurements in short.
@@ -43,6 +44,18 @@ func percentile[T cmp.Ordered](values []T, percent float64) T {
 	return sorted[max(rank, 1)-1]
 }
 
+// spans are many times in short, in milliseconds.
+type spans struct {
+	Number             int
+	P50, P90, P99, Max float64
+}
+
+// newSpans panics without times.
+func newSpans(all []time.Duration) spans {
+	millis := func(percent float64) float64 { return micros(percentile(all, percent)) / 1000 }
+	return spans{len(all), millis(50), millis(90), millis(99), millis(100)}
+}
+
 // ratios divides pairwise: rounds that ran side by side see the same machine.
 func ratios(over, under []float64) []float64 {
 	n := min(len(over), len(under))
@@ -55,4 +68,17 @@ func ratios(over, under []float64) []float64 {
 
 func (s summary) scale(by float64) summary {
 	return summary{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by}
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// grown returns by how much each sum grew, where it did.
+func grown(before, after map[string]float64) map[string]float64 {
+	more := map[string]float64{}
+	for key, v := range after {
+		if d := v - before[key]; d != 0 {
+			more[key] = d
+		}
+	}
+	return more
 }

@@ -156,8 +156,6 @@ func (b *bench) measureHalfLoad(ctx context.Context, t *trial) error {
 
 func halfRate(qps float64) int { return min(max(int(qps/2), 1), halfLoadMost) }
 
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
 // of returns the trial of the peer.
 func (h heat) of(p peer) *trial {
 	i := slices.IndexFunc(h, func(t *trial) bool { return t.server.peer.name == p.name })
