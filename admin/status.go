@@ -333,17 +333,14 @@ func (s *collector) readVersion(ctx context.Context, c *cluster) (setState, erro
 	for _, o := range found.changed {
 		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", describe(o), deploy.Version)
 	}
-	warnings := []string{found.outdated()}
+	if outdated := found.outdated(); outdated != "" {
+		s.problem("%s", outdated)
+	}
 	if err := found.checkNotNewer(); err != nil {
-		warnings = append(warnings, err.Error())
+		s.state.Warnings = append(s.state.Warnings, err.Error())
 	}
 	if len(found.unread) > 0 {
-		warnings = append(warnings, fmt.Sprintf("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version", describe(found.unread[0])))
-	}
-	for _, w := range warnings {
-		if w != "" {
-			s.state.Warnings = append(s.state.Warnings, w)
-		}
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version", describe(found.unread[0])))
 	}
 	if found.oldest != nil {
 		s.state.Broker.Version = versionOf(found.oldest)

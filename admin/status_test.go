@@ -470,7 +470,7 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	}
 
 	version(onBroker, crds, records, "null") // counts as 1
-	reports(warnings, "the broker has CRDs and policies of version 1 (CustomResourceDefinition "+records+")")
+	reports(problems, "the broker has CRDs and policies of version 1 (CustomResourceDefinition "+records+")")
 	if joined := mustJoin(t, onBroker, east, options("east")); !strings.Contains(strings.Join(joined.Warnings, "\n"), `run "clusterset broker init"`) {
 		t.Errorf("warnings of a join to an old broker: %q", joined.Warnings)
 	}
