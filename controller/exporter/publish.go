@@ -16,6 +16,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -66,7 +67,7 @@ func (p publisher) publishNew(
 		return sliceErr
 	}
 	recordErr := p.publishRecord(ctx, svc, r, nil)
-	if member.Rejection(recordErr) != "" {
+	if member.Rejection(recordErr) != "" || apiserver.IsUnknownField(recordErr) {
 		_, written := p.broker.Own(svc)
 		recordErr = errors.Join(recordErr, p.publishSlices(ctx, nil, written))
 	}

@@ -112,6 +112,20 @@ func (b *env) outdatedBroker(a *exporting) {
 		ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
 		return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == "Failed" && ready.Message == want
 	})
+
+	late := memberenv.Service("late")
+	exp := memberenv.NewExport(late)
+	exp.Annotations = map[string]string{apibroker.AnnotationToClusters: "west"}
+	b.Create(exp, memberenv.NewService(late), memberenv.NewSourceSlice(late, "late-1", "10.1.0.2"))
+	a.Await("export seen", func() bool {
+		return a.Member.Export(late) != nil && a.Member.Service(late) != nil && len(a.Member.SourceSlices(late)) == 1
+	})
+	if err := a.Reconcile(b.Context(), late); !apiserver.IsUnknownField(err) {
+		b.Errorf("a new export: %v, want that a field is unknown", err)
+	}
+	if record, slices := a.Broker.Own(late); record != nil || len(slices) > 0 {
+		b.Errorf("a new export: %v and slices %v are on the broker, want neither", record, slices)
+	}
 }
 
 // The ids are bounded, whole, and the rest is counted.

@@ -9,6 +9,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
@@ -54,7 +55,8 @@ type Heartbeat struct {
 	withdrawn bool      // the Lease was deleted
 	lateness  lateness
 
-	leftOut logging.OnChange[string]
+	leftOut  logging.OnChange[string]
+	outdated logging.OnChange[bool] // the broker lacks a field of the status
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -133,13 +135,21 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	return h.setStatus(ctx)
 }
 
-// setStatus writes the status of the Member.
+// setStatus writes the status of the Member. A broker with an older CRD does not take it, and has the heartbeat nevertheless.
 func (h *Heartbeat) setStatus(ctx context.Context) error {
 	properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
 	if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
 		h.Log.Warningf("ClusterProperties that are not published: %s", text)
 	}
-	return h.Broker.SetStatus(ctx, v1alpha1.MemberStatus{
+	err := h.Broker.SetStatus(ctx, v1alpha1.MemberStatus{
 		Version: h.Status.Version, MergeOptions: h.Status.MergeOptions, Properties: properties, VIP: h.Status.VIP,
 	})
+	outdated := apiserver.IsUnknownField(err)
+	if h.outdated.Changed(outdated) && outdated {
+		h.Log.Warningf("the status of this member is not published: %v; update the CRDs of the broker with clusterset broker init", err)
+	}
+	if outdated {
+		return nil
+	}
+	return err
 }
