@@ -51,8 +51,7 @@ type Result struct {
 	// Reason and Message are those of the condition Valid, which is true if the reason is Valid.
 	Reason  mcsv1beta1.ServiceExportConditionReason
 	Message string
-	// Failed is why a valid export has no record, or one that must not be written to the broker: the message of the condition Ready, which is
-	// then False/Failed.
+	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
 	Failed string
 	// Ignored says which values of annotations a valid export has that do not count, and what is wanted.
 	Ignored []string
@@ -134,23 +133,24 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 // validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors (KEP-5939) and the clusters
 // that it is to reach.
 func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason, string) {
-	selectors, list, err := selection.OfExport(exp.Annotations)
+	selectors, _, err := selection.Of(exp.Annotations)
+	_, list := exp.Annotations[broker.AnnotationSelectors]
 	_, errTo := selection.ToClusters(exp.Annotations)
 	switch {
 	case errTo != nil:
 		return wellknown.ReasonInvalidToClusters, fmt.Sprintf("It cannot be read which clusters the export is to reach: %s.", errTo)
 	case err != nil && !errors.Is(err, selection.ErrAffinity):
 		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
-	case len(selectors) > 0 && isHeadless(service) && list != "":
+	case len(selectors) > 0 && isHeadless(service) && list:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			fmt.Sprintf("Clusters cannot be selected for a headless Service: remove %s, or give the Service a cluster IP.", list)
+			fmt.Sprintf("Clusters cannot be selected for a headless Service: remove annotation %s, or give the Service a cluster IP.", broker.AnnotationSelectors)
 	}
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
 }
 
 // selectors returns those that the export asks for. An unknown affinity counts as none.
 func (x *exporter) selectors() []v1alpha1.ClusterSelector {
-	selectors, _, err := selection.OfExport(x.exp.Annotations)
+	selectors, _, err := selection.Of(x.exp.Annotations)
 	switch {
 	case err != nil:
 		x.ignore("Ignored: %s.", err)

@@ -378,9 +378,6 @@ func (v *vips) unavailable(svc types.NamespacedName, families []corev1.IPFamily,
 	return ""
 }
 
-// isSecond reports whether a pool is that of the second VIP CIDR of this member. The caller holds v.mu.
-func (v *vips) isSecond(pool *vip.Pool) bool { return v.second == pool.Prefix() }
-
 // choose reserves an address of the pool for a service. One that is reserved already was superseded. The caller holds v.mu.
 func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (merge.Allocation, bool) {
 	family := apibroker.FamilyOf(pool.Prefix().Addr())
@@ -392,7 +389,7 @@ func (v *vips) choose(svc types.NamespacedName, pool *vip.Pool, now time.Time) (
 	if !ok {
 		return merge.Allocation{}, false
 	}
-	a := merge.Allocation{IP: addr, By: v.clusterID, At: metav1.NewTime(now).Rfc3339Copy(), Second: v.isSecond(pool)}
+	a := merge.Allocation{IP: addr, By: v.clusterID, At: metav1.NewTime(now).Rfc3339Copy(), Second: v.second == pool.Prefix()}
 	v.reserved[svc] = append(v.reserved[svc], a)
 	return a, true
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// withoutInvalid returns an import, its status or a derived Service without the values for which err says that the API server does not know
+// withoutInvalid returns an import or a derived Service without the values for which err says that the API server does not know
 // them: those of a newer or of another cluster. It is nil if the failure has other causes (docs/spec/controller.md 5.4).
 func withoutInvalid(o apiserver.Object, err error) apiserver.Object {
 	status := apierrors.APIStatus(nil)

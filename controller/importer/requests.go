@@ -152,9 +152,6 @@ func (r *requests) applyStatus(ctx context.Context, name string, o apiserver.Obj
 		r.drop(name)
 		return false, r.refresh(ctx, o)
 	case err != nil:
-		if less := withoutInvalid(o, err); less != nil {
-			return r.applyStatus(ctx, name, less)
-		}
 		return false, err
 	}
 	r.wrote(o)

@@ -43,16 +43,6 @@ func same(property string) Selector {
 	return Selector{PropertySelector{MatchProperties: map[string]string{property: SameAsImporter}}}
 }
 
-// OfExport returns the selectors that a ServiceExport with these annotations asks for, and what asks for the whole list; "" for a short form or
-// nothing.
-func OfExport(annotations map[string]string) (s Selectors, list string, err error) {
-	if _, ok := annotations[broker.AnnotationSelectors]; ok {
-		list = "annotation " + broker.AnnotationSelectors
-	}
-	s, _, err = Of(annotations)
-	return s, list, err
-}
-
 // Of returns the selectors that annotations ask for, and whether they ask for any. The whole list counts before the short forms, ours before
 // that of Cilium.
 func Of(annotations map[string]string) (s Selectors, given bool, err error) {

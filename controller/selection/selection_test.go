@@ -90,24 +90,6 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 1.1.
-func TestOfExport(t *testing.T) {
-	gold := match(`"tier":"gold"`)
-	for _, tt := range []struct {
-		name        string
-		annotations map[string]string
-		want, list  string
-	}{
-		{"nothing", nil, "null", ""},
-		{"an affinity", map[string]string{broker.AnnotationAffinity: "none"}, "[]", ""},
-		{"the annotation", map[string]string{broker.AnnotationSelectors: gold}, gold, "annotation clusterset-dns.io/cluster-selectors"},
-	} {
-		if s, list, err := OfExport(tt.annotations); err != nil || s.String() != tt.want || list != tt.list {
-			t.Errorf("%s: selectors = %s of %q, %v; want %s of %q", tt.name, s, list, err, tt.want, tt.list)
-		}
-	}
-}
-
 // docs/spec/selection.md 1: what selectors match.
 func TestEvaluate(t *testing.T) {
 	importer := map[string]string{about.ClusterIDName: "east", about.RegionName: "eu"}
