@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned"
 
 	"github.com/clusterset-dns/clusterset/controller"
@@ -163,18 +164,26 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 		}
 	}()
 	for _, m := range c.clusterset.Members {
-		if _, err := m.Join(ctx); err != nil {
+		if err := join(ctx, m, namespaces, namespace); err != nil {
 			return nil, err
-		}
-		for n := range namespaces {
-			if err := m.Apply(ctx, testclusterset.Namespace(namespace(n))); err != nil {
-				return nil, err
-			}
 		}
 	}
 	c.east, c.west = c.clusterset.Members[0], c.clusterset.Members[1]
 	c.kube, c.mcs, err = clientsOf(c.east)
 	return c, err
+}
+
+// join joins a member, and writes so many namespaces.
+func join(ctx context.Context, m *testclusterset.Member, n int, name func(int) string) error {
+	if _, err := m.Join(ctx); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := m.Apply(ctx, testclusterset.Namespace(name(i))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // clientsOf returns clients of a member that write as fast as its API server lets them.
@@ -322,12 +331,7 @@ func (b *bench) awaitHeld(ctx context.Context, m *testclusterset.Member, imports
 // held counts the imports and slices of m. It asks for nothing but numbers: a list of the slices would cost the API server more
 // than what is measured.
 func held(ctx context.Context, m *testclusterset.Member) (imports, slices int, err error) {
-	config := m.Config()
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return 0, 0, err
-	}
-	mcs, err := mcsclient.NewForConfig(config)
+	kube, mcs, err := clientsOf(m)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -340,14 +344,7 @@ func held(ctx context.Context, m *testclusterset.Member) (imports, slices int, e
 	if err != nil {
 		return 0, 0, err
 	}
-	return len(list.Items) + int(remaining(list.RemainingItemCount)), len(all.Items) + int(remaining(all.RemainingItemCount)), nil
-}
-
-func remaining(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
+	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)), len(all.Items) + int(ptr.Deref(all.RemainingItemCount, 0)), nil
 }
 
 // newExport exports a service and waits until the other cluster resolves it.

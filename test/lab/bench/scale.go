@@ -41,13 +41,8 @@ func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, erro
 		return s, err
 	}
 	s.importer, s.others = s.clusterset.Members[0], &simulation{broker: s.clusterset.Broker, size: size}
-	if _, err := s.importer.Join(ctx); err != nil {
+	if err := join(ctx, s.importer, size.Namespaces, scaleNamespace); err != nil {
 		return s, err
-	}
-	for n := range size.Namespaces {
-		if err := s.importer.Apply(ctx, testclusterset.Namespace(scaleNamespace(n))); err != nil {
-			return s, err
-		}
 	}
 	if s.broker, err = kubernetes.NewForConfig(s.clusterset.Broker.Config()); err != nil {
 		return s, err

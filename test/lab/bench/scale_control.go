@@ -120,9 +120,22 @@ type wanted struct {
 // idle is what the metrics are of a controller that acts, holds nothing and has nothing left to do.
 var idle = []wanted{{"leader", 1}, {"member", 1}, {"broker_connected", 1}, {"frozen", 0}, {"queue_depth", 0}}
 
-// synced returns an error unless the controller is idle and knows so many records.
-func (c *control) synced(ctx context.Context, records int) error {
-	return c.shows(ctx, append([]wanted{{"exported_services", records}}, idle...))
+// scalePatience is how long a controller may take until nothing is left to do.
+const scalePatience = 10 * time.Minute
+
+// await waits until the metrics have these values.
+func (c *control) await(ctx context.Context, all ...wanted) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller: not idle after %s", scalePatience))
+	defer cancel()
+	for {
+		last := c.shows(ctx, all)
+		if last == nil {
+			return nil
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%w: %w", err, last)
+		}
+	}
 }
 
 // shows returns an error unless the metrics have these values.

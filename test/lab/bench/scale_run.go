@@ -20,9 +20,8 @@ const (
 	scaleOutstanding = 200
 	scaleAway        = 5 * time.Second // the broker at its restart
 	// What is still to be written after a restart is written within this time.
-	scaleSettle   = 10 * time.Second
-	scalePatience = 10 * time.Minute
-	scaleAsk      = 10 * time.Millisecond // between two questions at restarts
+	scaleSettle = 10 * time.Second
+	scaleAsk    = 10 * time.Millisecond // between two questions at restarts
 )
 
 // A scalePart is what one member of a large clusterset takes.

@@ -62,19 +62,8 @@ func (s *scaleRun) firstImport(ctx context.Context) error {
 
 // synced waits until the controller knows all records and has nothing left to do.
 func (s *scaleRun) synced(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller: not in sync after %s", scalePatience))
-	defer cancel()
-	return s.control.alive(ctx, func(ctx context.Context) error {
-		for {
-			last := s.control.synced(ctx, s.others.size.exports())
-			if last == nil {
-				return nil
-			}
-			if err := pause(ctx, 100*time.Millisecond); err != nil {
-				return fmt.Errorf("%w: %w", err, last)
-			}
-		}
-	})
+	known := wanted{"exported_services", s.others.size.exports()}
+	return s.control.alive(ctx, func(ctx context.Context) error { return s.control.await(ctx, append(idle, known)...) })
 }
 
 // drained waits until nothing but Leases was written for a while: Events come later than the change that they describe, at a rate of their

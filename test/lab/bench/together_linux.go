@@ -117,16 +117,8 @@ func (r *togetherRun) imported(ctx context.Context) error {
 		if err := r.b.awaitHeld(ctx, m, r.b.services, r.before[m.ID]+3*r.b.services); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller of %s: not idle after %s", m.ID, scalePatience))
-		defer cancel()
-		for {
-			last := r.controls[i].shows(ctx, idle)
-			if last == nil {
-				break
-			}
-			if err := pause(ctx, 100*time.Millisecond); err != nil {
-				return fmt.Errorf("%w: %w", err, last)
-			}
+		if err := r.controls[i].await(ctx, idle...); err != nil {
+			return fmt.Errorf("%s: %w", m.ID, err)
 		}
 	}
 	return nil
@@ -134,13 +126,8 @@ func (r *togetherRun) imported(ctx context.Context) error {
 
 // load joins the member, and writes the services with their slices and exports.
 func (r *togetherRun) load(ctx context.Context, m *testclusterset.Member) error {
-	if _, err := m.Join(ctx); err != nil {
+	if err := join(ctx, m, namespaces, namespace); err != nil {
 		return err
-	}
-	for n := range namespaces {
-		if err := m.Apply(ctx, testclusterset.Namespace(namespace(n))); err != nil {
-			return err
-		}
 	}
 	kube, mcs, err := clientsOf(m)
 	if err != nil {
