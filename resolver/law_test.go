@@ -11,12 +11,13 @@ import (
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 
 	"github.com/miekg/dns"
 )
 
-// cases is the number of random sets of objects that a law is checked on.
-const cases = 300
+// cases is the number of random sets of objects that a law is checked on; the fuzz targets try any others.
+var cases = tier.Size(75, 300)
 
 // eachCase checks a law on random objects. A failure has the seed. What a law calls for each question does without t.Helper, which
 // would take half of the time.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // zoned returns source slices of at most 100 endpoints each, as Kubernetes makes them, with an endpoint for each zone that is listed.
@@ -168,9 +169,9 @@ func TestStrategyLaws(t *testing.T) {
 		zones := times(40, "a", "b", "b", "c")
 		var before map[string]string
 		byZone, flips, writes, most := false, 0, 0, 0
-		const changes = 600
+		changes := tier.Size(200, 600)
 		for n := range changes {
-			if at := r.IntN(len(zones)); n > 450 && r.IntN(3) > 0 || r.IntN(4) == 0 {
+			if at := r.IntN(len(zones)); n > changes*3/4 && r.IntN(3) > 0 || r.IntN(4) == 0 {
 				zones[at] = "-"
 			} else {
 				zones = append(zones, []string{"a", "b", "b", "c"}[r.IntN(4)])

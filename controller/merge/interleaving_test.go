@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 var interleavingSeed = flag.Uint64("interleaving", 1, "the first seed of TestAnyDeliveryEndsInTheSameBytes")
@@ -363,7 +364,7 @@ func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 // end each member has the same bytes, and the oldest export is the same one for all (docs/spec/controller.md 4.1).
 func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 	t.Logf("-interleaving %d", *interleavingSeed)
-	for seed := *interleavingSeed; seed < *interleavingSeed+12; seed++ {
+	for seed := *interleavingSeed; seed < *interleavingSeed+uint64(tier.Size(3, 12)); seed++ {
 		g := newGenerator(seed)
 		o := Options{
 			OnConflict: pick(g, OldestWins, Withhold), PortMerge: pick(g, Union, Intersection), TypeConflict: pick(g, Keep, Exclude), VIP: Derived,

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // A generator makes exports that meet often: few names, few numbers, few times.
@@ -266,7 +267,7 @@ type operation struct {
 
 // Any interleaving of 200 operations of 5 clusters ends in the same bytes: nothing that was there before is left over.
 func TestAnyInterleavingEndsInTheSameBytes(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(tier.Size(3, 10)) {
 		g := newGenerator(seed)
 		o := g.options()
 		todo := map[string][]operation{}
