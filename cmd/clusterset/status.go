@@ -13,8 +13,7 @@ import (
 
 func newStatus(f *factory) *cobra.Command {
 	o := admin.StatusDefaults()
-	var format string
-	var brokerOnly bool
+	format, brokerOnly, w := "", false, watchOptions{}
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: cobra.NoArgs,
 		Long: `Show the state of the cluster that the flags of kubectl select, and of all members of its clusterset. The broker is read with the
@@ -48,7 +47,6 @@ Exit codes: 0, no problems (there may be warnings); 1, the command failed, and t
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, leaseTTLUsage)
-	w := watchOptions{}
 	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
 	c.Flags().DurationVar(&w.interval, "interval", 2*time.Second, "`DURATION` between two reads of --watch")
 	completeBy(c, "controller-namespace", f.completeNamespaces)
