@@ -91,7 +91,8 @@ test-stress: ## run all tests STRESS_RUNS=5 times beside a busy loop on each cor
 	@test/tools/stress.sh $(STRESS_RUNS) $(MAKE) --no-print-directory test TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
 .PHONY: test-lab
-test-lab: control-plane ## run the tests of the tools that measure (test/lab)
+test-lab: control-plane $(GOLANGCI_LINT) ## run the linter and the tests of the tools that measure (test/lab)
+	cd test/lab && $(CURDIR)/$(GOLANGCI_LINT) run ./...
 	go -C test/lab test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 # Which faults, such as "F1 F9"; all if empty.
@@ -241,7 +242,6 @@ further-binaries: ## build the kube-controller-manager and kube-proxy that some 
 lint: generated $(GOLANGCI_LINT) ## check format, generated files and source
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not formatted by gofmt:"; echo "$$bad"; exit 1; } >&2
 	$(GOLANGCI_LINT) run ./...
-	cd test/lab && $(CURDIR)/$(GOLANGCI_LINT) run ./...
 
 $(GOLANGCI_LINT): test/tools/gotools/go.mod test/tools/gotools/go.sum
 	@echo "building golangci-lint (once; some minutes)"
