@@ -24,8 +24,10 @@ GOLANGCI_LINT := bin/golangci-lint
 # All that demo, tests and linter compile is compiled in this one way, that of test/harness/gobuild, so that it is compiled once: with the profile of
 # cmd/coredns Go would compile everything that this program imports again. Only the race detector, in test-all, compiles in another way.
 export CGO_ENABLED := 0
-override GOFLAGS := -trimpath -pgo=off $(GOFLAGS)
+override GOFLAGS := -trimpath -pgo=off -gcflags=all=-dwarf=false $(GOFLAGS)
 export GOFLAGS
+# What is shipped is compiled as everybody else compiles it.
+build release release-check: override GOFLAGS := -trimpath
 
 # go build, with lines of progress.
 BUILD = go run -buildvcs=false ./test/tools/build

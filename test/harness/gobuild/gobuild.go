@@ -32,8 +32,8 @@ type Command struct {
 }
 
 // flags are the same for all programs, so that they share what is compiled. A profile (PGO) would compile every package once more for
-// its program, which takes minutes and changes nothing but speed.
-var flags = []string{"-pgo=off", "-trimpath", "-buildvcs=false"}
+// its program, which takes minutes and changes nothing but speed. Data for debuggers take an eighth of the CPU time.
+var flags = []string{"-pgo=off", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"}
 
 // Build runs c, which is quick if its programs are up to date. It writes to progress what is built, every ten seconds how far it is,
 // and how long it took. All processes of the build have ended when Build returns, also if ctx ends.
@@ -63,8 +63,9 @@ func (c *Command) args() []string {
 func command(ctx context.Context, dir string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	// Flags such as -race and a workspace are meant for other builds. With rarer garbage collection the compiler takes a fifth less CPU time.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOGC=400")
+	// Flags such as -race and a workspace are meant for other builds. Without garbage collection below 2 GiB the compiler takes
+	// a quarter less CPU time.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOGC=off", "GOMEMLIMIT=2GiB")
 	// With its compilers in a group of its own. On SIGINT go removes its temporary files.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }

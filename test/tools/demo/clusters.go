@@ -153,8 +153,8 @@ come from objects in the API server of south alone: DNS keeps working without th
 	if err := os.WriteFile(file, []byte(corefile), 0o600); err != nil {
 		return err
 	}
-	d.printf("%s\n   $ bin/coredns -conf %s &\n\n", indent(corefile, "     "), file)
-	if d.server, err = server.Start(subprocess.Command{Bin: d.bin("coredns"), Args: []string{"-conf", file}}); err != nil {
+	d.printf("%s\n   $ bin/demo-coredns -conf %s &\n\n", indent(corefile, "     "), file)
+	if d.server, err = server.Start(subprocess.Command{Bin: d.bin("demo-coredns"), Args: []string{"-conf", file}}); err != nil {
 		return err
 	}
 	return d.server.Await(ctx, func(ctx context.Context) error { return server.Serves(ctx, d.port.String(), zone) })

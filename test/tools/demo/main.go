@@ -86,8 +86,8 @@ func (d *demo) build(ctx context.Context) (err error) {
 	if _, err := controlplane.Binaries(ctx, d.out); err != nil {
 		return err
 	}
-	for _, name := range []string{"coredns", "clusterset"} {
-		if err := server.BuildProgram(ctx, d.root, "./cmd/"+name, d.bin(name)); err != nil {
+	for _, pkg := range []string{"./test/tools/demo/demo-coredns", "./cmd/clusterset"} {
+		if err := server.BuildProgram(ctx, d.root, pkg, d.bin(filepath.Base(pkg))); err != nil {
 			return err
 		}
 	}

@@ -92,8 +92,8 @@ func build(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	ours := gobuild.Command{
-		Dir: root, Output: "bin/", What: "bin/coredns, bin/clusterset and bin/demo", Next: "etcd, kube-apiserver",
-		Packages: []string{"./cmd/coredns", "./cmd/clusterset", "./test/tools/demo", "./test/harness/controlplane/cmd/binaries"},
+		Dir: root, Output: "bin/", What: "bin/demo-coredns, bin/clusterset and bin/demo", Next: "etcd, kube-apiserver",
+		Packages: []string{"./test/tools/demo/demo-coredns", "./cmd/clusterset", "./test/tools/demo", "./test/harness/controlplane/cmd/binaries"},
 	}
 	progress := indented{out}
 	if err := gobuild.Build(ctx, ours, progress); err != nil {
