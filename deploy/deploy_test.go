@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -105,9 +106,9 @@ func startWithQuotaRule(t *testing.T) *controlplane.ControlPlane {
 	return c
 }
 
-// TestManifests applies every manifest, twice, and creates the Pods of the Deployments where the namespace forbids all that
-// is not restricted, and the priority class needs a quota.
-func TestManifests(t *testing.T) {
+// TestQuota creates the Pods of the Deployments where the priority class needs a quota.
+func TestQuota(t *testing.T) {
+	tier.All(t) // It needs kube-controller-manager.
 	c := startWithQuotaRule(t)
 	client := clientset(t, c.Config())
 	critical := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{PriorityClassName: "system-cluster-critical", Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
@@ -115,6 +116,22 @@ func TestManifests(t *testing.T) {
 	if err := rejected(err, "insufficient quota to match these scopes"); err != nil {
 		t.Errorf("Pod of the priority class where no quota names it: %v", err)
 	}
+	for _, path := range manifests(t) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ApplyYAML(t.Context(), b); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	restricted(t, client)
+}
+
+// TestManifests applies every manifest, twice, and creates the Pods of the Deployments where the namespace forbids all that is not restricted.
+func TestManifests(t *testing.T) {
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
+	client := clientset(t, c.Config())
 	for range 2 {
 		for _, path := range manifests(t) {
 			b, err := os.ReadFile(path)
@@ -153,7 +170,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%d Deployments, want those of DNS server, controller and both in one", deployments)
 	}
 	root := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
-	_, err = client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
+	_, err := client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
 	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
 		t.Errorf("Pod that may be root: %v, want it rejected", err)
 	}

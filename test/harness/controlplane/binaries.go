@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/test/harness/gobuild"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
@@ -66,8 +67,12 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 	return Paths{Etcd: filepath.Join(dir, etcd), APIServer: filepath.Join(dir, apiServer)}, nil
 }
 
-// FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy.
+// FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy. In make test, which compiles nothing inside of a test, it returns
+// an error.
 func FurtherBinaries(ctx context.Context, progress io.Writer) (FurtherPaths, error) {
+	if tier.Size(0, 1) == 0 {
+		return FurtherPaths{}, errors.New("kube-controller-manager and kube-proxy are built for make test-all: begin the test with tier.All(t)")
+	}
 	dir, err := folder(ctx, ".", recipe.further, progress)
 	if err != nil {
 		return FurtherPaths{}, err
