@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -18,9 +19,14 @@ import (
 func directives(config *controller.Config) []plugin.Directive {
 	var all []plugin.Directive
 	for _, o := range controller.Options() {
-		d := plugin.Directive{Name: o.Name, Args: o.Args, Min: o.Min, Max: o.Max, Needs: "broker", Set: func(args []string) error {
-			return o.Set(config, args)
-		}}
+		d := plugin.Directive{Name: o.Name, Args: o.Args, Min: o.Min, Max: o.Max, Default: o.Default, Rare: o.Rare, Needs: "broker"}
+		d.Text = strings.TrimSpace(o.Help + ". " + o.Text)
+		d.Set = func(args []string) error {
+			if err := o.Set(config, args); err != nil {
+				return fmt.Errorf("%s %w", o.Name, err)
+			}
+			return nil
+		}
 		all = append(all, d)
 	}
 	return all

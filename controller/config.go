@@ -81,20 +81,6 @@ type Config struct {
 	Burst int
 }
 
-// Defaults returns the default options (docs/spec/controller.md 1.3).
-func Defaults() Config {
-	return Config{
-		Namespace:   ownNamespace(),
-		VIP:         merge.Derived,
-		VIPNetworks: merge.DefaultVIPNetworks,
-		Endpoints:   export.PodIP,
-		Renew:       10 * time.Second, TTL: time.Minute, OnExpiry: safety.Remove,
-		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-		Affinity: selection.None, FailbackDelay: 10 * time.Second, ExportedAffinity: true,
-		QPS: 1000, Burst: 2000,
-	}
-}
-
 // namespaceFile is where a Pod finds the name of its namespace.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 

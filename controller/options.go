@@ -20,58 +20,173 @@ import (
 )
 
 // An Option is one setting: a directive of the Corefile, and with "-" for "_" a flag of the command
-// (docs/spec/controller.md 1.3).
+// (docs/spec/controller.md 1.3). docs/controller.md and the schema of the chart's values are generated from all options.
 type Option struct {
 	Name     string
 	Args     string // in the notation of README.md
-	Default  string // in the words of Args
+	Default  string // the arguments that mean the same as leaving it out; "" if none do
 	Help     string // one phrase
 	Min, Max int    // how many arguments; Max < 0 means any number
 	// Set reads the arguments, of which there are as many as wanted. Its error has the bad value and what is wanted.
 	Set func(*Config, []string) error
+	// Text says in sentences of Markdown what Help leaves out.
+	Text string
+	// Rare says who needs the option, of one that a normal cluster does without; else "".
+	Rare string
 }
 
 const (
 	minRenew         = time.Second
 	maxTTL           = 24 * time.Hour
 	maxFailbackDelay = time.Hour
+	failbackDelay    = 10 * time.Second
 )
+
+// shared ends the texts of options that decide how exports are merged.
+const shared = "All members should have the same value: otherwise they see different imports of the same exports, and `clusterset status` marks those that differ."
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
 func Options() []Option {
 	return []Option{
-		{"broker", "KUBECONFIG [CONTEXT]", "", "kubeconfig of this member on the broker", 1, 2, (*Config).setBroker},
-		{"cluster_id", "ID", "", "cluster ID to set where the ClusterProperty " + "cluster.clusterset.k8s.io is missing", 1, 1, (*Config).setClusterID},
-		{"controller_namespace", "NS", wellknown.ControllerNamespace, "namespace of the controller's Lease and its broker credential", 1, 1, (*Config).setNamespace},
-		{"vip", "derived|cidr [CIDR...]|none", "derived", "source of the addresses of ClusterSetIP imports", 1, 3, (*Config).setVIP},
-		{"endpoints", "pod_ip|service_ip", "pod_ip", "addresses in exported slices", 1, 1, choice(func(c *Config) *export.Endpoints { return &c.Endpoints },
-			export.PodIP, export.ServiceIP)},
-		{"service_cidr", "CIDR...", "", "service networks of this cluster, if it has no ServiceCIDR objects", 1, -1, (*Config).setServiceCIDRs},
-		{"lease", "RENEW TTL|0", "10s 60s", "interval of this member's heartbeat, and age at which that of another member is expired", 1, 2, (*Config).setLease},
-		{"on_expiry", "remove|not_ready|keep", "remove", "action on the endpoints of an expired member", 1, 1,
-			choice(func(c *Config) *safety.OnExpiry { return &c.OnExpiry }, safety.Remove, safety.NotReady, safety.Retain)},
-		{"on_conflict", "oldest|withhold", "oldest", "action on a service whose exports disagree", 1, 1,
-			choice(func(c *Config) *merge.OnConflict { return &c.OnConflict }, merge.OldestWins, merge.Withhold)},
-		{"port_merge", "union|intersection", "union", "ports of an import: those of any export or those of all", 1, 1,
-			choice(func(c *Config) *merge.PortMerge { return &c.PortMerge }, merge.Union, merge.Intersection)},
-		{"type_conflict", "keep|exclude", "keep", "action on an export whose type differs from that of the oldest", 1, 1,
-			choice(func(c *Config) *merge.TypeConflict { return &c.TypeConflict }, merge.Keep, merge.Exclude)},
-		{"precedence", "claimed|broker", "claimed", "creation time that decides which export is oldest", 1, 1,
-			choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker)},
-		{"affinity", "local|region|remote|none [DELAY]", "none 10s", "clusters that traffic goes to first, and how long they must have been back before it returns", 1, 2,
-			(*Config).setAffinity},
-		{"exported_affinity", "on|off", "on", "follow the clusters and zones that exports prefer", 1, 1, toggle(func(c *Config) *bool { return &c.ExportedAffinity })},
-		{"import_namespaces", "create [NAME...]|NAME...|SELECTOR", "", "namespaces to export and import; with create, missing ones are created; without names: all except kube-*, openshift-*, " +
-			"default and the controller's own", 1, -1,
-			(*Config).setNamespaces},
-		{"legacy_conditions", "on|off", "off", "also write the conditions of the first version of KEP-1645", 1, 1,
-			toggle(func(c *Config) *bool { return &c.LegacyConditions })},
-		{"aggregate_view", "on|off", "off", "publish merged imports on the broker for people to read", 1, 1,
-			toggle(func(c *Config) *bool { return &c.AggregateView })},
-		{"status_page", "on|off|ADDRESS", "off", "serve a page with the status of the clusterset, on 127.0.0.1:9154 or another IP address and port", 1, 1,
-			(*Config).setStatusPage},
-		{"controller_qps", "QPS [BURST]", "1000 2000", "request limit per second to each of the two API servers", 1, 2, (*Config).setQPS},
+		{
+			Name: "broker", Args: "KUBECONFIG [CONTEXT]", Min: 1, Max: 2, Set: (*Config).setBroker,
+			Help: "kubeconfig of this member on the broker",
+			Text: "`clusterset join` writes it; its context names the member's namespace there. Not with `manifests`. The controller reads and writes this cluster " +
+				"through the API server of the block.",
+		},
+		{
+			Name: "cluster_id", Args: "ID", Min: 1, Max: 1, Set: (*Config).setClusterID,
+			Help: "cluster ID to set where the ClusterProperty cluster.clusterset.k8s.io is missing",
+			Rare: "where the cluster was not joined by `clusterset join`, which sets the ClusterProperty",
+		},
+		{
+			Name: "controller_namespace", Args: "NS", Default: wellknown.ControllerNamespace, Min: 1, Max: 1, Set: (*Config).setNamespace,
+			Help: "namespace of the controller's Lease and its broker credential",
+			Text: "In a Pod the default is the namespace of the Pod.",
+			Rare: "where the controller runs outside of a Pod, for another namespace",
+		},
+		{
+			Name: "vip", Args: "derived|cidr [CIDR...]|none", Default: "derived", Min: 1, Max: 3, Set: (*Config).setVIP,
+			Help: "source of the addresses of ClusterSetIP imports",
+			Text: "`derived`: a Service without selector in every importing cluster, so that kube-proxy or its replacement carries the traffic. `cidr` **[CIDR...]**: the " +
+				"first exporter allocates an address of each IP family of the service from the blocks that `clusterset join --vip cidr` reserved for its cluster; these " +
+				"blocks, and `--vip-cidr-pool`, must lie in **CIDR...**, at most one of each family (243.0.0.0/8 and fd17:87d8:f436::/48 where not given). In every " +
+				"importing cluster a Service of the load balancer class `clusterset-dns.io/vip` carries these addresses ([above](#one-address-everywhere)). `none`: no " +
+				"addresses, DNS answers with endpoints. " + shared,
+		},
+		{
+			Name: "endpoints", Args: "pod_ip|service_ip", Default: "pod_ip", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *export.Endpoints { return &c.Endpoints }, export.PodIP, export.ServiceIP),
+			Help: "addresses in exported slices",
+			Text: "`pod_ip` exports the endpoints of a ClusterSetIP service; `service_ip` exports its cluster IP instead, while a Pod is ready: for clusters whose Services " +
+				"can be reached from each other and whose Pods cannot.",
+		},
+		{
+			Name: "service_cidr", Args: "CIDR...", Min: 1, Max: -1, Set: (*Config).setServiceCIDRs,
+			Help: "service networks of this cluster, if it has no ServiceCIDR objects",
+			Text: "No member may offer addresses in them. ServiceCIDR objects, which come first, exist from Kubernetes 1.33 on.",
+			Rare: "before Kubernetes 1.33",
+		},
+		{
+			Name: "lease", Args: "RENEW TTL|0", Default: "10s 60s", Min: 1, Max: 2, Set: (*Config).setLease,
+			Help: "interval of this member's heartbeat, and age at which that of another member is expired",
+			Text: "**RENEW** is at least 1s; **TTL** is at least three times **RENEW** and at most 24h. The heartbeat announces the TTL. Each other member uses the larger " +
+				"of its own TTL and the announced one, which counts as at most one hour. With `lease 0` no other member expires here, and this member renews its " +
+				"heartbeat every 5 minutes.",
+			Rare: "where a minute is too long, or the link to the broker is often away for longer",
+		},
+		{
+			Name: "on_expiry", Args: "remove|not_ready|keep", Default: "remove", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *safety.OnExpiry { return &c.OnExpiry }, safety.Remove, safety.NotReady, safety.Retain),
+			Help: "action on the endpoints of an expired member",
+			Rare: "where clusters are rather reached without a heartbeat than not at all",
+		},
+		{
+			Name: "on_conflict", Args: "oldest|withhold", Default: "oldest", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *merge.OnConflict { return &c.OnConflict }, merge.OldestWins, merge.Withhold),
+			Help: "action on a service whose exports disagree",
+			Text: "`oldest` lets the oldest export decide; `withhold` imports nothing until they agree. " + shared,
+			Rare: "`withhold` where a wrong merge is worse than none",
+		},
+		{
+			Name: "port_merge", Args: "union|intersection", Default: "union", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *merge.PortMerge { return &c.PortMerge }, merge.Union, merge.Intersection),
+			Help: "ports of an import: those of any export or those of all",
+			Text: shared,
+			Rare: "`intersection` to merge as Lighthouse does",
+		},
+		{
+			Name: "type_conflict", Args: "keep|exclude", Default: "keep", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *merge.TypeConflict { return &c.TypeConflict }, merge.Keep, merge.Exclude),
+			Help: "action on an export whose type, headless or not, differs from that of the oldest",
+			Text: "`keep` imports its endpoints, `exclude` does not. " + shared,
+			Rare: "`exclude` to merge as Lighthouse does",
+		},
+		{
+			Name: "precedence", Args: "claimed|broker", Default: "claimed", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker),
+			Help: "creation time that decides which export is oldest",
+			Text: "`claimed` uses that of the ServiceExport, but not before the member was admitted and not after the export reached the broker; an early member can " +
+				"therefore win over any later export. `broker` takes the time at which the export reached the broker. " + shared,
+			Rare: "`broker` where members do not trust each other",
+		},
+		{
+			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 10s", Min: 1, Max: 2, Set: (*Config).setAffinity,
+			Help: "clusters that traffic goes to first, and how long they must have been back before it returns",
+			Text: "It counts where neither the Namespace nor exports say so ([above](#which-clusters-traffic-goes-to)). **DELAY** is from 0s to 1h.",
+		},
+		{
+			Name: "exported_affinity", Args: "on|off", Default: "on", Min: 1, Max: 1, Set: toggle(func(c *Config) *bool { return &c.ExportedAffinity }),
+			Help: "follow the clusters and zones that exports prefer",
+			Rare: "`off` where other members must not steer traffic",
+		},
+		{
+			Name: "import_namespaces", Args: "create [NAME...]|NAME...|SELECTOR", Min: 1, Max: -1, Set: (*Config).setNamespaces,
+			Help: "namespaces to export and import; with create, missing ones are created; without names: all except kube-*, openshift-*, default and the " +
+				"controller's own",
+			Text: "**SELECTOR** is a label selector such as `clusterset=yes`. `default` counts only where it is named or matches; the others that are excepted never do. " +
+				"With `create` as the first word the controller creates those that imports lack ([below](#missing-namespaces)): all, or those that are named. A selector " +
+				"after `create` is an error.",
+		},
+		{
+			Name: "legacy_conditions", Args: "on|off", Default: "off", Min: 1, Max: 1, Set: toggle(func(c *Config) *bool { return &c.LegacyConditions }),
+			Help: "also write the conditions of the first version of KEP-1645",
+			Text: "They are `Initialized` and `Exported` of ServiceExports.",
+			Rare: "where a program waits for them",
+		},
+		{
+			Name: "aggregate_view", Args: "on|off", Default: "off", Min: 1, Max: 1, Set: toggle(func(c *Config) *bool { return &c.AggregateView }),
+			Help: "publish merged imports on the broker for people to read",
+			Text: "The member with the oldest export of a service does, in its namespace there; it needs `clusterset broker init --aggregate-view`.",
+			Rare: "where people look at the broker with kubectl",
+		},
+		{
+			Name: "status_page", Args: "on|off|ADDRESS", Default: "off", Min: 1, Max: 1, Set: (*Config).setStatusPage,
+			Help: "serve a page with the status of the clusterset, on 127.0.0.1:9154 or another IP address and port",
+			Text: "[The status page](#the-status-page) says what it shows.",
+		},
+		{
+			Name: "controller_qps", Args: "QPS [BURST]", Default: "1000 2000", Min: 1, Max: 2, Set: (*Config).setQPS,
+			Help: "request limit per second to each of the two API servers",
+			Text: "Without **BURST** it is twice **QPS**.",
+			Rare: "where an administrator of an API server asks for it",
+		},
 	}
+}
+
+// Defaults returns the default options (docs/spec/controller.md 1.3).
+func Defaults() Config {
+	var c Config
+	for _, o := range Options() {
+		if o.Default == "" {
+			continue
+		}
+		if err := o.Set(&c, strings.Fields(o.Default)); err != nil {
+			panic(fmt.Sprintf("default of %s: %v", o.Name, err))
+		}
+	}
+	c.Namespace = ownNamespace()
+	return c
 }
 
 // choice makes a setter of a word.
@@ -178,7 +293,7 @@ func (c *Config) setAffinity(args []string) error {
 	if _, err := affinity.Selectors(); err != nil {
 		return err
 	}
-	delay := Defaults().FailbackDelay
+	delay := failbackDelay
 	if len(args) > 1 {
 		var err error
 		if delay, err = time.ParseDuration(args[1]); err != nil || delay < 0 || delay > maxFailbackDelay {

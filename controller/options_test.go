@@ -163,29 +163,5 @@ func TestOptionsReject(t *testing.T) {
 	}
 }
 
-// The words for the default of an option do set the default.
-func TestOptionDefaults(t *testing.T) {
-	for _, o := range Options() {
-		if o.Default == "" || o.Name == "controller_namespace" {
-			continue // a Pod has its own
-		}
-		c := Config{}
-		if ok, err := setOption(t, &c, o.Name+" "+o.Default); !ok || err != nil {
-			t.Errorf("%s %s: %v", o.Name, o.Default, err)
-			continue
-		}
-		d := Defaults()
-		if err := o.Set(&d, strings.Fields(o.Default)); err != nil {
-			t.Errorf("%s: %v", o.Name, err)
-		}
-		if now := Defaults(); !equal(d, now) {
-			t.Errorf("%s %s: not the default: %+v, want %+v", o.Name, o.Default, d, now)
-		}
-	}
-	if Options()[0].Name != "broker" {
-		t.Errorf("the first option is %s, want broker", Options()[0].Name)
-	}
-}
-
 // equal compares what settings have been made.
 func equal(a, b Config) bool { return a.Difference(&b) == "" }

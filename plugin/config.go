@@ -69,7 +69,7 @@ type Config struct {
 	StaleAfter time.Duration
 	// Snapshot is the path of the snapshot file; empty means no snapshot.
 	Snapshot string
-	// SnapshotMaxAge is the age up to which a snapshot is served, above 0.
+	// SnapshotMaxAge is the age up to which a snapshot is served; 0 means the default of package cache, 24h.
 	SnapshotMaxAge time.Duration
 
 	// QPS and Burst limit the requests to the API server; 0 means client-go's default.
@@ -83,18 +83,6 @@ type Topology struct {
 	Zone, Region string
 	// Node is the Node whose labels have zone and region; if it is set, Zone and Region are empty.
 	Node string
-}
-
-func defaults() Config {
-	return Config{
-		ClusterNames:   true,
-		Policy:         resolver.LocalFirst,
-		TTL:            5 * time.Second,
-		UDPSize:        1232,
-		StartupTimeout: 5 * time.Second,
-		StaleAfter:     time.Minute,
-		SnapshotMaxAge: 24 * time.Hour,
-	}
 }
 
 // Addresses are those of ns.dns, for a server that listens on hosts.

@@ -3,7 +3,6 @@ package plugin
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"path/filepath"
@@ -34,72 +33,6 @@ const (
 	minStaleAfter = time.Second
 )
 
-// A directive is one line of a clusterset block.
-type directive struct {
-	args     string // in the notation of README.md
-	min, max int    // the number of arguments; max < 0: no upper bound
-	set      func(*block, []string) error
-}
-
-var directives = map[string]directive{
-	"kubeconfig":       {"FILE [CONTEXT]", 1, 2, (*block).kubeconfig},
-	"manifests":        {"PATH...", 1, -1, (*block).manifests},
-	"namespaces":       {"NAMESPACE...", 1, -1, (*block).namespaces},
-	"namespace_labels": {"SELECTOR", 1, -1, (*block).namespaceLabels},
-	"labels":           {"SELECTOR", 1, -1, (*block).labels},
-	"deny":             {"CIDR...", 1, -1, (*block).deny},
-	"cluster_names":    {"on|off", 1, 1, (*block).clusterNames},
-	"policy":           {"local_first|round_robin|all|none", 1, 1, (*block).policy},
-	"topology":         {topologyArgs, 2, 4, (*block).topology},
-	"noendpoints":      {"", 0, 0, (*block).noEndpoints},
-	"ttl":              {"SECONDS", 1, 1, (*block).ttl},
-	"max_answers":      {"N", 1, 1, (*block).maxAnswers},
-	"ns":               {"NAME [ADDRESS...]", 1, -1, (*block).ns},
-	"udp_size":         {"OCTETS", 1, 1, (*block).udpSize},
-	"ready":            {"shared|strict", 1, 1, (*block).ready},
-	"startup_timeout":  {"DURATION", 1, 1, (*block).startupTimeout},
-	"explain_answers":  {"on|off", 1, 1, (*block).explainAnswers},
-	"stale_after":      {"DURATION", 1, 1, (*block).staleAfter},
-	"snapshot":         {"FILE [MAX_AGE]", 1, 2, (*block).snapshot},
-	"apiserver_qps":    {"QPS [BURST]", 1, 2, (*block).apiserverQPS},
-	"fallthrough":      {"[ZONES...]", 0, -1, (*block).fallthru},
-}
-
-// A Directive is a directive that another package defines.
-type Directive struct {
-	Name     string
-	Args     string // in the notation of README.md
-	Min, Max int    // the number of arguments; Max < 0: no upper bound
-	// Needs is another directive that the block must have, or "".
-	Needs string
-	// Set takes the arguments. Its error has the bad value and what is wanted, without the name.
-	Set func([]string) error
-}
-
-// Directives returns the directives of this package and more, with their arguments in the notation of README.md, sorted.
-func Directives(more ...Directive) []string {
-	var lines []string
-	for name, d := range with(more) {
-		lines = append(lines, strings.TrimSpace(name+" "+d.args))
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// with returns the directives of this package and more.
-func with(more []Directive) map[string]directive {
-	all := maps.Clone(directives)
-	for _, m := range more {
-		all[m.Name] = directive{m.Args, m.Min, m.Max, func(_ *block, args []string) error {
-			if err := m.Set(args); err != nil {
-				return fmt.Errorf("%s %w", m.Name, err)
-			}
-			return nil
-		}}
-	}
-	return all
-}
-
 // exclusive has the pairs of directives of which a block may have only one, and why.
 var exclusive = []struct{ one, other, why string }{
 	{"namespaces", "namespace_labels", "name the namespaces or select them"},
@@ -117,8 +50,7 @@ type block struct {
 	Config
 
 	root  string
-	known map[string]directive
-	more  []Directive
+	known []Directive
 	seen  Lines // where each directive is, for the line of an error
 }
 
@@ -127,17 +59,12 @@ type block struct {
 // connection. more are directives of other packages. Lines are for errors that are found later.
 //
 //	clusterset ZONES {        zones      origins, at or below the zones of the server block
-//	    NAME ARGS             line       the table directives: number of arguments, and the method that sets them
-//	    NAME ARGS                        more: the same, with a function of the other package
+//	    NAME ARGS             line       directives and more: number of arguments, and the function that sets them
 //	}                         validate   directives that exclude or need each other
 func Parse(c *caddy.Controller, more ...Directive) (Config, Lines, error) {
-	b := &block{
-		Config: defaults(),
-		root:   dnsserver.GetConfig(c).Root,
-		known:  with(more),
-		more:   more,
-		seen:   Lines{},
-	}
+	b := &block{root: dnsserver.GetConfig(c).Root, seen: Lines{}}
+	b.known = append(b.directives(), more...)
+	b.defaults()
 	c.Next()
 	if err := b.zones(c.RemainingArgs(), c.ServerBlockKeys); err != nil {
 		return Config{}, nil, c.Err(err.Error())
@@ -172,25 +99,29 @@ func (at Lines) At(c *caddy.Controller, err error, directives ...string) error {
 // line reads the directive at c.
 func (b *block) line(c *caddy.Controller) error {
 	name := c.Val()
-	d, ok := b.known[name]
-	if !ok {
-		known := slices.Sorted(maps.Keys(b.known))
-		return c.Errf("directive %q: want one of %s", name, strings.Join(known, ", "))
+	i := slices.IndexFunc(b.known, func(d Directive) bool { return d.Name == name })
+	if i < 0 {
+		var names []string
+		for _, d := range b.known {
+			names = append(names, d.Name)
+		}
+		return c.Errf("directive %q: want one of %s", name, strings.Join(slices.Sorted(slices.Values(names)), ", "))
 	}
+	d := b.known[i]
 	if _, ok := b.seen[name]; ok {
 		return c.Errf("second %q in one block: want one", name)
 	}
 	b.seen[name] = c.Dispenser
 
 	args := c.RemainingArgs()
-	if len(args) < d.min || d.max >= 0 && len(args) > d.max {
-		return c.Err(wrongCount(name, args, d.args))
+	if len(args) < d.Min || d.Max >= 0 && len(args) > d.Max {
+		return c.Err(wrongCount(name, args, d.Args))
 	}
 	// NextBlock would take a brace here as the start of the block.
 	if next := c.Dispenser; next.Next() && next.Val() == "{" {
 		return next.Errf("%q after %s: want a directive or %q", "{", name, "}")
 	}
-	if err := d.set(b, args); err != nil {
+	if err := d.Set(args); err != nil {
 		return c.Err(err.Error())
 	}
 	return nil
@@ -218,10 +149,10 @@ func (b *block) validate() error {
 			return at.Errf("%s beside %s: want one of them, %s", x.other, x.one, x.why)
 		}
 	}
-	for _, m := range b.more {
-		at, ok := b.seen[m.Name]
-		if _, needed := b.seen[m.Needs]; ok && m.Needs != "" && !needed {
-			return at.Errf("%s without %s: want both", m.Name, m.Needs)
+	for _, d := range b.known {
+		at, ok := b.seen[d.Name]
+		if _, needed := b.seen[d.Needs]; ok && d.Needs != "" && !needed {
+			return at.Errf("%s without %s: want both", d.Name, d.Needs)
 		}
 	}
 	if at, ok := b.seen["topology"]; ok && b.Topology.Node != "" && b.Manifests != nil {

@@ -13,14 +13,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/plugin/metadata"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/cache"
-	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
@@ -100,84 +98,6 @@ func TestManPage(t *testing.T) {
 		t.Errorf("%s has %d lines, want at most 350", readme, lines)
 	}
 }
-
-func TestDirectives(t *testing.T) {
-	syntax := section(t, readme, "Syntax")
-	var documented []string
-	for line := range strings.Lines(blocks(syntax, "txt")[0]) {
-		if line, ok := strings.CutPrefix(line, "    "); ok {
-			documented = append(documented, strings.TrimSpace(line))
-		}
-	}
-	var control []plugin.Directive
-	for _, o := range controller.Options() {
-		control = append(control, plugin.Directive{Name: o.Name, Args: o.Args})
-	}
-	equalSets(t, "directive", documented, plugin.Directives(control...))
-
-	// Each is explained as well.
-	var explained, names []string
-	for _, m := range regexp.MustCompile("(?m)^\\* `([a-z_]+)`").FindAllStringSubmatch(syntax+section(t, controllerDoc, "Options"), -1) {
-		explained = append(explained, m[1])
-	}
-	for _, d := range plugin.Directives(control...) {
-		name, _, _ := strings.Cut(d, " ")
-		names = append(names, name)
-	}
-	equalSets(t, "explained directive", explained, names)
-}
-
-// TestDefaults writes the defaults that README.md documents into a block: it must mean the same as an empty one.
-func TestDefaults(t *testing.T) {
-	var lines []string
-	syntax := section(t, readme, "Syntax")
-	for _, m := range regexp.MustCompile("(?ms)^\\* `([a-z_]+)`(.*?)(?:^\\* |\\z|\n\n)").FindAllStringSubmatch(overlapping(syntax), -1) {
-		value := regexp.MustCompile("Default:\\s+`?([0-9a-z_]+)`?[.;]").FindStringSubmatch(m[2])
-		if value != nil && value[1] != "off" && value[1] != "all" {
-			lines = append(lines, m[1]+" "+value[1])
-		}
-	}
-	want := []string{"cluster_names on", "policy local_first", "ttl 5", "udp_size 1232", "ready shared", "startup_timeout 5s", "stale_after 1m"}
-	if !slices.Equal(lines, want) {
-		t.Fatalf("defaults in README.md = %q, want %q", lines, want)
-	}
-	parse := func(body string) plugin.Config {
-		c := caddy.NewTestController("dns", "clusterset {\n"+body+"\n}")
-		c.ServerBlockKeys = []string{"clusterset.local"}
-		config, _, err := plugin.Parse(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return config
-	}
-	empty, given := parse(""), parse(strings.Join(lines, "\n"))
-	if got, want := fmt.Sprintf("%+v", given), fmt.Sprintf("%+v", empty); got != want {
-		t.Errorf("block with the documented defaults = %s\nwant that of an empty block, %s", got, want)
-	}
-	if got := empty.SnapshotMaxAge.Hours(); got != 24 || !strings.Contains(syntax, "**MAX_AGE** 24h") {
-		t.Errorf("MAX_AGE = %v hours, want 24 and README.md to say so", got)
-	}
-}
-
-// TestControllerDefaults compares the words after "Default:" with the defaults of the controller.
-func TestControllerDefaults(t *testing.T) {
-	options := section(t, controllerDoc, "Options")
-	for _, o := range controller.Options() {
-		_, item, ok := strings.Cut(overlapping(options), "\n* `"+o.Name+"`")
-		if !ok || o.Default == "" {
-			continue
-		}
-		item, _, _ = strings.Cut(item, "\n*")
-		_, documented, _ := strings.Cut(strings.Join(strings.Fields(item), " "), "Default: ")
-		documented = strings.ReplaceAll(strings.ReplaceAll(documented, "`", ""), " and ", " ")
-		if !strings.Contains(documented, o.Default) {
-			t.Errorf("default of %s in %s: %q, want %q", o.Name, controllerDoc, documented, o.Default)
-		}
-	}
-}
-
-// overlapping doubles the start of each item, so that an expression may end with it and the next begin there.
-func overlapping(text string) string { return strings.ReplaceAll(text, "\n* ", "\n* \n* ") }
 
 func TestMetadata(t *testing.T) {
 	var documented []string

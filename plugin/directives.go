@@ -1,0 +1,147 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Directive is one line of a clusterset block. README.md, docs/controller.md and the schema of the chart's values are generated from all
+// directives.
+type Directive struct {
+	Name     string
+	Args     string // in the notation of README.md
+	Min, Max int    // the number of arguments; Max < 0: no upper bound
+	// Default has the arguments that mean the same as leaving the directive out; "" if none do.
+	Default string
+	// Text says what the directive does: sentences in Markdown, without the default.
+	Text string
+	// Rare says who needs the directive, of one that a normal cluster does without; else "".
+	Rare string
+	// Needs is another directive that the block must have, or "".
+	Needs string
+	// Set takes the arguments. Its error has the directive, the bad value and what is wanted.
+	Set func([]string) error
+}
+
+// Directives returns those of DNS, in the order of README.md.
+func Directives() []Directive { return new(block).directives() }
+
+// directives returns those of DNS, which set b.
+func (b *block) directives() []Directive {
+	return []Directive{
+		{
+			Name: "kubeconfig", Args: "FILE [CONTEXT]", Min: 1, Max: 2, Set: b.kubeconfig,
+			Text: "reaches the API server by a kubeconfig, which is read again when it changes and when the API server rejects the credential. " +
+				"Without it: in-cluster, by the ServiceAccount of the Pod.",
+		},
+		{
+			Name: "manifests", Args: "PATH...", Min: 1, Max: -1, Set: b.manifests,
+			Text: "reads the objects from files, or from the `.yaml`, `.yml` and `.json` files of a folder, in place of an API server, and checks them " +
+				"every second. A broken file, or an object given twice, stops the start; later the last good state stays. Other kinds are ignored. " +
+				"Not with `kubeconfig`, `snapshot`, `apiserver_qps`.",
+		},
+		{
+			Name: "namespaces", Args: "NAMESPACE...", Min: 1, Max: -1, Set: b.namespaces,
+			Text: "serves only these; without it, all. Each is watched by itself, so rights in these namespaces are enough. Not with `namespace_labels`.",
+		},
+		{
+			Name: "namespace_labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.namespaceLabels,
+			Text: "serves the namespaces whose labels match, as in `team in (storefront, payments)`. It needs the right to list and watch Namespaces.",
+		},
+		{
+			Name: "labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.labels,
+			Text: "serves the ServiceImports whose labels match.",
+		},
+		{
+			Name: "deny", Args: "CIDR...", Min: 1, Max: -1, Set: b.deny,
+			Text: "rejects addresses in these networks.",
+			Rare: "where others write the slices, against addresses such as that of a cloud's metadata service (`168.63.129.16/32`)",
+		},
+		{
+			Name: "cluster_names", Args: "on|off", Min: 1, Max: 1, Default: "on", Set: b.clusterNames,
+			Text: "says whether `<clusterid>.<service>...` answers.",
+			Rare: "`off` for KEP-1645 to the letter",
+		},
+		{
+			Name: "policy", Args: "local_first|round_robin|all|none", Min: 1, Max: 1, Default: "local_first", Set: b.policy,
+			Text: "decides which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
+				"local cluster while it has a ready address, for IPv4 and IPv6 alike, else one other cluster, in rotation; `round_robin` takes one in rotation; " +
+				"`all` takes all; `none` takes none: such a service exists without an address. The rotation gives each client one cluster a second, the same " +
+				"for A, AAAA and SRV.",
+		},
+		{
+			Name: "topology", Args: topologyArgs, Min: 2, Max: 4, Set: b.topology,
+			Text: "says where this server is: a zone, a region or both, or the Node whose labels have them. Without it all slices are used. Not with `noendpoints`.",
+		},
+		{
+			Name: "noendpoints", Set: b.noEndpoints,
+			Text: "watches no EndpointSlices: only services with `spec.ips` have addresses. Not with `policy`, `topology`.",
+			Rare: "where all services have clusterset IPs, as with *kubernetes*",
+		},
+		{
+			Name: "ttl", Args: "SECONDS", Min: 1, Max: 1, Default: "5", Set: b.ttl,
+			Text: "is the TTL of all records except `dns-version`, 0 to 3600.",
+		},
+		{
+			Name: "max_answers", Args: "N", Min: 1, Max: 1, Set: b.maxAnswers,
+			Text: "limits A, AAAA and SRV answers to so many records, 1 to 4096, without setting TC. They are taken from all clusters, differ by client, and " +
+				"change every second. Without it answers have all records.",
+			Rare: "where headless services have hundreds of endpoints",
+		},
+		{
+			Name: "udp_size", Args: "OCTETS", Min: 1, Max: 1, Default: "1232", Set: b.udpSize,
+			Text: "is how large an answer over UDP may be, 512 to 65507: larger ones may be fragmented and lost.",
+			Rare: "where the network takes larger datagrams, or drops smaller ones",
+		},
+		{
+			Name: "ns", Args: "NAME [ADDRESS...]", Min: 1, Max: -1, Set: b.ns,
+			Text: "is the name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` followed by its addresses. Without it: `ns.dns.Z`, where this " +
+				"server listens.",
+			Rare: "where resolvers follow NS records and reach this server elsewhere than it listens, as behind a Service",
+		},
+		{
+			Name: "explain_answers", Args: "on|off", Min: 1, Max: 1, Default: "off", Set: b.explainAnswers,
+			Text: "says whether negative answers tell why, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
+		},
+		{
+			Name: "ready", Args: "shared|strict", Min: 1, Max: 1, Default: "shared", Set: b.ready,
+			Text: "says when *ready* reports this block ready ([Ready](#ready)).",
+		},
+		{
+			Name: "startup_timeout", Args: "DURATION", Min: 1, Max: 1, Default: "5s", Set: b.startupTimeout,
+			Text: "bounds how long the start waits for the first lists, above 0s. All blocks of a Corefile share one wait.",
+			Rare: "where the first lists take longer, and no other server answers meanwhile",
+		},
+		{
+			Name: "stale_after", Args: "DURATION", Min: 1, Max: 1, Default: "1m", Set: b.staleAfter,
+			Text: "is how long a watch may be without contact before answers that need it count as stale, at least 1s.",
+			Rare: "where clients or alerts use *Stale Answer* and a minute is too long",
+		},
+		{
+			Name: "snapshot", Args: "FILE [MAX_AGE]", Min: 1, Max: 2, Set: b.snapshot,
+			Text: "writes the state to **FILE**, and serves it after a start if the API server, or a list, is not available for any reason and the state is not older " +
+				"than **MAX_AGE**, above 0s; without **MAX_AGE** 24h.",
+		},
+		{
+			Name: "apiserver_qps", Args: "QPS [BURST]", Min: 1, Max: 2, Set: b.apiserverQPS,
+			Text: "limits requests to the API server except lists and watches, both above 0. Without it: 5 and 10, as in client-go.",
+			Rare: "where an administrator of the API server asks for it",
+		},
+		{
+			Name: "fallthrough", Args: "[ZONES...]", Max: -1, Set: b.fallthru,
+			Text: "passes names that do not exist to the next plugin, in all zones of the block or in **ZONES**; never NODATA, and never before the first sync.",
+		},
+	}
+}
+
+// defaults sets what directives of DNS mean where they are left out.
+func (b *block) defaults() {
+	for _, d := range b.directives() {
+		if d.Default == "" {
+			continue
+		}
+		if err := d.Set(strings.Fields(d.Default)); err != nil {
+			panic(fmt.Sprintf("default of %s: %v", d.Name, err))
+		}
+	}
+}
