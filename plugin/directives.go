@@ -59,19 +59,19 @@ func (b *block) directives() []Directive {
 		},
 		{
 			Name: "cluster_names", Args: "on|off", Min: 1, Max: 1, Default: "on", Set: b.clusterNames,
-			Text: "says whether `<clusterid>.<service>...` answers.",
+			Text: "whether `<clusterid>.<service>...` answers.",
 			Rare: "`off` for KEP-1645 to the letter",
 		},
 		{
 			Name: "policy", Args: "local_first|round_robin|all|none", Min: 1, Max: 1, Default: "local_first", Set: b.policy,
-			Text: "decides which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
+			Text: "which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
 				"local cluster while it has a ready address, for IPv4 and IPv6 alike, else one other cluster, in rotation; `round_robin` takes one in rotation; " +
 				"`all` takes all; `none` takes none: such a service exists without an address. The rotation gives each client one cluster a second, the same " +
 				"for A, AAAA and SRV.",
 		},
 		{
 			Name: "topology", Args: topologyArgs, Min: 2, Max: 4, Set: b.topology,
-			Text: "says where this server is: a zone, a region or both, or the Node whose labels have them. Without it all slices are used. Not with `noendpoints`.",
+			Text: "where this server is: a zone, a region or both, or the Node whose labels have them. Without it all slices are used. Not with `noendpoints`.",
 		},
 		{
 			Name: "noendpoints", Set: b.noEndpoints,
@@ -80,7 +80,7 @@ func (b *block) directives() []Directive {
 		},
 		{
 			Name: "ttl", Args: "SECONDS", Min: 1, Max: 1, Default: "5", Set: b.ttl,
-			Text: "is the TTL of all records except `dns-version`, 0 to 3600.",
+			Text: "TTL of all records except `dns-version`, 0 to 3600.",
 		},
 		{
 			Name: "max_answers", Args: "N", Min: 1, Max: 1, Set: b.maxAnswers,
@@ -90,22 +90,22 @@ func (b *block) directives() []Directive {
 		},
 		{
 			Name: "udp_size", Args: "OCTETS", Min: 1, Max: 1, Default: "1232", Set: b.udpSize,
-			Text: "is how large an answer over UDP may be, 512 to 65507: larger ones may be fragmented and lost.",
+			Text: "limits answers over UDP, 512 to 65507: larger ones may be fragmented and lost.",
 			Rare: "where the network takes larger datagrams, or drops smaller ones",
 		},
 		{
 			Name: "ns", Args: "NAME [ADDRESS...]", Min: 1, Max: -1, Set: b.ns,
-			Text: "is the name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` followed by its addresses. Without it: `ns.dns.Z`, where this " +
+			Text: "name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` followed by its addresses. Without it: `ns.dns.Z`, where this " +
 				"server listens.",
 			Rare: "where resolvers follow NS records and reach this server elsewhere than it listens, as behind a Service",
 		},
 		{
 			Name: "explain_answers", Args: "on|off", Min: 1, Max: 1, Default: "off", Set: b.explainAnswers,
-			Text: "says whether negative answers tell why, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
+			Text: "whether negative answers say why, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
 		},
 		{
 			Name: "ready", Args: "shared|strict", Min: 1, Max: 1, Default: "shared", Set: b.ready,
-			Text: "says when *ready* reports this block ready ([Ready](#ready)).",
+			Text: "when *ready* reports this block ready ([Ready](#ready)).",
 		},
 		{
 			Name: "startup_timeout", Args: "DURATION", Min: 1, Max: 1, Default: "5s", Set: b.startupTimeout,
@@ -114,7 +114,7 @@ func (b *block) directives() []Directive {
 		},
 		{
 			Name: "stale_after", Args: "DURATION", Min: 1, Max: 1, Default: "1m", Set: b.staleAfter,
-			Text: "is how long a watch may be without contact before answers that need it count as stale, at least 1s.",
+			Text: "how long a watch may be without contact before answers that need it count as stale, at least 1s.",
 			Rare: "where clients or alerts use *Stale Answer* and a minute is too long",
 		},
 		{
