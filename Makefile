@@ -141,6 +141,14 @@ interleavings: ## do OPERATIONS=200 random changes in three members, and restart
 	seed=$(SEED); CGO_ENABLED=1 $(GO_TEST) -race -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
 		-args -operations $(OPERATIONS) -interleaving $${seed:-$$(date +%s)}
 
+# How many states of each search, and how many random runs.
+STATES ?= 4000000
+WALKS  ?= 400000
+
+.PHONY: search
+search: ## search STATES=4000000 orders of events, and WALKS=400000 random ones, for faults of the protocol between members; takes ten minutes
+	$(GO_TEST) -count=1 -v -timeout 0 -run '^(TestSearch|TestWalks)$$' ./controller/protocol -args -states $(STATES) -walks $(WALKS)
+
 # How long for each target, and which targets.
 FUZZ_TIME ?= 10m
 FUZZ      ?= .
@@ -150,10 +158,10 @@ fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIM
 	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
 
 # What takes too long for each change. Those that fail do not stop the others.
-NIGHTLY ?= test-all faults differential attack soak interleavings fuzz test-lab bench release-check
+NIGHTLY ?= test-all faults differential search attack soak interleavings fuzz test-lab bench release-check
 
 .PHONY: nightly
-nightly: ## run NIGHTLY="test-all faults differential attack soak interleavings fuzz test-lab bench release-check" one after the other; takes some hours
+nightly: ## run NIGHTLY="test-all faults differential search attack soak interleavings fuzz test-lab bench release-check" one after the other; takes some hours
 	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
 
 bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum

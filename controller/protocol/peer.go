@@ -1,0 +1,33 @@
+package protocol
+
+// A Heartbeat is what a member says of itself. The zero value is no heartbeat.
+type Heartbeat struct {
+	Stamp    Stamp
+	Complete Stamp // taken as the last pass over all exports began
+}
+
+// A Peer is what an importer knows of the heartbeats of a member. The zero value is a member that was not heard yet.
+//
+//	           no heartbeat for a TTL
+//	current ──────────────────────────► silent
+//	   ▲                                  │ a heartbeat whose pass began after the newest one seen when it fell silent
+//	   └──────────────────────────────────┘ then a consistent list of its objects
+type Peer struct {
+	Silent bool
+	// Seen is the highest heartbeat seen; while silent, the highest seen when it fell silent.
+	Seen Stamp
+}
+
+// Expire makes the member silent. stored is the heartbeat that the broker has, read once more.
+func (p *Peer) Expire(stored Heartbeat) { p.Silent, p.Seen = true, max(p.Seen, stored.Stamp) }
+
+// Counts reports whether h is a renewal. Of a silent member only one counts that compared all its exports since: then the importer lists its
+// objects together with the heartbeat, applies them by [Service.Relist], and calls Renew.
+func (p *Peer) Counts(h Heartbeat) bool { return p.counts(h, 0) }
+
+func (p *Peer) counts(h Heartbeat, without rule) bool {
+	return h.Stamp > p.Seen && (!p.Silent || h.Complete > p.Seen || without&complete != 0)
+}
+
+// Renew notes a heartbeat that counts.
+func (p *Peer) Renew(h Heartbeat) { p.Silent, p.Seen = false, h.Stamp }

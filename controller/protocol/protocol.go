@@ -1,0 +1,68 @@
+// Package protocol holds the two decisions by which an import loses something only because the owner of an export says so. Both are pure:
+//
+//	exports ──► Next ──► writes ──► broker ──► Service.See… ──► Service.Count ──► import
+//	        (the member)                     (each importer)
+//
+// [Next] decides what a member writes to the broker. [Service] is what an importer knows of one member's export of one service, and
+// [Service.Count] decides which of its objects are imported. [Peer] decides when a member counts as silent and when it is back; [Owner] decides
+// when a member may renew its heartbeat.
+//
+// Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker, never replaces a newer one.
+// A parent lists its children, so absence is said and never inferred: an inventory lists services, a record lists slices. The importing
+// cluster notes what it imported, so a new process knows what must not be forgotten. The test of this package searches the orders of
+// events of a small world for faults, with all rules, and with each left out, which must give one.
+package protocol
+
+import "k8s.io/apimachinery/pkg/types"
+
+// A Stamp orders what one member writes: microseconds since 1970, higher than all that the member gave before. 0 means no object.
+type Stamp int64
+
+// An Entry is what a member's inventory says about one service. The zero value is an inventory that is not known.
+type Entry struct {
+	Stamp Stamp     // of the part of the inventory that the service belongs to
+	UID   types.UID // of the ServiceExport; "" if the service is not exported
+	From  Stamp     // objects of the service with a lower stamp do not count
+}
+
+// A Record is the export record of one service. The zero value is no record.
+type Record struct {
+	Stamp  Stamp
+	UID    types.UID // of the ServiceExport
+	Slices []string  // names of its slices, sorted
+	// Partial records come from an import: their Slices are not known.
+	Partial bool
+	// Gone records are missing on the broker.
+	Gone bool
+}
+
+// A Slice is one exported EndpointSlice. Each name is used once. The zero value is no slice.
+type Slice struct {
+	Name  string
+	Stamp Stamp
+	UID   types.UID // of the ServiceExport
+	Gone  bool      // it is missing on the broker
+}
+
+// A rule can be left out by the search, to see the fault that it prevents. The product leaves out none.
+type rule uint32
+
+const (
+	stamps    rule = 1 << iota // an old copy is not applied
+	persist                    // imports note the stamps of what they were made from
+	noteEnd                    // before a slice is removed by a record, the stamp of the record is noted
+	inventory                  // listed objects that vanish stay
+	newer                      // an object that is newer than its list counts
+	from                       // an export that begins again says from when
+	hold                       // slices go on to count until all listed ones are seen
+	ended                      // the inventory by which something ended is noted
+	pass                       // after a silence all exports are compared before the heartbeat
+	repass                     // after a rollback all exports are compared anew
+	complete                   // a pass has to be newer than the silence
+	list                       // a silence ends with a consistent list
+	clearOld                   // after a silence nothing of before counts
+	lost                       // a rollback is looked for before the heartbeat
+	rollback                   // objects with another stamp than they were given are written anew
+	note                       // a process that finds an older heartbeat than it noted writes everything anew
+	rules     = iota
+)

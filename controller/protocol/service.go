@@ -1,0 +1,210 @@
+package protocol
+
+import "slices"
+
+// A Service is what an importer knows of one member's export of one service: of each object the copy with the highest stamp that it saw, and
+// whether the broker still has the object. The methods See… apply what a watch or a list brings, in any order. The zero value knows nothing.
+type Service struct {
+	Entry  Entry
+	Record Record
+	Slices []Slice // in any order
+}
+
+// Noted is what the importing cluster noted with an import: it outlives the process. The zero value is no import.
+type Noted struct {
+	// Ended is the stamp of the newest inventory by which something ended, of the part that the service belongs to.
+	Ended  Stamp
+	Record Record  // Stamp and UID of the record, Partial; the zero value if the member has no part in the import
+	From   Stamp   // of the entry that the import was made by
+	Slices []Slice // Name, Stamp and UID of the imported slices
+}
+
+// Restore returns what a new process knows from the import alone.
+func Restore(n Noted) Service { return restore(n, 0) }
+
+func restore(n Noted, without rule) Service {
+	if without&persist != 0 {
+		return Service{}
+	}
+	return Service{Record: n.Record, Slices: slices.Clone(n.Slices)}
+}
+
+// SeeEntry applies an inventory of the broker. A missing inventory says nothing.
+func (s *Service) SeeEntry(e Entry) { s.seeEntry(e, 0) }
+
+func (s *Service) seeEntry(e Entry, without rule) {
+	if e.Stamp != 0 && (e.Stamp >= s.Entry.Stamp || without&stamps != 0) {
+		s.Entry = e
+	}
+}
+
+// SeeRecord applies the record of the broker; the zero value means that the broker has none.
+func (s *Service) SeeRecord(r Record) { s.seeRecord(r, 0) }
+
+func (s *Service) seeRecord(r Record, without rule) {
+	switch {
+	case r.Stamp == 0 && without&inventory != 0:
+		s.Record = Record{}
+	case r.Stamp == 0:
+		s.Record.Gone = s.Record.Stamp != 0
+	case r.Stamp >= s.Record.Stamp || without&stamps != 0:
+		s.Record = r
+	default:
+		s.Record.Gone = false
+	}
+}
+
+// SeeSlice applies a slice of the broker; one that is Gone is missing there.
+func (s *Service) SeeSlice(v Slice) { s.seeSlice(v, 0) }
+
+func (s *Service) seeSlice(v Slice, without rule) {
+	i := slices.IndexFunc(s.Slices, func(known Slice) bool { return known.Name == v.Name })
+	switch {
+	case i < 0 && !v.Gone:
+		s.Slices = append(s.Slices, v)
+	case i < 0:
+	case v.Gone && without&inventory != 0:
+		s.Slices = slices.Delete(s.Slices, i, i+1)
+	case v.Gone:
+		s.Slices[i].Gone = true
+	case v.Stamp >= s.Slices[i].Stamp || without&stamps != 0:
+		s.Slices[i] = v
+	default:
+		s.Slices[i].Gone = false
+	}
+}
+
+// Relist applies a consistent list of the member's objects, which ends its silence: only what is in it counts, and not in an older copy than
+// the importer knew. found has the slices of the list.
+func (s *Service) Relist(e Entry, r Record, found []Slice) { s.relist(e, r, found, 0) }
+
+func (s *Service) relist(e Entry, r Record, found []Slice, without rule) {
+	if without&clearOld == 0 {
+		// The newer copy is lost, and the older one is of before the silence: the member writes it anew.
+		if s.Record.Stamp > r.Stamp {
+			s.Record.UID = ""
+		}
+		for i, v := range s.Slices {
+			if k := find(found, v.Name); v.Stamp > k.Stamp {
+				s.Slices[i].UID = ""
+			}
+		}
+	}
+	s.seeEntry(e, without)
+	s.seeRecord(r, without)
+	for _, v := range s.Slices {
+		if find(found, v.Name).Stamp == 0 {
+			s.seeSlice(Slice{Name: v.Name, Gone: true}, without)
+		}
+	}
+	for _, v := range found {
+		s.seeSlice(v, without)
+	}
+}
+
+// find returns the slice of that name, or the zero value.
+func find(all []Slice, name string) Slice {
+	for _, v := range all {
+		if v.Name == name {
+			return v
+		}
+	}
+	return Slice{}
+}
+
+// Counted is what is imported of a Service.
+type Counted struct {
+	Noted          // to note with the import, Ended before anything ends; what is the same may keep its old stamps
+	Ends  bool     // a slice that was imported is not any more: note the stamp of the record before it is removed
+	Names []string // names of the slices to import, sorted
+}
+
+// Count decides what is imported, given what was noted. A silent member has no part in the import.
+func (s *Service) Count(n Noted, silent bool) Counted { return s.count(n, silent, 0) }
+
+func (s *Service) count(n Noted, silent bool, without rule) Counted {
+	out := Counted{Noted: Noted{Ended: n.Ended}}
+	if silent {
+		return out
+	}
+	floor := max(n.Ended, s.Entry.Stamp)
+	begin := s.begin(n)
+	if without&from != 0 {
+		begin = 0
+	}
+	if r := s.Record; r.Stamp != 0 && s.exported(n, without) && r.Stamp >= begin {
+		out.Record, out.From = Record{Stamp: r.Stamp, UID: r.UID, Partial: true}, begin
+		out.Slices = s.counted(n, begin, without)
+	} else if n.Record.Stamp != 0 && without&ended == 0 {
+		out.Ended = floor
+	}
+	for _, v := range n.Slices {
+		out.Ends = out.Ends || find(out.Slices, v.Name).Stamp == 0
+	}
+	for _, v := range out.Slices {
+		out.Names = append(out.Names, v.Name)
+	}
+	slices.Sort(out.Names)
+	return out
+}
+
+// outdated reports whether the inventory is older than one by which something ended: then it can neither end nor confirm anything.
+func (s *Service) outdated(n Noted) bool { return s.Entry.Stamp == 0 || s.Entry.Stamp < n.Ended }
+
+// begin returns the stamp from which on objects count.
+func (s *Service) begin(n Noted) Stamp {
+	switch {
+	case s.outdated(n) && n.Record.Stamp != 0 && n.Record.UID == s.Record.UID:
+		return n.From
+	case s.outdated(n):
+		return max(n.Ended, s.Entry.Stamp)
+	case s.Entry.UID == "":
+		return s.Entry.Stamp
+	}
+	return s.Entry.From
+}
+
+// exported reports whether the record belongs to an export that goes on.
+func (s *Service) exported(n Noted, without rule) bool {
+	r := s.Record
+	if r.UID == "" {
+		return false // of before a silence
+	}
+	if s.outdated(n) {
+		if n.Record.UID == r.UID {
+			return true
+		}
+	} else if s.Entry.UID == r.UID {
+		return true
+	}
+	// A record that is not listed yet counts as long as it is there.
+	return r.Stamp > max(n.Ended, s.Entry.Stamp) && !r.Gone && without&newer == 0
+}
+
+// counted returns the slices that count, of a record that does.
+func (s *Service) counted(n Noted, begin Stamp, without rule) (all []Slice) {
+	r, missing := s.Record, false
+	valid := func(v Slice) bool { return v.Stamp != 0 && v.UID == r.UID && v.Stamp >= begin }
+	if !r.Partial {
+		for _, name := range r.Slices {
+			missing = missing || !valid(find(s.Slices, name))
+		}
+	}
+	for _, v := range s.Slices {
+		if !valid(v) {
+			continue
+		}
+		imported := find(n.Slices, v.Name).Stamp != 0
+		listed := slices.Contains(r.Slices, v.Name)
+		switch {
+		case listed, r.Partial && imported:
+		case v.Stamp > r.Stamp && !(v.Gone && !r.Partial) && without&newer == 0:
+		// An endpoint that moves to a slice that is not seen yet must not be missing meanwhile.
+		case missing && imported && !(v.Gone && v.Stamp > r.Stamp) && without&hold == 0:
+		default:
+			continue
+		}
+		all = append(all, v)
+	}
+	return all
+}
