@@ -11,6 +11,7 @@ import (
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -21,9 +22,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
-
-// isFresh reports whether more than half of the lifetime of a token is left.
-func isFresh(t apiserver.Token, now time.Time) bool { return t.Expires.Sub(now) > t.Life()/2 }
 
 // userName is the user name of a member on the broker.
 func userName(namespace string) string {
@@ -137,18 +135,49 @@ type credential struct {
 // minCredentialLife is the shortest life of a token that API servers grant.
 const minCredentialLife = 10 * time.Minute
 
-// writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that belongs to the
-// account, is fresh and does not live longer than wanted, and otherwise requests one from the broker.
+// secret returns the Secret with a token.
+func (want credential) secret(token string) *corev1.Secret {
+	secret := newSecret(want.namespace)
+	secret.Annotations = map[string]string{annotationComponents: want.components}
+	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
+	return secret
+}
+
+// fits reports whether a token belongs to the account, has more than half of its life left, and does not live longer than wanted.
+func (want credential) fits(token string) bool {
+	t, err := apiserver.ParseToken(token)
+	return err == nil && t.Expires.Sub(want.now) > t.Life()/2 && t.Life() <= want.life && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
+}
+
+// acceptTimeout bounds the request of isAccepted.
+const acceptTimeout = 10 * time.Second
+
+// isAccepted asks the broker whether it accepts the credential in a Secret. A missing right is no rejection: the API server may not have noticed yet what this
+// join has granted. A broker that does not answer counts as one that rejects: its address may be one that only the cluster reaches.
+func isAccepted(ctx context.Context, secret *corev1.Secret) bool {
+	config, _, err := credentialConfig(secret)
+	if err != nil {
+		return false
+	}
+	config.Timeout = acceptTimeout
+	c, err := open(RoleBroker, config, WriteOptions{})
+	if err != nil {
+		return false
+	}
+	_, err = c.kubeSystem(ctx)
+	return err == nil || apierrors.IsForbidden(err)
+}
+
+// writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that fits and that the broker
+// accepts, and otherwise requests one (docs/spec/controller.md 2.4).
 func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want credential) (time.Time, error) {
 	old := newSecret(want.namespace)
 	exists, err := c.read(ctx, old)
 	if err != nil {
 		return time.Time{}, err
 	}
-	token, keep := string(old.Data[broker.KeyToken]), false
-	if t, err := apiserver.ParseToken(token); exists && err == nil {
-		keep = isFresh(t, want.now) && t.Life() <= want.life && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
-	}
+	token := string(old.Data[broker.KeyToken])
+	keep := want.fits(token) && isAccepted(ctx, want.secret(token))
 	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) && old.Annotations[annotationComponents] == want.components {
 		c.report(toUnstructured(old), Unchanged, "the token is valid")
 		t, err := apiserver.ParseToken(token)
@@ -169,10 +198,7 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 		}
 		token = request.Status.Token
 	}
-	secret := newSecret(want.namespace)
-	secret.Annotations = map[string]string{annotationComponents: want.components}
-	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
-	if _, err := c.apply(ctx, toUnstructured(secret), ""); err != nil {
+	if _, err := c.apply(ctx, toUnstructured(want.secret(token)), ""); err != nil {
 		return time.Time{}, err
 	}
 	t, err := apiserver.ParseToken(token)

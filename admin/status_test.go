@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,6 +90,25 @@ func TestCredentialAndStatus(t *testing.T) {
 		is := mustJoin(t, onBroker, east, o).CredentialExpires
 		if after, _ := credentialOf(t, east); is.Before(was) || after.BearerToken == before.BearerToken {
 			t.Errorf("credential expires %s after %s, the same token: %t; want another one that expires no sooner", is, was, after.BearerToken == before.BearerToken)
+		}
+	})
+	t.Run("rejected", func(t *testing.T) {
+		before, _ := credentialOf(t, east)
+		signed := before.BearerToken[:strings.LastIndex(before.BearerToken, ".")+1]
+		rejected := signed + base64.RawURLEncoding.EncodeToString(make([]byte, 64)) // as after the broker got other keys
+		secret := newSecret(wellknown.ControllerNamespace)
+		secret.Data = map[string][]byte{broker.KeyToken: []byte(rejected)}
+		if err := east.Apply(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		mustJoin(t, onBroker, east, options("east"))
+		after, _ := credentialOf(t, east)
+		c, err := open(RoleBroker, after, WriteOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.kubeSystem(t.Context()); err != nil || after.BearerToken == rejected {
+			t.Errorf("with the credential after the join: %v, the same token: %t; want one that the broker accepts", err, after.BearerToken == rejected)
 		}
 	})
 	t.Run("server", func(t *testing.T) {
