@@ -21,17 +21,20 @@ const maxAge = 48 * time.Hour
 //	file or Secret has a newer token --> take --> +---------+ --> transport adds it to each request
 //	TokenRequest when it is due     -> renewed-> | current |
 //	                                              +---------+ <-- a 401 marks it as rejected, any other response clears that
+//
+// While the current token is rejected, take accepts any other one: the broker's clock may have been ahead when it issued the current one.
 type Credential struct {
 	link    Link
 	file    string // of the token, "" if the credential is not a token in a file
 	metrics *metrics.Metrics
 
-	mu       sync.Mutex
-	token    token
-	loaded   time.Time // when this process got it, by its monotonic clock
-	own      bool      // this process renewed it
-	unsaved  bool      // the Secret does not have it yet
-	rejected string    // the text of the token that the broker rejected; "none" for a credential that is no token
+	mu           sync.Mutex
+	token        token
+	loaded       time.Time // when this process got it, by its monotonic clock
+	own          bool      // this process renewed it
+	unsaved      bool      // the Secret does not have it yet
+	unauthorized bool      // the last response was a 401; of a new token nothing is known before its first response
+	rejected     string    // the text of the token that the broker rejected last, "" once it accepts that
 }
 
 // NewCredential returns the credential of a kubeconfig.
@@ -51,11 +54,23 @@ func (c *Credential) current() token {
 	return c.token
 }
 
-// take uses t from now on if it is newer, and reports whether it is.
+// replacedBy reports whether t, which was found in a file or the Secret, replaces the current token. A token that the broker rejected does not
+// come back because it claims to be newer than one that works.
+func (c *Credential) replacedBy(t token) bool {
+	switch {
+	case t.text == "" || t.text == c.token.text:
+		return false
+	case c.rejected == c.token.text:
+		return true
+	}
+	return t.text != c.rejected && !t.Issued.Before(c.token.Issued)
+}
+
+// take uses t from now on if it replaces the current token, and reports whether it does.
 func (c *Credential) take(t token) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !t.newer(c.token) {
+	if !c.replacedBy(t) {
 		return false
 	}
 	c.token, c.loaded, c.own, c.unsaved = t, time.Now(), false, false
@@ -101,7 +116,7 @@ func (c *Credential) due(now time.Time, part float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	life := c.token.Life()
-	if life <= 0 || c.rejected != "" {
+	if life <= 0 || c.unauthorized {
 		return false
 	}
 	until := time.Duration(part * float64(min(life, maxAge)))
@@ -115,7 +130,7 @@ func (c *Credential) due(now time.Time, part float64) bool {
 func (c *Credential) Rejected() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rejected == "" {
+	if !c.unauthorized {
 		return ""
 	}
 	return "the broker rejects the credential of this cluster: join again"
@@ -167,13 +182,13 @@ func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
 func (c *Credential) answered(t token, unauthorized bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case t.text != c.token.text:
-	case !unauthorized:
-		c.rejected = ""
-	case t.text == "":
-		c.rejected = "none"
-	default:
+	if t.text != c.token.text {
+		return
+	}
+	switch c.unauthorized = unauthorized; {
+	case unauthorized:
 		c.rejected = t.text
+	case c.rejected == t.text:
+		c.rejected = ""
 	}
 }

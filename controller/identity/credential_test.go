@@ -25,7 +25,7 @@ func TestTokenIsDue(t *testing.T) {
 		{name: "young", given: &Credential{token: hour, loaded: start}, after: 29 * time.Minute},
 		{name: "at half of its life", given: &Credential{token: hour, loaded: start.Add(time.Minute)}, after: 30 * time.Minute, want: true},
 		{name: "expired", given: &Credential{token: hour, loaded: start.Add(time.Hour)}, after: 2 * time.Hour, want: true},
-		{name: "rejected", given: &Credential{token: hour, rejected: "a"}, after: 30 * time.Minute},
+		{name: "rejected", given: &Credential{token: hour, unauthorized: true}, after: 30 * time.Minute},
 		{name: "of a week, young", given: &Credential{token: week, loaded: start}, after: 23 * time.Hour},
 		{name: "of a week, after a day", given: &Credential{token: week, loaded: start}, after: 24 * time.Hour, want: true},
 		{name: "says nothing", given: &Credential{token: token{text: "opaque"}}, after: time.Hour},
@@ -41,13 +41,15 @@ func TestTokenIsDue(t *testing.T) {
 	}
 }
 
-func TestTokenIsNewer(t *testing.T) {
+// docs/spec/controller.md 2.4: a newer token replaces the current one, and any other one replaces a current one that the broker rejects.
+func TestTokenIsReplaced(t *testing.T) {
 	at := func(text string, issued int64) token {
 		return token{text: text, Token: apiserver.Token{Issued: time.Unix(issued, 0)}}
 	}
 	for _, tt := range []struct {
 		name     string
 		old, now token
+		rejected string // the token that the broker rejected last
 		want     bool
 	}{
 		{name: "the first", now: at("a", 1), want: true},
@@ -56,11 +58,44 @@ func TestTokenIsNewer(t *testing.T) {
 		{name: "issued later", old: at("a", 1), now: at("b", 2), want: true},
 		{name: "issued earlier", old: at("a", 2), now: at("b", 1)},
 		{name: "opaque ones", old: token{text: "a"}, now: token{text: "b"}, want: true},
+		{name: "issued earlier, and the old one is rejected", old: at("a", 2), now: at("b", 1), rejected: "a", want: true},
+		{name: "the same, which is rejected", old: at("a", 2), now: at("a", 2), rejected: "a"},
+		{name: "none, and the old one is rejected", old: at("a", 2), now: token{}, rejected: "a"},
+		{name: "issued later, but rejected before", old: at("b", 1), now: at("a", 2), rejected: "a"},
 	} {
-		if got := tt.now.newer(tt.old); got != tt.want {
-			t.Errorf("%s: newer = %t, want %t", tt.name, got, tt.want)
+		if got := (&Credential{token: tt.old, rejected: tt.rejected}).replacedBy(tt.now); got != tt.want {
+			t.Errorf("%s: replaced = %t, want %t", tt.name, got, tt.want)
 		}
 	}
+}
+
+// A 401 marks the current token as rejected. What is rejected stays known until the broker accepts that token; what another token is worth, its
+// first response says.
+func TestTokenIsRejected(t *testing.T) {
+	a, b := token{text: "a"}, token{text: "b"}
+	c := &Credential{token: a}
+	for i, step := range []struct {
+		current, answered token
+		unauthorized      bool
+		rejects           bool
+		rejected          string
+	}{
+		{current: a, answered: a},
+		{current: a, answered: a, unauthorized: true, rejects: true, rejected: "a"},
+		{current: b, answered: a, rejects: true, rejected: "a"}, // a late response
+		{current: b, answered: b, rejected: "a"},
+		{current: b, answered: b, unauthorized: true, rejects: true, rejected: "b"},
+		{current: b, answered: b},
+	} {
+		c.token = step.current
+		c.answered(step.answered, step.unauthorized)
+		if got := c.Rejected() != ""; got != step.rejects || c.rejected != step.rejected {
+			t.Errorf("step %d: rejected = %t, last %q; want %t, %q", i, got, c.rejected, step.rejects, step.rejected)
+		}
+	}
+}
+
+func TestReadToken(t *testing.T) {
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c", "....", "a.bnVsbA.c"} {
 		if got := readToken(text); got.text != text || got.Life() != 0 {
 			t.Errorf("token %q = %+v, want that it says nothing", text, got)

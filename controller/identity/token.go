@@ -21,11 +21,6 @@ func readToken(text string) token {
 	return t
 }
 
-// newer reports whether t, which was found in a file or the Secret, replaces old: it differs, and was not issued before old.
-func (t token) newer(old token) bool {
-	return t.text != "" && t.text != old.text && !t.Issued.Before(old.Issued)
-}
-
 // sameAccount reports whether both are tokens of one account.
 func (t token) sameAccount(other token) bool {
 	return t.Issuer == other.Issuer && t.User == other.User
