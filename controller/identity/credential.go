@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/elapsed"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
@@ -30,7 +31,7 @@ type Credential struct {
 
 	mu           sync.Mutex
 	token        token
-	loaded       time.Time // when this process got it, by its monotonic clock
+	loaded       time.Time // when this process got it
 	own          bool      // this process renewed it
 	unsaved      bool      // the Secret does not have it yet
 	unauthorized bool      // the last response was a 401; of a new token nothing is known before its first response
@@ -109,9 +110,9 @@ func (c *Credential) readFile() {
 
 // due reports whether the token has lived for the given part of its life, of which two days count.
 //
-// The age of a token that this process renewed is counted by its monotonic clock, whatever the clocks of the machines say. The
-// time at which another process got its token is believed if it makes the token older; if it lies in the future, one of the
-// clocks is wrong and the age is unknown, so the token is renewed.
+// The age of a token that this process renewed is counted from the renewal, whatever the clock of the broker says. The time at which another process
+// got its token is believed if it makes the token older; if it lies in the future, one of the clocks is wrong and the age is unknown, so the token
+// is renewed.
 func (c *Credential) due(now time.Time, part float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +121,7 @@ func (c *Credential) due(now time.Time, part float64) bool {
 		return false
 	}
 	until := time.Duration(part * float64(min(life, maxAge)))
-	if now.Sub(c.loaded) >= until {
+	if elapsed.Between(c.loaded, now) >= until {
 		return true
 	}
 	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= until)

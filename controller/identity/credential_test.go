@@ -10,6 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/clocks"
 )
 
 func TestTokenIsDue(t *testing.T) {
@@ -38,6 +39,14 @@ func TestTokenIsDue(t *testing.T) {
 		if got := tt.given.due(start.Add(tt.after), 0.5); got != tt.want {
 			t.Errorf("%s: due = %t, want %t", tt.name, got, tt.want)
 		}
+	}
+	now := time.Now()
+	renewed := &Credential{token: week, loaded: now, own: true}
+	if !renewed.due(clocks.SetWall(now, 164*time.Hour), 0.5) {
+		t.Error("the machine slept for 164 hours: not due, want due")
+	}
+	if !renewed.due(clocks.SetWall(now.Add(24*time.Hour), -time.Hour), 0.5) {
+		t.Error("the clock was set back within a day: not due, want due")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/api/elapsed"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -48,16 +49,11 @@ type beat struct {
 	ttl time.Duration
 }
 
-// late reports whether other members may have dropped the member since.
+// late reports whether a TTL is over, so that other members may have dropped the member since. A heartbeat of the future was written by a clock that
+// differs from ours, and may be of any age.
 func (b beat) late(now time.Time) bool {
-	return !b.at.IsZero() && overdue(now.Sub(b.at), now.Round(0).Sub(b.at.Round(0)), b.ttl)
-}
-
-// overdue reports whether a TTL is over, by the monotonic clock and by the wall clock. The first stands still while a machine sleeps, and the second may be set
-// back: the one that saw more time pass counts. A heartbeat of the future was written by a clock that differs from ours, and may be of any age.
-func overdue(monotonic, wall, ttl time.Duration) bool {
-	age := max(monotonic, wall)
-	return age > ttl || age < 0
+	age := elapsed.Between(b.at, now)
+	return !b.at.IsZero() && (age > b.ttl || age < 0)
 }
 
 // reset ends the wait and what was granted: what was written then is not up to date any more.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/api/elapsed"
 )
 
 // ErrNotHeld is the error of a write that the fence rejects.
@@ -41,16 +43,11 @@ func (f *Fence) Renew(sent time.Time) {
 // Shut closes the fence until the next renewal.
 func (f *Fence) Shut() { f.Renew(time.Time{}) }
 
-// Open reports whether a write may pass now. The monotonic clock stands still while a machine sleeps, and the wall clock may
-// be set back: the one that saw more time pass counts.
+// Open reports whether a write may pass now.
 func (f *Fence) Open() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.renewed.IsZero() {
-		return false
-	}
-	now := time.Now()
-	return max(now.Sub(f.renewed), now.Round(0).Sub(f.renewed.Round(0))) < f.limit
+	return !f.renewed.IsZero() && elapsed.Between(f.renewed, time.Now()) < f.limit
 }
 
 // Guard returns a copy of cfg whose clients send a write only while the fence is open. Each one sent is passed to count, with

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/test/harness/clocks"
 )
 
 func TestWriteKind(t *testing.T) {
@@ -74,6 +76,7 @@ func TestFence(t *testing.T) {
 		{name: "never held"},
 		{name: "held", renewed: time.Now(), open: true},
 		{name: "not renewed in time", renewed: time.Now().Add(-time.Hour)},
+		{name: "the machine slept", renewed: clocks.SetWall(time.Now(), -time.Hour)},
 	} {
 		f.Renew(state.renewed)
 		served.Store(0)
