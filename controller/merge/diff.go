@@ -11,8 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -97,7 +99,8 @@ func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.Se
 
 // diffService changes a Service in place, also its type: one that is deleted first is gone if a quota or a policy denies the other one. It keeps
 // the primary family of an existing Service, which cannot change: made anew, the Service would have other addresses. It stays although no export
-// has it any more, and the others are added.
+// has it any more, and the others are added. A Service that cannot be put right in place is made anew: one without addresses of its own, or a load
+// balancer of another class.
 func (c *Changes) diffService(desired, existing *corev1.Service) {
 	switch {
 	case existing == nil && desired == nil:
@@ -113,7 +116,9 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 		}
 	default:
 		next := desired.DeepCopy()
-		if existing.Spec.Type == corev1.ServiceTypeExternalName || existing.Spec.ClusterIP == corev1.ClusterIPNone {
+		otherClass := existing.Spec.Type == corev1.ServiceTypeLoadBalancer && next.Spec.Type == existing.Spec.Type &&
+			deref(existing.Spec.LoadBalancerClass) != deref(next.Spec.LoadBalancerClass)
+		if existing.Spec.Type == corev1.ServiceTypeExternalName || existing.Spec.ClusterIP == corev1.ClusterIPNone || otherClass {
 			c.Delete.Service, c.Create.Service = existing.DeepCopy(), next
 			return
 		}
@@ -171,36 +176,33 @@ func keepPrimary(next, existing *corev1.ServiceSpec) {
 	next.IPFamilyPolicy = policyOf(next.IPFamilies)
 }
 
-// sameService compares what a derived Service says; addresses, target ports and the like are the API server's.
+// sameService compares the fields of a derived Service that are ours.
 func sameService(desired, existing *corev1.ServiceSpec) bool {
-	port := func(a, b corev1.ServicePort) bool {
-		return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && deref(a.AppProtocol) == deref(b.AppProtocol)
-	}
-	policy := func(s *corev1.ServiceSpec) corev1.ServiceInternalTrafficPolicy {
-		if s.InternalTrafficPolicy == nil {
-			return corev1.ServiceInternalTrafficPolicyCluster
-		}
-		return *s.InternalTrafficPolicy
-	}
-	timeout := func(s *corev1.ServiceSpec) int32 {
-		switch c := s.SessionAffinityConfig; {
-		case s.SessionAffinity != corev1.ServiceAffinityClientIP:
-			return 0
-		case c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil:
-			return corev1.DefaultClientIPServiceAffinitySeconds
-		default:
-			return *c.ClientIP.TimeoutSeconds
+	return equality.Semantic.DeepEqual(defaulted(desired), defaulted(existing))
+}
+
+// defaulted returns a spec without the fields that the API server allocates, and with its defaults in the others. No proxy reads the target
+// ports of a Service without selector.
+func defaulted(spec *corev1.ServiceSpec) *corev1.ServiceSpec {
+	s := spec.DeepCopy()
+	s.ClusterIP, s.ClusterIPs, s.HealthCheckNodePort = "", nil, 0
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		p.NodePort, p.TargetPort = 0, intstr.IntOrString{}
+		if deref(p.AppProtocol) == "" {
+			p.AppProtocol = nil
 		}
 	}
-	balancer := desired.Type != corev1.ServiceTypeLoadBalancer || desired.ExternalTrafficPolicy == existing.ExternalTrafficPolicy &&
-		reflect.DeepEqual(desired.AllocateLoadBalancerNodePorts, existing.AllocateLoadBalancerNodePorts) && len(existing.LoadBalancerSourceRanges) == 0
-	return desired.Type == existing.Type && balancer && slices.EqualFunc(desired.Ports, existing.Ports, port) &&
-		slices.Equal(desired.IPFamilies, existing.IPFamilies) &&
-		reflect.DeepEqual(desired.IPFamilyPolicy, existing.IPFamilyPolicy) &&
-		len(existing.Selector) == 0 && len(existing.ExternalIPs) == 0 &&
-		cmp.Or(desired.SessionAffinity, corev1.ServiceAffinityNone) == cmp.Or(existing.SessionAffinity, corev1.ServiceAffinityNone) &&
-		timeout(desired) == timeout(existing) && policy(desired) == policy(existing) &&
-		deref(desired.TrafficDistribution) == deref(existing.TrafficDistribution)
+	s.SessionAffinity = cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone)
+	if c := s.SessionAffinityConfig; s.SessionAffinity == corev1.ServiceAffinityClientIP && (c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
+		timeout := corev1.DefaultClientIPServiceAffinitySeconds
+		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+	}
+	if s.InternalTrafficPolicy == nil {
+		cluster := corev1.ServiceInternalTrafficPolicyCluster
+		s.InternalTrafficPolicy = &cluster
+	}
+	return s
 }
 
 // diffSlices matches slices by name. The address type of a slice cannot change, so such a slice is made anew.

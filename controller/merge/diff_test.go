@@ -1,8 +1,11 @@
 package merge
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,7 +110,6 @@ func TestDiff(t *testing.T) {
 			o.Slices = append(o.Slices, more, nil)
 		}, want: "+ ~ -e"},
 		{name: "derived Service with a selector", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.Selector = map[string]string{"a": "b"} }, want: "+ ~s -"},
-		{name: "derived Service with external IPs", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.ExternalIPs = []string{"192.0.2.1"} }, want: "+ ~s -"},
 		{name: "derived Service with another primary family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.IPFamilies[0] = v6 }, want: "+ ~s -"},
 		{name: "derived Service that became headless", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.ClusterIP = corev1.ClusterIPNone }, want: "+s ~ -s"},
 		{name: "affinity of the derived Service", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.SessionAffinity = "ClientIP" }, want: "+ ~s -"},
@@ -303,6 +305,11 @@ func TestRoutedService(t *testing.T) {
 	if got := written(Diff(made, existing)); got != "+ ~s -" {
 		t.Errorf("drift: %s, want the Service", got)
 	}
+	taken := existing.Service.DeepCopy()
+	taken.Spec.LoadBalancerClass = ptr("someone.example/lb")
+	if got := written(Diff(Objects{Service: made.Service}, Objects{Service: taken})); got != "+s ~ -s" {
+		t.Errorf("another class: %s, want the Service made anew, as its class cannot change", got)
+	}
 	plain, _ := Desired(Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))}, Options{}), both)
 	if got := Diff(Objects{Service: made.Service}, Objects{Service: plain.Service}); got.Update.Service == nil || got.Delete.Service != nil {
 		t.Errorf("another type: %s, want the Service to be changed in place", written(got))
@@ -314,6 +321,35 @@ func TestRoutedService(t *testing.T) {
 	}
 	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, o), both); o.Service != nil {
 		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
+	}
+}
+
+// docs/spec/controller.md 5.6: whatever field of the spec someone else changes is put right, but for those that the API server allocates.
+func TestDerivedServiceIsPutRight(t *testing.T) {
+	const allocated = "clusterIP clusterIPs healthCheckNodePort"
+	theirs := map[string]string{
+		"type": `"NodePort"`, "ports": `[{"port":81}]`, "selector": `{"a":"b"}`, "clusterIP": `"10.96.0.8"`, "clusterIPs": `["10.96.0.8"]`,
+		"ipFamilies": `["IPv4"]`, "ipFamilyPolicy": `"PreferDualStack"`, "externalName": `"a.example"`, "externalIPs": `["192.0.2.1"]`,
+		"sessionAffinity": `"ClientIP"`, "sessionAffinityConfig": `{"clientIP":{"timeoutSeconds":9}}`, "publishNotReadyAddresses": `true`,
+		"internalTrafficPolicy": `"Local"`, "externalTrafficPolicy": `"Local"`, "trafficDistribution": `"PreferClose"`, "healthCheckNodePort": `30000`,
+		"loadBalancerIP": `"192.0.2.1"`, "loadBalancerSourceRanges": `["192.0.2.0/24"]`, "loadBalancerClass": `"a.example/b"`,
+		"allocateLoadBalancerNodePorts": `true`,
+	}
+	b := record("b", 1, families(v4, v6))
+	desired := desiredOf(t, b)
+	for f := range reflect.TypeFor[corev1.ServiceSpec]().Fields() {
+		field, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		existing := existingOf(t, b)
+		if err := json.Unmarshal(fmt.Appendf(nil, `{%q:%s}`, field, theirs[field]), &existing.Service.Spec); err != nil {
+			t.Errorf("%s: %v; want a value that someone else may set", field, err)
+			continue
+		}
+		update := Diff(desired, existing).Update.Service
+		if ours := !strings.Contains(allocated, field); (update != nil) != ours {
+			t.Errorf("%s: put right: %t, want %t", field, update != nil, ours)
+		} else if ours && !strings.Contains(string(Patch(update, existing.Service)), fmt.Sprintf("%q:", field)) {
+			t.Errorf("%s: patch = %s, want the field in it", field, Patch(update, existing.Service))
+		}
 	}
 }
 

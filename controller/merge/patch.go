@@ -10,7 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// The fields of a spec that are ours, set or not. Of a Service the others are the API server's.
+// The fields of a spec that are ours, set or not. Of a Service the API server allocates the others.
 var (
 	importFields = []string{
 		"type", "ports", "ips", "ipFamilies", "sessionAffinity", "sessionAffinityConfig", "internalTrafficPolicy", "trafficDistribution",
@@ -18,7 +18,7 @@ var (
 	serviceFields = []string{
 		"type", "ports", "selector", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "sessionAffinityConfig",
 		"internalTrafficPolicy", "trafficDistribution", "externalIPs", "loadBalancerClass", "allocateLoadBalancerNodePorts",
-		"externalTrafficPolicy", "loadBalancerSourceRanges",
+		"externalTrafficPolicy", "loadBalancerSourceRanges", "loadBalancerIP", "publishNotReadyAddresses", "externalName",
 	}
 )
 

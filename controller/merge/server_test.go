@@ -74,6 +74,9 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	}
 	m.drift()
 	m.catchUp()
+	if spec := m.existing.Service.Spec; spec.PublishNotReadyAddresses || len(spec.ExternalIPs) > 0 {
+		t.Errorf("derived Service = %+v, want what someone else has set gone", spec)
+	}
 	m.record.Spec.Labels, m.record.Spec.Ports = nil, append(m.record.Spec.Ports, v1alpha1.ServicePort{Name: "dns", Protocol: "UDP", Port: 53})
 	m.catchUp()
 	if m.existing.Import.Annotations["theirs"] != "1" || m.existing.Slices[0].Labels["theirs"] != "1" || len(m.existing.Service.OwnerReferences) != 2 {
@@ -240,7 +243,7 @@ func (m *member) drift() {
 		{imports, "db", `{"metadata":{"labels":{"tier":"lead"},"annotations":{"theirs":"1"}},
 			"spec":{"ips":["192.0.2.1"],"internalTrafficPolicy":"Local","ports":[{"port":1,"protocol":"TCP"}]}}`},
 		{services, m.existing.Service.Name, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"a","uid":"b"}]},
-			"spec":{"selector":{"a":"b"},"trafficDistribution":"PreferClose","sessionAffinity":"None","sessionAffinityConfig":null,
+			"spec":{"selector":{"a":"b"},"publishNotReadyAddresses":true,"externalIPs":["192.0.2.1"],"trafficDistribution":"PreferClose","sessionAffinity":"None","sessionAffinityConfig":null,
 			"ports":[{"name":"pg","port":5432},{"name":"theirs","port":5433}]}}`},
 		{endpoints, m.existing.Slices[0].Name, `{"metadata":{"labels":{"service.kubernetes.io/headless":"","theirs":"1"},"annotations":null},
 			"endpoints":[],"ports":[{"name":"theirs","port":1,"protocol":"TCP"}]}`},
