@@ -46,7 +46,10 @@ const (
 const shared = "All members should have the same value: otherwise they see different imports of the same exports, and `clusterset status` marks those that differ."
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
-func Options() []Option {
+func Options() []Option { return slices.Concat(membership(), merging(), imports()) }
+
+// membership returns the settings of the member and of what it exports.
+func membership() []Option {
 	return []Option{
 		{
 			Name: "broker", Args: "KUBECONFIG [CONTEXT]", Min: 1, Max: 2, Set: (*Config).setBroker,
@@ -101,6 +104,12 @@ func Options() []Option {
 			Help: "action on the endpoints of an expired member",
 			Rare: "where clusters are rather reached without a heartbeat than not at all",
 		},
+	}
+}
+
+// merging returns the settings of how exports are merged.
+func merging() []Option {
+	return []Option{
 		{
 			Name: "on_conflict", Args: "oldest|withhold", Default: "oldest", Min: 1, Max: 1,
 			Set:  choice(func(c *Config) *merge.OnConflict { return &c.OnConflict }, merge.OldestWins, merge.Withhold),
@@ -130,6 +139,12 @@ func Options() []Option {
 				"therefore win over any later export. `broker` takes the time at which the export reached the broker. " + shared,
 			Rare: "`broker` where members do not trust each other",
 		},
+	}
+}
+
+// imports returns the settings of what is imported, and of the process.
+func imports() []Option {
+	return []Option{
 		{
 			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 10s", Min: 1, Max: 2, Set: (*Config).setAffinity,
 			Help: "clusters that traffic goes to first, and how long they must have been back before it returns",

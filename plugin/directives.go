@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,11 @@ func Directives() []Directive { return new(block).directives() }
 
 // directives returns those of DNS, which set b.
 func (b *block) directives() []Directive {
+	return slices.Concat(b.ofObjects(), b.ofAnswers(), b.ofOperation())
+}
+
+// ofObjects returns the directives that say which objects are served.
+func (b *block) ofObjects() []Directive {
 	return []Directive{
 		{
 			Name: "kubeconfig", Args: "FILE [CONTEXT]", Min: 1, Max: 2, Set: b.kubeconfig,
@@ -57,6 +63,12 @@ func (b *block) directives() []Directive {
 			Text: "rejects addresses in these networks.",
 			Rare: "where others write the slices, against addresses such as that of a cloud's metadata service (`168.63.129.16/32`)",
 		},
+	}
+}
+
+// ofAnswers returns the directives of what is answered.
+func (b *block) ofAnswers() []Directive {
+	return []Directive{
 		{
 			Name: "cluster_names", Args: "on|off", Min: 1, Max: 1, Default: "on", Set: b.clusterNames,
 			Text: "whether `<clusterid>.<service>...` answers.",
@@ -103,6 +115,12 @@ func (b *block) directives() []Directive {
 			Name: "explain_answers", Args: "on|off", Min: 1, Max: 1, Default: "off", Set: b.explainAnswers,
 			Text: "whether negative answers say why, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
 		},
+	}
+}
+
+// ofOperation returns the directives of start, outages and other plugins.
+func (b *block) ofOperation() []Directive {
+	return []Directive{
 		{
 			Name: "ready", Args: "shared|strict", Min: 1, Max: 1, Default: "shared", Set: b.ready,
 			Text: "when *ready* reports this block ready ([Ready](#ready)).",

@@ -198,9 +198,9 @@ func (s *Service) counted(n Noted, begin Stamp, without rule) (all []Slice) {
 		listed := slices.Contains(r.Slices, v.Name)
 		switch {
 		case listed, r.Partial && imported:
-		case v.Stamp > r.Stamp && !(v.Gone && !r.Partial) && without&newer == 0:
+		case v.Stamp > r.Stamp && (r.Partial || !v.Gone) && without&newer == 0:
 		// An endpoint that moves to a slice that is not seen yet must not be missing meanwhile.
-		case missing && imported && !(v.Gone && v.Stamp > r.Stamp) && without&hold == 0:
+		case missing && imported && (!v.Gone || v.Stamp <= r.Stamp) && without&hold == 0:
 		default:
 			continue
 		}
