@@ -42,17 +42,18 @@ type parts struct {
 	kinds   member.Kinds
 	barrier *logging.Barrier
 
-	member     *member.Cluster
-	broker     *broker.Broker // always there; without a usable kubeconfig every request fails
-	membership *identity.Membership
-	renewal    *identity.Renewal
-	heartbeat  *identity.Heartbeat
-	freezes    *safety.Freezes
-	massLoss   *safety.MassLoss
-	expiry     *safety.Expiry
-	exporter   *exporter.Exporter
-	importer   *importer.Importer
-	requeue    requeuer
+	member      *member.Cluster
+	broker      *broker.Broker // always there; without a usable kubeconfig every request fails
+	membership  *identity.Membership
+	renewal     *identity.Renewal
+	heartbeat   *identity.Heartbeat
+	publication *identity.Publication
+	freezes     *safety.Freezes
+	massLoss    *safety.MassLoss
+	expiry      *safety.Expiry
+	exporter    *exporter.Exporter
+	importer    *importer.Importer
+	requeue     requeuer
 }
 
 // A guard returns a copy of a client configuration for one side, with the fence and the rate of this controller.
@@ -105,8 +106,11 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
 	})
 	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Broker: b, Freezes: freezes, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
+		Membership: p.membership, Broker: b, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
 		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
+	}
+	p.publication = &identity.Publication{
+		Membership: p.membership, Log: cfg.Log,
 		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
 	}
 	p.importer = importer.New(importer.Config{
@@ -196,7 +200,7 @@ func (p *parts) run(ctx context.Context) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.renewal.Run, p.exporter.Run, newFrozenNote(p.member, p.cfg, p.freezes).run, p.review, p.watchKubeconfig, p.watchKinds,
+		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.publication.Run, p.renewal.Run, p.exporter.Run, newFrozenNote(p.member, p.cfg, p.freezes).run, p.review, p.watchKubeconfig, p.watchKinds,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}

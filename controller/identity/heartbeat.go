@@ -3,47 +3,41 @@ package identity
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
-	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
-	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// statusPeriod is the time between two checks of the Member's status with "lease 0".
-const statusPeriod = 10 * time.Second
-
-// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one.
-const seldom = apibroker.MaxHeartbeatTTL / 12
+// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one. seldomChecked is that
+// between two checks whether one is due, and whether this cluster leaves.
+const (
+	seldom        = apibroker.MaxHeartbeatTTL / 12
+	seldomChecked = 10 * time.Second
+)
 
 // retry is the time between two attempts at the first heartbeat, for which other members wait, and after one that failed: what could not be
 // written to the broker waits for the one that succeeds.
 const retry = time.Second
 
-// A Heartbeat renews the Lease of this member on the broker and keeps the status of its Member current
-// (docs/spec/controller.md 8). It renews only while the member's own API server answers: without that the member knows nothing
-// about its endpoints. A member that leaves deletes its Lease.
+// A Heartbeat renews the Lease of this member on the broker (docs/spec/controller.md 8). It renews only while the member's own API server answers:
+// without that the member knows nothing about its endpoints. A member that leaves deletes its Lease.
 //
 // A round has as much time as there is between two heartbeats. In each, Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
 //	late                   has the exports written first: see [lateness]
-//	member                 renews the Lease and writes the status, every Renew; after a failure, every second
+//	member                 renews the Lease every Renew; after a failure, every second
 //	leaving                deletes the Lease once
 //	not a member           writes nothing
 //
-// The first success after a failure calls Resumed. With "lease 0" the Lease is renewed seldom, and only the status is kept current.
+// The first success after a failure calls Resumed. With "lease 0" the Lease is renewed seldom.
 // The fields are set before Run and do not change. Run is called once.
 type Heartbeat struct {
 	Membership *Membership
 	Broker     *broker.Broker
-	Freezes    *safety.Freezes
-	Renew, TTL time.Duration         // between two heartbeats, and until one is expired; 0 with "lease 0"
-	Status     v1alpha1.MemberStatus // without properties
+	Renew, TTL time.Duration // between two heartbeats, and until one is expired; 0 with "lease 0"
 	Log        logging.Logger
 	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
 	Resumed func()
@@ -54,9 +48,6 @@ type Heartbeat struct {
 	renewed   time.Time // when the last heartbeat was sent that succeeded
 	withdrawn bool      // the Lease was deleted
 	lateness  lateness
-
-	leftOut  logging.OnChange[string]
-	outdated logging.OnChange[bool] // the broker lacks a field of the status
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -82,12 +73,12 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 
 // round does what the state of the member asks for. It reports whether it changed the Lease, and when the next round is due.
 func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duration, err error) {
-	period := cmp.Or(h.Renew, statusPeriod)
+	period := cmp.Or(h.Renew, seldomChecked)
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
 	pause = min(period, retry)
-	is := h.Membership.Status()
-	if h.mayWrite() && is.Known && is.ClusterID != "" && !is.Leaving {
+	is, mayWrite := h.Membership.Status(), h.Membership.mayWrite()
+	if mayWrite && is.isMember() {
 		h.withdrawn = false
 		switch may, err := h.lateness.mayRenew(ctx, h.renewed); {
 		case err != nil:
@@ -101,7 +92,7 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 		return true, period, nil
 	}
 	h.lateness.reset()
-	if h.mayWrite() && is.Known && is.Leaving && !h.withdrawn {
+	if mayWrite && is.Known && is.Leaving && !h.withdrawn {
 		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
 			return false, pause, err
 		}
@@ -109,11 +100,6 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 		return true, pause, nil
 	}
 	return false, pause, nil
-}
-
-// mayWrite reports whether the broker is the one that was joined, as far as is known.
-func (h *Heartbeat) mayWrite() bool {
-	return h.Membership.Identity.Digest != "" && h.Freezes.Suspended(safety.Beat) == ""
 }
 
 // ttl returns how long other members wait for the next heartbeat.
@@ -132,24 +118,5 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 		}
 		h.renewed = now
 	}
-	return h.setStatus(ctx)
-}
-
-// setStatus writes the status of the Member. A broker with an older CRD does not take it, and has the heartbeat nevertheless.
-func (h *Heartbeat) setStatus(ctx context.Context) error {
-	properties, leftOut := Published(h.Membership.Member, h.Broker.Member(h.Membership.Identity.ClusterID))
-	if text := strings.Join(leftOut, "; "); h.leftOut.Changed(text) && text != "" {
-		h.Log.Warningf("ClusterProperties that are not published: %s", text)
-	}
-	err := h.Broker.SetStatus(ctx, v1alpha1.MemberStatus{
-		Version: h.Status.Version, MergeOptions: h.Status.MergeOptions, Properties: properties, VIP: h.Status.VIP,
-	})
-	outdated := apiserver.IsUnknownField(err)
-	if h.outdated.Changed(outdated) && outdated {
-		h.Log.Warningf("the status of this member is not published: %v; update the CRDs of the broker with clusterset broker init", err)
-	}
-	if outdated {
-		return nil
-	}
-	return err
+	return nil
 }

@@ -2,15 +2,18 @@ package identity_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
@@ -29,7 +32,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	})
 	var resumed atomic.Int32
 	h := &identity.Heartbeat{
-		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
+		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
 		Resumed: func() { resumed.Add(1) }, PublishAll: func() func() bool { return func() bool { return true } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,6 +65,51 @@ func TestHeartbeatResumes(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// docs/spec/controller.md 8.1: a status that the broker rejects causes no heartbeats. It is tried again, and written when the broker takes it.
+func TestStatusIsRejected(t *testing.T) {
+	env := memberenv.New(t)
+	env.Join()
+	const name = "no-status"
+	env.Deny(memberenv.Policy{Name: name, Resources: []string{v1alpha1.Members.Group + "/*/members/status"}, Want: []string{"false"}})
+	i := env.Start()
+	i.Follow(broker.Handlers{})
+	h := &identity.Heartbeat{
+		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, TTL: 3 * time.Hour, Log: i.Log,
+		Resumed: func() {}, PublishAll: func() func() bool { return func() bool { return true } },
+	}
+	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: "v1"}, Log: i.Log}
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	g.Go(func() error { return h.Run(ctx) })
+	g.Go(func() error { return p.Run(ctx) })
+	var heartbeats, tries int
+	env.Await("a heartbeat, and three attempts to write the status", func() bool {
+		for _, w := range i.Writes.Take() {
+			switch {
+			case strings.Contains(w, "/leases/"):
+				heartbeats++
+			case strings.Contains(w, "/members/"):
+				tries++
+			}
+		}
+		return heartbeats > 0 && tries >= 3
+	})
+	if heartbeats != 1 {
+		t.Errorf("%d heartbeats while the status was tried %d times, want 1", heartbeats, tries)
+	}
+	if n := i.Log.Count("the status of this member is not published: "); n != 1 {
+		t.Errorf("logged %d times, want once: %s", n, i.Log)
+	}
+	if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	env.Await("the status", func() bool { return i.Broker.Member(memberenv.ID).Status.Version == "v1" })
+	cancel()
+	if err := g.Wait(); err != nil {
 		t.Error(err)
 	}
 }
@@ -167,7 +215,7 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, deny s
 	t.Cleanup(b.End)
 	b.Follow(broker.Handlers{})
 	b.heartbeat = &identity.Heartbeat{
-		Membership: b.Membership, Broker: b.Broker, Freezes: b.Freezes, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {},
+		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {},
 		PublishAll: func() func() bool {
 			b.begun.Add(1)
 			return func() bool {
@@ -240,7 +288,7 @@ func TestLateHeartbeatWithoutNote(t *testing.T) {
 	i.Follow(broker.Handlers{})
 	var published atomic.Int32
 	h := &identity.Heartbeat{
-		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: 10 * time.Second, TTL: time.Hour, Log: i.Log, Resumed: func() {},
+		Membership: i.Membership, Broker: i.Broker, Renew: 10 * time.Second, TTL: time.Hour, Log: i.Log, Resumed: func() {},
 		PublishAll: func() func() bool { return func() bool { return published.Add(1) > 2 } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,7 @@
 // Package identity knows which cluster this is, whether it is a member of the clusterset, and how it proves that to the broker.
 //
 //	ClusterProperty objects --\                      +------------+     id, known
-//	state of the broker -------+--> evaluate(...) -> | Membership | --> exporter, importer, Heartbeat
+//	state of the broker -------+--> evaluate(...) -> | Membership | --> exporter, importer, Heartbeat, Publication
 //	Member of the same id ----/      (a table)       +------------+
 //
 //	kubeconfig file --> Link --> Credential --> transport of the broker's client

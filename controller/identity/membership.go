@@ -135,6 +135,14 @@ type Status struct {
 	Leaving   bool   // an administrator takes this cluster out of the clusterset: everything is withdrawn
 }
 
+// isMember reports whether this cluster is a member, and not about to leave.
+func (s Status) isMember() bool { return s.Known && s.ClusterID != "" && !s.Leaving }
+
+// mayWrite reports whether the broker is the one that was joined, as far as is known.
+func (m *Membership) mayWrite() bool {
+	return m.Identity.Digest != "" && m.Freezes.Suspended(safety.Beat) == ""
+}
+
 // Status returns the membership state of now.
 func (m *Membership) Status() Status {
 	leaving := Leaving(m.Member)

@@ -148,7 +148,7 @@ func (i importing) checkRegion(west partner) {
 	region := []v1alpha1.Property{{Name: about.RegionName, Value: "eu"}}
 	i.Create(property(about.RegionName, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
 	i.Await("properties", func() bool { return len(i.Member.Properties()) == 4 })
-	i.beat("v1", func() bool {
+	i.publishAs("v1", func() bool {
 		status := i.Broker.Member(memberenv.ID).Status
 		return slices.Equal(status.Properties, region) && status.Version == "v1" && status.VIP == "derived"
 	})
@@ -166,7 +166,7 @@ func (i importing) checkRegion(west partner) {
 	}
 
 	i.DropFields(crd.Members, ".status.properties")
-	i.beat("v2", func() bool { return i.Log.Count("the status of this member is not published: ") > 0 })
+	i.publishAs("v2", func() bool { return i.Log.Count("the status of this member is not published: ") > 0 })
 }
 
 // checkExporters has west, whose export is the oldest, prefer west: docs/spec/selection.md 5. What the namespace asks for, region at first and
@@ -341,16 +341,13 @@ func (i importing) checkWeights() {
 	}
 }
 
-// beat sends heartbeats until the broker shows what they say.
-func (i importing) beat(version string, shown func() bool) {
+// publishAs publishes the status of the member, with a version, until the broker shows it.
+func (i importing) publishAs(version string, shown func() bool) {
 	i.Helper()
 	ctx, cancel := context.WithCancel(i.Context())
 	var g errgroup.Group
-	h := &identity.Heartbeat{
-		Membership: i.Membership, Broker: i.Broker, Freezes: i.Freezes, Renew: time.Minute, TTL: time.Hour,
-		Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"}, Log: i.Log, Resumed: func() {}, PublishAll: func() func() bool { return func() bool { return true } },
-	}
-	g.Go(func() error { return h.Run(ctx) })
+	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"}, Log: i.Log}
+	g.Go(func() error { return p.Run(ctx) })
 	i.Await("status "+version, shown)
 	cancel()
 	if err := g.Wait(); err != nil {

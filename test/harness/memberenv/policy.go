@@ -10,7 +10,7 @@ import (
 // A Policy makes the API server deny requests.
 type Policy struct {
 	Name       string
-	Resources  []string                    // "<group>/<version>/<plural>"
+	Resources  []string                    // "<group>/<version>/<plural>", or with "/status" behind
 	Operations []admissionv1.OperationType // creations and updates if there are none
 	Where      string                      // expression: of which requests; of all if it is ""
 	Want       []string                    // expressions: a request for which one does not hold is denied
@@ -27,7 +27,7 @@ func (e *Env) Deny(policies ...Policy) {
 		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta}
 		policy.Spec.MatchConstraints = &admissionv1.MatchResources{}
 		for _, r := range p.Resources {
-			parts := strings.Split(r, "/")
+			parts := strings.SplitN(r, "/", 3)
 			policy.Spec.MatchConstraints.ResourceRules = append(policy.Spec.MatchConstraints.ResourceRules, admissionv1.NamedRuleWithOperations{
 				RuleWithOperations: admissionv1.RuleWithOperations{Operations: p.Operations, Rule: admissionv1.Rule{
 					APIGroups: parts[:1], APIVersions: parts[1:2], Resources: parts[2:],

@@ -1,0 +1,76 @@
+package identity
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
+)
+
+// statusPeriod is the time between two checks of the Member's status.
+const statusPeriod = 10 * time.Second
+
+// statusBackoff returns the pauses after writes that failed, of at most a minute: rights and fields of the CRD are there once a person provides them.
+func statusBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: retry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 40 * time.Second}
+}
+
+// A Publication keeps the status of this cluster's Member on the broker current while the cluster is a member (docs/spec/controller.md 2.1). It is
+// apart from the [Heartbeat]: a status that cannot be written changes nothing about heartbeats. The fields are set before Run and do not change.
+// Run is called once.
+type Publication struct {
+	Membership *Membership
+	Status     v1alpha1.MemberStatus // without properties
+	Log        logging.Logger
+
+	leftOut logging.OnChange[string] // used by Run alone
+}
+
+// Run publishes until ctx ends; it then returns nil.
+func (p *Publication) Run(ctx context.Context) error {
+	var failing logging.OnChange[bool]
+	backoff := statusBackoff()
+	for ctx.Err() == nil {
+		pause := retry
+		if m := p.Membership; m.mayWrite() && m.Status().isMember() && m.Broker.Synced() {
+			err := p.publish(ctx)
+			if failing.Changed(err != nil) && err != nil && ctx.Err() == nil {
+				p.Log.Warningf("the status of this member is not published: %v; %s", err, remedy(err))
+			}
+			if pause = statusPeriod; err != nil {
+				pause = backoff.Step()
+			} else {
+				backoff = statusBackoff()
+			}
+		}
+		_ = apiserver.Sleep(ctx, pause)
+	}
+	return nil
+}
+
+// remedy returns what to do about a status that cannot be written.
+func remedy(err error) string {
+	if apiserver.IsUnknownField(err) {
+		return "update the CRDs of the broker with clusterset broker init"
+	}
+	return "trying again"
+}
+
+// publish writes the status if the broker has another one.
+func (p *Publication) publish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statusPeriod)
+	defer cancel()
+	m := p.Membership
+	properties, leftOut := Published(m.Member, m.Broker.Member(m.Identity.ClusterID))
+	if text := strings.Join(leftOut, "; "); p.leftOut.Changed(text) && text != "" {
+		p.Log.Warningf("ClusterProperties that are not published: %s", text)
+	}
+	status := p.Status
+	status.Properties = properties
+	return m.Broker.SetStatus(ctx, status)
+}
