@@ -98,6 +98,7 @@ func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) LeaveR
 
 var (
 	memberResource        = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}
+	memberRecords         = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
 	serviceImportResource = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
 	policyResource        = schema.GroupVersionResource{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
@@ -125,7 +126,7 @@ var snapshotResources = []schema.GroupVersionResource{
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"},
-	{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"},
+	memberRecords,
 	{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"},
 }
 

@@ -44,7 +44,7 @@ func StatusDefaults() StatusOptions {
 // credential of the member. Without onMember, only the broker is read, and conflicts are found by merging the records.
 //
 // An error means that something could not be read; the state holds what could be read. Expired heartbeats and credentials, a missing
-// leader, exports that are not ready, and a broker that is not the one that the cluster joined are problems. Conflicts and merge options
+// leader, exports and imports that are not ready, and a broker that is not the one that the cluster joined are problems. Conflicts and merge options
 // that differ are warnings.
 func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOptions) (State, error) {
 	if o.Now == nil {
@@ -96,10 +96,12 @@ func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest
 // A collector is one call of [Status]: it reads the member first and then the broker, into state.
 type collector struct {
 	options      StatusOptions
-	member       *cluster     // nil if only the broker is read
-	brokerConfig *rest.Config // given, or from the credential of the member; nil if there is neither
-	namespace    string       // of the member on the broker, if its own credential is used; else ""
-	uid          types.UID    // of Namespace kube-system of the member; "" if only the broker is read
+	member       *cluster                  // nil if only the broker is read
+	brokerConfig *rest.Config              // given, or from the credential of the member; nil if there is neither
+	namespace    string                    // of the member on the broker, if its own credential is used; else ""
+	uid          types.UID                 // of Namespace kube-system of the member; "" if only the broker is read
+	imports      importList                // of the member
+	chosen       wellknown.NamespaceChoice // of the leader
 	state        State
 }
 
@@ -129,10 +131,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readExports(ctx, c); err != nil {
 		return err
 	}
-	if s.state.Cluster.Selection, err = readSelection(ctx, c); err != nil {
-		return err
-	}
-	if err := s.readOldImports(ctx, c); err != nil {
+	if err := s.readImports(ctx, c); err != nil {
 		return err
 	}
 	if err := s.readLeader(ctx, c); err != nil {
@@ -173,22 +172,35 @@ func (s *collector) readExports(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// labelOldImport is on the ServiceImports of Lighthouse before 0.15, one for each service and cluster.
-const labelOldImport = "lighthouse.submariner.io/sourceCluster"
-
-// readOldImports warns of imports that DNS does not read as Lighthouse does (docs/spec/dns.md 1.7).
-func (s *collector) readOldImports(ctx context.Context, c *cluster) error {
-	imports, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), labelOldImport)
-	switch {
-	case apierrors.IsForbidden(err):
-		return nil
-	case err != nil:
+// readImports reads the imports and what follows from them. It warns of those that DNS does not read as Lighthouse does (docs/spec/dns.md 1.7).
+func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
+	if s.imports, err = readImports(ctx, c); err != nil {
 		return err
-	case len(imports) > 0:
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
-			"read them as copies of a service: upgrade Lighthouse in all clusters first", len(imports), imports[0].Namespace, imports[0].Name))
 	}
-	return nil
+	if old := s.imports.old; len(old) > 0 {
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
+			"read them as copies of a service: upgrade Lighthouse in all clusters first", len(old), old[0].Namespace, old[0].Name))
+	}
+	s.state.Cluster.NotReadyImports = s.imports.notReady(s.options.Now())
+	s.state.Cluster.Selection, err = readSelection(ctx, c, s.imports.ours)
+	return err
+}
+
+// readTaken adds the imports that are missing because something else has their name.
+func (s *collector) readTaken(ctx context.Context, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
+	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return s.isThis(&m) })
+	if at < 0 {
+		return nil
+	}
+	taken, err := takenNames{s.member, &members[at], s.options.Namespace, s.chosen}.of(ctx, s.imports.foreign, members, records)
+	s.state.Cluster.NotReadyImports = append(s.state.Cluster.NotReadyImports, taken...)
+	slices.SortFunc(s.state.Cluster.NotReadyImports, compareNotReadyImports)
+	return err
+}
+
+// isThis reports whether m is the Member of the cluster that was read.
+func (s *collector) isThis(m *v1alpha1.Member) bool {
+	return s.uid != "" && m.Spec.KubeSystemUID == string(s.uid)
 }
 
 func (s *collector) readLeader(ctx context.Context, c *cluster) error {
@@ -208,6 +220,7 @@ func (s *collector) readLeader(ctx context.Context, c *cluster) error {
 	}
 	if s.state.Cluster.Leader != "" && !s.state.Cluster.LeaderExpired {
 		s.state.Cluster.Frozen = wellknown.ParseFreezes(lease.Annotations[wellknown.AnnotationFrozen])
+		s.chosen = wellknown.ParseNamespaceChoice(lease.Annotations[wellknown.AnnotationNamespaces])
 	}
 	return nil
 }
@@ -263,7 +276,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if s.state.Cluster == nil {
 		return s.findConflicts(ctx, c, members, records)
 	}
-	return nil
+	return s.readTaken(ctx, members, records)
 }
 
 func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
@@ -366,7 +379,7 @@ func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.M
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version, MergeOptions: m.Status.MergeOptions,
 		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, KubeSystemUID: m.Spec.KubeSystemUID,
-		This: s.uid != "" && m.Spec.KubeSystemUID == string(s.uid), Expired: true,
+		This: s.isThis(m), Expired: true,
 	}
 	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)
 	if err != nil || heartbeat == nil {

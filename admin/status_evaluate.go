@@ -137,10 +137,11 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	e.evaluateCredential(c.CredentialExpires)
 	e.evaluateUndeclared(c.Exports.Undeclared)
 	e.evaluateOutside(c.Outside)
+	nameNotReady(e, c.NotReadyImports, "Import")
 	if c.Exports.NotReady == 0 {
 		return
 	}
-	e.evaluateExports(c.Exports.NotReadyExports)
+	nameNotReady(e, c.Exports.NotReadyExports, "Export")
 	if own != nil && len(own.PodCIDRs) == 0 {
 		e.warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
 	}
@@ -194,22 +195,22 @@ func (o *OutsideState) command() string {
 	return "\"clusterset join\" again, which finds their networks"
 }
 
-// evaluateExports names each export that is not ready, up to a number that fits on a screen.
-func (e evaluation) evaluateExports(notReady []NotReadyExport) {
-	const shown = 10
-	for _, export := range notReady[:min(len(notReady), shown)] {
-		e.problem("%s", export)
-	}
-	if more := len(notReady) - shown; more > 0 {
-		e.problem("%d more exports are not ready: see the conditions of the ServiceExports", more)
-	}
-}
-
 func (e evaluation) evaluateCredential(expires *time.Time) {
 	switch {
 	case expires == nil:
 		e.problem("the broker credential, Secret %s/%s, does not exist: run \"clusterset join\" again", e.namespace, broker.SecretName)
 	case !expires.After(e.now):
 		e.problem("the broker credential expired at %s: run \"clusterset join\" again", expires.UTC().Format(time.RFC3339))
+	}
+}
+
+// nameNotReady has a problem for each export or import that is not ready, up to a number that fits on a screen.
+func nameNotReady[T fmt.Stringer](e evaluation, notReady []T, kind string) {
+	const shown = 10
+	for _, one := range notReady[:min(len(notReady), shown)] {
+		e.problem("%s", one)
+	}
+	if more := len(notReady) - shown; more > 0 {
+		e.problem("%d more %ss are not ready: see the conditions of the Service%ss", more, strings.ToLower(kind), kind)
 	}
 }

@@ -14,20 +14,16 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// readSelection reads which clusters are preferred and in use. Without the right to do so nothing is known.
-func readSelection(ctx context.Context, c *cluster) (states []SelectionState, err error) {
-	imports, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), broker.LabelManagedBy+"="+broker.ManagedBy)
-	if apierrors.IsForbidden(err) {
-		return nil, nil
-	}
+// readSelection reads which clusters are preferred by imports, and in use. Without the right to do so nothing is known.
+func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.ServiceImport) (states []SelectionState, err error) {
 	preferred := make(map[types.NamespacedName]string)
-	for i := range imports {
-		if text := explain.Preferred(&imports[i]); text != "" {
-			preferred[types.NamespacedName{Namespace: imports[i].Namespace, Name: imports[i].Name}] = text
+	for _, imp := range imports {
+		if text := explain.Preferred(imp); text != "" {
+			preferred[types.NamespacedName{Namespace: imp.Namespace, Name: imp.Name}] = text
 		}
 	}
-	if err != nil || len(preferred) == 0 {
-		return nil, err
+	if len(preferred) == 0 {
+		return nil, nil
 	}
 	all, err := list[discoveryv1.EndpointSlice](ctx, c, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
 	if apierrors.IsForbidden(err) {

@@ -40,6 +40,9 @@ type ClusterState struct {
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
 
+	// NotReadyImports are those that cannot be used, without those that have waited for a moment only.
+	NotReadyImports []NotReadyImport `json:"notReadyImports,omitempty"`
+
 	// Frozen has the reasons for which the leader has suspended operations.
 	Frozen []wellknown.Freeze `json:"frozen,omitempty"`
 
@@ -91,6 +94,10 @@ type NotReadyExport struct {
 	Reason    string `json:"reason"`
 	Message   string `json:"message,omitempty"`
 }
+
+// NotReadyImport is a ServiceImport that cannot be used, with reason and message of its condition Ready. The reason is Foreign if somebody else has
+// created it, and this cluster would import a service of its name.
+type NotReadyImport NotReadyExport
 
 // BrokerState identifies the broker.
 type BrokerState struct {
@@ -172,6 +179,11 @@ func compareNotReady(a, b NotReadyExport) int {
 // String is one phrase: "export shop/db is not ready, NoService: There is no Service db".
 func (e NotReadyExport) String() string {
 	return fmt.Sprintf("export %s/%s is not ready, %s: %s", e.Namespace, e.Name, e.Reason, apireason.Phrase(e.Message))
+}
+
+// String is one phrase, as that of [NotReadyExport].
+func (i NotReadyImport) String() string {
+	return fmt.Sprintf("import %s/%s is not ready, %s: %s", i.Namespace, i.Name, i.Reason, apireason.Phrase(i.Message))
 }
 
 // markDifferent marks the members whose merge options differ from those of most members. Of options that are equally frequent, those

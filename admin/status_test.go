@@ -133,6 +133,7 @@ func TestCredentialAndStatus(t *testing.T) {
 		t.Errorf("status = %+v, want two members, east this one, and no problem", state)
 	}
 	t.Run("imports of Lighthouse before 0.15", func(t *testing.T) { oldImports(t, east, o) })
+	t.Run("names of imports that are taken", func(t *testing.T) { takenImports(t, onBroker, east, joined.Namespace, o) })
 	t.Run("undeclared Pods", func(t *testing.T) { undeclaredPods(t, onBroker, east, o) })
 	t.Run("sources of networks", func(t *testing.T) { findsNetworks(t, west) })
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now.Add(-time.Hour))
@@ -205,6 +206,37 @@ spec: {type: ClusterSetIP, ips: [10.2.0.1], ports: []}
 	imports := east.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace("default")
 	if err := imports.Delete(t.Context(), "db-shop-west", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// takenImports: somebody else has created the ServiceImport of a service that the namespace would import.
+func takenImports(t *testing.T, onBroker, east *controlplane.ControlPlane, west string, o StatusOptions) {
+	must := func(c *controlplane.ControlPlane, manifest string) {
+		t.Helper()
+		if err := c.ApplyYAML(t.Context(), []byte(manifest)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, _, _ := strings.Cut(strings.NewReplacer("NAMESPACE", west, "cluster: east", "cluster: west").Replace(exported), "\n---")
+	annotated := func(sources string) string {
+		return "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {clusterset-dns.io/allowed-source-clusters: '" + sources + "'}}}"
+	}
+	must(onBroker, record)
+	must(east, annotated("north, west"))
+	must(east, `{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {name: db, namespace: shop}, spec: {type: Headless, ports: []}}`)
+	wantProblem(t, status(t, nil, east.Config(), o), "import shop/db is not ready, Foreign: It is not that of the controller, which leaves it alone, "+
+		"though the service is exported by west [import-foreign]")
+	must(east, annotated("north"))
+	if state := status(t, nil, east.Config(), o); len(state.Problems) > 0 {
+		t.Errorf("problems %q of a service that the namespace does not accept, want none", state.Problems)
+	}
+	for _, err := range []error{
+		onBroker.Dynamic().Resource(memberRecords).Namespace(west).Delete(t.Context(), "db.shop", metav1.DeleteOptions{}),
+		east.Dynamic().Resource(serviceImportResource).Namespace("shop").Delete(t.Context(), "db", metav1.DeleteOptions{}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -429,6 +461,32 @@ func TestStatusNamesExports(t *testing.T) {
 	wantProblem(t, state, "export shop/db-09 is not ready, NoService: There is no Service\n2 more exports are not ready")
 	if len(state.Warnings) > 1 {
 		t.Errorf("warnings %q, want that of the networks alone", state.Warnings)
+	}
+}
+
+// docs/spec/operations.md 1: an import that waits is normal at first, and a problem after that.
+func TestStatusNamesImports(t *testing.T) {
+	now := time.Now()
+	imp := func(name string, status metav1.ConditionStatus, reason mcsv1beta1.ServiceImportConditionReason, age time.Duration) *mcsv1beta1.ServiceImport {
+		i := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		if status != "" {
+			i.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: status, Reason: string(reason), Message: "Why.", LastTransitionTime: metav1.NewTime(now.Add(-age))}}
+		}
+		return i
+	}
+	deleted := imp("deleted", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, time.Hour)
+	deleted.DeletionTimestamp = &metav1.Time{Time: now}
+	imports := importList{ours: []*mcsv1beta1.ServiceImport{
+		imp("ready", metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, 0), imp("new", "", "", 0), deleted,
+		imp("waits", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, normallyPending-1),
+		imp("quota", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, normallyPending),
+		imp("families", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, 0),
+	}}
+	cluster := &ClusterState{NotReadyImports: imports.notReady(now), CredentialExpires: new(now.Add(time.Hour)), Leader: "pod-1", LeaderRenewed: &now}
+	state := State{Cluster: cluster}
+	evaluation{state: &state, now: now}.evaluateMember(cluster, nil)
+	if got, want := strings.Join(state.Problems, "\n"), "import shop/quota is not ready, Pending: Why\nimport shop/families is not ready, IPFamilyNotSupported: Why"; got != want {
+		t.Errorf("problems\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -98,11 +98,7 @@ func sourceOf(s *discoveryv1.EndpointSlice) string {
 // allowed reports whether the namespace here accepts exports of a cluster (docs/spec/controller.md 9.2).
 func allowed(in *Input, id string) bool {
 	ns := in.Here.Namespace.Value
-	if ns == nil {
-		return true
-	}
-	list, limited := ns.Annotations[broker.AnnotationAllowedSources]
-	return !limited || slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == id })
+	return ns == nil || broker.SourceAllowed(ns, id)
 }
 
 // memberIn returns the Member that owns a broker namespace, nil if it belongs to none.

@@ -201,7 +201,7 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 	for _, r := range records {
 		var why merge.Rejection
 		switch {
-		case policy == export.Allowed && member.SourceAllowed(in.namespace, r.Cluster):
+		case policy == export.Allowed && apibroker.SourceAllowed(in.namespace, r.Cluster):
 			if !r.Elsewhere && r.Cluster != p.clusterID {
 				why = p.beyondLimit(in, r)
 			}

@@ -71,18 +71,3 @@ func (p Policy) Creates(namespace string) bool {
 func (p Policy) LeftOut(namespace string) bool {
 	return (len(p.Names) > 0 || p.Selector != nil) && !p.excludes(namespace)
 }
-
-// SourceAllowed reports whether ns accepts exports of the cluster. Without the annotation it accepts those of every cluster;
-// an empty annotation accepts none.
-func SourceAllowed(ns *corev1.Namespace, clusterID string) bool {
-	list, limited := ns.Annotations[apibroker.AnnotationAllowedSources]
-	if !limited {
-		return true
-	}
-	for id := range strings.SplitSeq(list, ",") {
-		if strings.TrimSpace(id) == clusterID {
-			return true
-		}
-	}
-	return false
-}
