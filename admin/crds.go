@@ -86,13 +86,8 @@ func (c *cluster) serves(ctx context.Context, definition *unstructured.Unstructu
 		return false, err
 	}
 	resource := schema.GroupResource{Group: stringAt(existing, "spec", "group"), Resource: stringAt(existing, "spec", "names", "plural")}
-	versions, _, _ := unstructured.NestedSlice(existing.Object, "spec", "versions")
-	for _, v := range versions {
-		v, ok := v.(map[string]any)
-		if !ok || v["served"] != true {
-			continue
-		}
-		_, err := c.client.Resource(resource.WithVersion(fmt.Sprint(v["name"]))).List(ctx, metav1.ListOptions{Limit: 1})
+	for _, version := range servedVersions(existing) {
+		_, err := c.client.Resource(resource.WithVersion(version)).List(ctx, metav1.ListOptions{Limit: 1})
 		if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {
 			return false, nil
 		}
@@ -101,6 +96,27 @@ func (c *cluster) serves(ctx context.Context, definition *unstructured.Unstructu
 		}
 	}
 	return true, nil
+}
+
+func servedVersions(definition *unstructured.Unstructured) (names []string) {
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	for _, v := range versions {
+		if v, ok := v.(map[string]any); ok && v["served"] == true {
+			names = append(names, fmt.Sprint(v["name"]))
+		}
+	}
+	return names
+}
+
+// servedVersion returns the preferred version if a CRD serves it, else another one; "" if it serves none.
+func servedVersion(definition *unstructured.Unstructured, preferred string) string {
+	switch served := servedVersions(definition); {
+	case slices.Contains(served, preferred):
+		return preferred
+	case len(served) > 0:
+		return served[0]
+	}
+	return ""
 }
 
 func isEstablished(definition *unstructured.Unstructured) bool {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -19,6 +20,8 @@ type localState struct {
 	id           *unstructured.Unstructured // ClusterProperty cluster.clusterset.k8s.io, or nil
 	membership   *unstructured.Unstructured // ClusterProperty clusterset.k8s.io, or nil
 	region       *unstructured.Unstructured // ClusterProperty region.topology.k8s.io, or nil
+	exports      string                     // version in which ServiceExports can be read, ""
+	missingCRDs  []error                    // one for each CRD that does not exist
 	invalidCRDs  []error                    // one for each CRD that exists and cannot be used
 	olderCRDs    []string                   // one sentence for each CRD that lacks fields, and can be used
 }
@@ -88,12 +91,16 @@ func (c *cluster) localState(ctx context.Context) (localState, error) {
 		if err != nil {
 			return l, err
 		}
-		if existing == nil {
-			continue
-		}
 		served, err := r.Check(existing)
-		if err != nil {
+		switch {
+		case existing == nil:
+			l.missingCRDs = append(l.missingCRDs, err)
+			continue
+		case err != nil:
 			l.invalidCRDs = append(l.invalidCRDs, err)
+		}
+		if r.Name == mcsv1beta1.ServiceExportFullName {
+			l.exports = servedVersion(existing, r.Versions[0])
 		}
 		if w := r.Warning(served); w != "" {
 			l.olderCRDs = append(l.olderCRDs, w)

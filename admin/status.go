@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -120,7 +121,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 		ClusterID: local.clusterID(), ClusterSet: local.clusterSet(), Leaving: local.leaving(), BrokerUID: local.brokerUID(),
 	}
 	for _, err := range local.invalidCRDs {
-		s.state.Problems = append(s.state.Problems, err.Error())
+		s.state.Cluster.CRDs = append(s.state.Cluster.CRDs, err.Error())
 	}
 	s.state.Warnings = append(s.state.Warnings, local.olderCRDs...)
 	if local.membership != nil {
@@ -128,7 +129,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 			return err
 		}
 	}
-	if err := s.readExports(ctx, c); err != nil {
+	if err := s.readExports(ctx, c, local.exports); err != nil {
 		return err
 	}
 	if err := s.readImports(ctx, c); err != nil {
@@ -137,7 +138,15 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readLeader(ctx, c); err != nil {
 		return err
 	}
-	return s.readCredential(ctx, c)
+	if err := s.readCredential(ctx, c); err != nil {
+		return err
+	}
+	if local.membership != nil || s.state.Cluster.CredentialExpires != nil { // a cluster that never joined needs none
+		for _, err := range local.missingCRDs {
+			s.state.Cluster.CRDs = append(s.state.Cluster.CRDs, err.Error())
+		}
+	}
+	return nil
 }
 
 // readPolicies warns of policies of the member that another join would change. A newer one stays as it is.
@@ -153,8 +162,13 @@ func (s *collector) readPolicies(ctx context.Context, c *cluster, local localSta
 	return err
 }
 
-func (s *collector) readExports(ctx context.Context, c *cluster) error {
-	exports, err := list[mcsv1beta1.ServiceExport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports"), "")
+// readExports reads the exports in a version that is served, be it one that the controller does not know.
+func (s *collector) readExports(ctx context.Context, c *cluster, version string) error {
+	if version == "" {
+		s.state.Cluster.Exports.Unread = "the cluster does not have the kind ServiceExport"
+		return nil
+	}
+	exports, err := list[mcsv1beta1.ServiceExport](ctx, c, schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "")
 	if err != nil {
 		return err
 	}

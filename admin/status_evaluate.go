@@ -53,6 +53,7 @@ func (e evaluation) evaluate() {
 	e.evaluateVersions()
 	e.evaluateVIPs()
 	if c := e.state.Cluster; c != nil {
+		e.evaluateCRDs(c, own)
 		switch {
 		case c.Leaving:
 			// Anything else about the cluster is as expected during a leave.
@@ -60,6 +61,8 @@ func (e evaluation) evaluate() {
 		case c.Removed != "":
 			e.problem("an administrator of the broker removed this cluster at %s, and its imports end: run \"clusterset leave --force\" to clean up, "+
 				"or \"clusterset join\" to be a member again", c.Removed)
+		case c.ClusterSet == "" && len(c.CRDs) > 0 && c.CredentialExpires != nil:
+			// Without the kind ClusterProperty it is not known what the cluster is.
 		case c.ClusterSet == "" && own != nil:
 			e.problem("ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
 				"to restore it, or \"clusterset leave\"")
@@ -75,6 +78,22 @@ func (e evaluation) evaluate() {
 	case n > 1:
 		e.warn("%d services have conflicting exports: see the condition Conflict of their ServiceExports", n)
 	}
+}
+
+// evaluateCRDs: a controller without its CRDs sends no heartbeat, and reconciles nothing (docs/spec/controller.md 5.3).
+func (e evaluation) evaluateCRDs(c *ClusterState, own *MemberState) {
+	waits := ""
+	if own != nil && c.waits(own) {
+		waits = "; until then the controller waits and sends no heartbeat, so other members remove what this cluster exports"
+	}
+	for _, crd := range c.CRDs {
+		e.problem("%s%s", crd, waits)
+	}
+}
+
+// waits reports whether the controller waits for a CRD, as far as is known.
+func (c *ClusterState) waits(own *MemberState) bool {
+	return len(c.CRDs) > 0 && (own == nil || own.Expired)
 }
 
 // evaluateVersions: during an upgrade, controllers have different versions. A controller inside of CoreDNS has that of CoreDNS before ours.
@@ -128,15 +147,18 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
 	case c.LeaderExpired:
 		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
-	case e.brokerRead && own.Expired:
+	case e.brokerRead && own.Expired && !c.waits(own):
 		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker")
+	}
+	e.evaluateCredential(c.CredentialExpires)
+	e.evaluateOutside(c.Outside)
+	if c.waits(own) {
+		return // what the controller has said before does not count
 	}
 	for _, f := range c.Frozen {
 		e.problem("the controller is frozen (%s): %s; suspended: %s", f.Reason, apireason.With(f.Detail, apireason.Code(f.Code)), f.Suspends)
 	}
-	e.evaluateCredential(c.CredentialExpires)
 	e.evaluateUndeclared(c.Exports.Undeclared)
-	e.evaluateOutside(c.Outside)
 	nameNotReady(e, c.NotReadyImports, "Import")
 	if c.Exports.NotReady == 0 {
 		return

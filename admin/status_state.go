@@ -40,6 +40,9 @@ type ClusterState struct {
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
 
+	// CRDs has a sentence for each CRD that is missing or cannot be used: a controller that starts waits for them.
+	CRDs []string `json:"crds,omitempty"`
+
 	// NotReadyImports are those that cannot be used, without those that have waited for a moment only.
 	NotReadyImports []NotReadyImport `json:"notReadyImports,omitempty"`
 
@@ -76,6 +79,8 @@ type ExportState struct {
 	Total    int `json:"total"`
 	Ready    int `json:"ready"`
 	NotReady int `json:"notReady"`
+
+	Unread string `json:"unread,omitempty"` // why they could not be counted
 
 	// Reasons counts the exports that are not ready by the reason of their condition Valid or, if that is True, Ready. The reason is
 	// NotReconciled if the controller has not set these conditions for the current generation.

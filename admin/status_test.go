@@ -140,6 +140,7 @@ func TestCredentialAndStatus(t *testing.T) {
 	wantProblem(t, status(t, nil, east.Config(), o), `member "west" last renewed its heartbeat 1h0m0s ago: it has expired`)
 	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))
 	wantProblem(t, status(t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
+	t.Run("a CRD that is too old", func(t *testing.T) { outdatedKind(t, east, o) })
 	t.Run("a frozen controller", func(t *testing.T) { frozenController(t, east, o) })
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now.Add(-time.Hour))
 	state = status(t, nil, east.Config(), o)
@@ -238,6 +239,33 @@ func takenImports(t *testing.T, onBroker, east *controlplane.ControlPlane, west 
 			t.Fatal(err)
 		}
 	}
+}
+
+// outdatedKind: the controller waits for a CRD, and so its heartbeat has expired (docs/spec/controller.md 5.3). That is the cause, and exports that can be
+// read are counted.
+func outdatedKind(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
+	export := `{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceExport, metadata: {name: db, namespace: default}}`
+	if err := east.ApplyYAML(t.Context(), []byte(export)); err != nil {
+		t.Fatal(err)
+	}
+	crds := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	serve := func(served bool) {
+		t.Helper()
+		patch := fmt.Sprintf(`[{"op":"test","path":"/spec/versions/1/name","value":"v1beta1"},{"op":"replace","path":"/spec/versions/1/served","value":%t}]`, served)
+		if _, err := crds.Patch(t.Context(), mcsv1beta1.ServiceExportFullName, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(false)
+	state := status(t, nil, east.Config(), o)
+	wantProblem(t, state, "CRD serviceexports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later; "+
+		"until then the controller waits and sends no heartbeat")
+	if text := strings.Join(state.Problems, "\n"); strings.Contains(text, "cannot reach") || strings.Contains(text, "NotReconciled") || state.Cluster.Exports.Total != 1 {
+		t.Errorf("problems %q, exports %+v, want the CRD as the one cause, and one export", state.Problems, state.Cluster.Exports)
+	}
+	serve(true)
+	exports := east.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace("default")
+	until.OK(t, "the export is gone", func(ctx context.Context) error { return exports.Delete(ctx, "db", metav1.DeleteOptions{}) })
 }
 
 // undecodable: an object that the API server accepts and Go does not decode is left out and named; all else is read.
@@ -487,6 +515,38 @@ func TestStatusNamesImports(t *testing.T) {
 	evaluation{state: &state, now: now}.evaluateMember(cluster, nil)
 	if got, want := strings.Join(state.Problems, "\n"), "import shop/quota is not ready, Pending: Why\nimport shop/families is not ready, IPFamilyNotSupported: Why"; got != want {
 		t.Errorf("problems\n%s\nwant\n%s", got, want)
+	}
+}
+
+// docs/spec/controller.md 5.3: a missing CRD is the cause of what the controller no longer does, as far as it waits.
+func TestStatusNamesCRDs(t *testing.T) {
+	now := time.Now()
+	const frozen, exports = "the controller is frozen (lost_members): gone; suspended: all", "export shop/db is not ready, NotReconciled: None"
+	for _, tt := range []struct {
+		name    string
+		own     *MemberState
+		cluster ClusterState
+		want    string
+	}{
+		{"the controller waits", &MemberState{This: true, Expired: true}, ClusterState{ClusterSet: "set"},
+			"no CRD; until then the controller waits and sends no heartbeat, so other members remove what this cluster exports"},
+		{"the kind ClusterProperty is missing", &MemberState{This: true, Expired: true}, ClusterState{},
+			"no CRD; until then the controller waits and sends no heartbeat, so other members remove what this cluster exports"},
+		{"the controller runs", &MemberState{This: true}, ClusterState{ClusterSet: "set"}, "no CRD\n" + frozen + "\n" + exports},
+		{"no access to the broker", nil, ClusterState{ClusterSet: "set"}, "no CRD"},
+	} {
+		c := &tt.cluster
+		c.CRDs, c.Leader, c.LeaderRenewed, c.CredentialExpires = []string{"no CRD"}, "pod-1", &now, new(now.Add(time.Hour))
+		c.Frozen = []wellknown.Freeze{{Reason: "lost_members", Detail: "gone", Suspends: "all"}}
+		c.Exports = ExportState{NotReady: 1, NotReadyExports: []NotReadyExport{{"shop", "db", "NotReconciled", "None."}}}
+		state := State{Cluster: c, Broker: &BrokerState{}}
+		if tt.own != nil {
+			state.Members = []MemberState{*tt.own}
+		}
+		evaluation{state: &state, now: now, memberRead: true, brokerRead: tt.own != nil}.evaluate()
+		if got := strings.Join(state.Problems, "\n"); got != tt.want {
+			t.Errorf("%s: problems\n%s\nwant\n%s", tt.name, got, tt.want)
+		}
 	}
 }
 

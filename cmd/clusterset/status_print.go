@@ -83,7 +83,11 @@ func printCluster(w io.Writer, c *admin.ClusterState, now time.Time) {
 		credential = "expired " + roughly(now.Sub(*c.CredentialExpires)) + " ago"
 	}
 	fmt.Fprintf(w, "Credential:\t%s\n", credential)
-	fmt.Fprintf(w, "Exports:\t%d of %d ready\n", c.Exports.Ready, c.Exports.Total)
+	exports := fmt.Sprintf("%d of %d ready", c.Exports.Ready, c.Exports.Total)
+	if c.Exports.Unread != "" {
+		exports = "not known: " + c.Exports.Unread
+	}
+	fmt.Fprintf(w, "Exports:\t%s\n", exports)
 }
 
 // controllerText names the leader. A controller that ends gives its Lease up, which leaves no holder.
