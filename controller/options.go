@@ -121,7 +121,7 @@ func merging() []Option {
 			Name: "port_merge", Args: "union|intersection", Default: "union", Min: 1, Max: 1,
 			Set:  choice(func(c *Config) *merge.PortMerge { return &c.PortMerge }, merge.Union, merge.Intersection),
 			Help: "ports of an import: those of any export or those of all",
-			Text: shared,
+			Text: "Where all exports have none in common, `intersection` takes the ports of the oldest. " + shared,
 			Rare: "`intersection` to merge as Lighthouse does",
 		},
 		{

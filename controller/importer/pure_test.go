@@ -124,7 +124,7 @@ func TestReadiness(t *testing.T) {
 			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated. [import-pending]"},
 		{name: "nothing allocated", wanted: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for an exporter to allocate a clusterset IP. [import-pending]"},
-		{name: "no port in common", want: "False Pending Waiting for a port: the exports have none in common. [import-pending]"},
+		{name: "no port", want: "False Pending Waiting for a port: the exports have none. [import-pending]"},
 	} {
 		if tt.spec.Type == "" {
 			tt.spec.Type = mcsv1beta1.ClusterSetIP

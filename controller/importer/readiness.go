@@ -33,7 +33,7 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	case failure != nil && !p.result.Routed():
 		return pending("Waiting for the derived Service: %s.", whyFailed(failure))
 	case len(spec.Ports) == 0 && spec.Type == mcsv1beta1.ClusterSetIP:
-		return pending("Waiting for a port: the exports have none in common.")
+		return pending("Waiting for a port: the exports have none.")
 	case len(spec.IPs) == 0 && o.Service != nil:
 		return pending("Waiting for the addresses of the derived Service.")
 	case len(spec.IPs) == 0 && p.wanted && spec.Type == mcsv1beta1.ClusterSetIP:

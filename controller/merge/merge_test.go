@@ -196,9 +196,9 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "PortConflict",
 		}, {
-			name: "an empty intersection serves nothing", options: Options{PortMerge: Intersection},
-			records: []Record{record("a", 1), record("b", 2, ports("dns/UDP/53"))},
-			want:    "ClusterSetIP [] [IPv4] of [a b]", members: "a: !PortConflict; b: !PortConflict", reason: "PortConflict",
+			name: "with an empty intersection the ports of the oldest count", options: Options{PortMerge: Intersection},
+			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 3, ports("dns/UDP/53")), record("c", 1, ports("https/TCP/443", "x/TCP/1"))},
+			want:    "ClusterSetIP [https/TCP/443 x/TCP/1] [IPv4] of [a b c]", members: "a: https; b: !PortConflict; c: https x", reason: "PortConflict",
 		}, {
 			name:    "as sets: the same ports in another order are no conflict",
 			records: []Record{record("a", 1, ports("x/TCP/1", "y/TCP/2")), record("b", 2, ports("y/TCP/2", "x/TCP/1"))},

@@ -48,7 +48,7 @@ type PortMerge string
 // The values of "port_merge".
 const (
 	Union        PortMerge = "union"        // every port that an export has (KEP-1645)
-	Intersection PortMerge = "intersection" // every port that all exports have (first Lighthouse document)
+	Intersection PortMerge = "intersection" // every port that all exports have (first Lighthouse document); without one, those of the oldest
 )
 
 // TypeConflict says what becomes of an export that is Headless while the oldest is not, or the other way round.

@@ -19,9 +19,9 @@ func (m *merger) mergePorts() {
 	for _, e := range in {
 		clash = m.unitePorts(e) || clash
 	}
-	union := len(m.ports)
+	union, merged := len(m.ports), "the union"
 	if m.o.PortMerge == Intersection {
-		m.keepCommonPorts(in)
+		merged = m.keepCommonPorts(in)
 	}
 	disagree := m.comparePorts(in)
 	for _, e := range in {
@@ -31,7 +31,7 @@ func (m *merger) mergePorts() {
 	}
 	if disagree > 0 {
 		m.conflict(finding{
-			reason: mcsv1beta1.ServiceExportReasonPortConflict, what: "ports", using: m.portText(), merged: m.mergedPorts(),
+			reason: mcsv1beta1.ServiceExportReasonPortConflict, what: "ports", using: m.portText(), merged: merged,
 			disagree: disagree, leftOut: m.leftOut(LeftOutPorts), unresolved: clash,
 		})
 	}
@@ -76,13 +76,19 @@ func samePort(u unionPort, p v1alpha1.ServicePort) bool {
 	return u.Protocol == p.Protocol && u.Port == p.Port
 }
 
-// keepCommonPorts takes from the union what not all serve (first Lighthouse document, "Service Ports").
-func (m *merger) keepCommonPorts(in []*entry) {
+// keepCommonPorts takes from the union what not all serve (first Lighthouse document, "Service Ports"), and returns what is left of it, for people.
+// Without a common port the ports of the oldest export that has some are left: else the newest export could take all ports from everyone.
+func (m *merger) keepCommonPorts(in []*entry) (merged string) {
+	keep, merged := func(i int) bool { return m.ports[i].servers == len(in) }, "the intersection"
+	if !slices.ContainsFunc(m.ports, func(u unionPort) bool { return u.servers == len(in) }) {
+		at := slices.IndexFunc(in, func(e *entry) bool { return len(e.serves) > 0 })
+		keep, merged = func(i int) bool { return slices.Contains(in[at].serves, i) }, ""
+	}
 	moved := make([]int, len(m.ports))
 	var common []unionPort
 	for i, u := range m.ports {
 		moved[i] = -1
-		if u.servers == len(in) {
+		if keep(i) {
 			moved[i] = len(common)
 			common = append(common, u)
 		}
@@ -95,6 +101,7 @@ func (m *merger) keepCommonPorts(in []*entry) {
 			}
 		}
 	}
+	return merged
 }
 
 // comparePorts returns how many exports have a set of ports that is not that of the import.
@@ -172,13 +179,6 @@ func (m *merger) portText() string {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")
-}
-
-func (m *merger) mergedPorts() string {
-	if m.o.PortMerge == Intersection {
-		return "the intersection"
-	}
-	return "the union"
 }
 
 func deref(p *string) string {
