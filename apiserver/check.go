@@ -43,7 +43,7 @@ const (
 //
 // A rollback does not fail the check: all watches list anew.
 type serverCheck struct {
-	logged logging.OnChange[Class] // the normal state is passed
+	logged logging.Failure[Class] // the normal state is passed
 
 	mu       sync.Mutex
 	uid      types.UID // of kube-system; "" as long as it is not known
@@ -226,7 +226,7 @@ func (s *Set) passCheck(uid types.UID, dials uint64) {
 		s.cfg.Checked(nil)
 	}
 	s.check.pass(uid, dials)
-	if s.check.logged.Changed(OK) || errors.Is(err, errUnchecked) {
+	if s.check.logged.Changed(OK, nil) || errors.Is(err, errUnchecked) {
 		s.cfg.Log.Infof("%s: reached %s", s.cfg.Name, s.cfg.Client.Host())
 	}
 }
@@ -250,7 +250,7 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 			s.cfg.Checked(err)
 		}
 	}
-	if s.check.logged.Changed(class) {
+	if s.check.logged.Changed(class, err) {
 		class.log(s.cfg.Log, s.cfg.Name, err)
 	}
 	return false

@@ -12,10 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
 func TestClassify(t *testing.T) {
@@ -188,6 +191,35 @@ func TestPause(t *testing.T) {
 		}
 		if got := class.pause(step, time.Hour); got != want {
 			t.Errorf("%s for an hour: a pause of %s, want %s", class, got, want)
+		}
+	}
+}
+
+// An API server that stays out of reach for another reason, and a watch that is denied for another reason, are logged once more.
+func TestFurtherReasonsAreLogged(t *testing.T) {
+	var answer atomic.Value
+	s := newTransportSet(t, func(*http.Request) (*http.Response, error) { return nil, answer.Load().(error) })
+	log := &logtest.Recorder{}
+	s.cfg.Log = log
+	s.Add(&corev1.Namespace{}, WatchOptions{})
+	denied := func(why string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", errors.New(why))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, why := range []string{"connection refused", "certificate signed by unknown authority"} {
+			for range 3 {
+				answer.Store(errors.New(why))
+				s.checkServer(t.Context())
+				s.watches[0].happened(failed, denied(why))
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+	for _, want := range []string{
+		"out of reach: ", "connection refused", "unknown authority", "rights are missing; ",
+	} {
+		if n := log.Count(want); n != 2 {
+			t.Errorf("%d lines with %q, want 2: %s", n, want, log)
 		}
 	}
 }

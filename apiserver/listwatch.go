@@ -41,7 +41,7 @@ type listWatch struct {
 	informer cache.SharedIndexInformer // nil if there is a store
 	follow   func(ctx context.Context) // runs the reflector until ctx ends
 	started  sync.WaitGroup            // lists that the reflector does not wait for, and proxies
-	logged   logging.OnChange[Class]   // the normal state is OK
+	logged   logging.Failure[Class]    // the normal state is OK
 
 	mu         sync.Mutex
 	health     Health
@@ -105,18 +105,15 @@ func (w *listWatch) happened(e event, err error) {
 func (w *listWatch) move(e event, err error) {
 	before := w.health
 	w.health = before.after(e, err, time.Now())
-	if w.health.State == before.State && w.health.Class == before.Class {
-		return
-	}
 	switch class := w.health.Class; {
 	case w.health.State == Watching:
-		if w.logged.Changed(OK) {
+		if w.logged.Changed(OK, nil) {
 			w.set.cfg.Log.Infof("%s: watching %s", w.subject(), w.gv)
 		}
 	case !class.ofServer(): // see logFailure
 		w.logClass()
 	}
-	if w.options.Changed != nil {
+	if w.options.Changed != nil && (w.health.State != before.State || w.health.Class != before.Class) {
 		w.options.Changed(w.health)
 	}
 }
@@ -129,7 +126,7 @@ func (w *listWatch) logFailure() {
 }
 
 func (w *listWatch) logClass() {
-	if class := w.health.Class; class != OK && w.logged.Changed(class) {
+	if class := w.health.Class; class != OK && w.logged.Changed(class, w.health.Err) {
 		class.log(w.set.cfg.Log, w.subject(), w.health.Err)
 	}
 }

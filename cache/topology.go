@@ -12,7 +12,7 @@ import (
 
 // findNode asks for the labels of the Node until they have its zone or region.
 func (s *Store) findNode(ctx context.Context) error {
-	var logged logging.OnChange[bool]
+	var logged logging.Failure[bool]
 	for backoff := apiserver.NewBackoff(); ; {
 		node, err := s.client.Metadata(ctx, "nodes", s.cfg.TopologyNode)
 		var zone, region string
@@ -24,7 +24,7 @@ func (s *Store) findNode(ctx context.Context) error {
 			s.objects.setTopology(zone, region)
 			return nil
 		}
-		if class := apiserver.Classify(err); ctx.Err() == nil && class != apiserver.Unreachable && logged.Changed(true) {
+		if class := apiserver.Classify(err); ctx.Err() == nil && class != apiserver.Unreachable && logged.Changed(true, err) {
 			s.cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", s.cfg.Name, s.cfg.TopologyNode, whyNot(class, err))
 		}
 		if apiserver.Sleep(ctx, backoff.After(err)) != nil {

@@ -31,7 +31,7 @@ type frozenNote struct {
 	key     string // the reasons in force and their codes
 	text    string // the annotation: details are those of when the key changed, since they change with every object
 	at      time.Time
-	failing logging.OnChange[bool]
+	failing logging.Failure[bool]
 }
 
 func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote {
@@ -55,7 +55,7 @@ func (f *frozenNote) run(ctx context.Context) error {
 			return nil
 		}
 		err := f.save(ctx, time.Now())
-		if f.failing.Changed(err != nil && !apierrors.IsConflict(err)) && err != nil && ctx.Err() == nil {
+		if f.failing.Changed(err != nil && !apierrors.IsConflict(err), err) && err != nil && ctx.Err() == nil {
 			f.log.Warningf("freeze reasons are not saved: %v; trying again", err)
 		}
 		return nil

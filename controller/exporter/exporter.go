@@ -100,10 +100,10 @@ func New(cfg Config) *Exporter {
 
 // Run saves, until ctx ends, which clusterset IPs are in quarantine, for the instance that comes next.
 func (e *Exporter) Run(ctx context.Context) error {
-	var failing logging.OnChange[bool]
+	var failing logging.Failure[bool]
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		err := e.vips.save(ctx)
-		if failing.Changed(err != nil && !apierrors.IsConflict(err)) && err != nil && ctx.Err() == nil {
+		if failing.Changed(err != nil && !apierrors.IsConflict(err), err) && err != nil && ctx.Err() == nil {
 			e.cfg.Log.Warningf("clusterset IPs in quarantine: %v; trying again", err)
 		}
 	}, time.Second)

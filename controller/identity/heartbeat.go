@@ -53,11 +53,11 @@ type Heartbeat struct {
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
 	h.lateness = lateness{broker: h.Broker, ttl: h.ttl(), limit: waitLimit(h.Renew, h.ttl()), publishAll: h.PublishAll, log: h.Log}
-	var failing logging.OnChange[bool]
+	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
 		changed, pause, err := h.round(ctx)
-		switch turned := (changed || err != nil) && failing.Changed(err != nil); {
+		switch turned := (changed || err != nil) && failing.Changed(err != nil, err); {
 		case turned && err == nil:
 			h.Resumed()
 		case turned && ctx.Err() == nil:

@@ -33,13 +33,13 @@ type Publication struct {
 
 // Run publishes until ctx ends; it then returns nil.
 func (p *Publication) Run(ctx context.Context) error {
-	var failing logging.OnChange[bool]
+	var failing logging.Failure[bool]
 	backoff := statusBackoff()
 	for ctx.Err() == nil {
 		pause := retry
 		if m := p.Membership; m.mayWrite() && m.Status().isMember() && m.Broker.Synced() {
 			err := p.publish(ctx)
-			if failing.Changed(err != nil) && err != nil && ctx.Err() == nil {
+			if failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 				p.Log.Warningf("the status of this member is not published: %v; %s", err, remedy(err))
 			}
 			if pause = statusPeriod; err != nil {

@@ -44,7 +44,7 @@ func (r *Renewal) Run(ctx context.Context) error {
 	defer c.metrics.SetCredentialExpiry(time.Time{})
 	r.readSecret(ctx)
 	var secretRead, attempt time.Time
-	var failing logging.OnChange[bool]
+	var failing logging.Failure[bool]
 	part := 0.45 + 0.1*rand.Float64() // members that joined together should not renew together
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		c.readFile()
@@ -56,7 +56,7 @@ func (r *Renewal) Run(ctx context.Context) error {
 		if due := c.due(now, part); (due || c.toSave()) && now.Sub(attempt) >= renewPeriod {
 			attempt = now
 			err := r.refresh(ctx, due)
-			if failing.Changed(err != nil) && err != nil && ctx.Err() == nil {
+			if failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 				r.Log.Errorf("credential: %v; trying again", err)
 			}
 		}

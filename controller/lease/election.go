@@ -82,7 +82,10 @@ func New(cfg Config) (*Election, error) {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Instance},
 	}
 	return &Election{
-		lock: &fencedLock{Interface: lock, fence: fence, log: cfg.Log, standby: cfg.Standby},
+		lock: &fencedLock{
+			Interface: lock, fence: fence, log: cfg.Log, standby: cfg.Standby,
+			failures: map[string]*logging.Failure[string]{"get": {}, "create": {}, "update": {}},
+		},
 		http: connections, fence: fence,
 		duration: leaseDuration, deadline: renewDeadline, retry: retryPeriod,
 	}, nil
@@ -99,8 +102,8 @@ type fencedLock struct {
 	log     logging.Logger
 	standby func(holder string)
 
-	failure logging.OnChangeOf[string, string] // the class of the error, by verb
-	holder  logging.OnChange[string]
+	failures map[string]*logging.Failure[string] // the class of the error, by verb
+	holder   logging.OnChange[string]
 }
 
 // Get implements [resourcelock.Interface].
@@ -108,7 +111,7 @@ func (l *fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecor
 	record, raw, err := l.Interface.Get(ctx)
 	l.report(ctx, "get", err)
 	if err == nil {
-		l.failure.Clear("create") // another instance has created it
+		l.failures["create"].Changed("", nil) // another instance has created it
 		if holder := record.HolderIdentity; l.holder.Changed(holder) && holder != "" && holder != l.Identity() {
 			l.standby(holder)
 		}
@@ -116,7 +119,7 @@ func (l *fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecor
 	return record, raw, err
 }
 
-// report logs the first error of a class, and its end. A Lease that does not exist yet and a lost race are normal.
+// report logs the first error of a class, further reasons of it, and its end. A Lease that does not exist yet and a lost race are normal.
 func (l *fencedLock) report(ctx context.Context, verb string, err error) {
 	class := ""
 	switch {
@@ -127,7 +130,7 @@ func (l *fencedLock) report(ctx context.Context, verb string, err error) {
 		class = "error " + string(apierrors.ReasonForError(err))
 	}
 	switch {
-	case !l.failure.Changed(verb, class):
+	case !l.failures[verb].Changed(class, err):
 	case class == "":
 		l.log.Infof("election: requests to %s the lease %s succeed again", verb, l.Describe())
 	default:
