@@ -11,8 +11,8 @@ import (
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -135,37 +135,10 @@ type credential struct {
 // minCredentialLife is the shortest life of a token that API servers grant.
 const minCredentialLife = 10 * time.Minute
 
-// secret returns the Secret with a token.
-func (want credential) secret(token string) *corev1.Secret {
-	secret := newSecret(want.namespace)
-	secret.Annotations = map[string]string{annotationComponents: want.components}
-	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
-	return secret
-}
-
 // fits reports whether a token belongs to the account, has more than half of its life left, and does not live longer than wanted.
 func (want credential) fits(token string) bool {
 	t, err := apiserver.ParseToken(token)
 	return err == nil && t.Expires.Sub(want.now) > t.Life()/2 && t.Life() <= want.life && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
-}
-
-// acceptTimeout bounds the request of isAccepted.
-const acceptTimeout = 10 * time.Second
-
-// isAccepted asks the broker whether it accepts the credential in a Secret. A missing right is no rejection: the API server may not have noticed yet what this
-// join has granted. A broker that does not answer counts as one that rejects: its address may be one that only the cluster reaches.
-func isAccepted(ctx context.Context, secret *corev1.Secret) bool {
-	config, _, err := credentialConfig(secret)
-	if err != nil {
-		return false
-	}
-	config.Timeout = acceptTimeout
-	c, err := open(RoleBroker, config, WriteOptions{})
-	if err != nil {
-		return false
-	}
-	_, err = c.kubeSystem(ctx)
-	return err == nil || apierrors.IsForbidden(err)
 }
 
 // writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that fits and that the broker
@@ -177,7 +150,12 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 		return time.Time{}, err
 	}
 	token := string(old.Data[broker.KeyToken])
-	keep := want.fits(token) && isAccepted(ctx, want.secret(token))
+	keep := want.fits(token)
+	if keep {
+		if keep, err = onBroker.accepts(ctx, token); err != nil {
+			return time.Time{}, err
+		}
+	}
 	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) && old.Annotations[annotationComponents] == want.components {
 		c.report(toUnstructured(old), Unchanged, "the token is valid")
 		t, err := apiserver.ParseToken(token)
@@ -198,11 +176,29 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 		}
 		token = request.Status.Token
 	}
-	if _, err := c.apply(ctx, toUnstructured(want.secret(token)), ""); err != nil {
+	secret := newSecret(want.namespace)
+	secret.Annotations = map[string]string{annotationComponents: want.components}
+	secret.Data = map[string][]byte{broker.KeyKubeconfig: want.kubeconfig, broker.KeyToken: []byte(token)}
+	if _, err := c.apply(ctx, toUnstructured(secret), ""); err != nil {
 		return time.Time{}, err
 	}
 	t, err := apiserver.ParseToken(token)
 	return t.Expires, err
+}
+
+// accepts asks the API server whether it accepts a token, over the connection of the administrator: the cluster alone may reach the address in its
+// kubeconfig.
+func (c *cluster) accepts(ctx context.Context, token string) (bool, error) {
+	review := toUnstructured(&authv1.TokenReview{
+		TypeMeta: typeMeta("authentication.k8s.io/v1", "TokenReview"), Spec: authv1.TokenReviewSpec{Token: token},
+	})
+	response, err := c.client.Resource(authv1.SchemeGroupVersion.WithResource("tokenreviews")).
+		Create(ctx, review, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin})
+	if err != nil {
+		return false, fmt.Errorf("%s: review the token of the member: %w", c.role, err)
+	}
+	authenticated, _, err := unstructured.NestedBool(response.Object, "status", "authenticated")
+	return authenticated, err
 }
 
 // requestToken returns the request as the API server completed it.

@@ -162,7 +162,7 @@ func (s *collector) readPolicies(ctx context.Context, c *cluster, local localSta
 	return err
 }
 
-// readExports reads the exports in a version that is served, be it one that the controller does not know.
+// readExports reads the exports in any version that the CRD serves.
 func (s *collector) readExports(ctx context.Context, c *cluster, version string) error {
 	if version == "" {
 		s.state.Cluster.Exports.Unread = "the cluster does not have the kind ServiceExport"
@@ -186,7 +186,7 @@ func (s *collector) readExports(ctx context.Context, c *cluster, version string)
 	return nil
 }
 
-// readImports reads the imports and what follows from them. It warns of those that DNS does not read as Lighthouse does (docs/spec/dns.md 1.7).
+// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions (docs/spec/dns.md 1.7).
 func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
 	if s.imports, err = readImports(ctx, c); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
 	return err
 }
 
-// readTaken adds the imports that are missing because something else has their name.
+// readTaken adds imports that are missing because a foreign ServiceImport has their name.
 func (s *collector) readTaken(ctx context.Context, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
 	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return s.isThis(&m) })
 	if at < 0 {

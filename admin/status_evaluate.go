@@ -62,7 +62,7 @@ func (e evaluation) evaluate() {
 			e.problem("an administrator of the broker removed this cluster at %s, and its imports end: run \"clusterset leave --force\" to clean up, "+
 				"or \"clusterset join\" to be a member again", c.Removed)
 		case c.ClusterSet == "" && len(c.CRDs) > 0 && c.CredentialExpires != nil:
-			// Without the kind ClusterProperty it is not known what the cluster is.
+			// Without the kind ClusterProperty nothing is known of the membership.
 		case c.ClusterSet == "" && own != nil:
 			e.problem("ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
 				"to restore it, or \"clusterset leave\"")
@@ -91,7 +91,7 @@ func (e evaluation) evaluateCRDs(c *ClusterState, own *MemberState) {
 	}
 }
 
-// waits reports whether the controller waits for a CRD, as far as is known.
+// waits reports whether the controller waits for a CRD. Its heartbeat has then expired, if the broker could be read.
 func (c *ClusterState) waits(own *MemberState) bool {
 	return len(c.CRDs) > 0 && (own == nil || own.Expired)
 }
@@ -226,7 +226,7 @@ func (e evaluation) evaluateCredential(expires *time.Time) {
 	}
 }
 
-// nameNotReady has a problem for each export or import that is not ready, up to a number that fits on a screen.
+// nameNotReady reports each export or import that is not ready, and counts those that do not fit on a screen.
 func nameNotReady[T fmt.Stringer](e evaluation, notReady []T, kind string) {
 	const shown = 10
 	for _, one := range notReady[:min(len(notReady), shown)] {

@@ -21,18 +21,18 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// normallyPending is how long an import may wait, for the addresses of its derived Service or for a clusterset IP, without that being a problem.
+// normallyPending is the time after which a pending import is a problem. Until then it waits for a derived Service or a clusterset IP.
 const normallyPending = 10 * time.Second
 
 // labelOldImport is on the ServiceImports of Lighthouse before 0.15, one for each service and cluster.
 const labelOldImport = "lighthouse.submariner.io/sourceCluster"
 
-// importList has the ServiceImports of a cluster, by who wrote them.
+// importList holds the ServiceImports of a cluster, by writer.
 type importList struct {
 	ours, old, foreign []*mcsv1beta1.ServiceImport
 }
 
-// readImports reads the ServiceImports; none without the right to do so.
+// readImports reads the ServiceImports. Without the right to list them it returns an empty list.
 func readImports(ctx context.Context, c *cluster) (importList, error) {
 	var l importList
 	all, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), "")
@@ -54,7 +54,7 @@ func readImports(ctx context.Context, c *cluster) (importList, error) {
 	return l, err
 }
 
-// notReady returns the imports of the controller that cannot be used. One that waits is normal at first.
+// notReady returns the controller's imports that are not ready, except those that are pending for a short time.
 func (l importList) notReady(now time.Time) []NotReadyImport {
 	var all []NotReadyImport
 	for _, imp := range l.ours {
@@ -69,7 +69,7 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 	return all
 }
 
-// takenNames finds names of services that this cluster would import, and that a foreign ServiceImport has.
+// takenNames finds services that cannot be imported because a foreign ServiceImport has their name.
 type takenNames struct {
 	member     *cluster
 	own        *v1alpha1.Member // of this cluster
@@ -77,7 +77,7 @@ type takenNames struct {
 	chosen     wellknown.NamespaceChoice
 }
 
-// of returns the foreign imports whose names an export has that reaches this cluster and that the namespace accepts.
+// of returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace accepts it.
 func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport, members []v1alpha1.Member, records []v1alpha1.ExportedService) ([]NotReadyImport, error) {
 	var all []NotReadyImport
 	for _, imp := range foreign {
@@ -100,7 +100,7 @@ func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport,
 	return all, nil
 }
 
-// exporters returns the clusters whose export of the name reaches this cluster.
+// exporters returns the clusters that export the service to this cluster.
 func (t takenNames) exporters(imp *mcsv1beta1.ServiceImport, members []v1alpha1.Member, records []v1alpha1.ExportedService) (ids []string) {
 	properties, _ := t.own.Status.ValidProperties()
 	for i := range records {

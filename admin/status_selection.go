@@ -14,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// readSelection reads which clusters are preferred by imports, and in use. Without the right to do so nothing is known.
+// readSelection reads which clusters the imports prefer and use. Without the right to list slices it returns nil.
 func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.ServiceImport) (states []SelectionState, err error) {
 	preferred := make(map[types.NamespacedName]string)
 	for _, imp := range imports {

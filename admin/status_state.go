@@ -40,10 +40,10 @@ type ClusterState struct {
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
 
-	// CRDs has a sentence for each CRD that is missing or cannot be used: a controller that starts waits for them.
+	// CRDs describes each CRD that is missing or unusable. A controller that starts waits for them.
 	CRDs []string `json:"crds,omitempty"`
 
-	// NotReadyImports are those that cannot be used, without those that have waited for a moment only.
+	// NotReadyImports excludes imports that are pending for less than 10 s.
 	NotReadyImports []NotReadyImport `json:"notReadyImports,omitempty"`
 
 	// Frozen has the reasons for which the leader has suspended operations.
@@ -100,8 +100,8 @@ type NotReadyExport struct {
 	Message   string `json:"message,omitempty"`
 }
 
-// NotReadyImport is a ServiceImport that cannot be used, with reason and message of its condition Ready. The reason is Foreign if somebody else has
-// created it, and this cluster would import a service of its name.
+// NotReadyImport is a ServiceImport that cannot be used, with reason and message of its condition Ready. The reason is
+// Foreign if another program created it and this cluster would import a service of that name.
 type NotReadyImport NotReadyExport
 
 // BrokerState identifies the broker.

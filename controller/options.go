@@ -24,14 +24,14 @@ import (
 type Option struct {
 	Name     string
 	Args     string // in the notation of README.md
-	Default  string // the arguments that mean the same as leaving it out; "" if none do
+	Default  string // the arguments with the same effect as no option; "" if there are none
 	Help     string // one phrase
 	Min, Max int    // how many arguments; Max < 0 means any number
 	// Set reads the arguments, of which there are as many as wanted. Its error has the bad value and what is wanted.
 	Set func(*Config, []string) error
-	// Text says in sentences of Markdown what Help leaves out.
+	// Text adds details to Help, in Markdown.
 	Text string
-	// Rare says who needs the option, of one that a normal cluster does without; else "".
+	// Rare names the clusters that need the option; "" if normal clusters may.
 	Rare string
 }
 
@@ -42,13 +42,13 @@ const (
 	failbackDelay    = 10 * time.Second
 )
 
-// shared ends the texts of options that decide how exports are merged.
+// shared ends the text of each option of the merge.
 const shared = "All members should have the same value: otherwise they see different imports of the same exports, and `clusterset status` marks those that differ."
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
 func Options() []Option { return slices.Concat(membership(), merging(), imports()) }
 
-// membership returns the settings of the member and of what it exports.
+// membership returns the settings of membership and exports.
 func membership() []Option {
 	return []Option{
 		{
@@ -107,7 +107,7 @@ func membership() []Option {
 	}
 }
 
-// merging returns the settings of how exports are merged.
+// merging returns the settings of the merge.
 func merging() []Option {
 	return []Option{
 		{
@@ -142,7 +142,7 @@ func merging() []Option {
 	}
 }
 
-// imports returns the settings of what is imported, and of the process.
+// imports returns the settings of imports and of the process.
 func imports() []Option {
 	return []Option{
 		{

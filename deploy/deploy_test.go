@@ -106,6 +106,20 @@ func startWithQuotaRule(t *testing.T) *controlplane.ControlPlane {
 	return c
 }
 
+// applyManifests applies every manifest.
+func applyManifests(t *testing.T, c *controlplane.ControlPlane) {
+	t.Helper()
+	for _, path := range manifests(t) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ApplyYAML(t.Context(), b); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // TestQuota creates the Pods of the Deployments where the priority class needs a quota.
 func TestQuota(t *testing.T) {
 	tier.All(t) // It needs kube-controller-manager.
@@ -116,15 +130,7 @@ func TestQuota(t *testing.T) {
 	if err := rejected(err, "insufficient quota to match these scopes"); err != nil {
 		t.Errorf("Pod of the priority class where no quota names it: %v", err)
 	}
-	for _, path := range manifests(t) {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.ApplyYAML(t.Context(), b); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
+	applyManifests(t, c)
 	restricted(t, client)
 }
 
@@ -133,15 +139,7 @@ func TestManifests(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
 	client := clientset(t, c.Config())
 	for range 2 {
-		for _, path := range manifests(t) {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.ApplyYAML(t.Context(), b); err != nil {
-				t.Errorf("%s: %v", path, err)
-			}
-		}
+		applyManifests(t, c)
 	}
 	for _, v := range variants {
 		values := map[string]any{"mode": string(v.mode), "openshift": v.values["openshift"] == true}

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// A Directive is one line of a clusterset block. README.md, docs/controller.md and the schema of the chart's values are generated from all
-// directives.
+// A Directive is one line of a clusterset block. README.md, docs/controller.md and the schema of the chart's values are
+// generated from these values.
 type Directive struct {
 	Name     string
 	Args     string // in the notation of README.md
 	Min, Max int    // the number of arguments; Max < 0: no upper bound
-	// Default has the arguments that mean the same as leaving the directive out; "" if none do.
+	// Default is the arguments with the same effect as no directive; "" if there are none.
 	Default string
-	// Text says what the directive does: sentences in Markdown, without the default.
+	// Text describes the directive in Markdown, without the default.
 	Text string
-	// Rare says who needs the directive, of one that a normal cluster does without; else "".
+	// Rare names the clusters that need the directive; "" if normal clusters may.
 	Rare string
 	// Needs is another directive that the block must have, or "".
 	Needs string
@@ -32,13 +32,13 @@ func (b *block) directives() []Directive {
 	return slices.Concat(b.ofObjects(), b.ofAnswers(), b.ofOperation())
 }
 
-// ofObjects returns the directives that say which objects are served.
+// ofObjects returns the directives about sources and filters.
 func (b *block) ofObjects() []Directive {
 	return []Directive{
 		{
 			Name: "kubeconfig", Args: "FILE [CONTEXT]", Min: 1, Max: 2, Set: b.kubeconfig,
 			Text: "reaches the API server by a kubeconfig, which is read again when it changes and when the API server rejects the credential. " +
-				"Without it: in-cluster, by the ServiceAccount of the Pod.",
+				"Default: in-cluster, by the ServiceAccount of the Pod.",
 		},
 		{
 			Name: "manifests", Args: "PATH...", Min: 1, Max: -1, Set: b.manifests,
@@ -48,15 +48,15 @@ func (b *block) ofObjects() []Directive {
 		},
 		{
 			Name: "namespaces", Args: "NAMESPACE...", Min: 1, Max: -1, Set: b.namespaces,
-			Text: "serves only these; without it, all. Each is watched by itself, so rights in these namespaces are enough. Not with `namespace_labels`.",
+			Text: "serves these namespaces alone; default: all. Each has its own watch, so rights in these namespaces are enough. Not with `namespace_labels`.",
 		},
 		{
 			Name: "namespace_labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.namespaceLabels,
-			Text: "serves the namespaces whose labels match, as in `team in (storefront, payments)`. It needs the right to list and watch Namespaces.",
+			Text: "selects namespaces by their labels, for example `team in (storefront, payments)`. It needs the right to list and watch Namespaces.",
 		},
 		{
 			Name: "labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.labels,
-			Text: "serves the ServiceImports whose labels match.",
+			Text: "selects ServiceImports by their labels.",
 		},
 		{
 			Name: "deny", Args: "CIDR...", Min: 1, Max: -1, Set: b.deny,
@@ -66,24 +66,24 @@ func (b *block) ofObjects() []Directive {
 	}
 }
 
-// ofAnswers returns the directives of what is answered.
+// ofAnswers returns the directives about answers.
 func (b *block) ofAnswers() []Directive {
 	return []Directive{
 		{
 			Name: "cluster_names", Args: "on|off", Min: 1, Max: 1, Default: "on", Set: b.clusterNames,
-			Text: "whether `<clusterid>.<service>...` answers.",
+			Text: "serves the names `<clusterid>.<service>...`.",
 			Rare: "`off` for KEP-1645 to the letter",
 		},
 		{
 			Name: "policy", Args: "local_first|round_robin|all|none", Min: 1, Max: 1, Default: "local_first", Set: b.policy,
-			Text: "which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
+			Text: "sets which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
 				"local cluster while it has a ready address, for IPv4 and IPv6 alike, else one other cluster, in rotation; `round_robin` takes one in rotation; " +
 				"`all` takes all; `none` takes none: such a service exists without an address. The rotation gives each client one cluster a second, the same " +
 				"for A, AAAA and SRV.",
 		},
 		{
 			Name: "topology", Args: topologyArgs, Min: 2, Max: 4, Set: b.topology,
-			Text: "where this server is: a zone, a region or both, or the Node whose labels have them. Without it all slices are used. Not with `noendpoints`.",
+			Text: "sets the location of this server: zone, region or both, or a Node with labels for them. Default: unknown, so all slices are used. Not with `noendpoints`.",
 		},
 		{
 			Name: "noendpoints", Set: b.noEndpoints,
@@ -92,12 +92,12 @@ func (b *block) ofAnswers() []Directive {
 		},
 		{
 			Name: "ttl", Args: "SECONDS", Min: 1, Max: 1, Default: "5", Set: b.ttl,
-			Text: "TTL of all records except `dns-version`, 0 to 3600.",
+			Text: "sets the TTL of all records except `dns-version`, 0 to 3600.",
 		},
 		{
 			Name: "max_answers", Args: "N", Min: 1, Max: 1, Set: b.maxAnswers,
-			Text: "limits A, AAAA and SRV answers to so many records, 1 to 4096, without setting TC. They are taken from all clusters, differ by client, and " +
-				"change every second. Without it answers have all records.",
+			Text: "limits A, AAAA and SRV answers to so many records, 1 to 4096, without setting TC. They come from all clusters, differ by client, and " +
+				"change every second. Default: no limit.",
 			Rare: "where headless services have hundreds of endpoints",
 		},
 		{
@@ -107,23 +107,23 @@ func (b *block) ofAnswers() []Directive {
 		},
 		{
 			Name: "ns", Args: "NAME [ADDRESS...]", Min: 1, Max: -1, Set: b.ns,
-			Text: "name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` followed by its addresses. Without it: `ns.dns.Z`, where this " +
-				"server listens.",
+			Text: "sets the name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` followed by its addresses. Default: `ns.dns.Z` at the " +
+				"addresses of this server.",
 			Rare: "where resolvers follow NS records and reach this server elsewhere than it listens, as behind a Service",
 		},
 		{
 			Name: "explain_answers", Args: "on|off", Min: 1, Max: 1, Default: "off", Set: b.explainAnswers,
-			Text: "whether negative answers say why, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
+			Text: "adds the reason to negative answers, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
 		},
 	}
 }
 
-// ofOperation returns the directives of start, outages and other plugins.
+// ofOperation returns the directives about start, outages and other plugins.
 func (b *block) ofOperation() []Directive {
 	return []Directive{
 		{
 			Name: "ready", Args: "shared|strict", Min: 1, Max: 1, Default: "shared", Set: b.ready,
-			Text: "when *ready* reports this block ready ([Ready](#ready)).",
+			Text: "sets when *ready* reports this block ready ([Ready](#ready)).",
 		},
 		{
 			Name: "startup_timeout", Args: "DURATION", Min: 1, Max: 1, Default: "5s", Set: b.startupTimeout,
@@ -132,7 +132,7 @@ func (b *block) ofOperation() []Directive {
 		},
 		{
 			Name: "stale_after", Args: "DURATION", Min: 1, Max: 1, Default: "1m", Set: b.staleAfter,
-			Text: "how long a watch may be without contact before answers that need it count as stale, at least 1s.",
+			Text: "sets after how long without contact a watch makes answers stale, at least 1s.",
 			Rare: "where clients or alerts use *Stale Answer* and a minute is too long",
 		},
 		{
@@ -142,7 +142,7 @@ func (b *block) ofOperation() []Directive {
 		},
 		{
 			Name: "apiserver_qps", Args: "QPS [BURST]", Min: 1, Max: 2, Set: b.apiserverQPS,
-			Text: "limits requests to the API server except lists and watches, both above 0. Without it: 5 and 10, as in client-go.",
+			Text: "limits requests to the API server except lists and watches, both above 0. Default: 5 and 10, as in client-go.",
 			Rare: "where an administrator of the API server asks for it",
 		},
 		{
@@ -152,7 +152,7 @@ func (b *block) ofOperation() []Directive {
 	}
 }
 
-// defaults sets what directives of DNS mean where they are left out.
+// defaults applies the default of each directive.
 func (b *block) defaults() {
 	for _, d := range b.directives() {
 		if d.Default == "" {

@@ -11,8 +11,8 @@ import (
 // reasonPeriod is the least time between two lines about one failure.
 const reasonPeriod = time.Minute
 
-// A Failure is an [OnChange] for what is tried again and again, such as to reach an API server. A failure that goes on for another reason is to be
-// logged, too, at most once a minute. S is the kind of failure; its zero value is the normal state. Typical use:
+// A Failure is an [OnChange] for a task that is repeated, such as a request to an API server. It also reports a new reason of the same failure, at
+// most once a minute. S is the kind of failure; its zero value is the normal state. Typical use:
 //
 //	var failing logging.Failure[bool]
 //	...
@@ -28,22 +28,26 @@ type Failure[S comparable] struct {
 	logged time.Time // when that was
 }
 
-// Changed records the state and the error behind it, and reports whether to log them: the state is another one, or the reason of the failure is.
+// Changed records the state and its error. It reports whether to log them: the state or the reason of the failure changed.
 func (f *Failure[S]) Changed(state S, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var normal S
+	if state == normal { // each event of a watch comes here
+		changed := f.state != normal
+		f.state = normal
+		return changed
+	}
 	why, now := reason(err), time.Now()
-	other := state != normal && why != f.reason && now.Sub(f.logged) >= reasonPeriod
-	if state == f.state && !other {
+	if state == f.state && (why == f.reason || now.Sub(f.logged) < reasonPeriod) {
 		return false
 	}
 	f.state, f.reason, f.logged = state, why, now
 	return true
 }
 
-// reason returns the text of the innermost error without digits: the errors around it name the request, and numbers, such as those of ports and
-// times, differ from one attempt to the next.
+// reason returns the text of the innermost error, without digits. Outer errors name the request, and ports and times differ
+// between attempts.
 func reason(err error) string {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner

@@ -55,8 +55,8 @@ func (c *Credential) current() token {
 	return c.token
 }
 
-// replacedBy reports whether t, which was found in a file or the Secret, replaces the current token. A token that the broker rejected does not
-// come back because it claims to be newer than one that works.
+// replacedBy reports whether t, from the file or the Secret, replaces the current token. A rejected token stays out even if its
+// time of issue is later.
 func (c *Credential) replacedBy(t token) bool {
 	switch {
 	case t.text == "" || t.text == c.token.text:
@@ -110,9 +110,8 @@ func (c *Credential) readFile() {
 
 // due reports whether the token has lived for the given part of its life, of which two days count.
 //
-// The age of a token that this process renewed is counted from the renewal, whatever the clock of the broker says. The time at which another process
-// got its token is believed if it makes the token older; if it lies in the future, one of the clocks is wrong and the age is unknown, so the token
-// is renewed.
+// The age of an own token counts from its renewal, by the clocks of this machine. The time of issue of another process's token
+// counts if it makes the token older. A time in the future means that a clock is wrong: the token is renewed.
 func (c *Credential) due(now time.Time, part float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

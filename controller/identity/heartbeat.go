@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 )
 
-// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one. seldomChecked is that
-// between two checks whether one is due, and whether this cluster leaves.
+// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one. seldomChecked is the
+// time between two checks.
 const (
 	seldom        = apibroker.MaxHeartbeatTTL / 12
 	seldomChecked = 10 * time.Second

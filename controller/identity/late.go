@@ -49,8 +49,8 @@ type beat struct {
 	ttl time.Duration
 }
 
-// late reports whether a TTL is over, so that other members may have dropped the member since. A heartbeat of the future was written by a clock that
-// differs from ours, and may be of any age.
+// late reports whether a TTL is over, so other members may have dropped the member. A heartbeat in the future was written by
+// another clock and may be of any age.
 func (b beat) late(now time.Time) bool {
 	age := elapsed.Between(b.at, now)
 	return !b.at.IsZero() && (age > b.ttl || age < 0)

@@ -15,13 +15,13 @@ import (
 // statusPeriod is the time between two checks of the Member's status.
 const statusPeriod = 10 * time.Second
 
-// statusBackoff returns the pauses after writes that failed, of at most a minute: rights and fields of the CRD are there once a person provides them.
+// statusBackoff returns the pauses after failed writes, of at most a minute: a person has to grant rights or update the CRD.
 func statusBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: retry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 40 * time.Second}
 }
 
-// A Publication keeps the status of this cluster's Member on the broker current while the cluster is a member (docs/spec/controller.md 2.1). It is
-// apart from the [Heartbeat]: a status that cannot be written changes nothing about heartbeats. The fields are set before Run and do not change.
+// A Publication keeps the status of this cluster's Member on the broker current while the cluster is a member (docs/spec/controller.md 2.1). A failed
+// write does not affect heartbeats. The fields are set before Run and do not change.
 // Run is called once.
 type Publication struct {
 	Membership *Membership

@@ -99,8 +99,8 @@ func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.Se
 
 // diffService changes a Service in place, also its type: one that is deleted first is gone if a quota or a policy denies the other one. It keeps
 // the primary family of an existing Service, which cannot change: made anew, the Service would have other addresses. It stays although no export
-// has it any more, and the others are added. A Service that cannot be put right in place is made anew: one without addresses of its own, or a load
-// balancer of another class.
+// has it any more, and the others are added. A Service without addresses, or a load balancer of another class, cannot be
+// changed in place and is recreated.
 func (c *Changes) diffService(desired, existing *corev1.Service) {
 	switch {
 	case existing == nil && desired == nil:
@@ -176,7 +176,7 @@ func keepPrimary(next, existing *corev1.ServiceSpec) {
 	next.IPFamilyPolicy = policyOf(next.IPFamilies)
 }
 
-// sameService compares the fields of a derived Service that are ours.
+// sameService compares specs without the fields that the API server allocates.
 func sameService(desired, existing *corev1.ServiceSpec) bool {
 	return equality.Semantic.DeepEqual(defaulted(desired), defaulted(existing))
 }

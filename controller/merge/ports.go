@@ -76,8 +76,8 @@ func samePort(u unionPort, p v1alpha1.ServicePort) bool {
 	return u.Protocol == p.Protocol && u.Port == p.Port
 }
 
-// keepCommonPorts takes from the union what not all serve (first Lighthouse document, "Service Ports"), and returns what is left of it, for people.
-// Without a common port the ports of the oldest export that has some are left: else the newest export could take all ports from everyone.
+// keepCommonPorts reduces the union to the ports of all exports (first Lighthouse document, "Service Ports") and returns a phrase
+// for the result. Without a common port it keeps those of the oldest export, so that a new export cannot remove all ports.
 func (m *merger) keepCommonPorts(in []*entry) (merged string) {
 	keep, merged := func(i int) bool { return m.ports[i].servers == len(in) }, "the intersection"
 	if !slices.ContainsFunc(m.ports, func(u unionPort) bool { return u.servers == len(in) }) {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Export is what a member wants the broker to have of one service.
+// An Export is the state of one service that a member wants on the broker.
 type Export struct {
 	UID    types.UID // of the ServiceExport; "" if the service is not exported
 	From   Stamp     // of the last inventory without the service
@@ -14,14 +14,14 @@ type Export struct {
 	// RecordRight and SliceRight report whether the broker's record, apart from its list, and a slice have the wanted content.
 	RecordRight bool
 	SliceRight  func(Slice) bool
-	// Anew has the objects to write though their content is right, after a rollback.
+	// Anew has the objects to write again after a rollback, even with the right content.
 	Anew Anew
 }
 
-// Anew says which objects of a service to write anew.
+// Anew selects objects of a service.
 type Anew struct{ Entry, Record, Slices bool }
 
-// A Kind is that of an object that a member writes.
+// A Kind is a kind of object that a member writes.
 type Kind uint8
 
 // The objects of one service.
@@ -38,11 +38,11 @@ type Write struct {
 	Delete bool
 }
 
-// Next returns the writes of a service that may come next, in any order; none if the broker has what the member wants. have is what the
-// member knows of the broker: what it wrote, and what its watches brought. Each write gets a new stamp.
+// Next returns the next writes of a service, which may be done in any order; nil if the broker is up to date. have is the
+// member's knowledge of the broker, from its writes and watches. Each write gets a new stamp.
 //
-// A list is written after what it lists, but the entry of a new service, which may come before. Objects are deleted after the list above
-// them was written without them. So an unexport is one write, of the entry.
+// A record is written after the slices that it lists, at any time before or after its entry. An object is deleted after the list
+// above it was written without it. So an unexport is one write, of the entry.
 func Next(want Export, have Service) []Write {
 	if want.UID == "" {
 		return end(want, have)
@@ -62,7 +62,7 @@ func Next(want Export, have Service) []Write {
 	return all
 }
 
-// recordWrites returns the write of the record or, after it, the deletions of what it does not list.
+// recordWrites returns the write of the record or, once that is right, the deletions of slices that it does not list.
 func recordWrites(want Export, have Service) []Write {
 	r := have.Record
 	if want.Anew.Record || r.UID != want.UID || r.Stamp < want.From || !want.RecordRight || !slices.Equal(r.Slices, want.Slices) {
@@ -91,8 +91,8 @@ func deletions(have Service, keep []string) (all []Write) {
 	return all
 }
 
-// An Owner is the state of a member's process toward the broker. It decides whether the process may renew its heartbeat: the renewal tells
-// the others that what they see of the member is true. The zero value is a process that has just started.
+// An Owner is the state of a member's process toward the broker. It decides whether the process may renew its heartbeat, which
+// confirms to others that the member's objects are current. The zero value is a process that has just started.
 type Owner struct {
 	listed   bool // since the last connection
 	knows    bool // what the broker had, from a list or by writing it
@@ -102,7 +102,7 @@ type Owner struct {
 	complete Stamp // of the beginning of the last pass
 }
 
-// Disconnected notes that a connection to the broker was lost, or that a request was answered with 5xx or not at all (R5).
+// Disconnected notes that a connection to the broker was lost, or that a request got a 5xx or no response.
 func (o *Owner) Disconnected() { o.gap = true }
 
 // Reconnected notes that the member reaches the broker again.

@@ -1,12 +1,12 @@
 package protocol
 
-// A Heartbeat is what a member says of itself. The zero value is no heartbeat.
+// A Heartbeat is a renewal of a member's Lease. The zero value is no heartbeat.
 type Heartbeat struct {
 	Stamp    Stamp
 	Complete Stamp // taken as the last pass over all exports began
 }
 
-// A Peer is what an importer knows of the heartbeats of a member. The zero value is a member that was not heard yet.
+// A Peer is an importer's knowledge of the heartbeats of a member. The zero value is a member without a heartbeat yet.
 //
 //	           no heartbeat for a TTL
 //	current ──────────────────────────► silent

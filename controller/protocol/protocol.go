@@ -3,9 +3,9 @@
 //	exports ──► Next ──► writes ──► broker ──► Service.See… ──► Service.Count ──► import
 //	        (the member)                     (each importer)
 //
-// [Next] decides what a member writes to the broker. [Service] is what an importer knows of one member's export of one service, and
-// [Service.Count] decides which of its objects are imported. [Peer] decides when a member counts as silent and when it is back; [Owner] decides
-// when a member may renew its heartbeat.
+// [Next] decides what a member writes to the broker. A [Service] is an importer's knowledge of one export; [Service.Count]
+// selects the objects to import. A [Peer] decides when a member is silent and when it is back, an [Owner] when a member may renew
+// its heartbeat.
 //
 // Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker, never replaces a newer one.
 // A parent lists its children, so absence is said and never inferred: an inventory lists services, a record lists slices. The importing

@@ -519,7 +519,7 @@ func fault(s, n *state) string {
 		return ""
 	case gone&living != 0 && s.vInv.stamp >= s.from && n.vInv.stamp >= s.from:
 		return "the living endpoint leaves"
-	// All three together are left to the member's next write (docs/spec/controller.md 8).
+	// After all three together an endpoint may be back until the member writes again, within seconds.
 	case !s.peer.Silent && come&s.left&s.over != 0 && (n.nImporter == 0 || n.nRestore == 0 || n.nExport < 2):
 		return "an endpoint that left is back"
 	case s.peer.Silent && after&(1<<max(s.b.lease.passE, s.flyE)-1) != 0:

@@ -2,15 +2,15 @@ package protocol
 
 import "slices"
 
-// A Service is what an importer knows of one member's export of one service: of each object the copy with the highest stamp that it saw, and
-// whether the broker still has the object. The methods See… apply what a watch or a list brings, in any order. The zero value knows nothing.
+// A Service is an importer's knowledge of one member's export of one service: the newest copy of each object, and whether the
+// broker still has it. The methods See… apply objects of a watch or a list, in any order. The zero value knows nothing.
 type Service struct {
 	Entry  Entry
 	Record Record
 	Slices []Slice // in any order
 }
 
-// Noted is what the importing cluster noted with an import: it outlives the process. The zero value is no import.
+// Noted is stored with an import in the importing cluster and outlives the process. The zero value is no import.
 type Noted struct {
 	// Ended is the stamp of the newest inventory by which something ended, of the part that the service belongs to.
 	Ended  Stamp
