@@ -213,6 +213,10 @@ func TestVerdict(t *testing.T) {
 			change: func(in *Input) {
 				in.Here.Import = present(Import{JSON: []byte(`{"spec":1}`), Undecodable: "spec is 1"})
 			}},
+		{name: "an address that leads to no node", want: reason.EndpointsNotLocal, resolves: true, change: func(in *Input) { local(in) }},
+		{name: "an address that leads to nodes of this cluster", want: reason.Resolves, resolves: true, change: func(in *Input) {
+			local(in).Endpoints[0].NodeName = ptr.To("node-1")
+		}},
 		{name: "an export to other clusters", want: reason.NotExportedHere, change: func(in *Input) { away(in); elsewhere(in) }},
 		{name: "beside an export to other clusters", want: reason.Resolves, resolves: true, change: func(in *Input) {
 			secondExport(in)
@@ -239,6 +243,22 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%s: verdict = %+v, want %s, resolves %t; chain %+v", tt.name, r.Verdict, tt.want, tt.resolves, r.Chain)
 		}
 	}
+}
+
+// local has the import be one of this cluster, too, with an address and internal traffic policy Local. It returns the slice of this cluster.
+func local(in *Input) *discoveryv1.EndpointSlice {
+	imp := importOf("ClusterSetIP", nil, "east", "west").Value.Object
+	imp.Spec.IPs, imp.Spec.InternalTrafficPolicy = []string{"10.96.0.1"}, ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+	text, err := json.Marshal(imp)
+	if err != nil {
+		panic(err)
+	}
+	in.Here.Import = present(Import{JSON: text, Object: imp})
+	in.Broker.Records.Value[0].Spec.Type = v1alpha1.ClusterSetIP
+	own := in.Here.Slices.Value[0].DeepCopy()
+	own.Labels[mcsv1beta1.LabelSourceCluster] = "west"
+	in.Here.Slices = present(append(in.Here.Slices.Value, own))
+	return own
 }
 
 // elsewhere has the export select another cluster.

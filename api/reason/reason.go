@@ -93,6 +93,7 @@ const (
 	EndpointsUndeclared Code = "endpoints-undeclared"
 	EndpointsOverlap    Code = "endpoints-overlap"
 	EndpointsBehind     Code = "endpoints-behind"
+	EndpointsNotLocal   Code = "endpoints-not-local"
 	EndpointsRejected   Code = "endpoints-rejected"
 	SliceAddressType    Code = "slice-address-type"
 	SliceClusterID      Code = "slice-cluster-id"
@@ -267,6 +268,7 @@ var table = []Entry{
 	{EndpointsUndeclared, "endpoints are outside of the networks that their cluster declared", "new nodes, or Pods in the network of the host", "Run clusterset join there again with all networks in --pod-cidr."},
 	{EndpointsOverlap, "endpoints of another cluster are in networks of this one", "both clusters use the same network: traffic would go to a Pod here", "Give the clusters different networks."},
 	{EndpointsBehind, "endpoints on the broker are not in this cluster", "the import is behind, or frozen", "Look at the log of the controller of this cluster, and at its metric coredns_clusterset_controller_frozen."},
+	{EndpointsNotLocal, "connections to the address of the service fail in this cluster", "internalTrafficPolicy of the oldest export is Local: proxies use the endpoints of their own node alone, and no node of this cluster has one", "Set internalTrafficPolicy of the exported Service to Cluster, or run and export the service in this cluster, too, on each node that uses it."},
 	{EndpointsRejected, "addresses of endpoints are rejected", "loopback, link-local, multicast, or such an IPv4 address in IPv6", "Correct the EndpointSlice."},
 	{SliceAddressType, "a slice holds names and not addresses", "addressType FQDN", "Use slices of type IPv4 or IPv6."},
 	{SliceClusterID, "a slice has no valid cluster ID", "the label multicluster.kubernetes.io/source-cluster is missing or invalid", "Correct the label."},

@@ -55,7 +55,7 @@ type Result struct {
 	Failed string
 	// Ignored says which values of annotations a valid export has that do not count, and what is wanted.
 	Ignored []string
-	// Dropped says, sorted, what was asked for and is not exported.
+	// Dropped says, sorted, what was asked for and is not exported, or cannot be used by other clusters.
 	Dropped []string
 	// Undeclared is the number of addresses that are not exported because the cluster did not declare their network.
 	Undeclared int
@@ -228,6 +228,9 @@ func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 	if x.headless() {
 		spec.Type = v1alpha1.Headless
 		return spec
+	}
+	if policy := from.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
+		x.drop("A cluster without endpoints of its own cannot reach the service by a cluster IP, as its internalTrafficPolicy is Local.")
 	}
 	for _, addr := range x.clusterIPs() {
 		spec.ClusterIPs = append(spec.ClusterIPs, addr.String())

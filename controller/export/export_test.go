@@ -257,6 +257,24 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 6.2: the condition says that clusters without endpoints cannot use a cluster IP.
+func TestLocalTrafficPolicyIsSaid(t *testing.T) {
+	for policy, want := range map[corev1.ServiceInternalTrafficPolicy]string{
+		corev1.ServiceInternalTrafficPolicyCluster: "[]",
+		corev1.ServiceInternalTrafficPolicyLocal:   "[A cluster without endpoints of its own cannot reach the service by a cluster IP, as its internalTrafficPolicy is Local.]",
+	} {
+		service := newService()
+		service.Spec.InternalTrafficPolicy = &policy
+		if got := fmt.Sprint(From(newExport(), service, nil, options()).Dropped); got != want {
+			t.Errorf("%s: %s, want %s", policy, got, want)
+		}
+		service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+		if got := From(newExport(), service, nil, options()).Dropped; len(got) > 0 {
+			t.Errorf("%s of a headless Service: %q, want nothing", policy, got)
+		}
+	}
+}
+
 // docs/spec/controller.md 3.4: for which zone and region a slice is stays (KEP-2030), for the broker and the own import.
 func TestTopologyLabels(t *testing.T) {
 	for _, tt := range []struct{ zone, region string }{{"a", ""}, {"", "r"}, {"a", "r"}, {"", ""}} {

@@ -46,6 +46,8 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	case failure != nil:
 		// Other members have the addresses, too, and something else than the Service may route them here.
 		message = fmt.Sprintf("The service has its addresses, but no derived Service routes them: %s.", whyFailed(failure))
+	case merge.LacksLocal(o.Import, o.Slices, p.cluster.Local()):
+		message = "The service has its addresses, but connections to them fail: its internalTrafficPolicy is Local, and no node of this cluster has an endpoint of it."
 	}
 	return metav1.Condition{
 		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionTrue,

@@ -36,6 +36,16 @@ type Cluster struct {
 	Conditions []metav1.Condition
 }
 
+// Local returns the cluster itself, "" if it does not export the service.
+func (c Cluster) Local() string {
+	for _, s := range c.Sources {
+		if s.Local {
+			return s.Cluster
+		}
+	}
+	return ""
+}
+
 // Families returns those of the families that the import has, in its order. None means that the import cannot be reached
 // from here (condition Ready: IPFamilyNotSupported).
 func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {

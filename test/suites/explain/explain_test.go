@@ -212,6 +212,9 @@ func (w *env) export(seen map[reason.Code]bool) {
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	all(w.east, testclusterset.Service("shop", "sticky", pg), one)
 	all(w.west, sticky, testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
+	nodes := testclusterset.Service("shop", "nodes", pg)
+	nodes.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	all(w.east, nodes, testclusterset.Endpoint{Address: one.Address, Node: "node-1"})
 	all(w.east, testclusterset.Headless("shop", "unready", pg), testclusterset.Endpoint{Address: one.Address, NotReady: true})
 	all(w.east, testclusterset.Headless("shop", "empty", pg))
 	all(w.west, testclusterset.Headless("shop", "own", pg), testclusterset.Endpoint{Address: w.west.PodIP(2, corev1.IPv4Protocol)})
@@ -236,6 +239,7 @@ func (w *env) export(seen map[reason.Code]bool) {
 		"db.shop": reason.Resolves, "lost.shop": reason.Resolves, "own.shop": reason.Resolves,
 		"claimed.shop": reason.ImportForeign, "db.lonely": reason.NamespaceMissing, "db.picky": reason.SourceNotAllowed,
 		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
+		"nodes.shop":   reason.EndpointsNotLocal,
 		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
 		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation, "elsewhere.shop": reason.NotExportedHere,
 		"absent.shop": reason.ExportNoService, "external.shop": reason.ExportInvalidType,
