@@ -87,14 +87,14 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	if r.Reason != mcsv1beta1.ServiceExportReasonValid || exp.DeletionTimestamp != nil {
 		return r
 	}
-	x := &exporter{exp: exp, service: service, o: o}
+	x := &exporter{exp: exp, service: service, sources: ours(service, sources), o: o}
 	spec := x.spec()
 	if err := spec.Validate(); err != nil {
 		r.Failed = fmt.Sprintf("The Service cannot be described to other clusters: %s.", err)
 		return r
 	}
 	r.Record = x.record(spec)
-	r.Local = x.slices(ours(service, sources))
+	r.Local = x.slices(x.sources)
 	for _, s := range r.Local {
 		r.Slices = append(r.Slices, x.declared(trim(s)))
 		if x.divided {
@@ -251,8 +251,16 @@ func (x *exporter) ports() []v1alpha1.ServicePort {
 // families returns those of the Service. An API server without IPv6DualStack leaves them out; they then follow from the
 // cluster IP.
 func (x *exporter) families() []corev1.IPFamily {
-	if families := x.service.Spec.IPFamilies; len(families) > 0 {
-		return slices.Clone(families)
+	if families := slices.Clone(x.service.Spec.IPFamilies); len(families) > 0 {
+		if !x.headless() || len(x.service.Spec.Selector) > 0 {
+			return families
+		}
+		// The API server gives it both families, also in a cluster that has one.
+		first := families[0]
+		if families = slices.DeleteFunc(families, func(f corev1.IPFamily) bool { return !x.hasEndpoint(f) }); len(families) == 0 {
+			families = append(families, first) // a record has a family
+		}
+		return families
 	}
 	var families []corev1.IPFamily
 	for _, addr := range x.clusterIPs() {
@@ -262,6 +270,13 @@ func (x *exporter) families() []corev1.IPFamily {
 		return []corev1.IPFamily{corev1.IPv4Protocol}
 	}
 	return families
+}
+
+// hasEndpoint reports whether a source slice of the family has an endpoint.
+func (x *exporter) hasEndpoint(f corev1.IPFamily) bool {
+	return slices.ContainsFunc(x.sources, func(s *discoveryv1.EndpointSlice) bool {
+		return string(s.AddressType) == string(f) && len(s.Endpoints) > 0
+	})
 }
 
 // vip returns what the record says about a clusterset IP: the annotation of the export says more than the flag of the

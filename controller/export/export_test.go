@@ -257,6 +257,37 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 4.5: a headless Service without selector has both families in any cluster, so those of its endpoints count.
+func TestFamiliesOfAServiceWithoutSelector(t *testing.T) {
+	v4, v6 := newSlice("four", discoveryv1.AddressTypeIPv4, "10.1.0.1"), newSlice("six", discoveryv1.AddressTypeIPv6, "fd00::1")
+	for _, tt := range []struct {
+		name     string
+		change   func(*corev1.ServiceSpec)
+		sources  []*discoveryv1.EndpointSlice
+		families []corev1.IPFamily
+	}{
+		{name: "of one family", sources: []*discoveryv1.EndpointSlice{v4, newSlice("empty", discoveryv1.AddressTypeIPv6)}, families: []corev1.IPFamily{"IPv4"}},
+		{name: "of the second family", sources: []*discoveryv1.EndpointSlice{v6}, families: []corev1.IPFamily{"IPv6"}},
+		{name: "of both", sources: []*discoveryv1.EndpointSlice{v6, v4}, families: []corev1.IPFamily{"IPv4", "IPv6"}},
+		{name: "no endpoint", families: []corev1.IPFamily{"IPv4"}},
+		{name: "with a selector", sources: []*discoveryv1.EndpointSlice{v4}, families: []corev1.IPFamily{"IPv4", "IPv6"},
+			change: func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"app": "db"} }},
+		{name: "with a cluster IP", sources: []*discoveryv1.EndpointSlice{v4}, families: []corev1.IPFamily{"IPv4", "IPv6"},
+			change: func(s *corev1.ServiceSpec) {
+				s.ClusterIP, s.ClusterIPs = "10.96.0.5", []string{"10.96.0.5", "fd00:96::5"}
+			}},
+	} {
+		service := newService()
+		service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+		if tt.change != nil {
+			tt.change(&service.Spec)
+		}
+		if got := From(newExport(), service, tt.sources, options()).Record.Spec.IPFamilies; !slices.Equal(got, tt.families) {
+			t.Errorf("%s: families %v, want %v", tt.name, got, tt.families)
+		}
+	}
+}
+
 // docs/spec/controller.md 6.2: the condition says that clusters without endpoints cannot use a cluster IP.
 func TestLocalTrafficPolicyIsSaid(t *testing.T) {
 	for policy, want := range map[corev1.ServiceInternalTrafficPolicy]string{

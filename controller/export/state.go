@@ -17,6 +17,7 @@ import (
 type exporter struct {
 	exp     *mcsv1beta1.ServiceExport
 	service *corev1.Service
+	sources []*discoveryv1.EndpointSlice // of the Service
 	o       Options
 	dropped []string
 	ignored []string
