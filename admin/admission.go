@@ -188,7 +188,7 @@ func (a Admission) role() *rbacv1.Role {
 	return &rbacv1.Role{
 		TypeMeta: typeMeta(rbacGroup+"/v1", "Role"), ObjectMeta: a.local(),
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{broker.GroupName}, Resources: []string{"exportedservices"}, Verbs: records},
+			{APIGroups: []string{broker.GroupName}, Resources: []string{"exportedservices", "inventories"}, Verbs: records},
 			{APIGroups: []string{slicesGroup}, Resources: []string{"endpointslices"}, Verbs: records},
 			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports"}, Verbs: records},
 			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports/status"}, Verbs: []string{"patch"}},

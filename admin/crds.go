@@ -36,7 +36,7 @@ func parse(manifest []byte) []*unstructured.Unstructured {
 }
 
 func brokerCRDs() []*unstructured.Unstructured {
-	return slices.Concat(parse(crd.Members), parse(crd.ExportedServices))
+	return slices.Concat(parse(crd.Members), parse(crd.ExportedServices), parse(crd.Inventories))
 }
 
 // memberRequirements are the CRDs that a member needs, in the order of their installation.

@@ -8,7 +8,7 @@
 //	broker                                             member
 //	------                                             ------
 //	by Init, once:                                     4  CRDs that are missing
-//	   CRDs Member, ExportedService                    5  admission policies on ClusterProperties
+//	   CRDs Member, ExportedService, Inventory         5  admission policies on ClusterProperties
 //	   ClusterRole clusterset-member                   6  Namespace clusterset-system
 //	   PriorityLevelConfiguration                      7  ClusterProperty cluster.clusterset.k8s.io
 //	   admission policies                              8  Secret clusterset-broker, with a token that

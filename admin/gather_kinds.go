@@ -82,6 +82,7 @@ var dnsGatherings = []gathering{
 var brokerGatherings = []gathering{
 	{group: broker.GroupName, resource: "members", versions: []string{"v1alpha1"}},
 	{group: broker.GroupName, resource: "exportedservices", versions: []string{"v1alpha1"}},
+	{group: broker.GroupName, resource: "inventories", versions: []string{"v1alpha1"}},
 	{group: leasesGroup, resource: "leases", versions: v1, keep: isHeartbeat},
 	{resource: "resourcequotas", versions: v1, keep: isOurs},
 	{group: flowcontrolv1.GroupName, resource: "flowschemas", versions: v1, keep: isNamedAfterUs},

@@ -34,6 +34,7 @@ func (r *removal) withdrawExports(ctx context.Context) error {
 		return err
 	}
 	for _, kind := range []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind("Inventory"),
 		v1alpha1.GroupVersion.WithKind("ExportedService"),
 		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 		mcsv1beta1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceImportKindName),

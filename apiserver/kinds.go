@@ -100,6 +100,7 @@ func newKinds() map[reflect.Type]kind {
 	add(aboutv1beta1.GroupVersion, &aboutv1beta1.ClusterProperty{}, "clusterproperties", !namespaced, custom)
 	add(aboutv1alpha1.GroupVersion, &aboutv1alpha1.ClusterProperty{}, "clusterproperties", !namespaced, custom)
 	add(v1alpha1.GroupVersion, &v1alpha1.ExportedService{}, "exportedservices", namespaced, custom)
+	add(v1alpha1.GroupVersion, &v1alpha1.Inventory{}, "inventories", namespaced, custom)
 	add(v1alpha1.GroupVersion, &v1alpha1.Member{}, "members", !namespaced, custom)
 	return all
 }

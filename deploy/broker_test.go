@@ -251,21 +251,22 @@ func (w write) do(ctx context.Context, client dynamic.Interface) error {
 }
 
 const (
-	nothingElse = "nothing else"
-	noOwners    = "no finalizers and no owners"
-	onlyLease   = `the only Lease of a member is "heartbeat"`
-	ownToken    = "tokens of its own service account"
-	ownCluster  = `label multicluster.kubernetes.io/source-cluster has to be "east"`
-	onlyLabels  = "labels have to be service-name"
-	onlyNote    = "the only annotation is"
-	ourMark     = "label endpointslice.kubernetes.io/managed-by has to be"
-	asSpec      = "have to be those of the spec"
-	sliceName   = "the name of a slice is"
-	unused      = "endpoints have no node names"
-	smallLease  = "a heartbeat has at most"
-	smallView   = "a ServiceImport has at most 65536 octets"
-	fewPorts    = "a ServiceImport has at most 1000 ports"
-	fewClusters = "the status of a ServiceImport has at most 1000 clusters"
+	nothingElse   = "nothing else"
+	noOwners      = "no finalizers and no owners"
+	onlyLease     = `the only Lease of a member is "heartbeat"`
+	ownToken      = "tokens of its own service account"
+	ownCluster    = `label multicluster.kubernetes.io/source-cluster has to be "east"`
+	onlyLabels    = "labels have to be service-name"
+	bareInventory = "an inventory has no labels and annotations"
+	onlyNote      = "the only annotations are"
+	ourMark       = "label endpointslice.kubernetes.io/managed-by has to be"
+	asSpec        = "have to be those of the spec"
+	sliceName     = "the name of a slice is"
+	unused        = "endpoints have no node names"
+	smallLease    = "a heartbeat has at most"
+	smallView     = "a ServiceImport has at most 65536 octets"
+	fewPorts      = "a ServiceImport has at most 1000 ports"
+	fewClusters   = "the status of a ServiceImport has at most 1000 clusters"
 )
 
 // TestBrokerWrites lets a member write what it should not, with the rights to write everything.
@@ -320,6 +321,16 @@ func TestBrokerWrites(t *testing.T) {
 		a.SetResourceVersion(u.GetResourceVersion())
 		return o
 	}
+	inventory := func(name string, spoil func(*v1alpha1.Inventory)) runtime.Object {
+		i := &v1alpha1.Inventory{
+			TypeMeta: kind(v1alpha1.GroupVersion, "Inventory"), ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: name},
+			Spec: v1alpha1.InventorySpec{Stamp: 1},
+		}
+		if spoil != nil {
+			spoil(i)
+		}
+		return i
+	}
 	slicesGVR := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 	leasesGVR := coordinationv1.SchemeGroupVersion.WithResource("leases")
 	viewsGVR := schema.GroupVersion(mcsv1beta1.GroupVersion).WithResource("serviceimports")
@@ -371,6 +382,7 @@ func TestBrokerWrites(t *testing.T) {
 		{"slice, again", write{verb: "update", object: current(slice(nil), slicesGVR)}, ""},
 		{"withdraw slice", write{verb: "delete", object: slice(nil)}, ""},
 		{"heartbeat", write{verb: "update", object: current(lease("east", broker.HeartbeatName), leasesGVR)}, ""},
+		{"inventory", write{object: inventory("3f", nil)}, ""},
 		{"withdraw heartbeat", write{verb: "delete", object: lease("east", broker.HeartbeatName)}, ""},
 		{"status of its Member", write{verb: "update", object: member("east", status), subresource: "status"}, ""},
 		{"merged view", write{verb: "update", object: current(view("east"), viewsGVR)}, ""},
@@ -412,6 +424,12 @@ func TestBrokerWrites(t *testing.T) {
 		}}, nothingElse},
 		{"another Lease", write{object: lease("east", "leader")}, onlyLease},
 		{"another token", write{object: tokenRequest(east), name: "other", subresource: "token"}, ownToken},
+
+		// What does not fit, in an inventory.
+		{"someone else's inventory", write{object: inWest(inventory("3f", nil))}, nothingElse},
+		{"inventory: label", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.Labels = map[string]string{"a": "b"} })}, bareInventory},
+		{"inventory: annotation", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.Annotations = map[string]string{"a": "b"} })}, bareInventory},
+		{"inventory: name, by the CRD", write{object: inventory("40", nil)}, "has to be 00 to 3f"},
 
 		// What does not fit, in a record.
 		{"record: source-cluster of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[mcsv1beta1.LabelSourceCluster] = "west" })}, ownCluster},

@@ -35,7 +35,7 @@ var dryRun = []string{metav1.DryRunAll}
 
 // allCRDs are those of a member and of a broker.
 func allCRDs() [][]byte {
-	return append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members)
+	return append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Inventories, crd.Members)
 }
 
 // manifests returns the paths of what is to be applied, the namespace first.

@@ -53,6 +53,7 @@ leases.coordination.k8s.io: create
 	memberRights = `
 endpointslices.discovery.k8s.io: get list watch
 exportedservices.broker.clusterset-dns.io: get list watch
+inventories.broker.clusterset-dns.io: get list watch
 leases.coordination.k8s.io: get list watch
 members.broker.clusterset-dns.io: get list watch
 namespaces: get list watch
@@ -63,7 +64,7 @@ namespaces: get list watch
 const namedRights = `
 ClusterRole clusterset-controller: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
 ClusterRole clusterset-dns: [get] [namespaces] [] [kube-system]
-ClusterRole clusterset-member: [get] [customresourcedefinitions] [] [members.broker.clusterset-dns.io exportedservices.broker.clusterset-dns.io]
+ClusterRole clusterset-member: [get] [customresourcedefinitions] [] [members.broker.clusterset-dns.io exportedservices.broker.clusterset-dns.io inventories.broker.clusterset-dns.io]
 ClusterRole clusterset-member: [get] [validatingadmissionpolicies validatingadmissionpolicybindings] [] [clusterset-broker-writes clusterset-broker-addresses]
 ClusterRole clusterset: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
 Role clusterset-controller: [get patch] [secrets] [] [clusterset-broker]

@@ -26,6 +26,21 @@ const (
 	LabelSourceNamespace = GroupName + "/source-namespace"
 )
 
+// The annotations of a slice on the broker, by which importers know whether it counts (docs/spec/controller.md 8.1).
+const (
+	AnnotationStamp     = GroupName + "/stamp"      // as spec.stamp of an export record, in decimal digits
+	AnnotationExportUID = GroupName + "/export-uid" // as spec.exportUID
+)
+
+// InventoryParts is how many parts the inventory of a member has.
+const InventoryParts = 64
+
+// InventoryPart is the name of the part that an export belongs to.
+func InventoryPart(namespace, name string) string {
+	sum := sha256.Sum256([]byte(RecordName(namespace, name)))
+	return hex.EncodeToString([]byte{sum[0] % InventoryParts})
+}
+
 // The labels of a slice that say for which zone or region it is (KEP-2030). They travel from the source slice to the imported one.
 const (
 	LabelForZone   = "endpointslice.kubernetes.io/for-zone"
@@ -151,6 +166,8 @@ const (
 
 // Bounds of what an export record and its slices may hold. Whatever is beyond them is rejected whole.
 const (
+	MaxInventory = 500  // exports in one part of an inventory
+	MaxSlices    = 1000 // of one export record
 	MaxPorts     = 100  // of one export record, and of one slice
 	MaxEndpoints = 1000 // of one slice
 	MaxAddresses = 100  // of one endpoint
@@ -216,6 +233,12 @@ func SliceName(namespace, name, source string) string {
 	return RecordName(namespace, name) + "." + Hash(16, source)
 }
 
+// SliceHash returns the hash in the name of a slice on the broker.
+func SliceHash(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+
+// IsSliceHash reports whether s is 16 hexadecimal digits, as in the names that [SliceName] and [NamespaceName] return.
+func IsSliceHash(s string) bool { return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == "" }
+
 // ServiceIPSource is the source for [SliceName] of the slice that holds the cluster IP of one family. No slice has such
 // a name, since it contains a slash.
 func ServiceIPSource(family string) string { return "service-ip/" + family }
@@ -228,9 +251,8 @@ func NamespaceName(prefix, clusterID string) string {
 
 // IsNamespaceName reports whether a name has the form that [NamespaceName] returns.
 func IsNamespaceName(name string) bool {
-	const digits = "0123456789abcdef"
 	hash := name[strings.LastIndexByte(name, '-')+1:]
-	return len(hash) == 16 && len(hash) < len(name) && strings.Trim(hash, digits) == ""
+	return len(hash) < len(name) && IsSliceHash(hash)
 }
 
 // Hash returns the first digits, at most 64, of the hexadecimal SHA-256 of parts. Equal digits mean equal parts, also

@@ -27,7 +27,7 @@ import (
 // TestBroker installs the definitions on a real API server. What it rejects the code must reject too, and the other way
 // round, lest a record lands on the broker that every member ignores.
 func TestBroker(t *testing.T) {
-	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ExportedServices, crd.Members}})
+	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ExportedServices, crd.Inventories, crd.Members}})
 	client := brokerClient(t, c)
 
 	t.Run("export record round trip", func(t *testing.T) {

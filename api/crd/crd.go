@@ -16,6 +16,11 @@ var ClusterProperties []byte
 //go:embed broker.clusterset-dns.io_exportedservices.yaml
 var ExportedServices []byte
 
+// Inventories is the definition of Inventory, for a broker.
+//
+//go:embed broker.clusterset-dns.io_inventories.yaml
+var Inventories []byte
+
 // Members is the definition of Member, for a broker.
 //
 //go:embed broker.clusterset-dns.io_members.yaml

@@ -6,6 +6,7 @@
 //	                                     which cluster id
 //	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices, Claims
 //	of all members                       namespace, and is it well-formed?     (of accepted objects only)
+//	Inventories              --watch-->                                    --> OwnEntry
 //	Leases                   --watch-->  when was each seen to change?     --> Liveness
 //
 //	this member's namespace  <--apply--  ApplyRecord, ApplySlice, Renew, ... ; Own returns its own writes at once
@@ -79,8 +80,8 @@ type Handlers struct {
 // Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go and view.go (from the
 // caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
 // Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was known
-// last. [Broker.Synced] and [Broker.Consistent] say how far they can be relied on. The overlays ownRecords and ownSlices add this
-// member's own writes to the caches, until the watch has delivered them.
+// last. [Broker.Synced] and [Broker.Consistent] say how far they can be relied on. The overlays add this member's own writes to the caches, until the
+// watch has delivered them.
 type Broker struct {
 	cfg      Config
 	handlers Handlers // set before Run; each is a function
@@ -89,9 +90,11 @@ type Broker struct {
 
 	namespaces, members, leases cache.SharedIndexInformer
 	records                     cache.SharedIndexInformer
-	slices                      cache.SharedIndexInformer
+	slices, inventories         cache.SharedIndexInformer
 	ownRecords                  *apiserver.Overlay[*v1alpha1.ExportedService]
 	ownSlices                   *apiserver.Overlay[*discoveryv1.EndpointSlice]
+	ownInventories              *apiserver.Overlay[*v1alpha1.Inventory]
+	given                       given // the stamps of the own objects
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
@@ -148,9 +151,10 @@ func (h Handlers) complete() Handlers {
 
 // The kinds whose objects are rejected.
 const (
-	kindMember = "Member"
-	kindRecord = "ExportedService"
-	kindSlice  = "EndpointSlice"
+	kindMember    = "Member"
+	kindRecord    = "ExportedService"
+	kindSlice     = "EndpointSlice"
+	kindInventory = "Inventory"
 )
 
 // follow adds the kinds that are read.
@@ -174,11 +178,16 @@ func (b *Broker) follow() {
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused,
 		Indexers: cache.Indexers{byService: sliceService, byOwner: sliceOwner, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
+	b.inventories = b.set.Add(&v1alpha1.Inventory{}, apiserver.WatchOptions{
+		Transform: dropUnused, Listed: listed, Undecodable: undecodable,
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	})
 	b.leases = b.set.Add(&coordinationv1.Lease{}, apiserver.WatchOptions{
 		Labels: broker.LabelManagedBy + "=" + broker.ManagedBy, Fields: "metadata.name=" + broker.HeartbeatName,
 	})
 	b.ownRecords = apiserver.NewOverlay[*v1alpha1.ExportedService](b.records)
 	b.ownSlices = apiserver.NewOverlay[*discoveryv1.EndpointSlice](b.slices)
+	b.ownInventories = apiserver.NewOverlay[*v1alpha1.Inventory](b.inventories)
 }
 
 // Close ends the connections. Run must have returned.
@@ -186,22 +195,23 @@ func (b *Broker) Close() { b.client.Close() }
 
 // The watches, for decisions that need some of them.
 var (
-	watchNamespaces = apiserver.WatchID{Kind: "Namespace"}
-	watchMembers    = apiserver.WatchID{Kind: kindMember}
-	watchRecords    = apiserver.WatchID{Kind: kindRecord}
-	watchSlices     = apiserver.WatchID{Kind: kindSlice}
+	watchNamespaces  = apiserver.WatchID{Kind: "Namespace"}
+	watchMembers     = apiserver.WatchID{Kind: kindMember}
+	watchRecords     = apiserver.WatchID{Kind: kindRecord}
+	watchSlices      = apiserver.WatchID{Kind: kindSlice}
+	watchInventories = apiserver.WatchID{Kind: kindInventory}
 
 	// synced is what exports and imports need. Heartbeats are no part of it: without them no member expires.
-	synced = []apiserver.WatchID{watchNamespaces, watchMembers, watchRecords, watchSlices}
+	synced = []apiserver.WatchID{watchNamespaces, watchMembers, watchRecords, watchSlices, watchInventories}
 )
 
-// Synced reports whether members, their namespaces, records and slices were listed once.
+// Synced reports whether members, their namespaces, records, slices and inventories were listed once.
 func (b *Broker) Synced() bool { return b.set.Synced(synced...) }
 
-// MayExport returns nil if records and slices can be compared with what the broker has: both are followed, and were listed
+// MayExport returns nil if records, slices and inventories can be compared with what the broker has: all are followed, and were listed
 // once. Other watches may fail.
 func (b *Broker) MayExport() error {
-	switch err := b.failure(watchRecords, watchSlices); {
+	switch err := b.failure(watchRecords, watchSlices, watchInventories); {
 	case err != nil:
 		return err
 	case !b.Synced():
@@ -235,5 +245,6 @@ func (b *Broker) rolledBack() {
 	b.handlers.RolledBack() // first: what is missing must not be acted on
 	b.ownRecords.Reset()
 	b.ownSlices.Reset()
+	b.ownInventories.Reset()
 	b.handlers.MembersChanged()
 }

@@ -237,7 +237,7 @@ func (l *link) awaitRecords(svc types.NamespacedName, clusters ...string) {
 }
 
 func TestBroker(t *testing.T) {
-	a := newAdmin(t, crd.ExportedServices, crd.Members)
+	a := newAdmin(t, crd.ExportedServices, crd.Inventories, crd.Members)
 	a.join("east", "west")
 	for _, tt := range []struct {
 		name string
@@ -765,7 +765,7 @@ func testOneWatch(t *testing.T, a admin) {
 		ObjectMeta: metav1.ObjectMeta{Name: "no-leases"},
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{"", v1alpha1.GroupVersion.Group, "discovery.k8s.io"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
-			Resources: []string{"namespaces", "members", "exportedservices", "endpointslices"},
+			Resources: []string{"namespaces", "members", "exportedservices", "inventories", "endpointslices"},
 		}},
 	}
 	must(t, a.cp.Apply(t.Context(), role, &rbacv1.ClusterRoleBinding{

@@ -33,7 +33,7 @@ func dropUnused(obj any) (any, error) {
 	m.SetFinalizers(nil)
 	m.SetLabels(keep(m.GetLabels(), mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, broker.LabelSourceNamespace,
 		broker.LabelManagedBy, discoveryv1.LabelManagedBy, broker.LabelForZone, broker.LabelForRegion))
-	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime))
+	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime, broker.AnnotationStamp, broker.AnnotationExportUID))
 	return obj, nil
 }
 

@@ -88,7 +88,7 @@ func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*di
 	return record, b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
 }
 
-// OwnServices returns every service for which this member has a record or a slice on the broker, sorted.
+// OwnServices returns every service for which this member has a record, a slice or an entry of its inventory on the broker, sorted.
 func (b *Broker) OwnServices() []types.NamespacedName {
 	var services []types.NamespacedName
 	for _, r := range b.ownRecords.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
@@ -100,6 +100,13 @@ func (b *Broker) OwnServices() []types.NamespacedName {
 		if record, _ := sliceService(s); len(record) > 0 {
 			svc, _ := serviceOf(record[0])
 			services = append(services, svc)
+		}
+	}
+	for _, i := range b.ownInventories.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
+		for _, e := range i.Spec.Exports {
+			if svc, ok := serviceOf(e.Name); ok {
+				services = append(services, svc)
+			}
 		}
 	}
 	return sorted(services)

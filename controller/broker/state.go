@@ -64,7 +64,7 @@ func (b *Broker) membership() (Membership, string) {
 	if b.set.Replaced() {
 		return Replaced, ""
 	}
-	if absent := b.set.Absent(); slices.Contains(absent, "ExportedService") || slices.Contains(absent, "Member") {
+	if absent := b.set.Absent(); slices.ContainsFunc(absent, func(kind string) bool { return kind == kindRecord || kind == kindMember || kind == kindInventory }) {
 		return NoCRDs, ""
 	}
 	where := fmt.Sprintf("namespace %s of member %s is gone from the broker", b.cfg.Namespace, b.cfg.ClusterID)

@@ -74,7 +74,7 @@ func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rej
 		return reject(id, merge.BadName, fmt.Errorf("labels of service %.80q: want one RFC 1123 label each of namespace and name", svc.String()))
 	}
 	hash, ok := strings.CutPrefix(s.Name, recordOf(svc)+".")
-	if !ok || len(hash) != 16 || strings.Trim(hash, "0123456789abcdef") != "" {
+	if !ok || !broker.IsSliceHash(hash) {
 		return reject(id, merge.BadName, fmt.Errorf("slice %.80q: want %s and 16 hex digits", s.Name, recordOf(svc)+"."))
 	}
 	if err := agree(s.Labels, svc, id); err != nil {

@@ -18,16 +18,19 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// ApplyRecord makes r the export record of its service in the namespace of this member, whatever name and namespace r has. A
+// ApplyRecord makes r the export record of its service in the namespace of this member, with a new stamp, whatever name and namespace r has. A
 // UID or a resource version in r is a precondition.
 func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
+	r.Spec.Stamp = int64(b.given.next())
 	if err := b.client.Apply(ctx, r, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
+	b.given.wrote(r, protocol.Stamp(r.Spec.Stamp))
 	b.ownRecords.Wrote(r)
 	return nil
 }
@@ -39,18 +42,21 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 	if err := b.client.Delete(ctx, r); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
+	b.given.forget(r)
 	b.ownRecords.Deleted(r)
 	return nil
 }
 
-// ApplySlice makes s a slice in the namespace of this member. A UID or a resource version in s is a precondition. It returns what the broker made
+// ApplySlice makes s a slice in the namespace of this member, with a new stamp. A UID or a resource version in s is a precondition. It returns what the broker made
 // of s, which its admission may have changed, and which nothing may change.
 func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, broker.AnnotationStamp, b.given.next().String())
 	if err := b.client.Apply(ctx, s, wellknown.ManagerExporter); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
+	b.given.wrote(s, stampOf(s))
 	b.ownSlices.Wrote(s)
 	return s, nil
 }
@@ -62,7 +68,20 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 	if err := b.client.Delete(ctx, s); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
+	b.given.forget(s)
 	b.ownSlices.Deleted(s)
+	return nil
+}
+
+// ApplyInventory makes i a part of the inventory of this member, with a new stamp. A UID or a resource version in i is a precondition.
+func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) error {
+	i = i.DeepCopy()
+	i.Namespace, i.Spec.Stamp = b.cfg.Namespace, int64(b.given.next())
+	if err := b.client.Apply(ctx, i, wellknown.ManagerExporter); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.given.wrote(i, protocol.Stamp(i.Spec.Stamp))
+	b.ownInventories.Wrote(i)
 	return nil
 }
 

@@ -96,10 +96,16 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	r.Record = x.record(spec)
 	r.Local = x.slices(x.sources)
 	for _, s := range r.Local {
-		r.Slices = append(r.Slices, x.declared(trim(s)))
+		onBroker := x.declared(trim(s))
+		metav1.SetMetaDataAnnotation(&onBroker.ObjectMeta, broker.AnnotationExportUID, string(exp.UID))
+		r.Slices = append(r.Slices, onBroker)
+		r.Record.Spec.Slices = append(r.Record.Spec.Slices, broker.SliceHash(s.Name))
 		if x.divided {
 			s.Annotations = nil // it is the time of the last change of any slice: with each change, all of them would be written
 		}
+	}
+	if n := len(r.Slices); n > broker.MaxSlices {
+		return Result{Reason: r.Reason, Message: r.Message, Failed: fmt.Sprintf("The Service has %d EndpointSlices: at most %d can be exported.", n, broker.MaxSlices)}
 	}
 	r.Undeclared, r.Ignored = x.dropUndeclared(), x.ignored
 	slices.Sort(x.dropped)
@@ -222,6 +228,7 @@ func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 		PublishNotReadyAddresses: from.PublishNotReadyAddresses,
 		ExportCreated:            x.exp.CreationTimestamp,
 		ExportGeneration:         x.exp.Generation,
+		ExportUID:                string(x.exp.UID),
 		VIP:                      x.vip(),
 	}
 	x.ignoreOfImporters()

@@ -27,9 +27,11 @@ func options() Options {
 	return Options{ClusterID: "east.r1", BrokerNamespace: broker.NamespaceName("member", "east.r1"), Namespace: Allowed}
 }
 
+const exportUID = "6f5a1e5c-8a3e-4c0e-9d58-3c1f0b6f2a11"
+
 func newExport() *mcsv1beta1.ServiceExport {
 	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "db", CreationTimestamp: created, Generation: 4,
+		Namespace: "shop", Name: "db", UID: exportUID, CreationTimestamp: created, Generation: 4,
 		Labels: map[string]string{"not": "exported"}, Annotations: map[string]string{"not": "exported"},
 	}}
 }
@@ -99,19 +101,20 @@ func TestFrom(t *testing.T) {
 		fmt.Sprintf(labels, "", "") + `},"spec":{"namespace":"shop","name":"db","type":"ClusterSetIP",` +
 		`"ports":[{"name":"pg","protocol":"TCP","port":5432}],"sessionAffinity":"None","internalTrafficPolicy":"Cluster",` +
 		`"labels":[{"key":"a","value":"1"},{"key":"b","value":"2"}],"annotations":[{"key":"c","value":"3"}],` +
-		`"ipFamilies":["IPv4","IPv6"],"exportCreated":"2026-03-01T09:00:00Z","exportGeneration":4,"clusterIPs":["10.96.0.5","fd00:96::5"]}}`
+		`"ipFamilies":["IPv4","IPv6"],"exportCreated":"2026-03-01T09:00:00Z","exportGeneration":4,"clusterIPs":["10.96.0.5","fd00:96::5"],` +
+		`"exportUID":"` + exportUID + `","slices":["` + broker.Hash(16, "db-x7k2p") + `"]}}`
 	if got := mustJSON(t, r.Record); got != want {
 		t.Errorf("record = %s\nwant %s", got, want)
 	}
 	wantSlice := `{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"db.shop.` + broker.Hash(16, "db-x7k2p") +
 		`","namespace":"` + ns + `",` + fmt.Sprintf(labels, "", `"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io",`) + `,` +
-		`"annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T10:00:00Z"}},"addressType":"IPv4",` +
+		`"annotations":{%s"endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T10:00:00Z"}},"addressType":"IPv4",` +
 		`"endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"hostname":"db-0"%s,"zone":"z1"}],` +
 		`"ports":[{"name":"pg","protocol":"TCP","port":15432}]}`
-	if got, want := mustJSON(t, r.Slices[0]), fmt.Sprintf(wantSlice, ""); got != want {
+	if got, want := mustJSON(t, r.Slices[0]), fmt.Sprintf(wantSlice, `"broker.clusterset-dns.io/export-uid":"`+exportUID+`",`, ""); got != want {
 		t.Errorf("slice = %s\nwant %s", got, want)
 	}
-	if got, want := mustJSON(t, r.Local[0]), fmt.Sprintf(wantSlice, `,"nodeName":"n1"`); got != want {
+	if got, want := mustJSON(t, r.Local[0]), fmt.Sprintf(wantSlice, "", `,"nodeName":"n1"`); got != want {
 		t.Errorf("local slice = %s\nwant %s", got, want)
 	}
 	r.Local[0].Endpoints[0].Addresses[0], *r.Slices[0].Ports[0].Name, r.Record.Spec.IPFamilies[0] = "changed", "changed", "changed"
@@ -248,7 +251,7 @@ func TestSlices(t *testing.T) {
 	}
 	odd := newSlice("odd", discoveryv1.AddressTypeIPv4, "10.1.0.9")
 	odd.Endpoints[0].Zone, odd.Annotations = ptr(strings.Repeat("z", 64)), map[string]string{corev1.EndpointsLastChangeTriggerTime: strings.Repeat("9", 65)}
-	if s := From(newExport(), newService(), []*discoveryv1.EndpointSlice{odd}, options()).Slices[0]; s.Endpoints[0].Zone != nil || len(s.Annotations) > 0 {
+	if s := From(newExport(), newService(), []*discoveryv1.EndpointSlice{odd}, options()).Slices[0]; s.Endpoints[0].Zone != nil || s.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
 		t.Errorf("slice with a zone and a time that are too long: %+v, want it without both", s)
 	}
 	dropped := From(newExport(), newService(), sources, options()).Dropped

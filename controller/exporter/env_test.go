@@ -1,6 +1,9 @@
 package exporter
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,13 +64,30 @@ func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool)
 	x.Helper()
 	x.Await(what, ready)
 	x.Writes.Take()
-	if err := x.Reconcile(x.Context(), svc); err != nil {
+	if err := x.settle(svc); err != nil {
 		x.Fatalf("%s: %v", what, err)
 	}
 	if r := x.exported(svc); !x.publisher.upToDate(svc, r) && x.Membership.Status().ClusterID != "" {
 		x.Errorf("%s: something is still to be written", what)
 	}
-	return x.Writes.Take()
+	return x.taken()
+}
+
+// settle reconciles a service, and once more if that changed the inventory.
+func (x *exporting) settle(svc types.NamespacedName) error {
+	err := x.Reconcile(x.Context(), svc)
+	for _, part := range x.inventory.parts() {
+		if failed := x.inventory.write(x.Context(), part); failed != nil {
+			return errors.Join(err, failed)
+		}
+		err = x.Reconcile(x.Context(), svc)
+	}
+	return err
+}
+
+// taken returns what was written, but for the inventory.
+func (x *exporting) taken() []string {
+	return slices.DeleteFunc(x.Writes.Take(), func(w string) bool { return strings.Contains(w, " broker/inventories/") })
 }
 
 // exported returns what this cluster exports of a service.

@@ -7,8 +7,8 @@
 //	       Own  ---- export.From (pure) ----> record and slices, or why there are none
 //	        |                                      |
 //	        v                                      v
-//	  [Exporter.Reconcile] --> VIPs.allocate --> publisher --> broker: slices, then record   (new)
-//	        |                                       |               record, then slices      (withdrawn)
+//	  [Exporter.Reconcile] --> VIPs.allocate --> publisher --> broker: slices, then record, listed in the inventory (new)
+//	        |                                       |               inventory, then slices and record             (withdrawn)
 //	        |                                       +--> aggregates: the merged import, for people
 //	        v
 //	  conditions Valid and Ready of the ServiceExport
@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,7 @@ type Exporter struct {
 	cfg       Config
 	own       *Own
 	vips      *vips
+	inventory *inventory
 	publisher publisher
 	aggregate *aggregates
 	waiting   *waiting      // for a link, or the end of a freeze
@@ -95,11 +97,20 @@ func New(cfg Config) *Exporter {
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
-	return &Exporter{cfg: cfg, own: own, vips: v, publisher: publisher{cfg.Member, cfg.Broker, a.set}, aggregate: a, waiting: &waiting{}, failed: &waiting{}}
+	e := &Exporter{cfg: cfg, own: own, vips: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}}
+	e.inventory = &inventory{
+		broker: cfg.Broker, wait: e.waitsFor, written: cfg.Requeue, log: cfg.Log, wake: make(chan struct{}, 1),
+		wanted: make(map[string]map[types.NamespacedName]string), from: make(map[types.NamespacedName]int64),
+	}
+	e.publisher = publisher{cfg.Member, cfg.Broker, e.inventory, a.set}
+	return e
 }
 
-// Run saves, until ctx ends, which clusterset IPs are in quarantine, for the instance that comes next.
+// Run writes the inventory until ctx ends, and saves which clusterset IPs are in quarantine, for the instance that comes next.
 func (e *Exporter) Run(ctx context.Context) error {
+	var inventory sync.WaitGroup
+	defer inventory.Wait()
+	inventory.Go(func() { e.inventory.Run(ctx) })
 	var failing logging.Failure[bool]
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		err := e.vips.save(ctx)

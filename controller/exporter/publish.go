@@ -25,12 +25,13 @@ import (
 
 // A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
 //
-// The slices of a record that exists are written even if the record cannot be. A new record is written after its slices, and a
-// record is deleted before them. Slices without a record do not count, so the
-// other members see an export appear and disappear as one change, and never a service without endpoints.
+// The slices of a record that exists are written even if the record cannot be. A new record is written after its slices. An export ends with one write of
+// the inventory; slices and record are deleted after it. So the other members see an export appear and disappear as one change, and never a service
+// without endpoints.
 type publisher struct {
-	member *member.Cluster
-	broker *broker.Broker
+	member    *member.Cluster
+	broker    *broker.Broker
+	inventory *inventory
 	// forget drops what is remembered of the aggregate of a service: the broker may have been restored.
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 }
@@ -38,23 +39,37 @@ type publisher struct {
 // publish writes what differs.
 func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
 	record, existing := p.broker.Own(svc)
+	if r.Record == nil {
+		return p.withdraw(ctx, svc, record, existing)
+	}
+	p.inventory.set(svc, r.Record.Spec.ExportUID)
 	switch {
-	case r.Record == nil && record != nil:
-		if err := p.broker.DeleteRecord(ctx, record); err != nil {
-			return err
-		}
-	case r.Record != nil && record == nil && !p.rejectedBefore(svc):
+	case record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
-	case r.Record != nil && record == nil:
+	case record == nil:
 		if err := p.publishRecord(ctx, svc, r, nil); err != nil {
 			return err
 		}
-	case r.Record != nil:
-		// Endpoints change more often than the record, and matter more: they do not wait for a record that cannot be written.
-		recordErr := p.publishRecord(ctx, svc, r, record)
-		return errors.Join(recordErr, p.publishSlices(ctx, r.Slices, existing))
+	default:
+		return p.publishSlices(ctx, r.Slices, existing, func() error { return p.publishRecord(ctx, svc, r, record) })
 	}
-	return p.publishSlices(ctx, r.Slices, existing)
+	return p.publishSlices(ctx, r.Slices, existing, noRecord)
+}
+
+// noRecord is for slices that no record lists, or that it lists already.
+func noRecord() error { return nil }
+
+// withdraw ends an export: it deletes what the broker has of it, once the inventory says so.
+func (p publisher) withdraw(ctx context.Context, svc types.NamespacedName, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) error {
+	if !p.inventory.set(svc, "") {
+		return nil // the export is reconciled again then
+	}
+	if record != nil {
+		if err := p.broker.DeleteRecord(ctx, record); err != nil {
+			return err
+		}
+	}
+	return p.publishSlices(ctx, nil, existing, noRecord)
 }
 
 // publishNew writes the slices and then the record. A rejected slice does not stop the rest. If the record is rejected, the
@@ -62,14 +77,14 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 func (p publisher) publishNew(
 	ctx context.Context, svc types.NamespacedName, r export.Result, existing []*discoveryv1.EndpointSlice,
 ) error {
-	sliceErr := p.publishSlices(ctx, r.Slices, existing)
+	sliceErr := p.publishSlices(ctx, r.Slices, existing, noRecord)
 	if sliceErr != nil && member.Rejection(sliceErr) == "" {
 		return sliceErr
 	}
 	recordErr := p.publishRecord(ctx, svc, r, nil)
 	if member.Rejection(recordErr) != "" || apiserver.IsUnknownField(recordErr) {
 		_, written := p.broker.Own(svc)
-		recordErr = errors.Join(recordErr, p.publishSlices(ctx, nil, written))
+		recordErr = errors.Join(recordErr, p.publishSlices(ctx, nil, written, noRecord))
 	}
 	return errors.Join(recordErr, sliceErr)
 }
@@ -88,7 +103,7 @@ func (p publisher) rejectedBefore(svc types.NamespacedName) bool {
 func (p publisher) publishRecord(
 	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService,
 ) error {
-	if sameRecord(r.Record, record) {
+	if sameRecord(r.Record, record) && !p.broker.OldRecord(record) {
 		return nil
 	}
 	if record == nil { // perhaps the broker was restored
@@ -98,8 +113,10 @@ func (p publisher) publishRecord(
 }
 
 // publishSlices writes slices that are new or lose no endpoint first, and deletes old ones last: an endpoint that moves from one slice to another is on
-// the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does.
-func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice) error {
+// the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does. record writes the record
+// that lists the slices, after those that it lists, and before others are deleted. Endpoints change more often than the record, and matter more: they do not
+// wait for a record that cannot be written.
+func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice, record func() error) error {
 	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
 		unwanted[e.Name] = e
@@ -115,6 +132,9 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 	_, more, err := p.writeSlices(ctx, again, has, moves)
 	if err != nil {
 		return err
+	}
+	if err := record(); err != nil {
+		return errors.Join(append(errs, err)...) // it may list the slices that are to be deleted
 	}
 	errs = append(errs, more...)
 	if slices.ContainsFunc(errs, func(err error) bool { return member.Rejection(err) == "" }) {
@@ -192,7 +212,7 @@ func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.En
 		}
 		existing = nil
 	}
-	if existing != nil && sameSlice(w, existing) {
+	if existing != nil && sameSlice(w, existing) && !p.broker.OldSlice(existing) {
 		return existing, nil
 	}
 	return p.broker.ApplySlice(ctx, w)
@@ -202,22 +222,28 @@ func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.En
 func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
 	record, existing := p.broker.Own(svc)
 	if r.Record == nil {
-		return record == nil && len(existing) == 0
+		return record == nil && len(existing) == 0 && p.inventory.says(svc, "")
 	}
-	return sameRecord(r.Record, record) && slices.EqualFunc(r.Slices, existing, func(w, e *discoveryv1.EndpointSlice) bool {
+	return sameRecord(r.Record, record) && p.inventory.says(svc, r.Record.Spec.ExportUID) && slices.EqualFunc(r.Slices, existing, func(w, e *discoveryv1.EndpointSlice) bool {
 		return w.Name == e.Name && w.AddressType == e.AddressType && sameSlice(w, e)
 	})
 }
 
-// sameRecord reports whether got, which may be nil, is what want asks for.
+// sameRecord reports whether got, which may be nil, is what want asks for, with any stamp.
 func sameRecord(want, got *v1alpha1.ExportedService) bool {
-	return got != nil && hasLabels(want.Labels, got.Labels) && equality.Semantic.DeepEqual(want.Spec, got.Spec)
+	if got == nil || !hasLabels(want.Labels, got.Labels) {
+		return false
+	}
+	spec := want.Spec
+	spec.Stamp = got.Spec.Stamp
+	return equality.Semantic.DeepEqual(spec, got.Spec)
 }
 
 // sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone: a pod
 // that moved to another node changes nothing for other clusters.
 func sameSlice(want, got *discoveryv1.EndpointSlice) bool {
-	return hasLabels(want.Labels, got.Labels) && maps.Equal(apibroker.TopologyOf(want.Labels), apibroker.TopologyOf(got.Labels)) &&
+	return hasLabels(want.Labels, got.Labels) && want.Annotations[apibroker.AnnotationExportUID] == got.Annotations[apibroker.AnnotationExportUID] &&
+		maps.Equal(apibroker.TopologyOf(want.Labels), apibroker.TopologyOf(got.Labels)) &&
 		equality.Semantic.DeepEqual(want.Endpoints, got.Endpoints) &&
 		equality.Semantic.DeepEqual(want.Ports, got.Ports)
 }

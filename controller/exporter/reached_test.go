@@ -40,7 +40,7 @@ func TestToClusters(t *testing.T) {
 		{"in another order", "later,west,west", nil, "Ready=True/Exported Valid=True/Valid", "east,west"},
 		{"to a tier", `[{"propertySelector":{"matchProperties":{"tier":"gold"}}}]`, []string{recordWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", "east"},
 		{"malformed", "west;north",
-			[]string{"DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"), statusWrite, exportWrite},
+			[]string{statusWrite, exportWrite, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1")},
 			"Ready=False/Pending Valid=False/InvalidToClusters", ""},
 		{"corrected", "west", []string{sliceWrite("PATCH", "db-1"), recordWrite, statusWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", "east,west"},
 		{"to all again", "", []string{recordWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", ""},

@@ -174,7 +174,7 @@ func (b *env) failingDelete(a *exporting) {
 	})
 	b.Delete(memberenv.NewExport(svc))
 	a.Await("end of export seen", func() bool { return a.Member.Export(svc) == nil })
-	if err := a.Reconcile(b.Context(), svc); member.Rejection(err) == "" {
+	if err := a.settle(svc); member.Rejection(err) == "" {
 		b.Errorf("a slice that cannot be deleted: %v, want the rejection", err)
 	}
 	if record, left := a.Broker.Own(svc); record != nil || len(left) != 1 || left[0].Name != name(sources[0]) {

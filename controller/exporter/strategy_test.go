@@ -73,17 +73,17 @@ func TestExportStrategies(t *testing.T) {
 		t.Errorf("unknown strategy: conditions = %s, want %s", got, want)
 	}
 	b.Await("the Event", func() bool { return slices.Contains(b.events(), "Warning AnnotationIgnored") })
-	step("PreferZone, too few", strategy("PreferZone"), "/:5", "PATCH", "DELETE", statusWrite)
-	step("enough", endpoints("a", "a", "a", "b", "b", "b"), "a/:3 b/:3", "PATCH", "PATCH", "DELETE")
+	step("PreferZone, too few", strategy("PreferZone"), "/:5", "PATCH", recordWrite, "DELETE", statusWrite)
+	step("enough", endpoints("a", "a", "a", "b", "b", "b"), "a/:3 b/:3", "PATCH", "PATCH", recordWrite, "DELETE")
 	step("one goes", endpoints("a", "a", "a", "b", "b"), "a/:3 b/:2", "PATCH")
 	a.End()
 	a = b.start(func(*Config) {})
 	step("a restart", a.do(db, "", again), "a/:3 b/:2")
-	step("too few", endpoints("a", "a", "a", "b"), "/:4", "PATCH", "DELETE", "DELETE")
-	step("RequireZone", strategy("RequireZone"), "a/:3 b/:1", "PATCH", "PATCH", "DELETE")
-	step("a zone is empty", endpoints("a", "a", "a"), "a/:3", "DELETE")
-	step("no endpoint", endpoints(), "/:0", "PATCH", "DELETE")
-	step("Original", strategy("Original"), "/r:0", "PATCH", "DELETE")
+	step("too few", endpoints("a", "a", "a", "b"), "/:4", "PATCH", recordWrite, "DELETE", "DELETE")
+	step("RequireZone", strategy("RequireZone"), "a/:3 b/:1", "PATCH", "PATCH", recordWrite, "DELETE")
+	step("a zone is empty", endpoints("a", "a", "a"), "a/:3", recordWrite, "DELETE")
+	step("no endpoint", endpoints(), "/:0", "PATCH", recordWrite, "DELETE")
+	step("Original", strategy("Original"), "/r:0", "PATCH", recordWrite, "DELETE")
 }
 
 // layoutOf returns for which zone and region slices are, and how many endpoints they have: "zone/region:endpoints", sorted.

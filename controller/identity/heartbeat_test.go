@@ -17,10 +17,12 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // docs/spec/controller.md 3.6: the first heartbeat that is written after others failed is reported, once.
 func TestHeartbeatResumes(t *testing.T) {
+	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	i := env.Start()
@@ -123,6 +125,7 @@ const (
 // docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports. One within
 // the TTL, and the first of a cluster, wait for nothing.
 func TestLateHeartbeat(t *testing.T) {
+	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	for _, tt := range []struct {

@@ -107,7 +107,7 @@ func writeVerb(r *http.Request) string {
 var writeKinds = map[string]string{
 	"services": "Service", "endpointslices": "EndpointSlice", "leases": "Lease", "secrets": "Secret", "events": "Event",
 	"serviceexports": "ServiceExport", "serviceimports": "ServiceImport", "clusterproperties": "ClusterProperty",
-	"exportedservices": "ExportedService", "members": "Member",
+	"exportedservices": "ExportedService", "inventories": "Inventory", "members": "Member",
 }
 
 // writeKind returns the kind that a path of the API names, with "/status" for that subresource. Paths of kinds that the

@@ -43,7 +43,7 @@ type server struct {
 // once changed, nothing is left to write (docs/spec/controller.md 10.1: a restart without change writes nothing).
 func TestAgainstAnAPIServer(t *testing.T) {
 	s := server{t, controlplane.StartT(t, controlplane.Options{
-		CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members),
+		CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Inventories, crd.Members),
 	})}
 	o := export.Options{ClusterID: "east", BrokerNamespace: broker.NamespaceName("member", "east"), Namespace: export.Allowed}
 	for _, namespace := range []string{"shop", o.BrokerNamespace} {

@@ -90,7 +90,7 @@ func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
 	service := im.Import
 	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
 	switch {
-	case !ok || !isHash(hash):
+	case !ok || !broker.IsSliceHash(hash):
 		return BadName, fmt.Errorf("slice %.80q: want <name>.<namespace>.<hash> of its service", s.Name)
 	case s.Labels[mcsv1beta1.LabelServiceName] != service.Name:
 		return BadName, fmt.Errorf("service %.80q: want %s", s.Labels[mcsv1beta1.LabelServiceName], service.Name)
@@ -111,11 +111,6 @@ func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
 		}
 	}
 	return "", nil
-}
-
-// isHash reports whether s is 16 hex digits, as in [broker.SliceName].
-func isHash(s string) bool {
-	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // slice returns the imported form of s, or nil if nothing in it counts.

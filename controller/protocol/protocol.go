@@ -13,10 +13,40 @@
 // events of a small world for faults, with all rules, and with each left out, which must give one.
 package protocol
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // A Stamp orders what one member writes: microseconds since 1970, higher than all that the member gave before. 0 means no object.
 type Stamp int64
+
+// String is the stamp in decimal digits.
+func (s Stamp) String() string { return strconv.FormatInt(int64(s), 10) }
+
+// A Clock gives the stamps of one process. The zero value is ready; the methods may be called by several goroutines.
+type Clock struct {
+	mu   sync.Mutex
+	last Stamp
+}
+
+// Next returns a stamp that is higher than all that the clock gave or saw: that of now, unless the clock of the machine went back.
+func (c *Clock) Next(now time.Time) Stamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last+1, Stamp(now.UnixMicro()))
+	return c.last
+}
+
+// See notes a stamp that an earlier process of the same member gave.
+func (c *Clock) See(s Stamp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last, s)
+}
 
 // An Entry is what a member's inventory says about one service. The zero value is an inventory that is not known.
 type Entry struct {

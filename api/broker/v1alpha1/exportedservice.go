@@ -173,6 +173,28 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(i, isIP(i) && ip.isCanonical(i) && ip(i).isGlobalUnicast())",message="want IP addresses in canonical form that are neither loopback, link-local nor multicast"
 	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !self.all(i, isIP(i)) || ip(self[0]).family() != ip(self[1]).family()",message="want one address for each family"
 	ClusterIPs []string `json:"clusterIPs,omitempty"`
+
+	// Stamp orders what the member writes on the broker, as in Inventory.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
+	Stamp int64 `json:"stamp,omitempty"`
+
+	// ExportUID is the UID of the ServiceExport. It is on each slice of the export, too.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	ExportUID string `json:"exportUID,omitempty"`
+
+	// Slices names the slices of the export, at most 1,000, sorted: the hexadecimal digits that end the name of each.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-f]{16}$`
+	Slices []string `json:"slices,omitempty"`
 }
 
 // ServicePort is one port of an exported service.

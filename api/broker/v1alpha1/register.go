@@ -14,6 +14,7 @@ var GroupVersion = schema.GroupVersion{Group: broker.GroupName, Version: "v1alph
 // The resources that the objects are read and written through.
 var (
 	ExportedServices = GroupVersion.WithResource("exportedservices") // namespaced
+	Inventories      = GroupVersion.WithResource("inventories")      // namespaced
 	Members          = GroupVersion.WithResource("members")          // cluster-scoped, with a status
 )
 
@@ -23,7 +24,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 var AddToScheme = schemeBuilder.AddToScheme
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &ExportedService{}, &ExportedServiceList{}, &Member{}, &MemberList{})
+	scheme.AddKnownTypes(GroupVersion, &ExportedService{}, &ExportedServiceList{}, &Inventory{}, &InventoryList{}, &Member{}, &MemberList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -58,7 +58,7 @@ func MCSCRDs() [][]byte { return [][]byte{mcscrd.ServiceImportCRD, mcscrd.Servic
 func DefaultCRDs() [][]byte { return append(MCSCRDs(), crd.ClusterProperties) }
 
 // BrokerCRDs returns the definitions of Member and ExportedService: what a broker needs.
-func BrokerCRDs() [][]byte { return [][]byte{crd.Members, crd.ExportedServices} }
+func BrokerCRDs() [][]byte { return [][]byte{crd.Members, crd.ExportedServices, crd.Inventories} }
 
 // A ControlPlane is an etcd and a kube-apiserver. RBAC is on and certificates are verified. No controllers run, but for
 // those of [ControlPlane.StartControllers]: nothing but the API server itself acts on what is written.

@@ -68,7 +68,7 @@ type Env struct {
 // 243.0.0.4/31.
 func New(t *testing.T) *Env {
 	t.Helper()
-	server := controlplane.StartT(t, controlplane.Options{CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Members)})
+	server := controlplane.StartT(t, controlplane.Options{CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Inventories, crd.Members)})
 	admin, err := apiserver.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)

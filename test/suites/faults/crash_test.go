@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -191,6 +192,21 @@ func picture(ctx context.Context, namespace string) (string, error) {
 			}
 		}
 	}
+	inventories, err := clusters.Broker.Dynamic().Resource(v1alpha1.Inventories).Namespace(east.BrokerNamespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, part := range inventories.Items {
+		entries, _, err := unstructured.NestedSlice(part.Object, "spec", "exports")
+		if err != nil {
+			return "", err
+		}
+		for _, e := range entries {
+			if name := e.(map[string]any)["name"]; name == record {
+				all = append(all, name)
+			}
+		}
+	}
 	text, err := json.Marshal(all)
 	return strings.ReplaceAll(string(text), namespace, "NAMESPACE"), err
 }
@@ -198,7 +214,7 @@ func picture(ctx context.Context, namespace string) (string, error) {
 // features returns the fields of an object that picture compares.
 func features(o unstructured.Unstructured) map[string]any {
 	for _, path := range [][]string{
-		{"spec", "exportCreated"}, {"spec", "exportGeneration"}, {"spec", "vip", "at"}, {"spec", "sourceClusterIPs"},
+		{"spec", "exportCreated"}, {"spec", "exportGeneration"}, {"spec", "exportUID"}, {"spec", "stamp"}, {"spec", "vip", "at"}, {"spec", "sourceClusterIPs"},
 		{"spec", "clusterIP"}, {"spec", "clusterIPs"},
 	} {
 		unstructured.RemoveNestedField(o.Object, path...)

@@ -1,0 +1,82 @@
+package exporter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
+)
+
+// docs/spec/controller.md 2.6: the inventory on the broker, and what is written again where the broker has an older copy.
+func TestInventory(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	again := func() bool { return true }
+	exp, source := memberenv.NewExport(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	b.Create(exp, memberenv.NewService(db), source)
+	exported := func() bool {
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
+	}
+	a.do(db, "export seen", exported)
+	first := a.Broker.OwnEntry(db)
+	record, _ := a.Broker.Own(db)
+	if want := a.Member.Export(db).UID; first.UID != want || first.From != 0 || string(want) != record.Spec.ExportUID {
+		t.Errorf("entry = %+v and record of %s, want both of the export %s", first, record.Spec.ExportUID, want)
+	}
+	if got, want := record.Spec.Slices, apibroker.Hash(16, "db-1"); len(got) != 1 || got[0] != want {
+		t.Errorf("the record lists %v, want %s", got, want)
+	}
+
+	b.Delete(exp)
+	a.do(db, "end of export seen", func() bool { return a.Member.Export(db) == nil })
+	gone := a.Broker.OwnEntry(db)
+	b.Create(memberenv.NewExport(db))
+	a.do(db, "export seen again", exported)
+	if is := a.Broker.OwnEntry(db); gone.UID != "" || is.From != gone.Stamp || is.Stamp <= gone.Stamp || is.UID == first.UID {
+		t.Errorf("entries = %+v, %+v, %+v; want one with another UID, from the stamp of the one without", first, gone, is)
+	}
+
+	// A rolled back broker has older copies, and lacks objects.
+	record, _ = a.Broker.Own(db)
+	old := record.DeepCopy()
+	old.Spec.Stamp--
+	b.Update(old)
+	a.Await("older record", func() bool {
+		is, _ := a.Broker.Own(db)
+		return is.Spec.Stamp == old.Spec.Stamp
+	})
+	a.Expect("an older record", a.do(db, "", again), recordWrite)
+	a.Expect("an older record, again", a.do(db, "", again))
+	part := apibroker.InventoryPart(db.Namespace, db.Name)
+	before := a.Broker.OwnEntry(db)
+	lost, _ := a.Broker.OwnInventory(part)
+	b.Delete(lost.DeepCopy())
+	a.Await("lost inventory", func() bool { return a.Broker.OwnEntry(db).Stamp == 0 })
+	a.do(db, "", again)
+	if is := a.Broker.OwnEntry(db); is.UID != before.UID || is.Stamp <= before.Stamp {
+		t.Errorf("after it was lost: entry = %+v, want that of before, with a higher stamp: %+v", is, before)
+	}
+}
+
+// What is exported and ended together costs one write, and leaves the other entries as they are.
+func TestChangedInventory(t *testing.T) {
+	is := changed("00", &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7, Exports: []v1alpha1.InventoryEntry{
+		{Name: "a.shop", UID: "1"}, {Name: "b.shop", UID: "2", From: 3}, {Name: "c.shop", UID: "3", From: 4},
+	}}}, map[types.NamespacedName]string{
+		{Namespace: "shop", Name: "a"}: "", {Namespace: "shop", Name: "b"}: "4", {Namespace: "shop", Name: "d"}: "5", {Namespace: "bank", Name: "d"}: "6",
+	}, map[types.NamespacedName]int64{{Namespace: "bank", Name: "d"}: 9})
+	var got []string
+	for _, e := range is.Spec.Exports {
+		got = append(got, fmt.Sprint(e.Name, " ", e.UID, " ", protocol.Stamp(e.From)))
+	}
+	const want = "b.shop 4 3, c.shop 3 4, d.bank 6 9, d.shop 5 7"
+	if strings.Join(got, ", ") != want || is.Name != "00" {
+		t.Errorf("part %s has %v, want part 00 with %s", is.Name, got, want)
+	}
+}
