@@ -1,9 +1,11 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,13 +40,16 @@ const (
 
 // Events writes one Event for each transition of a condition (docs/spec/controller.md 6). It has a client and a rate of its
 // own, so that Events never delay other writes. Callers never wait: while [eventBacklog] Events wait, further ones are dropped
-// and counted.
+// and counted. So are those of a namespace of which as many wait as there is room left: a busy one always leaves some to others.
 type Events struct {
 	client   *apiserver.Client
 	instance string
 	cluster  func() string // its id, "" if it has no id
 	metrics  *metrics.Metrics
 	queue    chan *eventsv1.Event
+
+	mu      sync.Mutex
+	waiting map[string]int // how many of queue are about each namespace; guarded by mu
 }
 
 // NewEvents makes an Events for the API server of config, that of c. instance names this process among those of the controller.
@@ -55,7 +60,14 @@ func NewEvents(c *Cluster, config *rest.Config, instance string, m *metrics.Metr
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	return &Events{client: client, instance: instance, cluster: c.clusterID, metrics: m, queue: make(chan *eventsv1.Event, eventBacklog)}, nil
+	return newEvents(client, instance, c.clusterID, m, eventBacklog), nil
+}
+
+func newEvents(client *apiserver.Client, instance string, cluster func() string, m *metrics.Metrics, backlog int) *Events {
+	return &Events{
+		client: client, instance: instance, cluster: cluster, metrics: m,
+		queue: make(chan *eventsv1.Event, backlog), waiting: make(map[string]int),
+	}
 }
 
 // Run writes Events until ctx ends; it then returns nil, and Events that still wait are lost. It may be called once.
@@ -69,6 +81,7 @@ func (e *Events) Run(ctx context.Context) error {
 				case <-ctx.Done():
 					return nil
 				case event := <-e.queue:
+					e.taken(event)
 					e.write(ctx, event)
 				}
 			}
@@ -104,11 +117,30 @@ func (e *Events) add(event *eventsv1.Event) {
 	if id := e.cluster(); apibroker.IsClusterID(id) {
 		event.Labels = map[string]string{apibroker.LabelClusterID: id}
 	}
-	select {
-	case e.queue <- event:
-	default:
+	about := namespaceOf(event)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waiting[about] >= cap(e.queue)-len(e.queue) {
 		e.metrics.DroppedEvent()
+		return
 	}
+	e.waiting[about]++
+	e.queue <- event // has room: others only take from it
+}
+
+// taken records that an Event no longer waits.
+func (e *Events) taken(event *eventsv1.Event) {
+	about := namespaceOf(event)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waiting[about]--; e.waiting[about] == 0 {
+		delete(e.waiting, about)
+	}
+}
+
+// namespaceOf returns the namespace that an Event is about.
+func namespaceOf(event *eventsv1.Event) string {
+	return cmp.Or(event.Regarding.Namespace, event.Regarding.Name)
 }
 
 // Namespace records what was done about a namespace, each text once while its Event is there. kind is that of the Event. Events about objects

@@ -1,10 +1,11 @@
 package member
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
-	eventsv1 "k8s.io/api/events/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -130,7 +131,7 @@ func TestEventIsCut(t *testing.T) {
 
 // The caller of Transitions never waits.
 func TestTransitionsNeverBlock(t *testing.T) {
-	r := &Events{metrics: metrics.New(nil, metrics.Labels{}), instance: "test", cluster: func() string { return "east" }, queue: make(chan *eventsv1.Event, 1)}
+	r := newEvents(nil, "test", func() string { return "east" }, metrics.New(nil, metrics.Labels{}), 1)
 	exp := &mcsv1beta1.ServiceExport{}
 	r.Transitions(exp, nil, []metav1.Condition{
 		condition("Valid", metav1.ConditionTrue, "Valid", later), condition("Ready", metav1.ConditionTrue, "Exported", later),
@@ -140,5 +141,37 @@ func TestTransitionsNeverBlock(t *testing.T) {
 	}
 	if len(r.queue) > 0 {
 		t.Error("a second event waits, want it dropped")
+	}
+}
+
+// docs/spec/controller.md 6.3: a namespace with many Events leaves room for those of others, also for those about other Namespaces.
+func TestEventsOfABusyNamespace(t *testing.T) {
+	r := newEvents(nil, "test", func() string { return "" }, metrics.New(nil, metrics.Labels{}), 12)
+	exported := func(namespace string, n int) {
+		for range n {
+			exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"}}
+			r.Transitions(exp, nil, []metav1.Condition{condition("Valid", metav1.ConditionTrue, "Valid", later)})
+		}
+	}
+	about := func(namespace string, n int) {
+		for range n {
+			r.Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, corev1.EventTypeWarning, "AnnotationIgnored", "Ignored.")
+		}
+	}
+	exported("busy", 100)
+	about("busier", 100)
+	exported("shop", 1)
+	about("bank", 1)
+	got := make(map[string]int)
+	for len(r.queue) > 0 {
+		e := <-r.queue
+		r.taken(e)
+		got[namespaceOf(e)]++
+	}
+	if want := map[string]int{"busy": 6, "busier": 3, "shop": 1, "bank": 1}; !maps.Equal(got, want) {
+		t.Errorf("Events of 100 each of two namespaces and one each of two others = %v, want %v", got, want)
+	}
+	if len(r.waiting) > 0 {
+		t.Errorf("counted as waiting: %v, want nothing", r.waiting)
 	}
 }
