@@ -143,6 +143,7 @@ func TestImportLife(t *testing.T) {
 	i = b.start(func(*Config) {})
 	i.Expect("a restart", i.do("record", func() bool { return i.addressOf("west") != "" }))
 	i.drift(first)
+	i.terminating(slice)
 
 	record.Spec.Type, record.Spec.Ports = v1alpha1.Headless, record.Spec.Ports[:1]
 	b.Update(record)
@@ -272,6 +273,37 @@ func (i importing) deletedBeforeStatus() {
 	i.checkStatus("Ready=True/Ready", "west")
 	i.Await("the new import", func() bool { return i.Member.Import(db) != nil && i.Member.Import(db).UID == i.read().Import.UID })
 	i.do("", always)
+}
+
+// terminating deletes the import while a finalizer of someone else holds it: its slices follow, unless the garbage collector deletes what it owns
+// (docs/spec/controller.md 5.1).
+func (i importing) terminating(slice *discoveryv1.EndpointSlice) {
+	i.Helper()
+	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"finalizers":["example.org/held"]}}`)
+	imports := i.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace(db.Namespace)
+	for _, tt := range []struct {
+		how     metav1.DeletionPropagation
+		address string
+		want    []string
+	}{
+		{metav1.DeletePropagationBackground, "10.2.0.3", []string{importedWrite("PATCH", "west", "a")}},
+		{metav1.DeletePropagationForeground, "10.2.0.4", nil},
+	} {
+		if err := imports.Delete(i.Context(), db.Name, metav1.DeleteOptions{PropagationPolicy: &tt.how}); err != nil {
+			i.Fatal(err)
+		}
+		deleted := i.read().Import
+		slice.Endpoints[0].Addresses[0] = tt.address
+		i.Update(slice)
+		got := i.do("deletion and flip", func() bool {
+			return i.Member.Import(db).ResourceVersion == deleted.ResourceVersion && i.addressOf("west") == tt.address
+		})
+		i.Expect("an import that is being deleted: "+string(tt.how), got, tt.want...)
+		i.Expect("again", i.do("", always))
+	}
+	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"finalizers":[]}}`)
+	got := i.do("deleted import", func() bool { return i.Member.Import(db) == nil })
+	i.Expect("an import that is gone", got, newImportWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), importStatus)
 }
 
 // docs/spec/controller.md 5: what is not ours is left alone, and the import says which name is taken.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -12,10 +13,16 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// hasCluster reports whether imp is a living import of ours that has the cluster.
+// hasCluster reports whether imp is an import of ours that has the cluster and is not collected.
 func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
-	return member.IsOurs(imp) && imp.DeletionTimestamp == nil &&
+	return member.IsOurs(imp) && !isCollected(imp) &&
 		slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
+}
+
+// isCollected reports whether the garbage collector of Kubernetes deletes all that an import owns before the import itself. It would delete a new
+// slice, too. imp may be nil.
+func isCollected(imp *mcsv1beta1.ServiceImport) bool {
+	return imp != nil && imp.DeletionTimestamp != nil && slices.Contains(imp.Finalizers, metav1.FinalizerDeleteDependents)
 }
 
 // contributionOf returns the slices that one cluster, whose record is spec, contributes to an import that stays as it is, and what is

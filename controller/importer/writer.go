@@ -56,7 +56,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 		defer w.responses.remove(w.svc)
 		defer w.choices.set(w.svc, choice{})
 		defer w.overwritten.Forget(w.svc.String())
-	} else if w.now.Import != nil && w.now.Import.DeletionTimestamp != nil {
+	} else if isCollected(w.now.Import) {
 		return nil // it is created again when it is gone
 	}
 	for range maxRounds {
