@@ -56,6 +56,7 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),
 		MassLoss: newMassLoss(i, time.Nanosecond), Expiry: newExpiry(i, time.Minute, safety.Remove),
+		Retry: func(types.NamespacedName, time.Duration) {},
 	}
 	set(&cfg)
 	own := exporter.New(exporter.Config{

@@ -14,7 +14,8 @@
 //	planner.plan    records and slices of all members, own ones from the own API server --> merge.Merge (pure)
 //	    |
 //	    |  an import would lose clusters that the broker may have lost (safety.MassLoss): refreshOwn, or while that is not
-//	    |  certain yet refreshPresent, which keeps the endpoints of all other clusters current
+//	    |  certain yet refreshPresent, which keeps the endpoints of all other clusters current; so while the slices of a cluster
+//	    |  lack the ports of its record
 //	    v
 //	writer.write    compare --> merge.Desired, merge.Diff (pure) --> apply the changes, until there are none; status last
 //	    |
@@ -85,6 +86,7 @@ type Importer struct {
 	creates   *namespaces
 	writers   writerConfig
 	conflicts conflicts
+	unserved  unserved
 }
 
 // New returns an Importer.
@@ -153,21 +155,29 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	return i.follow(ctx, i.reader.read(svc, own))
 }
 
-// follow applies the import plan, unless it would remove clusters or slices whose loss is not confirmed.
+// follow applies the import plan, unless it would remove clusters or slices whose loss is not confirmed, or whose ports are about to follow.
 func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
 	p := i.planner.plan(in)
 	i.report(svc, p.rejected)
-	if losesClusters(p.result, in.imported) || losesSlices(p.cluster.Sources, i.cfg.Member.ImportedSlices(svc)) {
+	imported := i.cfg.Member.ImportedSlices(svc)
+	kept := lackPorts(in, p, imported)
+	if wait := i.unserved.wait(svc, len(kept) > 0, time.Now()); wait > 0 {
+		i.cfg.Retry(svc, wait)
+	} else {
+		kept = nil
+	}
+	if losesClusters(p.result, in.imported) || losesSlices(p.cluster.Sources, imported) {
 		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
 			i.planner.limits.keep(svc, before)
 			return i.refreshOwn(ctx, svc, in.own)
 		}
-		if unconfirmed := i.cfg.MassLoss.Unconfirmed(svc, in.imported, in.has); len(unconfirmed) > 0 {
-			i.planner.limits.keep(svc, before)
-			return i.refreshPresent(ctx, svc, p, unconfirmed)
-		}
+		kept = append(kept, i.cfg.MassLoss.Unconfirmed(svc, in.imported, in.has)...)
+	}
+	if len(kept) > 0 {
+		i.planner.limits.keep(svc, before)
+		return i.refreshPresent(ctx, svc, p, kept)
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
@@ -222,12 +232,12 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 	return i.refresh(ctx, svc, currentSlices{src, spec})
 }
 
-// refreshPresent updates the slices of the clusters that the broker has, while the loss of the unconfirmed ones is pending
-// (docs/spec/controller.md 8.7). Everything else stays as it is.
-func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, unconfirmed []string) error {
+// refreshPresent updates the slices of the clusters that the broker has, but for those that are kept (docs/spec/controller.md 4.3,
+// docs/spec/controller.md 8.7). Everything else stays as it is.
+func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, kept []string) error {
 	var present []currentSlices
 	for _, src := range p.cluster.Sources {
-		if spec := p.specOf(src.Cluster); spec != nil && !slices.Contains(unconfirmed, src.Cluster) {
+		if spec := p.specOf(src.Cluster); spec != nil && !slices.Contains(kept, src.Cluster) {
 			present = append(present, currentSlices{src, spec})
 		}
 	}
