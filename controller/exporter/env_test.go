@@ -39,6 +39,17 @@ type exporting struct {
 // start returns an instance whose caches are complete. It ends with the test, or by End.
 func (e *env) start(set func(*Config)) *exporting {
 	e.Helper()
+	x := e.startWithoutBroker(set)
+	x.Follow(broker.Handlers{
+		Changed: func(svc types.NamespacedName, _, _ bool) { x.RecordsChanged(svc) },
+	})
+	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
+	return x
+}
+
+// startWithoutBroker returns an instance that has not heard of the broker.
+func (e *env) startWithoutBroker(set func(*Config)) *exporting {
+	e.Helper()
 	i := e.Start()
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
@@ -51,12 +62,7 @@ func (e *env) start(set func(*Config)) *exporting {
 		Retry:   func(types.NamespacedName, time.Duration) {},
 	}
 	set(&cfg)
-	x := &exporting{i, New(cfg)}
-	i.Follow(broker.Handlers{
-		Changed: func(svc types.NamespacedName, _, _ bool) { x.RecordsChanged(svc) },
-	})
-	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
-	return x
+	return &exporting{i, New(cfg)}
 }
 
 // do reconciles a service, once ready says that the caches are where they should be, and returns what was written.

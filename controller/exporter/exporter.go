@@ -79,6 +79,7 @@ type Exporter struct {
 	publisher publisher
 	aggregate *aggregates
 	waiting   *waiting      // for a link, or the end of a freeze
+	found     found         // the exports as they were at the start, until the broker is known
 	failed    *waiting      // for writes to succeed again
 	skipped   atomic.Uint64 // how often an export was not written, as something must happen before
 }
@@ -238,13 +239,18 @@ func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error 
 func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r export.Result) (o outcome) {
 	if o.waitsFor = e.waitsFor(); o.waitsFor != "" {
 		e.skipped.Add(1)
-		if e.cfg.Broker.Synced() && !e.publisher.upToDate(svc, r) {
+		switch {
+		case !e.cfg.Broker.Synced():
+			ready := e.publisher.readyBefore(svc)
+			o.old = e.found.changed(svc, r, ready != nil && ready.Status == metav1.ConditionTrue)
+		case !e.publisher.upToDate(svc, r):
 			e.waiting.add(svc) // no event follows when the link is back
 			record, _ := e.cfg.Broker.Own(svc)
 			o.old = record != nil
 		}
 		return o
 	}
+	e.found.forget(svc)
 	o.noVIP = e.vips.allocate(svc, r.Record)
 	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)
@@ -285,7 +291,7 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	valid := r.Valid(exp.Generation)
 	ready := readiness(r, o, has)
 	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
-	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !e.cfg.Broker.Synced() && outlivesRestart(was, &ready) {
+	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !e.cfg.Broker.Synced() && !o.old && outlivesRestart(was, &ready) {
 		ready = *was
 	}
 	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready))

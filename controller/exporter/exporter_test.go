@@ -253,6 +253,45 @@ func TestExportWhileLeaving(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 6.2: while the broker is away, a restart leaves Ready as it is, and a change after it does not.
+func TestExportAfterRestartWithoutBroker(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	slice := memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db), slice)
+	a.do(db, "export seen", func() bool {
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
+	})
+	a.End()
+	a = b.startWithoutBroker(func(*Config) {})
+	a.Await("a cluster id", func() bool {
+		a.Membership.Review()
+		return a.Membership.Status().ClusterID != ""
+	})
+	reconcile := func(what, want string, writes ...string) {
+		t.Helper()
+		a.Writes.Take()
+		if err := a.Reconcile(t.Context(), db); err != nil {
+			t.Error(err)
+		}
+		a.Expect(what, a.Writes.Take(), writes...)
+		if got := a.ConditionsOf(db); got != want+" Valid=True/Valid" {
+			t.Errorf("%s: conditions = %s, want %s", what, got, want)
+		}
+	}
+	for _, what := range []string{"a restart", "again"} {
+		reconcile(what, "Ready=True/Exported")
+	}
+	slice.Endpoints[0].Addresses[0] = "10.1.0.2"
+	b.Update(slice)
+	a.Await("change seen", func() bool { return a.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.2" })
+	reconcile("another endpoint", "Ready=Unknown/Pending", statusWrite)
+	ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
+	if want := "an older state of this export"; !strings.Contains(ready.Message, want) {
+		t.Errorf("Ready = %q, want %q in it", ready.Message, want)
+	}
+}
+
 // orphan leaves a slice behind without an export.
 func (b *env) orphan(a *exporting) {
 	b.Helper()

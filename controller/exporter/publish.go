@@ -92,12 +92,17 @@ func (p publisher) publishNew(
 // rejectedBefore reports whether the conditions of an export say that it was rejected: its record is then tried first, so that
 // slices are not written in vain at each attempt.
 func (p publisher) rejectedBefore(svc types.NamespacedName) bool {
+	ready := p.readyBefore(svc)
+	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
+}
+
+// readyBefore returns the condition Ready that an export has, nil if it has none.
+func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	exp := p.member.Export(svc)
 	if exp == nil {
-		return false
+		return nil
 	}
-	ready := meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
-	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
+	return meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 }
 
 func (p publisher) publishRecord(
@@ -221,10 +226,19 @@ func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.En
 // upToDate reports whether publish has nothing to write.
 func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
 	record, existing := p.broker.Own(svc)
-	if r.Record == nil {
-		return record == nil && len(existing) == 0 && p.inventory.says(svc, "")
+	uid := ""
+	if r.Record != nil {
+		uid = r.Record.Spec.ExportUID
 	}
-	return sameRecord(r.Record, record) && p.inventory.says(svc, r.Record.Spec.ExportUID) && slices.EqualFunc(r.Slices, existing, func(w, e *discoveryv1.EndpointSlice) bool {
+	return p.inventory.says(svc, uid) && sameExport(r, record, existing)
+}
+
+// sameExport reports whether record and existing, the slices, are what r asks for.
+func sameExport(r export.Result, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) bool {
+	if r.Record == nil {
+		return record == nil && len(existing) == 0
+	}
+	return sameRecord(r.Record, record) && slices.EqualFunc(r.Slices, existing, func(w, e *discoveryv1.EndpointSlice) bool {
 		return w.Name == e.Name && w.AddressType == e.AddressType && sameSlice(w, e)
 	})
 }
