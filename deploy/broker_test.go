@@ -27,6 +27,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
@@ -203,7 +204,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 
 // A write is one request, never for good. The object has the kind and namespace, and the name unless there is one here.
 type write struct {
-	verb        string // create (also if empty), update, patch, delete, deletecollection
+	verb        string // create (also if empty), update, patch, apply, delete, deletecollection
 	object      runtime.Object
 	name        string
 	subresource string
@@ -241,6 +242,8 @@ func (w write) do(ctx context.Context, client dynamic.Interface) error {
 		err = r.Delete(ctx, w.name, metav1.DeleteOptions{DryRun: dryRun})
 	case "deletecollection":
 		err = r.DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{})
+	case "apply":
+		_, err = r.Apply(ctx, w.name, u, metav1.ApplyOptions{FieldManager: wellknown.ManagerExporter, Force: true, DryRun: dryRun}, sub...)
 	default:
 		if len(sub) > 0 {
 			u.SetName(w.name) // the client takes it from there
@@ -266,6 +269,7 @@ const (
 	smallLease    = "a heartbeat has at most"
 	smallView     = "a ServiceImport has at most 65536 octets"
 	fewPorts      = "a ServiceImport has at most 1000 ports"
+	longFields    = "metadata.managedFields is longer"
 	fewClusters   = "the status of a ServiceImport has at most 1000 clusters"
 )
 
@@ -523,6 +527,36 @@ func TestBrokerWrites(t *testing.T) {
 		{"merged view: condition", published("status", func(v *mcsv1beta1.ServiceImport) {
 			v.Status.Conditions = []metav1.Condition{{Type: "A", Status: "True", Reason: "B", Message: "x", LastTransitionTime: metav1.Now()}}
 		}), fewClusters},
+
+		// The lists of fields that managers own: of what a controller applies, and what someone else makes of them.
+		{"fields of the largest record", write{verb: "apply", object: fresh(largest)}, ""},
+		{"fields of a slice", write{verb: "update", object: current(slice(func(s *discoveryv1.EndpointSlice) { s.ManagedFields = owned(s, 7000) }), slicesGVR)}, ""},
+		{"too many of a slice", write{verb: "update", object: current(slice(func(s *discoveryv1.EndpointSlice) {
+			s.ManagedFields = owned(s, 8000)
+		}), slicesGVR)}, longFields},
+		{"too many of a new slice", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name, s.ManagedFields = "db.shop.0123456789abcdef", owned(s, 8000)
+		})}, longFields},
+		{"fields of a heartbeat", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, 3000, 3000) }), ""},
+		{"too many of a heartbeat", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, 4000, 4000) }), longFields},
+		{"of many managers", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, make([]int, 20)...) }), longFields},
+		{"below others", heartbeat(func(l *coordinationv1.Lease) {
+			l.ManagedFields = owned(l, 1)
+			l.ManagedFields[0].FieldsV1.SetRawBytes([]byte(strings.Repeat(`{"f:x":`, 6) + "{}" + strings.Repeat("}", 6)))
+		}), longFields},
+		{"side by side", heartbeat(func(l *coordinationv1.Lease) {
+			l.ManagedFields = owned(l, 1)
+			text, _ := json.Marshal(map[string]any{"f:spec": manyFields(50_000)})
+			l.ManagedFields[0].FieldsV1.SetRawBytes(text)
+		}), longFields},
+		{"fields of a record", write{verb: "update", object: current(record(func(r *v1alpha1.ExportedService) {
+			r.ManagedFields = owned(r, 60_000)
+		}), v1alpha1.ExportedServices)}, ""},
+		{"too many of a record", write{verb: "update", object: current(record(func(r *v1alpha1.ExportedService) {
+			r.ManagedFields = owned(r, 1_000_000)
+		}), v1alpha1.ExportedServices)}, longFields},
+		{"fields of a merged view", applied(published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) })), ""},
+		{"too many of a merged view", published("", func(v *mcsv1beta1.ServiceImport) { v.ManagedFields = owned(v, 262_144) }), longFields},
 	} {
 		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -530,6 +564,46 @@ func TestBrokerWrites(t *testing.T) {
 	}
 	testTokens(t, c, client)
 	testOthers(t, c)
+}
+
+// largest gives a record all labels, annotations and ports that it can have, with the longest names.
+func largest(r *v1alpha1.ExportedService) {
+	r.Spec.Labels, r.Spec.Annotations, r.Spec.Ports = nil, nil, nil
+	domain := strings.Repeat(strings.Repeat("x", 62)+".", 4)
+	for i := range 64 {
+		key := fmt.Sprintf("%s%d/%s%02d", domain, i%10, strings.Repeat("y", 61), i)
+		r.Spec.Labels = append(r.Spec.Labels, v1alpha1.Label{Key: key, Value: "v"})
+		r.Spec.Annotations = append(r.Spec.Annotations, v1alpha1.Annotation{Key: key, Value: "v"})
+	}
+	for i := range broker.MaxPorts {
+		r.Spec.Ports = append(r.Spec.Ports, v1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(20_000 + i)})
+	}
+}
+
+// owned returns managed fields of an object: for each of sizes a manager that owns one field with a name of as many octets.
+func owned(o runtime.Object, sizes ...int) (all []metav1.ManagedFieldsEntry) {
+	for i, size := range sizes {
+		all = append(all, metav1.ManagedFieldsEntry{
+			Manager: fmt.Sprint("m", i), Operation: metav1.ManagedFieldsOperationApply, APIVersion: o.GetObjectKind().GroupVersionKind().GroupVersion().String(),
+			Time: ptr(metav1.Now()), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:` + strings.Repeat("x", size) + `":{}}`),
+		})
+	}
+	return all
+}
+
+// manyFields returns n fields.
+func manyFields(n int) map[string]any {
+	all := make(map[string]any, n)
+	for i := range n {
+		all[fmt.Sprint("f:", i)] = map[string]any{}
+	}
+	return all
+}
+
+// applied returns a write as server-side apply.
+func applied(w write) write {
+	w.verb = "apply"
+	return w
 }
 
 // clusterStatuses returns that n clusters export a service.
