@@ -28,8 +28,6 @@ type Config struct {
 	Version string         // of the program, for Member.status
 	Metrics *Metrics       // nil if they are not collected
 	Log     logging.Logger // nil discards
-	// ConfirmAfter is that of [member.Config].
-	ConfirmAfter time.Duration
 
 	// Broker is the path of a kubeconfig, Context one of its contexts or "" for its current one. The context names the
 	// broker namespace of this member.

@@ -1,11 +1,14 @@
 package exporter
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -79,4 +82,34 @@ func TestChangedInventory(t *testing.T) {
 	if strings.Join(got, ", ") != want || is.Name != "00" {
 		t.Errorf("part %s has %v, want part 00 with %s", is.Name, got, want)
 	}
+}
+
+// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on, until its Service is deleted.
+func TestExportWentWithItsKind(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	exp.Spec.ExportedLabels = map[string]string{"team": "a"}
+	b.Create(exp, service, source)
+	a.do(db, "export seen", func() bool {
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
+	})
+	record, _ := a.Broker.Own(db)
+	a.End()
+	b.Await("the next second", func() bool { return time.Since(record.Spec.ExportCreated.Time) > 2*time.Second })
+	for _, change := range []func(context.Context, ...[]byte) error{b.Server.DeleteCRDs, b.Server.InstallCRDs} {
+		if err := change(t.Context(), mcscrd.ServiceExportCRD); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	a = b.start(func(*Config) {})
+	a.Expect("without the export", a.do(db, "its CRD", func() bool { return !a.Member.ExportsSince().IsZero() }))
+	source.Endpoints[0].Addresses = []string{"10.1.0.2"}
+	b.Update(source)
+	moved := func() bool { return a.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.2" }
+	a.Expect("another endpoint", a.do(db, "endpoint seen", moved), sliceWrite("PATCH", "db-1"))
+	b.Delete(service)
+	got := a.do(db, "end of the Service seen", func() bool { return a.Member.Service(db) == nil })
+	a.Expect("without the Service", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"))
 }

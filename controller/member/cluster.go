@@ -30,6 +30,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -51,9 +52,6 @@ type Config struct {
 	Kinds Kinds        // of that API server, by [CheckKinds]
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
-	// ConfirmAfter is how long the watch must be healthy before ServiceExports that are gone at once count no longer; 0 means
-	// [apiserver.ConfirmAfter].
-	ConfirmAfter time.Duration
 	Log          logging.Logger
 	Barrier      *logging.Barrier // nil counts and logs no panic
 	// Rejected is called for each version of an object that does not decode; nil drops it.
@@ -104,7 +102,7 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
-		rejected: cfg.Rejected, barrier: cfg.Barrier, kept: newKeptExports(cfg.ConfirmAfter, cfg.Log),
+		rejected: cfg.Rejected, barrier: cfg.Barrier, kept: newKeptExports(cfg.Log),
 		keptProps: newKeptProperties(),
 	}
 	c.barrier = cmp.Or(c.barrier, &logging.Barrier{})
@@ -159,8 +157,13 @@ func (c *Cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.set.Run(ctx) })
 	g.Go(func() error {
+		c.kept.run(ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
+			return c.client.Definition(ctx, mcsv1beta1.ServiceExportFullName)
+		}, func(svc types.NamespacedName) bool { return c.Service(svc) != nil })
+		return nil
+	})
+	g.Go(func() error {
 		wait.UntilWithContext(ctx, func(context.Context) {
-			c.kept.release(time.Now(), c.set.Health(apiserver.WatchID{Kind: kindExport}).Healthy())
 			healthy := c.set.Health(apiserver.WatchID{Kind: kindProperty}).Healthy() && c.Property(about.ClusterIDName) != nil
 			c.keptProps.release(time.Now(), healthy, c.UnreadableProperty)
 		}, time.Second)
@@ -252,13 +255,17 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
 }
 
-// Export returns the ServiceExport, also one that is gone while its deletion is withheld; nil if it does not exist.
+// Export returns the ServiceExport, also one that is gone and counts still; nil if it does not exist.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.kept.beside(svc.String(), c.exports.Get)
 }
 
+// ExportsSince returns when the CRD of ServiceExport was created: what was exported before it did not end with its export. It is zero if that is not known
+// yet.
+func (c *Cluster) ExportsSince() time.Time { return c.kept.createdSince() }
+
 // WithheldExports is the number of ServiceExports that are gone and count still.
-func (c *Cluster) WithheldExports() int { return c.kept.withheld.Len() }
+func (c *Cluster) WithheldExports() int { return c.kept.waiting() }
 
 // Import returns the ServiceImport, whether we manage it or not; nil if it does not exist.
 func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {

@@ -2,37 +2,52 @@ package member
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/logging"
-	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// keptExports are the ServiceExports that the watch has delivered, and of those that are gone the ones that are withheld: with the CRD
-// all exports disappear at once, which is seldom meant (docs/spec/controller.md 3.2).
+// keptExports are the ServiceExports that the watch has delivered, and of those that are gone the ones that count still. Who deletes an export ends it.
+// But what deletes the CRD deletes all exports first, one by one, which nobody has asked for (docs/spec/controller.md 3.2). So a read of the CRD decides:
+//
+//	           gone                 the CRD is there, and is not newer than the export
+//	(counts) ───────▶ (undecided) ─────────────────────────────────────────────────────▶ (ended)
+//	   ▲                   │ it is newer: another one was there when the export was                ▲
+//	   │                   ▼                                                              │ its Service is gone
+//	   └── is back ──── (kept) ───────────────────────────────────────────────────────────┘
+//
+// While the CRD is absent, about to go or not served, nothing is decided. One read decides on all that were gone before it.
 //
 // The informer drops an export before its handlers see that. So an export counts until the handler of keptExports has decided on it:
 // [Cluster.Export] asks here for what the informer lacks. The methods may be called by several goroutines.
 type keptExports struct {
-	confirm time.Duration // a mass withdrawal takes effect if the watch was healthy for so long
-	log     logging.Logger
+	log  logging.Logger
+	wake chan struct{} // capacity 1: some are undecided
 
-	mu       sync.Mutex
-	byKey    map[string]*mcsv1beta1.ServiceExport
-	withheld apiserver.Withheld
-	notify   func([]types.NamespacedName) // of services whose export counts no longer
+	mu        sync.Mutex
+	byKey     map[string]*mcsv1beta1.ServiceExport
+	undecided map[string]bool                  // of byKey
+	kept      map[string]bool                  // of byKey
+	since     time.Time                        // when the CRD was created, zero until it is read
+	notify    func([]types.NamespacedName)     // of services whose export counts no longer
+	waits     logging.OnChangeOf[bool, string] // why nothing can be decided
 }
 
-func newKeptExports(confirm time.Duration, log logging.Logger) *keptExports {
-	confirm = cmp.Or(confirm, apiserver.ConfirmAfter)
-	log = cmp.Or(log, logging.Discard)
+func newKeptExports(log logging.Logger) *keptExports {
 	return &keptExports{
-		confirm: confirm, log: log, byKey: make(map[string]*mcsv1beta1.ServiceExport), notify: func([]types.NamespacedName) {},
+		log: cmp.Or(log, logging.Discard), wake: make(chan struct{}, 1), byKey: make(map[string]*mcsv1beta1.ServiceExport),
+		undecided: make(map[string]bool), kept: make(map[string]bool), notify: func([]types.NamespacedName) {},
 	}
 }
 
@@ -46,7 +61,7 @@ func (k *keptExports) handler() cache.ResourceEventHandler {
 				o = last.Obj
 			}
 			if exp, ok := o.(*mcsv1beta1.ServiceExport); ok {
-				k.gone(exp, time.Now())
+				k.gone(exp)
 			}
 		},
 	}
@@ -56,42 +71,112 @@ func (k *keptExports) put(exp *mcsv1beta1.ServiceExport) {
 	key := KeyOf(exp).String()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.withheld.Drop(key)
+	delete(k.undecided, key)
+	delete(k.kept, key)
 	k.byKey[key] = exp
 }
 
-// gone withholds the deletion of an export, or lets it count no longer.
-func (k *keptExports) gone(exp *mcsv1beta1.ServiceExport, now time.Time) {
-	key := KeyOf(exp).String()
+func (k *keptExports) gone(exp *mcsv1beta1.ServiceExport) {
 	k.mu.Lock()
-	total := len(k.byKey)
-	mass, withheld := k.withheld.Add(key, total, now)
-	if mass {
-		k.log.Errorf("local: ServiceExport: %d of %d are gone at once; they stay exported until that is so for %s",
-			k.withheld.Len(), total, k.confirm)
-	}
-	if !withheld {
-		delete(k.byKey, key)
-	}
+	k.undecided[KeyOf(exp).String()] = true
 	k.mu.Unlock()
-	if !withheld {
-		k.ended(key)
+	select {
+	case k.wake <- struct{}{}:
+	default:
 	}
 }
 
-// release ends what was withheld for long enough.
-func (k *keptExports) release(now time.Time, healthy bool) {
-	var keys []string
+// run decides until ctx ends. definition reads the CRD of ServiceExport, and hasService reports whether a Service exists.
+func (k *keptExports) run(ctx context.Context, definition func(context.Context) (*unstructured.Unstructured, error), hasService func(types.NamespacedName) bool) {
+	read := func() (*unstructured.Unstructured, error) { return definition(ctx) }
+	for ctx.Err() == nil {
+		k.endKept(hasService)
+		k.decide(read)
+		select {
+		case <-ctx.Done():
+		case <-k.wake:
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// decide asks for the CRD if an export is undecided, and the first time.
+func (k *keptExports) decide(definition func() (*unstructured.Unstructured, error)) {
 	k.mu.Lock()
-	mass := k.withheld.Release(now, k.confirm, healthy, func(key string) {
-		delete(k.byKey, key)
-		keys = append(keys, key)
-	})
-	if mass > 0 {
-		k.log.Warningf("local: ServiceExport: %d that are gone are no longer exported", mass)
+	keys, known := slices.Sorted(maps.Keys(k.undecided)), !k.since.IsZero()
+	k.mu.Unlock()
+	if len(keys) == 0 && known {
+		return
+	}
+	since, err := existsSince(definition())
+	if err != nil {
+		if len(keys) > 0 && k.waits.Changed(true, err.Error()) {
+			k.log.Errorf("local: ServiceExport: %d are gone, and stay exported: %v", len(keys), err)
+		}
+		return
+	}
+	k.waits.Clear(true)
+	var ended []string
+	k.mu.Lock()
+	k.since = since
+	for _, key := range keys {
+		switch exp := k.byKey[key]; {
+		case !k.undecided[key]: // it is back
+			continue
+		case exp == nil, !exp.CreationTimestamp.Time.Before(since):
+			delete(k.byKey, key)
+			ended = append(ended, key)
+		default:
+			k.kept[key] = true
+			k.log.Warningf("local: ServiceExport %s went with its CRD, and stays exported: create it again, or delete the Service", key)
+		}
+		delete(k.undecided, key)
 	}
 	k.mu.Unlock()
-	k.ended(keys...)
+	k.ended(ended...)
+}
+
+// existsSince returns when the CRD was created, or why it does not say that an export was deleted.
+func existsSince(definition *unstructured.Unstructured, err error) (time.Time, error) {
+	if err != nil {
+		return time.Time{}, err
+	}
+	if definition.GetDeletionTimestamp() != nil {
+		return time.Time{}, errors.New("the CRD is being deleted")
+	}
+	if _, err := crd.MCS()[0].Check(definition); err != nil {
+		return time.Time{}, err
+	}
+	return definition.GetCreationTimestamp().Time, nil
+}
+
+// endKept ends what is kept without a Service.
+func (k *keptExports) endKept(hasService func(types.NamespacedName) bool) {
+	var ended []string
+	k.mu.Lock()
+	for key := range k.kept {
+		if !hasService(parseKey(key)) {
+			delete(k.kept, key)
+			delete(k.byKey, key)
+			ended = append(ended, key)
+		}
+	}
+	k.mu.Unlock()
+	k.ended(ended...)
+}
+
+// createdSince returns when the CRD was created, zero if that is not known yet.
+func (k *keptExports) createdSince() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.since
+}
+
+// waiting returns how many exports are gone and count still.
+func (k *keptExports) waiting() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.undecided) + len(k.kept)
 }
 
 // ended notifies of services whose export counts no longer.

@@ -1,66 +1,107 @@
 package member
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
-	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
-// docs/spec/controller.md 3.2: the end of one export of few counts at once. Of many that go at once all count until the loss is
-// confirmed, but for those that come back, and each end is reported once, when it counts.
+// docs/spec/controller.md 3.2: who deletes exports ends them, one or all. What goes with the CRD stays.
 func TestKeptExports(t *testing.T) {
-	var log logtest.Recorder
-	k := newKeptExports(time.Minute, &log)
-	var ended []types.NamespacedName
-	k.handle(func(services []types.NamespacedName) { ended = append(ended, services...) })
+	const many = 20
+	begin := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	export := func(i int) *mcsv1beta1.ServiceExport {
-		return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("s%02d", i)}}
+		return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: fmt.Sprintf("s%02d", i), CreationTimestamp: metav1.NewTime(begin),
+		}}
 	}
-	informer := k.handler()
-	informer.OnAdd(export(0), true)
-	informer.OnDelete(export(0))
-	if k.get("shop/s00") != nil || len(ended) != 1 {
-		t.Errorf("one of one: %d kept, %v have ended, want that one", len(k.keys()), ended)
+	crd := func(created time.Time, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		u.SetCreationTimestamp(metav1.NewTime(created))
+		change(u)
+		return u
 	}
+	same := func(*unstructured.Unstructured) {}
+	terminating := func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(&metav1.Time{Time: begin}) }
+	notServed := func(u *unstructured.Unstructured) { delete(u.Object["spec"].(map[string]any), "versions") }
+	for _, tt := range []struct {
+		name       string
+		definition *unstructured.Unstructured
+		err        error
+		ended      int
+		kept       bool // what has not ended is kept for good
+	}{
+		{"deleted one by one", crd(begin.Add(-time.Hour), same), nil, many, false},
+		{"created with the CRD", crd(begin, same), nil, many, false},
+		{"another CRD", crd(begin.Add(time.Second), same), nil, 0, true},
+		{"no CRD", nil, errors.New("not found"), 0, false},
+		{"the CRD is about to go", crd(begin.Add(-time.Hour), terminating), nil, 0, false},
+		{"no version", crd(begin.Add(-time.Hour), notServed), nil, 0, false},
+	} {
+		var log logtest.Recorder
+		k := newKeptExports(&log)
+		var ended []types.NamespacedName
+		k.handle(func(services []types.NamespacedName) { ended = append(ended, services...) })
+		informer := k.handler()
+		for i := range many + 1 {
+			informer.OnAdd(export(i), false)
+		}
+		for i := range many + 1 {
+			informer.OnDelete(cache.DeletedFinalStateUnknown{Key: KeyOf(export(i)).String(), Obj: export(i)})
+		}
+		informer.OnAdd(export(many), false) // it is back before anything is decided
+		if got := len(k.keys()); got != many+1 || len(ended) > 0 {
+			t.Fatalf("%s: undecided: %d count, %v have ended; want all", tt.name, got, ended)
+		}
+		read := func() (*unstructured.Unstructured, error) { return tt.definition, tt.err }
+		k.decide(read)
+		k.decide(read)
+		if got := len(k.keys()); got != many+1-tt.ended || len(ended) != tt.ended || k.waiting() != many-tt.ended {
+			t.Errorf("%s: %d count, %d have ended, %d wait; want %d ended", tt.name, got, len(ended), k.waiting(), tt.ended)
+		}
+		if lines := strings.Count(log.String(), "stay exported"); (lines == 1) != (tt.ended == 0 && !tt.kept) {
+			t.Errorf("%s: the log says why %d times:\n%s", tt.name, lines, &log)
+		}
+		k.decide(func() (*unstructured.Unstructured, error) { return crd(begin.Add(-time.Hour), same), nil })
+		if kept := len(k.keys()) == many+1; kept != tt.kept {
+			t.Errorf("%s, when the CRD is there: %d count, want all %t", tt.name, len(k.keys()), tt.kept)
+		}
+		// A Service that is gone ends what is kept, and a new export is like any other.
+		informer.OnAdd(export(0), false)
+		k.endKept(func(svc types.NamespacedName) bool { return svc.Name != "s01" })
+		if got := k.keys(); slices.Contains(got, types.NamespacedName{Namespace: "shop", Name: "s01"}) || k.get("shop/s00") == nil {
+			t.Errorf("%s: %v count, want s00 but not s01", tt.name, got)
+		}
+	}
+}
 
-	const many = 2 * apiserver.WithholdFrom
-	for i := range many {
-		informer.OnAdd(export(i), false)
-	}
-	ended = nil
-	for i := range many {
-		informer.OnDelete(cache.DeletedFinalStateUnknown{Key: KeyOf(export(i)).String(), Obj: export(i)})
-	}
-	informer.OnAdd(export(7), false)
-	k.release(time.Now(), false)
-	if got := k.keys(); len(got) != many || k.withheld.Len() != many-1 || len(ended) > 0 {
-		t.Errorf("without the kind: %d kept, %d of them withheld, %v have ended, want all kept", len(got), k.withheld.Len(), ended)
-	}
-	// The informer is asked before the export is back, and the end is released after that.
+// The informer is asked before the export is back, and its end is decided after that: it counted all the time.
+func TestExportIsBack(t *testing.T) {
+	k := newKeptExports(nil)
+	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
+	k.put(exp)
+	k.gone(exp)
 	lacks := func(string) (*mcsv1beta1.ServiceExport, bool) {
-		k.release(time.Now().Add(time.Hour), true)
+		delete(k.byKey, "shop/db")
 		return nil, false
 	}
-	if k.beside("shop/s08", lacks) == nil {
-		t.Error("an export counted until its end was released, and is back by then: want it to count all the time")
-	}
-	if got := k.keys(); len(got) != 1 || k.get("shop/s07") == nil || len(ended) != many-1 {
-		t.Errorf("confirmed: %v kept, %d have ended, want the one that is back", got, len(ended))
-	}
-	for _, line := range []string{
-		"ServiceExport: 11 of 20 are gone at once; they stay exported until that is so for 1m0s",
-		"ServiceExport: 19 that are gone are no longer exported",
-	} {
-		if log.Count(line) != 1 {
-			t.Errorf("log has %q %d times, want once:\n%s", line, log.Count(line), &log)
-		}
+	if k.beside("shop/db", lacks) == nil {
+		t.Error("an export that counted until it was back does not count")
 	}
 }

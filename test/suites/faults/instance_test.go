@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,7 +38,6 @@ func run(t testing.TB, m *testclusterset.Member, change ...func(*controller.Conf
 	i.stop = m.Run(t, func(c *controller.Config) {
 		c.Metrics = controller.NewMetrics(i.metrics)
 		c.Renew, c.TTL = renew, ttl
-		c.ConfirmAfter = time.Second // tests withdraw many exports at once
 		for _, to := range change {
 			to(c)
 		}
