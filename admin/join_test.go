@@ -183,7 +183,6 @@ func TestAdmission(t *testing.T) {
 
 // TestBadJoin: a join that cannot succeed writes nothing, and replaces no CRD.
 func TestBadJoin(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	badJoin{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io does not exist; run "clusterset broker init" first`}.

@@ -90,7 +90,6 @@ func TestDecideRegion(t *testing.T) {
 
 // TestRegion: join sets the region of a cluster, where the policies of a member are in force, and offers that of its Nodes; uninstall removes it.
 func TestRegion(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

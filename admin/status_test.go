@@ -61,7 +61,6 @@ func renew(t *testing.T, c *controlplane.ControlPlane, namespace, name string, a
 }
 
 func TestCredentialAndStatus(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 3)
 	onBroker, east, west := all[0], all[1], all[2]
 	initBroker(t, onBroker)

@@ -16,7 +16,6 @@ import (
 // TestVerifyNamesRights: what verify says of a right that is missing, in an error, in the evidence of a check and of what is left, has its verb, its
 // resource and the manifest.
 func TestVerifyNamesRights(t *testing.T) {
-	t.Parallel()
 	kubeconfig, err := startControlPlanes(t, 1)[0].UserKubeconfig("verifier")
 	if err != nil {
 		t.Fatal(err)

@@ -80,7 +80,6 @@ func TestOtherVIP(t *testing.T) {
 
 // docs/spec/controller.md 7.9: the setting stands at the broker, where joins and status read it.
 func TestClustersetVIP(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initAs := func(vip, pool string) {

@@ -25,7 +25,6 @@ import (
 
 // TestRepeat runs everything twice: the second run writes nothing.
 func TestRepeat(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	var first, again steps
@@ -166,7 +165,6 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 // interrupted. TestLeaveThenJoin does so after few writes.
 func TestCrash(t *testing.T) {
 	tier.All(t)
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
@@ -246,7 +244,6 @@ func TestCrash(t *testing.T) {
 
 // TestLeaveThenJoin: after an interrupted leave, a join makes the cluster a member again, also one that was interrupted, too.
 func TestLeaveThenJoin(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
@@ -283,7 +280,6 @@ func TestLeaveThenJoin(t *testing.T) {
 }
 
 func TestDryRuns(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
@@ -332,7 +328,6 @@ func TestDryRuns(t *testing.T) {
 
 // TestRemove: an id that the broker does not know is an error, and an interrupted removal can be repeated.
 func TestRemove(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
@@ -497,7 +492,6 @@ func readMark(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 }
 
 func TestForcedLeave(t *testing.T) {
-	t.Parallel()
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

@@ -84,7 +84,6 @@ current-context: a
 // and a second run leads to the objects of a run that nothing has disturbed. TestCrash in package admin goes through all writes of join and leave.
 func TestAgain(t *testing.T) {
 	tier.All(t)
-	t.Parallel()
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}, ServiceCIDR: "10.97.0.0/16"})
 	hub.EndNamespacesT(t)

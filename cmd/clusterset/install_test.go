@@ -301,7 +301,6 @@ func (w *walk) end() {
 // TestInstall goes from two empty clusters and an API server to a name that Pods resolve.
 func TestInstall(t *testing.T) {
 	tier.All(t)
-	t.Parallel()
 	bin, err := server.Program(t.Context(), "coredns")
 	must(t, err)
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})

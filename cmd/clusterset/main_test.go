@@ -323,7 +323,6 @@ status:
 
 // TestCommands joins, exports and leaves with real API servers. No controller runs.
 func TestCommands(t *testing.T) {
-	t.Parallel()
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	east := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}, ServiceCIDR: "10.97.0.0/16"})
 	before := [2]map[string]bool{mustInventory(t, hub), mustInventory(t, east)}
