@@ -10,8 +10,9 @@ SHELL := bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP    = -s -w$(if $(VERSION), -X main.version=$(VERSION))
 
-# More packages, and tests of a package, than cores: those that start control planes wait most of their time.
-TEST_PARALLEL ?= 4
+# More packages than cores, since tests wait; but not many more: an API server that nobody asks takes 2 % of a core.
+TEST_PARALLEL ?= 3
+TEST_TIER     ?= test
 # It ends what hangs, no test that is slow.
 TEST_TIMEOUT  ?= 30m
 TEST_FLAGS    ?=
@@ -61,7 +62,7 @@ test: ## run the tests that find nearly everything; installs dig and NSD if they
 	@mkdir -p bin; $(NEED) $@ -optional dig nsd >bin/missing
 	@$(MAKE) --no-print-directory control-plane test-programs
 	@$(BUILD) -tests -what 'the tests' $(PACKAGES)
-	@CLUSTERSET_TIER=test CLUSTERSET_SKIP="$$(<bin/missing)" \
+	@CLUSTERSET_TIER=$(TEST_TIER) CLUSTERSET_SKIP="$$(<bin/missing)" \
 		go test -timeout $(TEST_TIMEOUT) $(TEST_RUN) $(PACKAGES) | bin/summary
 
 # What has goroutines of its own runs under the race detector, which needs a C compiler; the pure packages do not.

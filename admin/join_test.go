@@ -15,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 const strangerUID = "11111111-2222-3333-4444-555555555555"
@@ -183,6 +184,7 @@ func TestAdmission(t *testing.T) {
 
 // TestBadJoin: a join that cannot succeed writes nothing, and replaces no CRD.
 func TestBadJoin(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	badJoin{name: "not initialised", want: `the broker is not initialised: CustomResourceDefinition members.broker.clusterset-dns.io does not exist; run "clusterset broker init" first`}.

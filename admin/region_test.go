@@ -13,6 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -90,6 +91,7 @@ func TestDecideRegion(t *testing.T) {
 
 // TestRegion: join sets the region of a cluster, where the policies of a member are in force, and offers that of its Nodes; uninstall removes it.
 func TestRegion(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

@@ -13,6 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -34,6 +35,7 @@ func endWithoutEmptying(t *testing.T, c *controlplane.ControlPlane, name string)
 // TestUninstallRemovesImports: imports whose namespace does not exist any more, which the API server keeps while the policy about the controller
 // exists, are a warning of leave, and uninstall deletes them. So does it with imports that the controller wrote after leave has looked.
 func TestUninstallRemovesImports(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

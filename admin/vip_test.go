@@ -13,6 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // docs/spec/controller.md 7.9: what decides on the option vip of a member.
@@ -80,6 +81,7 @@ func TestOtherVIP(t *testing.T) {
 
 // docs/spec/controller.md 7.9: the setting stands at the broker, where joins and status read it.
 func TestClustersetVIP(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initAs := func(vip, pool string) {

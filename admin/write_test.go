@@ -280,6 +280,7 @@ func TestLeaveThenJoin(t *testing.T) {
 }
 
 func TestDryRuns(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	for _, dry := range []DryRun{DryRunClient, DryRunServer} {
@@ -492,6 +493,7 @@ func readMark(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 }
 
 func TestForcedLeave(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

@@ -11,11 +11,13 @@ import (
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // These share one control plane; the last one finds it stopped.
 func TestInherit(t *testing.T) {
+	tier.All(t)
 	cp := shared(t)
 	apply(t, cp, shopWeb, shopDB, dbFar, ourCluster)
 	file := filepath.Join(t.TempDir(), "snapshot")

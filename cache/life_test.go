@@ -935,6 +935,7 @@ func withoutVersion(t *testing.T, version string) []byte {
 
 // Before anything was served there is nothing to freeze: the zone must not stay without answers for it.
 func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
+	tier.All(t)
 	saved := anotherCluster(t)
 	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	r := start(t, Config{REST: cp.Config(), CheckInterval: 100 * time.Millisecond})

@@ -28,6 +28,7 @@ import (
 // While the broker is away, a member removes nothing, its own endpoints stay up to date, and conditions and metrics give the reason
 // (docs/spec/controller.md 5, docs/spec/controller.md 8). When it is back, every member gets the changes of the meantime.
 func TestBrokerIsAway(t *testing.T) {
+	tier.All(t)
 	for _, tt := range []struct {
 		name, namespace string
 		away, back      func(t *testing.T)

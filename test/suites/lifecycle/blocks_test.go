@@ -12,6 +12,7 @@ import (
 // TestBlocks has server blocks with different sources, one of which is never available, a block with two zones, and two blocks of one
 // zone that a view separates.
 func TestBlocks(t *testing.T) {
+	tier.All(t)
 	ns := namespace(t, "blocks")
 	apply(t, vip(ns, "web", "10.96.9.1"))
 	ready := port(t)
