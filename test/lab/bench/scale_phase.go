@@ -12,7 +12,7 @@ import (
 )
 
 // brokerKinds are the resources that a controller watches at the broker.
-var brokerKinds = []string{"exportedservices", "endpointslices", "members", "namespaces", "leases"}
+var brokerKinds = []string{"exportedservices", "inventories", "endpointslices", "members", "namespaces", "leases"}
 
 // look reads all counters. While no controller runs, its are 0.
 func (s *scaleRun) look(ctx context.Context) (l scaleLook, err error) {
