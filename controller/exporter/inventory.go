@@ -104,34 +104,47 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	}
 	v.mu.Lock()
 	wanted := maps.Clone(v.wanted[part])
-	has, _ := v.broker.OwnInventory(part)
+	has, old := v.broker.OwnInventory(part)
 	next := changed(part, has, wanted, v.from)
 	v.mu.Unlock()
-	if err := v.broker.ApplyInventory(ctx, next); err != nil {
-		return err
+	if same := has != nil && !old && slices.Equal(has.Spec.Exports, next.Spec.Exports); !same {
+		if err := v.broker.ApplyInventory(ctx, next); err != nil {
+			return err
+		}
 	}
 	v.mu.Lock()
+	var said []types.NamespacedName
 	for svc, uid := range wanted {
-		v.note(next, svc)
+		if v.note(next, svc) != uid {
+			continue // the part is full
+		}
+		said = append(said, svc)
 		if is, waits := v.wanted[part][svc]; waits && is == uid {
 			delete(v.wanted[part], svc)
 		}
 	}
 	v.mu.Unlock()
-	for svc := range wanted {
+	for _, svc := range said {
 		v.written(svc)
 	}
 	return nil
 }
 
-// note notes from which stamp on a service counts that next lists. The caller holds v.mu.
-func (v *inventory) note(next *v1alpha1.Inventory, svc types.NamespacedName) {
+// note notes from which stamp on a service counts, by the part next, and returns the UID there, "" if it is not listed. The caller holds v.mu.
+func (v *inventory) note(next *v1alpha1.Inventory, svc types.NamespacedName) string {
 	delete(v.from, svc)
-	for _, e := range next.Spec.Exports {
-		if e.Name == apibroker.RecordName(svc.Namespace, svc.Name) {
-			v.from[svc] = e.From
-		}
+	at := indexOf(next, svc)
+	if at < 0 {
+		return ""
 	}
+	v.from[svc] = next.Spec.Exports[at].From
+	return next.Spec.Exports[at].UID
+}
+
+// indexOf returns where a part lists a service, -1 if it does not.
+func indexOf(part *v1alpha1.Inventory, svc types.NamespacedName) int {
+	name := apibroker.RecordName(svc.Namespace, svc.Name)
+	return slices.IndexFunc(part.Spec.Exports, func(e v1alpha1.InventoryEntry) bool { return e.Name == name })
 }
 
 // changed returns a part with other entries, as it replaces the one that the broker has, which may be nil. An export that begins counts from the inventory
@@ -143,17 +156,22 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 		is.ResourceVersion, stamp = has.ResourceVersion, has.Spec.Stamp
 		is.Spec.Exports = slices.Clone(has.Spec.Exports)
 	}
+	var begins []types.NamespacedName
 	for svc, uid := range wanted {
-		name := apibroker.RecordName(svc.Namespace, svc.Name)
-		at := slices.IndexFunc(is.Spec.Exports, func(e v1alpha1.InventoryEntry) bool { return e.Name == name })
-		switch {
+		switch at := indexOf(is, svc); {
 		case at >= 0 && uid == "":
 			is.Spec.Exports = slices.Delete(is.Spec.Exports, at, at+1)
 		case at >= 0:
 			is.Spec.Exports[at].UID, is.Spec.Exports[at].From = uid, max(is.Spec.Exports[at].From, from[svc])
 		case uid != "":
-			is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: name, UID: uid, From: max(stamp, from[svc])})
+			begins = append(begins, svc)
 		}
+	}
+	room := apibroker.MaxInventory - len(is.Spec.Exports) // what is beyond must not keep others from ending
+	for _, svc := range begins[:min(len(begins), max(room, 0))] {
+		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{
+			Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: max(stamp, from[svc]),
+		})
 	}
 	slices.SortFunc(is.Spec.Exports, func(a, b v1alpha1.InventoryEntry) int { return cmp.Compare(a.Name, b.Name) })
 	return is

@@ -84,6 +84,19 @@ func TestChangedInventory(t *testing.T) {
 	}
 }
 
+// A part that is full takes no other export, and goes on to lose those that end.
+func TestFullInventory(t *testing.T) {
+	full := &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7}}
+	for i := range apibroker.MaxInventory {
+		full.Spec.Exports = append(full.Spec.Exports, v1alpha1.InventoryEntry{Name: fmt.Sprintf("s%d.shop", i), UID: "1"})
+	}
+	service := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: name} }
+	is := changed("00", full, map[types.NamespacedName]string{service("s1"): "", service("x"): "2", service("y"): "3"}, nil)
+	if n := len(is.Spec.Exports); n != apibroker.MaxInventory || indexOf(is, service("s1")) >= 0 {
+		t.Errorf("%d exports, s1 among them: %t; want %d without it", n, indexOf(is, service("s1")) >= 0, apibroker.MaxInventory)
+	}
+}
+
 // docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on, until its Service is deleted.
 func TestExportWentWithItsKind(t *testing.T) {
 	b := newEnv(t)
