@@ -103,7 +103,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
 		Log: cfg.Log, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
-		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
+		RequeueNow: requeue.exportNow, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
 	})
 	p.heartbeat = &identity.Heartbeat{
 		Membership: p.membership, Broker: b, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,

@@ -36,6 +36,9 @@ func (r requeuer) all() {
 // exportLater queues the export of a service behind all that changed.
 func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, queue.Backlog) }
 
+// exportNow queues the export of a service as one that changed.
+func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
+
 // importLater queues the import of a service behind all that changed.
 func (r requeuer) importLater(svc types.NamespacedName) { r.imports.Add(svc, queue.Backlog) }
 

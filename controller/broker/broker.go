@@ -179,8 +179,7 @@ func (b *Broker) follow() {
 		Indexers: cache.Indexers{byService: sliceService, byOwner: sliceOwner, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.inventories = b.set.Add(&v1alpha1.Inventory{}, apiserver.WatchOptions{
-		Transform: dropUnused, Listed: listed, Undecodable: undecodable,
-		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		Transform: dropUnused, Undecodable: undecodable, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.leases = b.set.Add(&coordinationv1.Lease{}, apiserver.WatchOptions{
 		Labels: broker.LabelManagedBy + "=" + broker.ManagedBy, Fields: "metadata.name=" + broker.HeartbeatName,

@@ -14,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
 // Records returns the accepted export records of a service, sorted by cluster, with that of this member.
@@ -85,7 +86,15 @@ func (b *Broker) Services() []types.NamespacedName {
 // if there is none, and the slices sorted by name.
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
-	return record, b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
+	all := b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
+	// What is written next has a higher stamp, also where the clock of this machine is behind that of the one before.
+	if record != nil {
+		b.given.clock.See(protocol.Stamp(record.Spec.Stamp))
+	}
+	for _, s := range all {
+		b.given.clock.See(stampOf(s))
+	}
+	return record, all
 }
 
 // OwnServices returns every service for which this member has a record, a slice or an entry of its inventory on the broker, sorted.
@@ -206,9 +215,9 @@ func (b *Broker) renewals() map[string]renewal {
 // zero if none did. Until then, and long after it, the broker may be one that takes no writes, or passes none on.
 func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 
-// Delivered reports whether the watches of the broker brought back all records and slices that this process wrote before a time.
+// Delivered reports whether the watches of the broker brought back all records, slices and inventories that this process wrote before a time.
 func (b *Broker) Delivered(before time.Time) bool {
-	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before)
+	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before) && b.ownInventories.Seen(before)
 }
 
 // Rival says that another process renews the heartbeat of this cluster and keeps doing so, "" if none does: that of a cluster which

@@ -58,8 +58,9 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 			OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
 			VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks,
 		},
-		Requeue: func(types.NamespacedName) {},
-		Retry:   func(types.NamespacedName, time.Duration) {},
+		RequeueNow: func(types.NamespacedName) {},
+		Requeue:    func(types.NamespacedName) {},
+		Retry:      func(types.NamespacedName, time.Duration) {},
 	}
 	set(&cfg)
 	return &exporting{i, New(cfg)}

@@ -63,8 +63,9 @@ type Config struct {
 	LegacyConditions bool          // mirror the conditions under the names of the first KEP-1645
 	Aggregates       bool          // publish merged imports ("aggregate_view")
 
-	Requeue func(types.NamespacedName)                // reconciles the export of a service again
-	Retry   func(types.NamespacedName, time.Duration) // the same, after a time
+	RequeueNow func(types.NamespacedName)                // as Requeue, as a service that changed
+	Requeue    func(types.NamespacedName)                // reconciles the export of a service again
+	Retry      func(types.NamespacedName, time.Duration) // the same, after a time
 	// RequeueAll reconciles these exports again. The function that it returns reports whether each was reconciled since, be it that that failed.
 	RequeueAll func([]types.NamespacedName) (tried func() bool)
 }
@@ -100,7 +101,7 @@ func New(cfg Config) *Exporter {
 	}
 	e := &Exporter{cfg: cfg, own: own, vips: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, written: cfg.Requeue, log: cfg.Log, wake: make(chan struct{}, 1),
+		broker: cfg.Broker, wait: e.waitsFor, written: cfg.RequeueNow, log: cfg.Log, wake: make(chan struct{}, 1),
 		wanted: make(map[string]map[types.NamespacedName]string), from: make(map[types.NamespacedName]int64),
 	}
 	e.publisher = publisher{cfg.Member, cfg.Broker, e.inventory, a.set}
@@ -255,6 +256,9 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)
 		return o
+	}
+	if r.Record == nil && !e.inventory.says(svc, "") {
+		e.skipped.Add(1) // the rest of it ends after the inventory is written
 	}
 	e.vips.endReservation(svc) // no address is released after an error
 	if o.aggregateErr = e.aggregate.publish(ctx, svc, r.Record); o.aggregateErr != nil {

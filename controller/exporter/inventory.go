@@ -20,7 +20,7 @@ import (
 // inventoryPeriod is the time between two writes of one part of the inventory: many exports that begin or end together cost one write.
 const inventoryPeriod = time.Second
 
-// An inventory writes to the broker which services this cluster exports (docs/spec/controller.md 8.1): only that ends an export.
+// An inventory writes to the broker which services this cluster exports (docs/spec/controller.md 2.6): only that ends an export.
 //
 //	set ──► wanted, by part ── the first at once, then one write a second ──► broker ──► written: the export is reconciled again
 //

@@ -138,10 +138,12 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 	if err != nil {
 		return err
 	}
-	if err := record(); err != nil {
-		return errors.Join(append(errs, err)...) // it may list the slices that are to be deleted
-	}
 	errs = append(errs, more...)
+	if err := record(); member.Rejection(err) != "" {
+		errs = append(errs, err)
+	} else if err != nil {
+		return errors.Join(append(errs, err)...) // it lists the slices that are to be deleted, until the next attempt
+	}
 	if slices.ContainsFunc(errs, func(err error) bool { return member.Rejection(err) == "" }) {
 		return errors.Join(errs...) // the endpoints may be in an old slice alone until the new one is written
 	}
