@@ -13,8 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// given has the stamps that this process gave to the objects of its member. A copy on the broker with a lower stamp is one of before: the broker was rolled
-// back, and the object is to be written again. The zero value is ready.
+// given holds the stamps of this process's writes. A lower stamp on the broker shows a rollback: the object must be written again. The zero
+// value is ready.
 type given struct {
 	clock protocol.Clock
 
@@ -39,7 +39,7 @@ func (g *given) forget(o metav1.Object) {
 	delete(g.stamps, givenKey(o))
 }
 
-// outdates reports whether a copy of an object is older than what this process wrote. It notes the stamp s of the copy.
+// outdates reports whether this process wrote a newer copy of an object than the one with stamp s. The clock goes on above s.
 func (g *given) outdates(o metav1.Object, s protocol.Stamp) bool {
 	g.clock.See(s)
 	g.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// OldRecord reports whether an own record on the broker is older than the one that this process wrote.
+// OldRecord reports whether this process wrote a newer copy of an own record.
 func (b *Broker) OldRecord(r *v1alpha1.ExportedService) bool {
 	return b.given.outdates(r, protocol.Stamp(r.Spec.Stamp))
 }
@@ -18,7 +18,7 @@ func (b *Broker) OldRecord(r *v1alpha1.ExportedService) bool {
 // OldSlice is [Broker.OldRecord] for a slice.
 func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice) bool { return b.given.outdates(s, stampOf(s)) }
 
-// OwnInventory returns a part of the inventory of this member as it is on the broker, nil if there is none, and whether this process wrote a newer one.
+// OwnInventory returns a part of this member's inventory on the broker, or nil. It reports old if this process wrote a newer one.
 func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	i, _ = b.ownInventories.Get(b.cfg.Namespace + "/" + part)
 	if i == nil {
@@ -27,7 +27,7 @@ func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	return i, b.given.outdates(i, protocol.Stamp(i.Spec.Stamp))
 }
 
-// OwnEntry returns what the inventory of this member says about a service.
+// OwnEntry returns the entry of a service in this member's inventory.
 func (b *Broker) OwnEntry(svc types.NamespacedName) protocol.Entry {
 	i, _ := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
 	if i == nil {

@@ -87,7 +87,7 @@ func (b *Broker) Services() []types.NamespacedName {
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
 	all := b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
-	// What is written next has a higher stamp, also where the clock of this machine is behind that of the one before.
+	// The next write needs a higher stamp, even if the clock of this machine is behind the previous leader's.
 	if record != nil {
 		b.given.clock.See(protocol.Stamp(record.Spec.Stamp))
 	}

@@ -174,7 +174,7 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !self.all(i, isIP(i)) || ip(self[0]).family() != ip(self[1]).family()",message="want one address for each family"
 	ClusterIPs []string `json:"clusterIPs,omitempty"`
 
-	// Stamp orders what the member writes on the broker, as in Inventory.
+	// Stamp orders the writes of the member, as in Inventory.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

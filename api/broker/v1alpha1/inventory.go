@@ -2,9 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Inventory is one part of what a member exports. Only what an inventory says ends an export: one that is missing on the broker and listed here was
-// lost there, and goes on. It lives in the broker namespace of the member, which alone writes it, and is named by two hexadecimal digits, 00 to 3f:
-// those of the services that it lists.
+// Inventory lists a part of the services that a member exports. An export ends when its inventory no longer lists it. A listed record that is
+// missing was lost by the broker. Each inventory lies in the broker namespace of its member, the only writer. Its name is two hexadecimal
+// digits, 00 to 3f: a hash of each listed service.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=inventories
@@ -14,13 +14,13 @@ type Inventory struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the member says. There is no status: only the member writes to it.
+	// Spec is written by the member. There is no status.
 	Spec InventorySpec `json:"spec"`
 }
 
-// InventorySpec is what one part of an inventory says.
+// InventorySpec holds a stamp and the exports of one part.
 type InventorySpec struct {
-	// Stamp orders what the member writes on the broker: microseconds since 1970, higher than all that it gave before.
+	// Stamp orders the writes of the member: microseconds since 1970, higher than in all of its earlier writes.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740991
@@ -48,7 +48,7 @@ type InventoryEntry struct {
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
 	UID string `json:"uid"`
 
-	// From is the stamp from which on records and slices of this service count: that of the last inventory without it.
+	// From is the stamp of the last inventory without this service. Older records and slices do not count.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

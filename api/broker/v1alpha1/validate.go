@@ -37,34 +37,10 @@ func checkSlices(s *ExportedServiceSpec) error {
 		}
 	}
 	switch {
-	case !isStamp(s.Stamp):
+	case s.Stamp < 0 || s.Stamp >= 1<<53:
 		return fmt.Errorf("stamp %d: want 0 to 2^53-1", s.Stamp)
 	case s.ExportUID != "" && !isUID(s.ExportUID):
 		return fmt.Errorf("exportUID %.80q: want a lower-case UUID", s.ExportUID)
-	}
-	return nil
-}
-
-func isStamp(n int64) bool { return n >= 0 && n < 1<<53 }
-
-// Validate returns why a part of an inventory counts for nothing, or nil: it rejects all that the CRD rejects.
-func (s *InventorySpec) Validate() error {
-	if s.Stamp < 1 || !isStamp(s.Stamp) {
-		return fmt.Errorf("stamp %d: want 1 to 2^53-1", s.Stamp)
-	}
-	if len(s.Exports) > broker.MaxInventory {
-		return fmt.Errorf("%d exports: want at most %d in one part", len(s.Exports), broker.MaxInventory)
-	}
-	for _, e := range s.Exports {
-		name, namespace, _ := strings.Cut(e.Name, ".")
-		switch {
-		case !broker.IsLabel(name) || !broker.IsLabel(namespace):
-			return fmt.Errorf("export %.80q: want <name>.<namespace>, one RFC 1123 label each", e.Name)
-		case !isUID(e.UID):
-			return fmt.Errorf("uid %.80q: want a lower-case UUID", e.UID)
-		case !isStamp(e.From):
-			return fmt.Errorf("from %d: want 0 to 2^53-1", e.From)
-		}
 	}
 	return nil
 }
