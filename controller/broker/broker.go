@@ -94,7 +94,7 @@ type Broker struct {
 	ownRecords                  *apiserver.Overlay[*v1alpha1.ExportedService]
 	ownSlices                   *apiserver.Overlay[*discoveryv1.EndpointSlice]
 	ownInventories              *apiserver.Overlay[*v1alpha1.Inventory]
-	given                       given // the stamps of the own objects
+	stamps                      stamps // of the own objects
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats

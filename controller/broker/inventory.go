@@ -2,7 +2,6 @@ package broker
 
 import (
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -10,34 +9,38 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// OldRecord reports whether this process wrote a newer copy of an own record.
-func (b *Broker) OldRecord(r *v1alpha1.ExportedService) bool {
-	return b.given.outdates(r, protocol.Stamp(r.Spec.Stamp))
+// OldRecord reports whether an own record must be written again: this process wrote a newer copy, or the entry counts from a later stamp.
+func (b *Broker) OldRecord(r *v1alpha1.ExportedService, from protocol.Stamp) bool {
+	stamp := protocol.Stamp(r.Spec.Stamp)
+	return stamp < from || b.stamps.isOld(objectID{kindRecord, r.Name}, stamp)
 }
 
 // OldSlice is [Broker.OldRecord] for a slice.
-func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice) bool { return b.given.outdates(s, stampOf(s)) }
+func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) bool {
+	return stampOf(s) < from || b.stamps.isOld(objectID{kindSlice, s.Name}, stampOf(s))
+}
 
 // OwnInventory returns a part of this member's inventory on the broker, or nil. It reports old if this process wrote a newer one.
 func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
-	i, _ = b.ownInventories.Get(b.cfg.Namespace + "/" + part)
-	if i == nil {
-		return nil, b.given.outdates(&v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}, 0)
+	var stamp protocol.Stamp
+	if i, _ = b.ownInventories.Get(b.cfg.Namespace + "/" + part); i != nil {
+		stamp = protocol.Stamp(i.Spec.Stamp)
 	}
-	return i, b.given.outdates(i, protocol.Stamp(i.Spec.Stamp))
+	return i, b.stamps.isOld(objectID{kindInventory, part}, stamp)
 }
 
-// OwnEntry returns the entry of a service in this member's inventory.
-func (b *Broker) OwnEntry(svc types.NamespacedName) protocol.Entry {
-	i, _ := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
+// OwnEntry returns the entry of a service in this member's inventory on the broker, and old as [Broker.OwnInventory] does.
+func (b *Broker) OwnEntry(svc types.NamespacedName) (e protocol.Entry, old bool) {
+	i, old := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
 	if i == nil {
-		return protocol.Entry{}
+		return e, old
 	}
-	e := protocol.Entry{Stamp: protocol.Stamp(i.Spec.Stamp)}
+	e.Stamp = protocol.Stamp(i.Spec.Stamp)
+	name := recordOf(svc)
 	for _, listed := range i.Spec.Exports {
-		if listed.Name == recordOf(svc) {
+		if listed.Name == name {
 			e.UID, e.From = types.UID(listed.UID), protocol.Stamp(listed.From)
 		}
 	}
-	return e
+	return e, old
 }

@@ -89,10 +89,10 @@ func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*di
 	all := b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
 	// The next write needs a higher stamp, even if the clock of this machine is behind the previous leader's.
 	if record != nil {
-		b.given.clock.See(protocol.Stamp(record.Spec.Stamp))
+		b.stamps.clock.See(protocol.Stamp(record.Spec.Stamp))
 	}
 	for _, s := range all {
-		b.given.clock.See(stampOf(s))
+		b.stamps.clock.See(stampOf(s))
 	}
 	return record, all
 }

@@ -26,11 +26,11 @@ import (
 func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
-	r.Spec.Stamp = int64(b.given.next())
+	r.Spec.Stamp = int64(b.stamps.next())
 	if err := b.client.Apply(ctx, r, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.given.wrote(r, protocol.Stamp(r.Spec.Stamp))
+	b.stamps.wrote(objectID{kindRecord, r.Name}, protocol.Stamp(r.Spec.Stamp))
 	b.ownRecords.Wrote(r)
 	return nil
 }
@@ -42,7 +42,7 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 	if err := b.client.Delete(ctx, r); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.given.forget(r)
+	b.stamps.forget(objectID{kindRecord, r.Name})
 	b.ownRecords.Deleted(r)
 	return nil
 }
@@ -52,11 +52,11 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
-	metav1.SetMetaDataAnnotation(&s.ObjectMeta, broker.AnnotationStamp, b.given.next().String())
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, broker.AnnotationStamp, b.stamps.next().String())
 	if err := b.client.Apply(ctx, s, wellknown.ManagerExporter); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	b.given.wrote(s, stampOf(s))
+	b.stamps.wrote(objectID{kindSlice, s.Name}, stampOf(s))
 	b.ownSlices.Wrote(s)
 	return s, nil
 }
@@ -68,7 +68,7 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 	if err := b.client.Delete(ctx, s); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.given.forget(s)
+	b.stamps.forget(objectID{kindSlice, s.Name})
 	b.ownSlices.Deleted(s)
 	return nil
 }
@@ -76,11 +76,11 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 // ApplyInventory makes i a part of the inventory of this member, with a new stamp. A UID or a resource version in i is a precondition.
 func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) error {
 	i = i.DeepCopy()
-	i.Namespace, i.Spec.Stamp = b.cfg.Namespace, int64(b.given.next())
+	i.Namespace, i.Spec.Stamp = b.cfg.Namespace, int64(b.stamps.next())
 	if err := b.client.Apply(ctx, i, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.given.wrote(i, protocol.Stamp(i.Spec.Stamp))
+	b.stamps.wrote(objectID{kindInventory, i.Name}, protocol.Stamp(i.Spec.Stamp))
 	b.ownInventories.Wrote(i)
 	return nil
 }

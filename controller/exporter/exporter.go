@@ -104,7 +104,7 @@ func New(cfg Config) *Exporter {
 		broker: cfg.Broker, wait: e.waitsFor, written: cfg.RequeueNow, log: cfg.Log, wake: make(chan struct{}, 1),
 		wanted: make(map[string]map[types.NamespacedName]string), from: make(map[types.NamespacedName]int64),
 	}
-	e.publisher = publisher{cfg.Member, cfg.Broker, e.inventory, a.set}
+	e.publisher = publisher{member: cfg.Member, broker: cfg.Broker, inventory: e.inventory, forget: a.set}
 	return e
 }
 
@@ -257,7 +257,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		e.failed.add(svc)
 		return o
 	}
-	if r.Record == nil && !e.inventory.says(svc, "") {
+	if r.Record == nil && !e.inventory.lists(svc, "") {
 		e.skipped.Add(1) // the rest of it ends after the inventory is written
 	}
 	e.vips.endReservation(svc) // no address is released after an error

@@ -17,38 +17,38 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 )
 
-// inventoryPeriod is the time between two writes of one part of the inventory: many exports that begin or end together cost one write.
+// inventoryPeriod is the time between two writes of one part. Exports that change together share a write.
 const inventoryPeriod = time.Second
 
-// An inventory writes to the broker which services this cluster exports (docs/spec/controller.md 2.6): only that ends an export.
+// An inventory writes the list of exports to the broker (docs/spec/controller.md 2.6). An export ends when it is no longer listed.
 //
 //	set ──► wanted, by part ── the first at once, then one write a second ──► broker ──► written: the export is reconciled again
 //
 // Its methods may be called by several goroutines; Run is called once.
 type inventory struct {
 	broker  *broker.Broker
-	wait    func() string              // why nothing may be written now, "" if it may
-	written func(types.NamespacedName) // the inventory on the broker says of a service what was set
+	wait    func() string              // returns why exports are suspended, or ""
+	written func(types.NamespacedName) // called after the entry of a service was written
 	log     logging.Logger
 	wake    chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	wanted map[string]map[types.NamespacedName]string // UIDs of ServiceExports by part, "" of a service that is not exported
-	from   map[types.NamespacedName]int64             // of the exports that began in this process: a broker that was rolled back has an older one
+	wanted map[string]map[types.NamespacedName]string // UIDs by part; "" removes the entry
+	from   map[types.NamespacedName]int64             // as last written: a rollback must not lower it
 }
 
-// says reports whether the inventory on the broker says that a service is exported by the ServiceExport with this UID, "" if it is not exported.
-func (v *inventory) says(svc types.NamespacedName, uid string) bool {
-	_, old := v.broker.OwnInventory(apibroker.InventoryPart(svc.Namespace, svc.Name))
-	return !old && string(v.broker.OwnEntry(svc).UID) == uid
+// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not list it.
+func (v *inventory) lists(svc types.NamespacedName, uid string) bool {
+	entry, old := v.broker.OwnEntry(svc)
+	return !old && string(entry.UID) == uid
 }
 
-// set has the inventory say what says asks for. It reports whether it does already; else written is called when it does.
+// set makes [inventory.lists] true. It returns true if nothing has to be written; otherwise it calls written afterwards.
 func (v *inventory) set(svc types.NamespacedName, uid string) bool {
-	part, says := apibroker.InventoryPart(svc.Namespace, svc.Name), v.says(svc, uid)
+	part, done := apibroker.InventoryPart(svc.Namespace, svc.Name), v.lists(svc, uid)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if says {
+	if done {
 		delete(v.wanted[part], svc)
 		return true
 	}
@@ -89,7 +89,7 @@ func (v *inventory) Run(ctx context.Context) {
 	}
 }
 
-// parts returns the parts that are to be written.
+// parts returns the names of the parts to write, sorted.
 func (v *inventory) parts() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,24 +113,24 @@ func (v *inventory) write(ctx context.Context, part string) error {
 		}
 	}
 	v.mu.Lock()
-	var said []types.NamespacedName
+	var done []types.NamespacedName
 	for svc, uid := range wanted {
 		if v.note(next, svc) != uid {
 			continue // the part is full
 		}
-		said = append(said, svc)
+		done = append(done, svc)
 		if is, waits := v.wanted[part][svc]; waits && is == uid {
 			delete(v.wanted[part], svc)
 		}
 	}
 	v.mu.Unlock()
-	for _, svc := range said {
+	for _, svc := range done {
 		v.written(svc)
 	}
 	return nil
 }
 
-// note notes from which stamp on a service counts, by the part next, and returns the UID there, "" if it is not listed. The caller holds v.mu.
+// note records the from of a service in the written part, and returns its UID there, or "". The caller holds v.mu.
 func (v *inventory) note(next *v1alpha1.Inventory, svc types.NamespacedName) string {
 	delete(v.from, svc)
 	at := indexOf(next, svc)
@@ -147,8 +147,7 @@ func indexOf(part *v1alpha1.Inventory, svc types.NamespacedName) int {
 	return slices.IndexFunc(part.Spec.Exports, func(e v1alpha1.InventoryEntry) bool { return e.Name == name })
 }
 
-// changed returns a part with other entries, as it replaces the one that the broker has, which may be nil. An export that begins counts from the inventory
-// that does not have it, and not before from.
+// changed returns the part that replaces has, which may be nil. A new entry gets the stamp of has as its from, or the higher one of the argument.
 func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedName]string, from map[types.NamespacedName]int64) *v1alpha1.Inventory {
 	is := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}
 	var stamp int64
@@ -167,7 +166,7 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 			begins = append(begins, svc)
 		}
 	}
-	room := apibroker.MaxInventory - len(is.Spec.Exports) // what is beyond must not keep others from ending
+	room := apibroker.MaxInventory - len(is.Spec.Exports) // a part that is too long would be rejected, and with it the ends of exports
 	for _, svc := range begins[:min(len(begins), max(room, 0))] {
 		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{
 			Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: max(stamp, from[svc]),

@@ -27,7 +27,7 @@ func TestInventory(t *testing.T) {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
 	}
 	a.do(db, "export seen", exported)
-	first := a.Broker.OwnEntry(db)
+	first := entryOf(a)
 	record, _ := a.Broker.Own(db)
 	if want := a.Member.Export(db).UID; first.UID != want || first.From != 0 || string(want) != record.Spec.ExportUID {
 		t.Errorf("entry = %+v and record of %s, want both of the export %s", first, record.Spec.ExportUID, want)
@@ -38,10 +38,10 @@ func TestInventory(t *testing.T) {
 
 	b.Delete(exp)
 	a.do(db, "end of export seen", func() bool { return a.Member.Export(db) == nil })
-	gone := a.Broker.OwnEntry(db)
+	gone := entryOf(a)
 	b.Create(memberenv.NewExport(db))
 	a.do(db, "export seen again", exported)
-	if is := a.Broker.OwnEntry(db); gone.UID != "" || is.From != gone.Stamp || is.Stamp <= gone.Stamp || is.UID == first.UID {
+	if is := entryOf(a); gone.UID != "" || is.From != gone.Stamp || is.Stamp <= gone.Stamp || is.UID == first.UID {
 		t.Errorf("entries = %+v, %+v, %+v; want one with another UID, from the stamp of the one without", first, gone, is)
 	}
 
@@ -57,14 +57,20 @@ func TestInventory(t *testing.T) {
 	a.Expect("an older record", a.do(db, "", again), recordWrite)
 	a.Expect("an older record, again", a.do(db, "", again))
 	part := apibroker.InventoryPart(db.Namespace, db.Name)
-	before := a.Broker.OwnEntry(db)
+	before := entryOf(a)
 	lost, _ := a.Broker.OwnInventory(part)
 	b.Delete(lost.DeepCopy())
-	a.Await("lost inventory", func() bool { return a.Broker.OwnEntry(db).Stamp == 0 })
+	a.Await("lost inventory", func() bool { return entryOf(a).Stamp == 0 })
 	a.do(db, "", again)
-	if is := a.Broker.OwnEntry(db); is.UID != before.UID || is.Stamp <= before.Stamp {
+	if is := entryOf(a); is.UID != before.UID || is.Stamp <= before.Stamp {
 		t.Errorf("after it was lost: entry = %+v, want that of before, with a higher stamp: %+v", is, before)
 	}
+}
+
+// entryOf returns the entry of db on the broker.
+func entryOf(a *exporting) protocol.Entry {
+	entry, _ := a.Broker.OwnEntry(db)
+	return entry
 }
 
 // What is exported and ended together costs one write, and leaves the other entries as they are.

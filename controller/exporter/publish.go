@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
 // A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
@@ -32,6 +33,7 @@ type publisher struct {
 	member    *member.Cluster
 	broker    *broker.Broker
 	inventory *inventory
+	from      protocol.Stamp // of the entry; older records and slices are written again
 	// forget drops what is remembered of the aggregate of a service: the broker may have been restored.
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 }
@@ -43,6 +45,7 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 		return p.withdraw(ctx, svc, record, existing)
 	}
 	p.inventory.set(svc, r.Record.Spec.ExportUID)
+	p.from = p.fromOf(svc)
 	switch {
 	case record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
@@ -108,7 +111,7 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 func (p publisher) publishRecord(
 	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService,
 ) error {
-	if sameRecord(r.Record, record) && !p.broker.OldRecord(record) {
+	if sameRecord(r.Record, record) && !p.broker.OldRecord(record, p.from) {
 		return nil
 	}
 	if record == nil { // perhaps the broker was restored
@@ -219,20 +222,27 @@ func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.En
 		}
 		existing = nil
 	}
-	if existing != nil && sameSlice(w, existing) && !p.broker.OldSlice(existing) {
+	if existing != nil && sameSlice(w, existing) && !p.broker.OldSlice(existing, p.from) {
 		return existing, nil
 	}
 	return p.broker.ApplySlice(ctx, w)
 }
 
+// fromOf returns the from of the entry of a service.
+func (p publisher) fromOf(svc types.NamespacedName) protocol.Stamp {
+	entry, _ := p.broker.OwnEntry(svc)
+	return entry.From
+}
+
 // upToDate reports whether publish has nothing to write.
 func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
 	record, existing := p.broker.Own(svc)
-	uid := ""
-	if r.Record != nil {
-		uid = r.Record.Spec.ExportUID
+	if r.Record == nil {
+		return p.inventory.lists(svc, "") && sameExport(r, record, existing)
 	}
-	return p.inventory.says(svc, uid) && sameExport(r, record, existing)
+	from := p.fromOf(svc)
+	return p.inventory.lists(svc, r.Record.Spec.ExportUID) && sameExport(r, record, existing) && !p.broker.OldRecord(record, from) &&
+		!slices.ContainsFunc(existing, func(s *discoveryv1.EndpointSlice) bool { return p.broker.OldSlice(s, from) })
 }
 
 // sameExport reports whether record and existing, the slices, are what r asks for.
