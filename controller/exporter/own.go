@@ -28,26 +28,29 @@ type Own struct {
 	vips      *vips
 }
 
-// Export returns what this cluster, whose membership is as is says, exports under the name of the service, and its ServiceExport, nil if
-// there is none. It reports false if there is one that does not decode, or if it is not known yet whether one went with its CRD: nothing may follow then. That
-// is asked after the export was read, as it may be lost to the caches at any moment before.
+// Export returns the export of a service under a given membership, and its ServiceExport, or nil. readable is false if the ServiceExport does not decode,
+// or if its deletion cannot be decided yet: then nothing may follow. The export is read first, as the caches may lose it at any moment.
 func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport, readable bool) {
 	if exp = o.member.Export(svc); exp != nil {
 		return o.of(exp, is), exp, true
 	}
-	record, _ := o.broker.Own(svc)
-	since := o.member.ExportsSince()
-	switch {
-	case o.member.Unreadable(svc), record != nil && since.IsZero():
+	if o.member.Unreadable(svc) {
 		return r, nil, false
-	case record != nil && record.Spec.ExportCreated.Time.Before(since):
-		r = o.lost(record, is)
+	}
+	if record, _ := o.broker.Own(svc); record != nil {
+		replaced, known := o.member.ExportReplaced(svc, record.Spec.ExportCreated.Time)
+		if !known {
+			return r, nil, false
+		}
+		if replaced {
+			r = o.lost(record, is)
+		}
 	}
 	return r, nil, true
 }
 
-// lost returns what goes on of an export that went with its CRD while no controller ran (docs/spec/controller.md 3.2): all that its record says, and the
-// endpoints of now.
+// lost returns the export of a record whose ServiceExport went with its CRD while no controller ran (docs/spec/controller.md 3.2). Its endpoints
+// follow the Service; its slice strategy is not known.
 func (o *Own) lost(record *v1alpha1.ExportedService, is identity.Status) export.Result {
 	spec := &record.Spec
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
@@ -57,6 +60,9 @@ func (o *Own) lost(record *v1alpha1.ExportedService, is identity.Status) export.
 	if r.Record != nil {
 		to := &r.Record.Spec
 		to.Labels, to.Annotations, to.ClusterSelectors, to.ToClusters = spec.Labels, spec.Annotations, spec.ClusterSelectors, spec.ToClusters
+		if to.VIP != nil && spec.VIP != nil {
+			to.VIP.Wanted = spec.VIP.Wanted
+		}
 	}
 	return r
 }

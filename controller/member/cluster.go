@@ -255,16 +255,18 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
 }
 
-// Export returns the ServiceExport, also one that is gone and counts still; nil if it does not exist.
+// Export returns the ServiceExport, also a deleted one that has not ended; nil if there is none.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.kept.beside(svc.String(), c.exports.Get)
 }
 
-// ExportsSince returns when the CRD of ServiceExport was created: what was exported before it did not end with its export. It is zero if that is not known
-// yet.
-func (c *Cluster) ExportsSince() time.Time { return c.kept.createdSince() }
+// ExportReplaced reports whether the export of a service, created at a time, went with an earlier CRD of ServiceExport, so that its user has not
+// ended it. known is false until the CRD is read.
+func (c *Cluster) ExportReplaced(svc types.NamespacedName, created time.Time) (replaced, known bool) {
+	return c.kept.replaced(svc.String(), created)
+}
 
-// WithheldExports is the number of ServiceExports that are gone and count still.
+// WithheldExports is the number of deleted ServiceExports that have not ended.
 func (c *Cluster) WithheldExports() int { return c.kept.waiting() }
 
 // Import returns the ServiceImport, whether we manage it or not; nil if it does not exist.

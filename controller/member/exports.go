@@ -18,36 +18,38 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// keptExports are the ServiceExports that the watch has delivered, and of those that are gone the ones that count still. Who deletes an export ends it.
-// But what deletes the CRD deletes all exports first, one by one, which nobody has asked for (docs/spec/controller.md 3.2). So a read of the CRD decides:
+// keptExports holds the delivered ServiceExports, and some that were deleted. A deleted export ends. But deleting the CRD deletes all exports first,
+// one by one, which nobody has asked for (docs/spec/controller.md 3.2). So a read of the CRD decides:
 //
-//	           gone                 the CRD is there, and is not newer than the export
-//	(counts) ───────▶ (undecided) ─────────────────────────────────────────────────────▶ (ended)
-//	   ▲                   │ it is newer: another one was there when the export was                ▲
-//	   │                   ▼                                                              │ its Service is gone
-//	   └── is back ──── (kept) ───────────────────────────────────────────────────────────┘
+//	           deleted                 the CRD exists, and is no newer than the export
+//	(counts) ───────────▶ (undecided) ─────────────────────────────────────────────────▶ (ended)
+//	   ▲                      │ the CRD is newer: it replaced the one of the export            ▲
+//	   │                      ▼                                                             │ the Service is deleted
+//	   └── created again ── (kept) ──────────────────────────────────────────────────────────┘
 //
-// While the CRD is absent, about to go or not served, nothing is decided. One read decides on all that were gone before it.
+// Nothing is decided while the CRD is missing, terminating or not served. One read decides for all earlier deletions.
 //
-// The informer drops an export before its handlers see that. So an export counts until the handler of keptExports has decided on it:
-// [Cluster.Export] asks here for what the informer lacks. The methods may be called by several goroutines.
+// The informer drops an export before its handlers run. So [Cluster.Export] asks here for an export that the informer lacks. The methods may be
+// called by several goroutines.
 type keptExports struct {
 	log  logging.Logger
 	wake chan struct{} // capacity 1: some are undecided
 
 	mu        sync.Mutex
 	byKey     map[string]*mcsv1beta1.ServiceExport
-	undecided map[string]bool                  // of byKey
-	kept      map[string]bool                  // of byKey
-	since     time.Time                        // when the CRD was created, zero until it is read
-	notify    func([]types.NamespacedName)     // of services whose export counts no longer
-	waits     logging.OnChangeOf[bool, string] // why nothing can be decided
+	undecided map[string]*mcsv1beta1.ServiceExport // as the informer delivered the deletion
+	kept      map[string]bool                      // of byKey
+	ended     map[string]bool                      // until they are created again
+	since     time.Time                            // creation of the CRD, zero until it is read
+	notify    func([]types.NamespacedName)         // of services whose export ended
+	waits     logging.OnChangeOf[bool, string]     // the error of the last read
 }
 
 func newKeptExports(log logging.Logger) *keptExports {
 	return &keptExports{
 		log: cmp.Or(log, logging.Discard), wake: make(chan struct{}, 1), byKey: make(map[string]*mcsv1beta1.ServiceExport),
-		undecided: make(map[string]bool), kept: make(map[string]bool), notify: func([]types.NamespacedName) {},
+		undecided: make(map[string]*mcsv1beta1.ServiceExport), kept: make(map[string]bool), ended: make(map[string]bool),
+		notify: func([]types.NamespacedName) {},
 	}
 }
 
@@ -61,7 +63,7 @@ func (k *keptExports) handler() cache.ResourceEventHandler {
 				o = last.Obj
 			}
 			if exp, ok := o.(*mcsv1beta1.ServiceExport); ok {
-				k.gone(exp)
+				k.deleted(exp)
 			}
 		},
 	}
@@ -73,18 +75,22 @@ func (k *keptExports) put(exp *mcsv1beta1.ServiceExport) {
 	defer k.mu.Unlock()
 	delete(k.undecided, key)
 	delete(k.kept, key)
+	delete(k.ended, key)
 	k.byKey[key] = exp
 }
 
-func (k *keptExports) gone(exp *mcsv1beta1.ServiceExport) {
+func (k *keptExports) deleted(exp *mcsv1beta1.ServiceExport) {
 	k.mu.Lock()
-	k.undecided[KeyOf(exp).String()] = true
+	k.undecided[KeyOf(exp).String()] = exp
 	k.mu.Unlock()
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
+
+// readPeriod is the least time between two reads of the CRD.
+const readPeriod = 100 * time.Millisecond
 
 // run decides until ctx ends. definition reads the CRD of ServiceExport, and hasService reports whether a Service exists.
 func (k *keptExports) run(ctx context.Context, definition func(context.Context) (*unstructured.Unstructured, error), hasService func(types.NamespacedName) bool) {
@@ -94,49 +100,54 @@ func (k *keptExports) run(ctx context.Context, definition func(context.Context) 
 		k.decide(read)
 		select {
 		case <-ctx.Done():
+		case <-time.After(readPeriod):
+		}
+		select {
+		case <-ctx.Done():
 		case <-k.wake:
 		case <-time.After(time.Second):
 		}
 	}
 }
 
-// decide asks for the CRD if an export is undecided, and the first time.
+// decide reads the CRD if an export is undecided, and the first time.
 func (k *keptExports) decide(definition func() (*unstructured.Unstructured, error)) {
 	k.mu.Lock()
-	keys, known := slices.Sorted(maps.Keys(k.undecided)), !k.since.IsZero()
+	undecided, known := maps.Clone(k.undecided), !k.since.IsZero()
 	k.mu.Unlock()
-	if len(keys) == 0 && known {
+	if len(undecided) == 0 && known {
 		return
 	}
 	since, err := existsSince(definition())
 	if err != nil {
-		if len(keys) > 0 && k.waits.Changed(true, err.Error()) {
-			k.log.Errorf("local: ServiceExport: %d are gone, and stay exported: %v", len(keys), err)
+		if len(undecided) > 0 && k.waits.Changed(true, err.Error()) {
+			k.log.Errorf("local: ServiceExport: %d are gone, and stay exported: %v", len(undecided), err)
 		}
 		return
 	}
 	k.waits.Clear(true)
-	var ended []string
+	var keys []string
 	k.mu.Lock()
 	k.since = since
-	for _, key := range keys {
-		switch exp := k.byKey[key]; {
-		case !k.undecided[key]: // it is back
+	for _, key := range slices.Sorted(maps.Keys(undecided)) {
+		if k.undecided[key] != undecided[key] { // created again, and maybe deleted after the read
 			continue
-		case exp == nil, !exp.CreationTimestamp.Time.Before(since):
-			delete(k.byKey, key)
-			ended = append(ended, key)
-		default:
-			k.kept[key] = true
-			k.log.Warningf("local: ServiceExport %s went with its CRD, and stays exported: create it again, or delete the Service", key)
 		}
 		delete(k.undecided, key)
+		// The informer may deliver a name alone as deleted.
+		if exp := k.byKey[key]; exp != nil && exp.CreationTimestamp.Time.Before(since) {
+			k.kept[key] = true
+			k.log.Warningf("local: ServiceExport %s went with its CRD, and stays exported: create it again, or delete the Service", key)
+			continue
+		}
+		delete(k.byKey, key)
+		keys = append(keys, key)
 	}
 	k.mu.Unlock()
-	k.ended(ended...)
+	k.end(keys)
 }
 
-// existsSince returns when the CRD was created, or why it does not say that an export was deleted.
+// existsSince returns when the CRD was created, or an error if no deletion can be decided by it.
 func existsSince(definition *unstructured.Unstructured, err error) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
@@ -150,47 +161,51 @@ func existsSince(definition *unstructured.Unstructured, err error) (time.Time, e
 	return definition.GetCreationTimestamp().Time, nil
 }
 
-// endKept ends what is kept without a Service.
+// endKept ends the kept exports without a Service.
 func (k *keptExports) endKept(hasService func(types.NamespacedName) bool) {
-	var ended []string
+	var keys []string
 	k.mu.Lock()
 	for key := range k.kept {
 		if !hasService(parseKey(key)) {
 			delete(k.kept, key)
 			delete(k.byKey, key)
-			ended = append(ended, key)
+			keys = append(keys, key)
 		}
 	}
 	k.mu.Unlock()
-	k.ended(ended...)
+	k.end(keys)
 }
 
-// createdSince returns when the CRD was created, zero if that is not known yet.
-func (k *keptExports) createdSince() time.Time {
+// replaced reports whether an export that was created at a time went with an earlier CRD: it has not ended, and is older than the CRD. known is false
+// until the CRD is read.
+func (k *keptExports) replaced(key string, created time.Time) (replaced, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.since
+	return !k.ended[key] && created.Before(k.since), !k.since.IsZero()
 }
 
-// waiting returns how many exports are gone and count still.
+// waiting returns the number of deleted exports that have not ended.
 func (k *keptExports) waiting() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.undecided) + len(k.kept)
 }
 
-// ended notifies of services whose export counts no longer.
-func (k *keptExports) ended(keys ...string) {
+// end notes and notifies of exports that ended.
+func (k *keptExports) end(keys []string) {
 	if len(keys) == 0 {
 		return
 	}
+	services := make([]types.NamespacedName, len(keys))
 	k.mu.Lock()
 	notify := k.notify
-	k.mu.Unlock()
-	services := make([]types.NamespacedName, len(keys))
 	for i, key := range keys {
 		services[i] = parseKey(key)
+		if k.byKey[key] == nil {
+			k.ended[key] = true
+		}
 	}
+	k.mu.Unlock()
 	notify(services)
 }
 

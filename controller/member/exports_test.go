@@ -91,12 +91,42 @@ func TestKeptExports(t *testing.T) {
 	}
 }
 
+// An export that is created and deleted again during a read is decided by the next one. Its end outlives what the broker has of an earlier CRD.
+func TestExportEndsByALaterRead(t *testing.T) {
+	k := newKeptExports(nil)
+	created := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", CreationTimestamp: created}}
+	definition := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object); err != nil {
+		t.Fatal(err)
+	}
+	definition.SetCreationTimestamp(created)
+	k.put(exp)
+	k.deleted(exp)
+	k.decide(func() (*unstructured.Unstructured, error) {
+		k.put(exp.DeepCopy())
+		k.deleted(exp.DeepCopy())
+		return definition, nil
+	})
+	if k.get("shop/db") == nil || k.waiting() != 1 {
+		t.Errorf("deleted again during the read: %d wait, want that export", k.waiting())
+	}
+	before := created.Add(-time.Hour)
+	if replaced, known := k.replaced("shop/db", before); !replaced || !known {
+		t.Errorf("before the end: replaced %t, known %t, want both", replaced, known)
+	}
+	k.decide(func() (*unstructured.Unstructured, error) { return definition, nil })
+	if replaced, _ := k.replaced("shop/db", before); replaced || k.get("shop/db") != nil {
+		t.Error("after the end: the export counts as lost with an earlier CRD")
+	}
+}
+
 // The informer is asked before the export is back, and its end is decided after that: it counted all the time.
 func TestExportIsBack(t *testing.T) {
 	k := newKeptExports(nil)
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
 	k.put(exp)
-	k.gone(exp)
+	k.deleted(exp)
 	lacks := func(string) (*mcsv1beta1.ServiceExport, bool) {
 		delete(k.byKey, "shop/db")
 		return nil, false
