@@ -36,7 +36,7 @@ func (r requeuer) all() {
 // exportLater queues the export of a service behind all that changed.
 func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, queue.Backlog) }
 
-// exportNow queues the export of a service as one that changed.
+// exportNow queues the export of a changed service.
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
 // importLater queues the import of a service behind all that changed.

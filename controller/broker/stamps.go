@@ -48,7 +48,7 @@ func (l *stamps) isOld(id objectID, s protocol.Stamp) bool {
 	return s < l.last[id]
 }
 
-// stampOf returns the stamp of a slice, 0 if it has none.
+// stampOf returns the stamp of a slice, or 0.
 func stampOf(s *discoveryv1.EndpointSlice) protocol.Stamp {
 	stamp, err := strconv.ParseInt(s.Annotations[broker.AnnotationStamp], 10, 64)
 	if err != nil {

@@ -92,7 +92,7 @@ func (x *exporting) settle(svc types.NamespacedName) error {
 	return err
 }
 
-// taken returns what was written, but for the inventory.
+// taken returns the writes without those of the inventory.
 func (x *exporting) taken() []string {
 	return slices.DeleteFunc(x.Writes.Take(), func(w string) bool { return strings.Contains(w, " broker/inventories/") })
 }

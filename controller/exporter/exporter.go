@@ -79,8 +79,8 @@ type Exporter struct {
 	inventory *inventory
 	publisher publisher
 	aggregate *aggregates
-	waiting   *waiting      // for a link, or the end of a freeze
-	found     found         // the exports as they were at the start, until the broker is known
+	waiting   *waiting // for a link, or the end of a freeze
+	baselines baselines
 	failed    *waiting      // for writes to succeed again
 	skipped   atomic.Uint64 // how often an export was not written, as something must happen before
 }
@@ -243,7 +243,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		switch {
 		case !e.cfg.Broker.Synced():
 			ready := e.publisher.readyBefore(svc)
-			o.old = e.found.changed(svc, r, ready != nil && ready.Status == metav1.ConditionTrue)
+			o.old = e.baselines.changed(svc, r, ready != nil && ready.Status == metav1.ConditionTrue)
 		case !e.publisher.upToDate(svc, r):
 			e.waiting.add(svc) // no event follows when the link is back
 			record, _ := e.cfg.Broker.Own(svc)
@@ -251,14 +251,14 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		}
 		return o
 	}
-	e.found.forget(svc)
+	e.baselines.forget(svc)
 	o.noVIP = e.vips.allocate(svc, r.Record)
 	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)
 		return o
 	}
 	if r.Record == nil && !e.inventory.lists(svc, "") {
-		e.skipped.Add(1) // the rest of it ends after the inventory is written
+		e.skipped.Add(1) // deleted after the write of the inventory
 	}
 	e.vips.endReservation(svc) // no address is released after an error
 	if o.aggregateErr = e.aggregate.publish(ctx, svc, r.Record); o.aggregateErr != nil {

@@ -184,32 +184,17 @@ func TestExportWhileLeaving(t *testing.T) {
 	b.Create(memberenv.NewExport(db), service)
 	a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
 
-	// docs/spec/controller.md 6.2: during an outage Ready says that what the broker has is old, and only of exports that changed.
-	exportState := func() string {
-		ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
-		return fmt.Sprint(ready.Status, " ", ready.Reason, " ", strings.Contains(ready.Message, "an older state of this export"))
-	}
+	// docs/spec/controller.md 6.2
 	a.Freezes.Set(safety.Credential, "it is rejected")
-	reconcile := func(what, want string, writes ...string) {
-		t.Helper()
-		a.Writes.Take()
-		if err := a.Reconcile(t.Context(), db); err != nil {
-			t.Error(err)
-		}
-		a.Expect(what, a.Writes.Take(), writes...)
-		if got := exportState(); got != want {
-			t.Errorf("%s: Ready = %s, want %s", what, got, want)
-		}
-	}
-	reconcile("during an outage, unchanged", "True Exported false")
+	a.outage("during an outage, unchanged", "True Exported false")
 	slice := memberenv.NewSourceSlice(db, "db-1", "10.1.0.2")
 	b.Create(slice)
 	a.Await("slice seen", func() bool { return len(a.Member.SourceSlices(db)) == 1 })
-	reconcile("during an outage, with another endpoint", "Unknown Pending true", statusWrite)
-	reconcile("during an outage, again", "Unknown Pending true")
+	a.outage("during an outage, with another endpoint", "Unknown Pending true", statusWrite)
+	a.outage("during an outage, again", "Unknown Pending true")
 	b.Delete(slice)
 	a.Await("slice gone", func() bool { return len(a.Member.SourceSlices(db)) == 0 })
-	reconcile("during an outage, as before", "True Exported false", statusWrite)
+	a.outage("during an outage, as before", "True Exported false", statusWrite)
 	a.waiting.take()
 	requeued = nil // after the first write of the inventory
 
@@ -253,6 +238,21 @@ func TestExportWhileLeaving(t *testing.T) {
 	}
 }
 
+// outage reconciles db without the broker. ready is status and reason of the condition Ready, and whether its message names an older state on the broker:
+// only for a changed export.
+func (x *exporting) outage(name, ready string, writes ...string) {
+	x.Helper()
+	x.Writes.Take()
+	if err := x.Reconcile(x.Context(), db); err != nil {
+		x.Error(err)
+	}
+	x.Expect(name, x.Writes.Take(), writes...)
+	c := meta.FindStatusCondition(x.Member.Export(db).Status.Conditions, "Ready")
+	if got := fmt.Sprint(c.Status, " ", c.Reason, " ", strings.Contains(c.Message, "an older state of this export")); got != ready {
+		x.Errorf("%s: Ready = %s, want %s", name, got, ready)
+	}
+}
+
 // docs/spec/controller.md 6.2: while the broker is away, a restart leaves Ready as it is, and a change after it does not.
 func TestExportAfterRestartWithoutBroker(t *testing.T) {
 	b := newEnv(t)
@@ -268,27 +268,14 @@ func TestExportAfterRestartWithoutBroker(t *testing.T) {
 		a.Membership.Review()
 		return a.Membership.Status().ClusterID != ""
 	})
-	reconcile := func(what, want string, writes ...string) {
-		t.Helper()
-		a.Writes.Take()
-		if err := a.Reconcile(t.Context(), db); err != nil {
-			t.Error(err)
-		}
-		a.Expect(what, a.Writes.Take(), writes...)
-		if got := a.ConditionsOf(db); got != want+" Valid=True/Valid" {
-			t.Errorf("%s: conditions = %s, want %s", what, got, want)
-		}
-	}
-	for _, what := range []string{"a restart", "again"} {
-		reconcile(what, "Ready=True/Exported")
-	}
+	a.outage("a restart", "True Exported false")
+	a.outage("again", "True Exported false")
 	slice.Endpoints[0].Addresses[0] = "10.1.0.2"
 	b.Update(slice)
 	a.Await("change seen", func() bool { return a.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.2" })
-	reconcile("another endpoint", "Ready=Unknown/Pending", statusWrite)
-	ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
-	if want := "an older state of this export"; !strings.Contains(ready.Message, want) {
-		t.Errorf("Ready = %q, want %q in it", ready.Message, want)
+	a.outage("another endpoint", "Unknown Pending true", statusWrite)
+	if got, want := a.ConditionsOf(db), "Ready=Unknown/Pending Valid=True/Valid"; got != want {
+		t.Errorf("conditions = %s, want %s", got, want)
 	}
 }
 

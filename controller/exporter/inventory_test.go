@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 2.6: the inventory on the broker, and what is written again where the broker has an older copy.
+// docs/spec/controller.md 2.6: entries of the inventory, and writes after a rollback of the broker.
 func TestInventory(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
@@ -71,7 +71,7 @@ func TestInventory(t *testing.T) {
 	a.Await("lost inventory", func() bool { return entryOf(a).Stamp == 0 })
 	a.do(db, "", again)
 	if is := entryOf(a); is.UID != before.UID || is.Stamp <= before.Stamp {
-		t.Errorf("after it was lost: entry = %+v, want that of before, with a higher stamp: %+v", is, before)
+		t.Errorf("after the loss: entry = %+v, want %+v with a higher stamp", is, before)
 	}
 }
 
@@ -81,7 +81,7 @@ func entryOf(a *exporting) protocol.Entry {
 	return entry
 }
 
-// What is exported and ended together costs one write, and leaves the other entries as they are.
+// Exports that begin and end together share a write, which keeps the other entries.
 func TestChangedInventory(t *testing.T) {
 	is := changed("00", &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7, Exports: []v1alpha1.InventoryEntry{
 		{Name: "a.shop", UID: "1"}, {Name: "b.shop", UID: "2", From: 3}, {Name: "c.shop", UID: "3", From: 4},
@@ -98,7 +98,7 @@ func TestChangedInventory(t *testing.T) {
 	}
 }
 
-// A part that is full takes no other export, and goes on to lose those that end.
+// A full part takes no further export, but exports still end.
 func TestFullInventory(t *testing.T) {
 	full := &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7}}
 	for i := range apibroker.MaxInventory {

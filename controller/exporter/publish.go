@@ -59,13 +59,13 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 	return p.publishSlices(ctx, r.Slices, existing, noRecord)
 }
 
-// noRecord is for slices that no record lists, or that it lists already.
+// noRecord is the argument record of publishSlices if no list has to be written.
 func noRecord() error { return nil }
 
-// withdraw ends an export: it deletes what the broker has of it, once the inventory says so.
+// withdraw removes an export from the inventory, and then deletes its record and slices.
 func (p publisher) withdraw(ctx context.Context, svc types.NamespacedName, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) error {
 	if !p.inventory.set(svc, "") {
-		return nil // the export is reconciled again then
+		return nil // the write of the inventory reconciles the export again
 	}
 	if record != nil {
 		if err := p.broker.DeleteRecord(ctx, record); err != nil {
@@ -99,7 +99,7 @@ func (p publisher) rejectedBefore(svc types.NamespacedName) bool {
 	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
 }
 
-// readyBefore returns the condition Ready that an export has, nil if it has none.
+// readyBefore returns the condition Ready of an export, or nil.
 func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	exp := p.member.Export(svc)
 	if exp == nil {
@@ -121,9 +121,8 @@ func (p publisher) publishRecord(
 }
 
 // publishSlices writes slices that are new or lose no endpoint first, and deletes old ones last: an endpoint that moves from one slice to another is on
-// the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does. record writes the record
-// that lists the slices, after those that it lists, and before others are deleted. Endpoints change more often than the record, and matter more: they do not
-// wait for a record that cannot be written.
+// the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does. record is called after all
+// writes and before the deletions, to write the list of slices. Slices do not wait for a rejected record: endpoints change more often, and matter more.
 func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice, record func() error) error {
 	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
@@ -145,7 +144,7 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 	if err := record(); member.Rejection(err) != "" {
 		errs = append(errs, err)
 	} else if err != nil {
-		return errors.Join(append(errs, err)...) // it lists the slices that are to be deleted, until the next attempt
+		return errors.Join(append(errs, err)...) // the record still lists the slices to delete
 	}
 	if slices.ContainsFunc(errs, func(err error) bool { return member.Rejection(err) == "" }) {
 		return errors.Join(errs...) // the endpoints may be in an old slice alone until the new one is written
@@ -245,7 +244,7 @@ func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
 		!slices.ContainsFunc(existing, func(s *discoveryv1.EndpointSlice) bool { return p.broker.OldSlice(s, from) })
 }
 
-// sameExport reports whether record and existing, the slices, are what r asks for.
+// sameExport compares the wanted export with a record and slices, without stamps.
 func sameExport(r export.Result, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) bool {
 	if r.Record == nil {
 		return record == nil && len(existing) == 0
@@ -255,7 +254,7 @@ func sameExport(r export.Result, record *v1alpha1.ExportedService, existing []*d
 	})
 }
 
-// sameRecord reports whether got, which may be nil, is what want asks for, with any stamp.
+// sameRecord compares records without stamps; got may be nil.
 func sameRecord(want, got *v1alpha1.ExportedService) bool {
 	if got == nil || !hasLabels(want.Labels, got.Labels) {
 		return false

@@ -155,7 +155,7 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	return i.follow(ctx, i.reader.read(svc, own))
 }
 
-// follow applies the import plan, unless it would remove clusters or slices whose loss is not confirmed, or whose ports are about to follow.
+// follow applies the import plan. Clusters keep their slices while their loss is not confirmed, or while their slices lack the record's ports.
 func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
@@ -232,8 +232,8 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 	return i.refresh(ctx, svc, currentSlices{src, spec})
 }
 
-// refreshPresent updates the slices of the clusters that the broker has, but for those that are kept (docs/spec/controller.md 4.3,
-// docs/spec/controller.md 8.7). Everything else stays as it is.
+// refreshPresent updates the slices of all clusters on the broker but the kept ones. All else stays (docs/spec/controller.md 4.3,
+// docs/spec/controller.md 8.7).
 func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, kept []string) error {
 	var present []currentSlices
 	for _, src := range p.cluster.Sources {

@@ -19,8 +19,7 @@ func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
 		slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 }
 
-// isCollected reports whether the garbage collector of Kubernetes deletes all that an import owns before the import itself. It would delete a new
-// slice, too. imp may be nil.
+// isCollected reports a foreground deletion: the garbage collector deletes slices before the import, also new ones. imp may be nil.
 func isCollected(imp *mcsv1beta1.ServiceImport) bool {
 	return imp != nil && imp.DeletionTimestamp != nil && slices.Contains(imp.Finalizers, metav1.FinalizerDeleteDependents)
 }

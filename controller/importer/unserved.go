@@ -16,7 +16,7 @@ import (
 // Service, and record and slices come by watches of their own.
 const portsGrace = 2 * time.Second
 
-// lackPorts returns the clusters with imported endpoints that a plan would remove, as their slices serve none of the ports of their records.
+// lackPorts returns the clusters with imported endpoints whose slices serve no port of their record. The plan would remove these endpoints.
 func lackPorts(in inputs, p plan, imported []*discoveryv1.EndpointSlice) (clusters []string) {
 	for _, src := range p.cluster.Sources {
 		spec := p.specOf(src.Cluster)

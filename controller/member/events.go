@@ -40,7 +40,7 @@ const (
 
 // Events writes one Event for each transition of a condition (docs/spec/controller.md 6). It has a client and a rate of its
 // own, so that Events never delay other writes. Callers never wait: while [eventBacklog] Events wait, further ones are dropped
-// and counted. So are those of a namespace of which as many wait as there is room left: a busy one always leaves some to others.
+// and counted. A namespace may fill half of the free room, so a busy one leaves room for others.
 type Events struct {
 	client   *apiserver.Client
 	instance string

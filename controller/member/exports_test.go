@@ -19,7 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
-// docs/spec/controller.md 3.2: who deletes exports ends them, one or all. What goes with the CRD stays.
+// docs/spec/controller.md 3.2: deleted exports end, one or all; those deleted with their CRD go on.
 func TestKeptExports(t *testing.T) {
 	const many = 20
 	begin := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
@@ -45,7 +45,7 @@ func TestKeptExports(t *testing.T) {
 		definition *unstructured.Unstructured
 		err        error
 		ended      int
-		kept       bool // what has not ended is kept for good
+		kept       bool // the others go on for good
 	}{
 		{"deleted one by one", crd(begin.Add(-time.Hour), same), nil, many, false},
 		{"created with the CRD", crd(begin, same), nil, many, false},
@@ -82,7 +82,7 @@ func TestKeptExports(t *testing.T) {
 		if kept := len(k.keys()) == many+1; kept != tt.kept {
 			t.Errorf("%s, when the CRD is there: %d count, want all %t", tt.name, len(k.keys()), tt.kept)
 		}
-		// A Service that is gone ends what is kept, and a new export is like any other.
+		// Deleting the Service ends a kept export. A new export is like any other.
 		informer.OnAdd(export(0), false)
 		k.endKept(func(svc types.NamespacedName) bool { return svc.Name != "s01" })
 		if got := k.keys(); slices.Contains(got, types.NamespacedName{Namespace: "shop", Name: "s01"}) || k.get("shop/s00") == nil {
@@ -91,7 +91,7 @@ func TestKeptExports(t *testing.T) {
 	}
 }
 
-// An export that is created and deleted again during a read is decided by the next one. Its end outlives what the broker has of an earlier CRD.
+// The next read decides on an export that is created and deleted again during a read. Once ended, it is not restored from the broker.
 func TestExportEndsByALaterRead(t *testing.T) {
 	k := newKeptExports(nil)
 	created := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))

@@ -27,13 +27,13 @@ type Stamp int64
 // String is the stamp in decimal digits.
 func (s Stamp) String() string { return strconv.FormatInt(int64(s), 10) }
 
-// A Clock gives the stamps of one process. The zero value is ready; the methods may be called by several goroutines.
+// A Clock issues the stamps of one process. The zero value is ready; the methods may be called by several goroutines.
 type Clock struct {
 	mu   sync.Mutex
 	last Stamp
 }
 
-// Next returns a stamp that is higher than all that the clock gave or saw: that of now, unless the clock of the machine went back.
+// Next returns the time now, or if the clock gave or saw a higher stamp, the next higher one.
 func (c *Clock) Next(now time.Time) Stamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +41,7 @@ func (c *Clock) Next(now time.Time) Stamp {
 	return c.last
 }
 
-// See notes a stamp that an earlier process of the same member gave.
+// See records a stamp of an earlier process of the member.
 func (c *Clock) See(s Stamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

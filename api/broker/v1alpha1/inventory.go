@@ -36,13 +36,13 @@ type InventorySpec struct {
 
 // InventoryEntry is one service that a member exports.
 type InventoryEntry struct {
-	// Name is that of the export record: "<name>.<namespace>".
+	// Name is the name of the export record: "<name>.<namespace>".
 	//
 	// +kubebuilder:validation:MaxLength=127
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// UID is that of the ServiceExport.
+	// UID is the UID of the ServiceExport.
 	//
 	// +kubebuilder:validation:MaxLength=36
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`

@@ -1,0 +1,32 @@
+package exporter
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/controller/export"
+)
+
+// baselines hold the exports as they were at the start, until the broker is read. An unchanged export keeps its Ready (docs/spec/controller.md
+// 6.2). The zero value is empty. The methods may be called by several goroutines, each for another service.
+type baselines struct{ exports sync.Map }
+
+// changed compares an export with its baseline. The first call for an export with ready, a true Ready, sets the baseline.
+func (b *baselines) changed(svc types.NamespacedName, r export.Result, ready bool) bool {
+	if r.Record == nil {
+		b.forget(svc)
+		return false
+	}
+	// The broker allocates VIPs, and may be read before the rest of it.
+	local := export.Result{Record: r.Record.DeepCopy(), Slices: r.Local}
+	local.Record.Spec.VIP = nil
+	first, seen := b.exports.Load(svc)
+	if !seen && ready {
+		b.exports.Store(svc, local)
+	}
+	return seen && !sameExport(local, first.(export.Result).Record, first.(export.Result).Slices)
+}
+
+// forget removes the baseline of an export.
+func (b *baselines) forget(svc types.NamespacedName) { b.exports.Delete(svc) }
