@@ -8,8 +8,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 )
 
-// baselines hold the exports as they were at the start, until the broker is read. An unchanged export keeps its Ready (docs/spec/controller.md
-// 6.2). The zero value is empty. The methods may be called by several goroutines, each for another service.
+// baselines hold the exports as they were at the start, until the broker is read. An unchanged export keeps its Ready
+// (docs/spec/controller.md 6.2). The zero value is empty. The methods may be called by several goroutines, each for another service.
 type baselines struct{ exports sync.Map }
 
 // changed compares an export with its baseline. The first call for an export with ready, a true Ready, sets the baseline.
