@@ -86,6 +86,7 @@ const (
 	from                       // an export that begins again says from when
 	hold                       // slices go on to count until all listed ones are seen
 	ended                      // the inventory by which something ended is noted
+	listed                     // an inventory that listed the export is noted
 	pass                       // after a silence all exports are compared before the heartbeat
 	repass                     // after a rollback all exports are compared anew
 	complete                   // a pass has to be newer than the silence

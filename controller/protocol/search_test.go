@@ -80,8 +80,10 @@ type state struct {
 	pInv  uint8 // stamp of the newest inventory by which something ended
 	pRec  record
 	pFrom uint8
+	pList uint8 // stamp of an inventory that listed the export
 	pSlc  [slots]slice
 	flyE  uint8  // e when it was called silent and a heartbeat was under way
+	hInv  uint8  // stamp of the newest inventory that it ever saw
 	left  uint32 // generations that left the import, bit mask
 	over  uint32 // generations whose end the member has written
 	// what has happened
@@ -163,6 +165,7 @@ var variants = [rules]struct {
 	{from, "from", budget{exports: 2}},
 	{hold, "hold", budget{moves: 1}},
 	{ended, "ended", budget{exports: 1, importers: 1}},
+	{listed, "listed", budget{exports: 2, importers: 1, restores: 1, far: true}},
 	{pass, "pass", budget{replaces: 1, cuts: 1}},
 	{repass, "repass", budget{replaces: 1, cuts: 1, restores: 1, far: true}},
 	{complete, "complete", budget{replaces: 1, slow: 1}},
@@ -175,7 +178,7 @@ var variants = [rules]struct {
 
 func (s *state) noted() Noted {
 	return Noted{
-		Ended: Stamp(s.pInv), From: Stamp(s.pFrom), Slices: products(&s.pSlc),
+		Ended: Stamp(s.pInv), From: Stamp(s.pFrom), Listed: Stamp(s.pList), Slices: products(&s.pSlc),
 		Record: Record{Stamp: Stamp(s.pRec.stamp), UID: uids[s.pRec.x], Partial: s.pRec.stamp != 0},
 	}
 }
@@ -210,15 +213,22 @@ func (w *world) importStep(s *state) {
 		all[i] = s.vSlc[i]
 		all[i].gone = false
 		// What is the same is not written, and keeps the stamp that is noted.
-		if old, v := s.pSlc[i], &all[i]; old.e == v.e && old.x == v.x && old.ready == v.ready {
+		if old, v := s.pSlc[i], &all[i]; old.e == v.e && old.x == v.x && old.ready == v.ready && old.stamp >= uint8(out.From) {
 			v.stamp = old.stamp
 		}
 	}
 	rec := recordOf(out.Record)
-	if rec.stamp != 0 && rec.x == s.pRec.x && (!out.Ends || w.without&noteEnd != 0) {
+	if rec.stamp != 0 && rec.x == s.pRec.x && s.pRec.stamp >= uint8(out.From) && (!out.Due || w.without&noteEnd != 0) {
 		rec.stamp = s.pRec.stamp
 	}
-	s.pInv, s.pRec, s.pFrom, s.pSlc = uint8(out.Ended), rec, uint8(out.From), all
+	list := uint8(out.Listed)
+	if s.pList != 0 && list != 0 && rec.x == s.pRec.x {
+		list = s.pList
+	}
+	if w.without&listed != 0 {
+		list = 0
+	}
+	s.pInv, s.pRec, s.pFrom, s.pList, s.pSlc = uint8(out.Ended), rec, uint8(out.From), list, all
 }
 
 func (s *state) imported() (m uint32) {
@@ -234,6 +244,7 @@ func (w *world) seeInventory(s *state) {
 	v := s.view()
 	v.seeEntry(s.b.inv.product(), w.without)
 	s.seen(v)
+	s.hInv = max(s.hInv, s.b.inv.stamp)
 }
 
 func (w *world) seeRecord(s *state) {
@@ -261,6 +272,7 @@ func (w *world) seeHeartbeat(s *state) {
 		v := s.view()
 		v.relist(s.b.inv.product(), s.b.rec.product(), products(&s.b.slc), w.without)
 		s.seen(v)
+		s.hInv = max(s.hInv, s.b.inv.stamp)
 	}
 	s.peer.Renew(h)
 }
@@ -517,7 +529,7 @@ func fault(s, n *state) string {
 	switch {
 	case n.peer.Silent:
 		return ""
-	case gone&living != 0 && s.vInv.stamp >= s.from && n.vInv.stamp >= s.from:
+	case gone&living != 0 && s.hInv >= s.from:
 		return "the living endpoint leaves"
 	// After all three together an endpoint may be back until the member writes again, within seconds.
 	case !s.peer.Silent && come&s.left&s.over != 0 && (n.nImporter == 0 || n.nRestore == 0 || n.nExport < 2):

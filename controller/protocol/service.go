@@ -16,6 +16,7 @@ type Noted struct {
 	Ended  Stamp
 	Record Record  // Stamp and UID of the record, Partial; the zero value if the member has no part in the import
 	From   Stamp   // of the entry that the import was made by
+	Listed Stamp   // of an inventory that listed the export; 0 while none did
 	Slices []Slice // Name, Stamp and UID of the imported slices
 }
 
@@ -114,8 +115,10 @@ func find(all []Slice, name string) Slice {
 
 // Counted is what is imported of a Service.
 type Counted struct {
-	Noted          // to note with the import, Ended before anything ends; what is the same may keep its old stamps
-	Ends  bool     // a slice that was imported is not any more: note the stamp of the record before it is removed
+	// Noted is to be noted with the import, Ended before anything ends. The stamp of a slice may stay that of an earlier copy with the same content, and
+	// that of the record an earlier one of the same export unless Due; neither may be lower than From.
+	Noted
+	Due   bool     // the stamp of the record has to be noted before a slice is removed: an older record would bring one back, or not have one
 	Names []string // names of the slices to import, sorted
 }
 
@@ -133,14 +136,22 @@ func (s *Service) count(n Noted, silent bool, without rule) Counted {
 		begin = 0
 	}
 	if r := s.Record; r.Stamp != 0 && s.exported(n, without) && r.Stamp >= begin {
-		out.Record, out.From = Record{Stamp: r.Stamp, UID: r.UID, Partial: true}, begin
+		out.Record, out.From, out.Listed = Record{Stamp: r.Stamp, UID: r.UID, Partial: true}, begin, s.listed(n)
 		out.Slices = s.counted(n, begin, without)
 	} else if n.Record.Stamp != 0 && without&ended == 0 {
 		out.Ended = floor
 	}
 	for _, v := range n.Slices {
-		out.Ends = out.Ends || find(out.Slices, v.Name).Stamp == 0
+		out.Due = out.Due || find(out.Slices, v.Name).Stamp == 0
 	}
+	for _, v := range out.Slices {
+		stamp := v.Stamp
+		if noted := find(n.Slices, v.Name); noted.Stamp != 0 {
+			stamp = noted.Stamp
+		}
+		out.Due = out.Due || stamp > n.Record.Stamp && slices.Contains(s.Record.Slices, v.Name)
+	}
+	out.Due = out.Due && s.Record.Stamp > n.Record.Stamp
 	for _, v := range out.Slices {
 		out.Names = append(out.Names, v.Name)
 	}
@@ -148,8 +159,22 @@ func (s *Service) count(n Noted, silent bool, without rule) Counted {
 	return out
 }
 
-// outdated reports whether the inventory is older than one by which something ended: then it can neither end nor confirm anything.
-func (s *Service) outdated(n Noted) bool { return s.Entry.Stamp == 0 || s.Entry.Stamp < n.Ended }
+// listed returns the stamp of the inventory that lists the export now, or else of one that was noted, or 0.
+func (s *Service) listed(n Noted) Stamp {
+	switch {
+	case !s.outdated(n) && s.Entry.UID == s.Record.UID:
+		return s.Entry.Stamp
+	case n.Record.UID == s.Record.UID:
+		return n.Listed
+	}
+	return 0
+}
+
+// outdated reports whether the inventory is older than one by which something ended, or which listed the export: then it can neither end nor
+// confirm anything.
+func (s *Service) outdated(n Noted) bool {
+	return s.Entry.Stamp == 0 || s.Entry.Stamp < max(n.Ended, n.Listed)
+}
 
 // begin returns the stamp from which on objects count.
 func (s *Service) begin(n Noted) Stamp {
@@ -171,7 +196,7 @@ func (s *Service) exported(n Noted, without rule) bool {
 		return false // of before a silence
 	}
 	if s.outdated(n) {
-		if n.Record.UID == r.UID {
+		if n.Record.UID == r.UID && n.Listed != 0 {
 			return true
 		}
 	} else if s.Entry.UID == r.UID {
