@@ -145,6 +145,9 @@ func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ..
 			}
 			for j := range objects.Items {
 				o := &objects.Items[j]
+				if isMarked(o) {
+					continue
+				}
 				// The API server creates objects of its own there, at any time.
 				if o.GetNamespace() != metav1.NamespaceSystem && o.GetNamespace() != metav1.NamespaceDefault {
 					found[fmt.Sprintf("%d %s %s/%s", i, r.Resource, o.GetNamespace(), o.GetName())] = show(o)

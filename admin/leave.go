@@ -34,7 +34,7 @@ func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions)
 			"or --force if the broker no longer exists")
 	}
 	for _, step := range []func(context.Context) error{
-		l.read, l.announce, l.withdrawExports, l.removeImports, l.removeAdmission, l.removeMembership,
+		l.read, l.announce, l.mark, l.withdrawExports, l.removeImports, l.removeAdmission, l.removeMembership,
 	} {
 		if err := step(ctx); err != nil {
 			return LeaveResult{}, fmt.Errorf("leave: %w", err)
@@ -102,7 +102,7 @@ func (l *leaver) readBroker(ctx context.Context) error {
 		m := &members[i]
 		if m.Spec.KubeSystemUID == string(l.local.uid) {
 			l.result.ClusterID, l.result.Namespace = m.Name, m.Spec.Namespace
-			l.removal = &removal{broker: l.broker, member: m, admission: Admission{ClusterID: m.Name, Spec: m.Spec}}
+			l.removal = &removal{broker: l.broker, member: m, admission: Admission{ClusterID: m.Name, Spec: m.Spec}, now: l.options.now(), leaving: true}
 			return nil
 		}
 	}
@@ -111,7 +111,7 @@ func (l *leaver) readBroker(ctx context.Context) error {
 	if id := l.local.clusterID(); id != "" && !slices.ContainsFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }) {
 		l.result.Namespace = l.guessNamespace(ctx, id)
 		spec := v1alpha1.MemberSpec{Namespace: l.result.Namespace, KubeSystemUID: string(l.local.uid)}
-		l.removal = &removal{broker: l.broker, admission: Admission{ClusterID: id, Spec: spec}}
+		l.removal = &removal{broker: l.broker, admission: Admission{ClusterID: id, Spec: spec}, now: l.options.now(), leaving: true}
 	}
 	return nil
 }
@@ -136,6 +136,13 @@ func (l *leaver) announce(ctx context.Context) error {
 		broker.AnnotationBrokerUID: string(l.local.brokerUID()), broker.AnnotationLeaving: "true",
 	}), "leaving")
 	return err
+}
+
+func (l *leaver) mark(ctx context.Context) error {
+	if l.removal == nil {
+		return nil
+	}
+	return l.removal.mark(ctx)
 }
 
 func (l *leaver) withdrawExports(ctx context.Context) error {
@@ -164,7 +171,7 @@ func (l *leaver) removeAdmission(ctx context.Context) error {
 	if l.removal == nil {
 		return nil
 	}
-	return l.removal.removeAdmission(ctx)
+	return errors.Join(l.removal.removeAdmission(ctx), l.removal.withdrawLate(ctx))
 }
 
 // removeMembership is the last step: now the cluster is not a member.

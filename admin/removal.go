@@ -18,13 +18,14 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A removal deletes all objects of one member on the broker: first its exports, so that other members stop using it, and later the
-// objects of its [Admission].
+// A removal deletes all objects of one member on the broker but its namespace, which it marks first, so that other members stop using it.
 type removal struct {
 	broker    *cluster
 	member    *v1alpha1.Member // nil if somebody has deleted it
 	admission Admission
 	now       time.Time                  // of the removal
+	force     bool                       // mark a member whose namespace is gone
+	leaving   bool                       // the cluster itself leaves: it need not read the mark
 	marked    *unstructured.Unstructured // the namespace, if it stays and says that the member was removed; else nil
 }
 
@@ -120,19 +121,33 @@ func (r *removal) checkExists(ctx context.Context) error {
 	return fmt.Errorf("member %q does not exist: want one of %s", r.admission.ClusterID, strings.Join(names, ", "))
 }
 
-// mark says on the namespace of the member that an administrator has removed it, and lets it read that. A namespace without a Member
-// that has the mark is what an earlier call has left: it is deleted.
+// mark says on the namespace of the member that it was removed: by that, other members end what they import from it, also those that are away now.
+// A cluster that was removed by others may read it. A namespace without a Member that has the mark is what an earlier call has left: unless the
+// cluster itself leaves, it is deleted.
 func (r *removal) mark(ctx context.Context) error {
 	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
-	if err != nil || namespace == nil || namespace.GetDeletionTimestamp() != nil ||
-		namespace.GetLabels()[broker.LabelClusterID] != r.admission.ClusterID || !isManaged(namespace) {
+	lost := namespace == nil // and with it the account
+	switch {
+	case err != nil:
 		return err
-	}
-	if isMarked(namespace) && r.member == nil {
+	case lost && r.force:
+		namespace = toUnstructured(r.admission.namespace())
+	case namespace == nil || namespace.GetDeletionTimestamp() != nil ||
+		namespace.GetLabels()[broker.LabelClusterID] != r.admission.ClusterID || !isManaged(namespace) ||
+		isMarked(namespace) && r.member == nil && !r.leaving:
 		return nil
 	}
 	uid, err := r.broker.kubeSystem(ctx)
 	if err != nil {
+		return err
+	}
+	marked := r.admission.namespace()
+	marked.Annotations = broker.GrantOf(namespace.GetAnnotations()).Annotations()
+	marked.Annotations[broker.AnnotationRemoved] = cmp.Or(
+		namespace.GetAnnotations()[broker.AnnotationRemoved], r.now.UTC().Format(time.RFC3339))
+	marked.Annotations[broker.AnnotationBrokerUID] = string(uid)
+	r.marked = toUnstructured(marked)
+	if _, err = r.broker.apply(ctx, r.marked, "removed"); err != nil || r.leaving || lost {
 		return err
 	}
 	role, binding := r.admission.readMark()
@@ -141,14 +156,7 @@ func (r *removal) mark(ctx context.Context) error {
 			return err
 		}
 	}
-	marked := r.admission.namespace()
-	marked.Annotations = broker.GrantOf(namespace.GetAnnotations()).Annotations()
-	marked.Annotations[broker.AnnotationRemoved] = cmp.Or(
-		namespace.GetAnnotations()[broker.AnnotationRemoved], r.now.UTC().Format(time.RFC3339))
-	marked.Annotations[broker.AnnotationBrokerUID] = string(uid)
-	r.marked = toUnstructured(marked)
-	_, err = r.broker.apply(ctx, r.marked, "removed")
-	return err
+	return nil
 }
 
 // isMarked reports whether the cluster of a broker namespace was removed.
@@ -159,5 +167,5 @@ func isMarked(namespace *unstructured.Unstructured) bool {
 
 // keeps reports whether an object of the member stays on the broker: its mark, and the account that may read it.
 func (r *removal) keeps(o *unstructured.Unstructured) bool {
-	return r.marked != nil && (o.GetKind() == "Namespace" || o.GetKind() == "ServiceAccount")
+	return r.marked != nil && (o.GetKind() == "Namespace" || o.GetKind() == "ServiceAccount" && !r.leaving)
 }

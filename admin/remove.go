@@ -18,18 +18,17 @@ import (
 
 // Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an error if the
 // member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is set, and if the broker has no
-// object with this id.
+// object with this id; with Force it marks such a one as removed, as others may still import from it.
 //
-// A cluster that still exists has to learn of it (docs/spec/controller.md 7.4), so its namespace and account stay, with the right to read
-// that namespace and its mark. A second call deletes them, and so does the next Remove of another member, once no token of the account can
-// be valid any more.
+// This cluster, if it exists, and those that import from it have to learn of it (docs/spec/controller.md 7.4), so its namespace stays with a mark, and
+// its account with the right to read that. A second call deletes them, and so does a Remove of another member after a year.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (LeaveResult, error) {
 	c, err := open(RoleBroker, onBroker, o.WriteOptions)
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
 	r, err := findRemoval(ctx, c, clusterID, o)
-	for _, step := range []func(context.Context) error{r.withdrawExports, r.mark, r.removeAdmission, r.withdrawLate, r.forgetOthers} {
+	for _, step := range []func(context.Context) error{r.mark, r.withdrawExports, r.removeAdmission, r.withdrawLate, r.forgetOthers} {
 		if err == nil {
 			err = step(ctx)
 		}
@@ -39,9 +38,8 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 	}
 	result := LeaveResult{ClusterID: clusterID, Namespace: r.admission.Spec.Namespace}
 	if r.marked != nil {
-		result.Warnings = append(result.Warnings, fmt.Sprintf("%s stays, so that the cluster can read that it was removed: "+
-			"run this again to delete it at once; otherwise a removal of another member does so after %s", describe(r.marked),
-			broker.GrantOf(r.marked.GetAnnotations()).Lasts()))
+		result.Warnings = append(result.Warnings, fmt.Sprintf("%s stays, so that all clusters can read that this one was removed, also those that are away now: "+
+			"run this again to delete it at once; otherwise a removal of another member does so after a year", describe(r.marked)))
 	}
 	return result, nil
 }
@@ -60,7 +58,7 @@ func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
 
 // findRemoval finds the objects of a member on the broker alone, and checks that they may be removed.
 func findRemoval(ctx context.Context, c *cluster, clusterID string, o LeaveOptions) (*removal, error) {
-	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}, now: o.now()}
+	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}, now: o.now(), force: o.Force}
 	if !broker.IsClusterID(clusterID) {
 		return r, fmt.Errorf("cluster id %q: %s", clusterID, wantClusterID)
 	}
@@ -72,6 +70,9 @@ func findRemoval(ctx context.Context, c *cluster, clusterID string, o LeaveOptio
 	usual := broker.NamespaceName(cmp.Or(o.Prefix, DefaultPrefix), clusterID)
 	if found == nil {
 		r.admission.Spec.Namespace = usual
+		if o.Force { // the broker may have lost the member: the others need the mark
+			return r, nil
+		}
 		return r, r.checkExists(ctx)
 	}
 	*member = memberFrom(found)
@@ -97,7 +98,10 @@ func (r *removal) withdrawLate(ctx context.Context) error {
 	return r.withdrawExports(ctx)
 }
 
-// forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid.
+// markLife is how long the mark of a member that was removed stays.
+const markLife = 365 * 24 * time.Hour
+
+// forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid, and no importer needs the mark.
 func (r *removal) forgetOthers(ctx context.Context) error {
 	namespaces, err := r.broker.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
 	if err != nil {
@@ -105,7 +109,7 @@ func (r *removal) forgetOthers(ctx context.Context) error {
 	}
 	for _, namespace := range namespaces {
 		removed, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[broker.AnnotationRemoved])
-		if err != nil || !isManaged(namespace) || r.now.Sub(removed) < broker.GrantOf(namespace.GetAnnotations()).Lasts() {
+		if err != nil || !isManaged(namespace) || r.now.Sub(removed) < max(markLife, broker.GrantOf(namespace.GetAnnotations()).Lasts()) {
 			continue
 		}
 		if err := r.broker.delete(ctx, namespace); err != nil {

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,8 +34,7 @@ type verifier struct {
 	namespace string
 	members   []*verifiedMember
 	plan      []verify.Check
-	pause     time.Duration // between turns, see inTurns
-	left      []string      // of earlier runs
+	left      []string // of earlier runs
 
 	mu      sync.Mutex // guards what follows, and progress
 	results []verify.Check
@@ -83,7 +81,7 @@ var kinds = []verify.Kind{verify.ClusterSetIP, verify.Headless}
 
 // newVerifier reads who the members are, and writes nothing.
 func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (*verifier, error) {
-	v := &verifier{options: o, pause: lossMemory, namespace: verifyPrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{}, resolved: map[path]bool{}}
+	v := &verifier{options: o, namespace: verifyPrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{}, resolved: map[path]bool{}}
 	if len(clusters) < 2 {
 		return nil, fmt.Errorf("%d members: want 2 or more, to verify the way from each to each other", len(clusters))
 	}
@@ -154,18 +152,13 @@ func (m *verifiedMember) installedImage(ctx context.Context, namespace string) (
 	return "", fmt.Errorf("namespace %s has no Deployment of clusterset: want --image, with an image that has the program clusterset, or --no-pods", namespace)
 }
 
-// each calls do for all members at once, and returns the first error.
+// each calls do for all members at once, and returns all errors.
 func (v *verifier) each(do func(*verifiedMember) error) error {
-	return each(v.members, func(_ int, m *verifiedMember) error { return do(m) })
-}
-
-// each calls do for some members at once, with their place among them, and returns all errors.
-func each(members []*verifiedMember, do func(int, *verifiedMember) error) error {
-	errs := make([]error, len(members))
+	errs := make([]error, len(v.members))
 	var all []func()
-	for i, m := range members {
+	for i, m := range v.members {
 		all = append(all, func() {
-			if err := do(i, m); err != nil {
+			if err := do(m); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", m.Name, err)
 			}
 		})
@@ -174,53 +167,8 @@ func each(members []*verifiedMember, do func(int, *verifiedMember) error) error 
 	return errors.Join(errs...)
 }
 
-const (
-	// mostAtOnce is how many members withdraw their exports at once where there are more. Each has two: controllers that import little else do
-	// not take ten for a mass loss, and freeze at eleven (docs/spec/controller.md 8.7).
-	mostAtOnce = 5
-	// lossMemory is how long controllers count losses together: they apply one within ten seconds, and remember it for the TTL of heartbeats, a
-	// minute unless the option lease says otherwise.
-	lossMemory = 75 * time.Second
-)
-
-// turns returns the members in the groups that withdraw exports at once. A member loses none of its own, so one more makes no difference where
-// that is all.
-func (v *verifier) turns() [][]*verifiedMember {
-	if len(v.members) <= mostAtOnce+1 {
-		return [][]*verifiedMember{v.members}
-	}
-	return slices.Collect(slices.Chunk(v.members, mostAtOnce))
-}
-
 // longest is how long a run takes at most.
-func (v *verifier) longest() time.Duration {
-	n := time.Duration(len(v.turns()))
-	return (phases+n-1)*v.options.Timeout + (n-1)*v.pause
-}
-
-// inTurns calls do for some members at once, after a pause for the next ones, and so on: so the clusterset that is verified is not frozen. do
-// withdraws exports, and reports whether there were any. All members have their turn, and the errors of all are returned.
-func (v *verifier) inTurns(ctx context.Context, do func(*verifiedMember) (withdrawn bool, err error)) error {
-	var errs []error
-	withdrawn := false
-	for _, turn := range v.turns() {
-		if withdrawn {
-			v.progress(fmt.Sprintf("waiting for %s, so that controllers do not take many withdrawals for a loss at the broker", v.pause))
-			select {
-			case <-time.After(v.pause):
-			case <-ctx.Done():
-				return errors.Join(append(errs, ctx.Err())...)
-			}
-		}
-		some := make([]bool, len(turn))
-		errs = append(errs, each(turn, func(i int, m *verifiedMember) (err error) {
-			some[i], err = do(m)
-			return err
-		}))
-		withdrawn = slices.Contains(some, true)
-	}
-	return errors.Join(errs...)
-}
+func (v *verifier) longest() time.Duration { return phases * v.options.Timeout }
 
 // eachPath calls do for each way from a member to another one, all at once.
 func (v *verifier) eachPath(do func(from, to *verifiedMember, kind verify.Kind)) {

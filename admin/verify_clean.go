@@ -17,7 +17,7 @@ import (
 
 // VerifyClean removes what runs of [Verify] have left, also of one that may be going on. It returns what it could not remove.
 func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (left []string, err error) {
-	v := &verifier{options: o, pause: lossMemory}
+	v := &verifier{options: o}
 	for i, c := range clusters {
 		m := &verifiedMember{VerifyCluster: c, index: i + 1}
 		o := o
@@ -35,10 +35,10 @@ func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 
 // removeLeftovers removes the namespaces of runs that have ended without doing so: those whose time is over or, with all, every one.
 func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string, err error) {
-	err = v.inTurns(ctx, func(m *verifiedMember) (withdrawn bool, err error) {
+	err = v.each(func(m *verifiedMember) error {
 		found, err := m.core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" + wellknown.ManagerVerify})
 		if err != nil {
-			return false, err
+			return err
 		}
 		for i := range found.Items {
 			n := &found.Items[i]
@@ -49,9 +49,9 @@ func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string
 				continue
 			}
 			v.progress(fmt.Sprintf("%s: removing namespace %s, which an earlier run has left", m.Name, n.Name))
-			withdrawn = v.removeOrNote(ctx, m, n, &left) || withdrawn
+			v.removeOrNote(ctx, m, n, &left)
 		}
-		return withdrawn, nil
+		return nil
 	})
 	return left, err
 }
@@ -59,14 +59,15 @@ func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string
 // clean removes what this run has created, whether ctx has ended or not.
 func (v *verifier) clean(ctx context.Context) (left []string) {
 	v.progress("removing namespace " + v.namespace)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.longest()-(phases-2)*v.options.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*v.options.Timeout)
 	defer cancel()
-	err := v.inTurns(ctx, func(m *verifiedMember) (bool, error) {
+	err := v.each(func(m *verifiedMember) error {
 		if m.created == "" {
-			return false, nil
+			return nil
 		}
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v.namespace, UID: m.created}}
-		return v.removeOrNote(ctx, m, n, &left), nil
+		v.removeOrNote(ctx, m, n, &left)
+		return nil
 	})
 	if err != nil {
 		left = append(left, fmt.Sprintf("namespace %s: %s", v.namespace, logging.Line(grantedBy(err))))
@@ -74,28 +75,25 @@ func (v *verifier) clean(ctx context.Context) (left []string) {
 	return left
 }
 
-// removeOrNote removes a namespace, and reports whether it had exports. If it cannot, it adds the reason to left, which several members may do
-// at once.
-func (v *verifier) removeOrNote(ctx context.Context, m *verifiedMember, n *corev1.Namespace, left *[]string) (withdrawn bool) {
-	withdrawn, err := v.remove(ctx, m, n)
-	if err != nil {
+// removeOrNote removes a namespace. If it cannot, it adds the reason to left, which several members may do at once.
+func (v *verifier) removeOrNote(ctx context.Context, m *verifiedMember, n *corev1.Namespace, left *[]string) {
+	if err := v.remove(ctx, m, n); err != nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		*left = append(*left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(grantedBy(err))))
 	}
-	return withdrawn
 }
 
 // remove deletes the exports in a namespace first, so that they are withdrawn in order, and then the namespace. It returns when that is gone.
-func (v *verifier) remove(ctx context.Context, m *verifiedMember, n *corev1.Namespace) (withdrawn bool, err error) {
-	if withdrawn, err = m.deleteExports(ctx, n.Name); err != nil {
-		return withdrawn, err
+func (v *verifier) remove(ctx context.Context, m *verifiedMember, n *corev1.Namespace) error {
+	if err := m.deleteExports(ctx, n.Name); err != nil {
+		return err
 	}
-	err = m.core.Namespaces().Delete(ctx, n.Name, *metav1.NewPreconditionDeleteOptions(string(n.UID)))
+	err := m.core.Namespaces().Delete(ctx, n.Name, *metav1.NewPreconditionDeleteOptions(string(n.UID)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return withdrawn, err
+		return err
 	}
-	return withdrawn, v.await(ctx, func(ctx context.Context) error {
+	return v.await(ctx, func(ctx context.Context) error {
 		found, err := m.core.Namespaces().Get(ctx, n.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err), err == nil && found.UID != n.UID:

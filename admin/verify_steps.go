@@ -332,29 +332,28 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 // withdraw deletes all ServiceExports, and waits until what was imported is gone.
 func (v *verifier) withdraw(ctx context.Context) error {
 	v.progress("withdrawing the exports")
-	return v.inTurns(ctx, func(m *verifiedMember) (bool, error) {
-		some, err := m.deleteExports(ctx, v.namespace)
-		if err == nil {
-			v.awaitWithdrawal(ctx, m)
-			err = ctx.Err()
+	return v.each(func(m *verifiedMember) error {
+		if err := m.deleteExports(ctx, v.namespace); err != nil {
+			return err
 		}
-		return some, err
+		v.awaitWithdrawal(ctx, m)
+		return ctx.Err()
 	})
 }
 
-// deleteExports deletes the ServiceExports in a namespace. It reports whether there were any.
-func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) (some bool, err error) {
+// deleteExports deletes the ServiceExports in a namespace.
+func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) error {
 	exports := m.client.Resource(serviceExports).Namespace(namespace)
 	all, err := exports.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, e := range all.Items {
 		if err := exports.Delete(ctx, e.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return true, err
+			return err
 		}
 	}
-	return len(all.Items) > 0, nil
+	return nil
 }
 
 // awaitWithdrawal waits until what was imported from a member is gone.

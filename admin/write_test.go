@@ -381,12 +381,12 @@ func TestRemove(t *testing.T) {
 	if is := find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount).GetUID(); is == account {
 		t.Error("the account of before the removal has the rights of the join")
 	}
-	// The removal of another member deletes it, too, once no token can be valid.
+	// The removal of another member deletes it, too, after a year.
 	mustRemove(t, onBroker, "east", leaveOptions())
 	for _, tt := range []struct {
 		after time.Duration
 		stays bool
-	}{{broker.DefaultCredentialLife - time.Hour, true}, {broker.DefaultCredentialLife + time.Hour, false}} {
+	}{{markLife - time.Hour, true}, {markLife + time.Hour, false}} {
 		west := Admission{ClusterID: "west", Spec: v1alpha1.MemberSpec{
 			Namespace: broker.NamespaceName(DefaultPrefix, "west"), KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef",
 		}}
@@ -397,7 +397,7 @@ func TestRemove(t *testing.T) {
 		o.Now = func() time.Time { return time.Now().Add(tt.after) }
 		mustRemove(t, onBroker, "west", o)
 		if n := find(t, onBroker, "namespaces", "", own); tt.stays && (n == nil || n.GetDeletionTimestamp() != nil) {
-			t.Error("the mark of east was deleted while it may have a token that is valid")
+			t.Error("the mark of east was deleted while another cluster may need it")
 		}
 	}
 	until.OK(t, "the mark of east is gone", func(context.Context) error {
@@ -426,10 +426,11 @@ func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) 
 	if left := mustLeave(t, onBroker, east); len(left.Warnings) > 0 || left.ClusterID != "east" {
 		t.Errorf("left: %+v, want east without warnings", left)
 	}
-	for _, o := range []*unstructured.Unstructured{find(t, onBroker, "members", "", "east"), find(t, onBroker, "namespaces", "", own)} {
-		if o != nil {
-			t.Errorf("%v exists, want the member gone", o)
-		}
+	if o := find(t, onBroker, "members", "", "east"); o != nil {
+		t.Errorf("%v exists, want the member gone", o)
+	}
+	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) || find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount) != nil {
+		t.Errorf("namespace = %v, want it with the mark and without the account", namespace)
 	}
 }
 

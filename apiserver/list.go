@@ -48,7 +48,6 @@ func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 			w.listComplete(m.GetResourceVersion())
 			w.move(listed, nil)
 			w.mu.Unlock()
-			w.notifyListed()
 		}
 	}
 	return list, nil
@@ -131,12 +130,6 @@ func (w *listWatch) listComplete(version string) {
 	w.unshown = unshownList{version: number(version)} // with 0 nothing can be compared
 	if shown := w.shown(); shown > w.unshown.version {
 		w.unshown.before = shown
-	}
-}
-
-func (w *listWatch) notifyListed() {
-	if w.options.Listed != nil {
-		w.options.Listed()
 	}
 }
 

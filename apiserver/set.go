@@ -103,9 +103,6 @@ type WatchOptions struct {
 	// Transform and Indexers are those of an informer. No Transform drops managedFields.
 	Transform cache.TransformFunc
 	Indexers  cache.Indexers
-	// Listed is called when the server sent a list, be it the first, and the informer does not show it yet: what it lacks
-	// was not said to be deleted. With a list that is streamed it is called when that begins.
-	Listed func()
 	// Undecodable is called for each version of an object that does not decode. The informer does not have the object then.
 	Undecodable func(*Undecodable)
 	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
@@ -282,11 +279,6 @@ func (s *Set) Synced(of ...WatchID) bool {
 		}
 	}
 	return true
-}
-
-// Consistent reports whether every kind with a callback Listed was listed once, and its informer shows the last list.
-func (s *Set) Consistent() bool {
-	return !slices.ContainsFunc(s.watches, func(w *listWatch) bool { return w.options.Listed != nil && !w.consistent() })
 }
 
 // Waiting says which of the watches that are named, or of all, was not listed yet and why, "" if all were.

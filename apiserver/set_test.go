@@ -37,7 +37,6 @@ type follower struct {
 	services   cache.SharedIndexInformer
 	overlay    *apiserver.Overlay[*corev1.Service]
 	rolledBack atomic.Int32
-	mostBefore atomic.Int32 // the most that was known when a list came
 	stop       func()
 }
 
@@ -56,12 +55,6 @@ func follow(t *testing.T, cfg *rest.Config, o apiserver.SetConfig) *follower {
 	f.set = apiserver.NewSet(o)
 	f.services = f.set.Add(&corev1.Service{}, apiserver.WatchOptions{Namespace: "shop", Indexers: cache.Indexers{
 		"tier": func(obj any) ([]string, error) { return []string{obj.(*corev1.Service).Labels["tier"]}, nil },
-	}, Listed: func() {
-		names := f.names()
-		f.mostBefore.Store(max(f.mostBefore.Load(), int32(len(names))))
-		if f.set.Consistent() && !slices.Equal(names, []string{"a", "gone"}) { // a list may come twice
-			f.Error("consistent before the list is known")
-		}
 	}})
 	f.set.Add(&aboutv1beta1.ClusterProperty{}, apiserver.WatchOptions{})
 	f.overlay = apiserver.NewOverlay[*corev1.Service](f.services)
@@ -364,10 +357,6 @@ func testRolledBack(t *testing.T, cp *controlplane.ControlPlane) {
 	must(t, cp.RestoreEtcd(t.Context(), saved))
 	f.await("a", "gone")
 	until.True(t, "a call of RolledBack", func() bool { return f.rolledBack.Load() > 0 })
-	until.True(t, "the list is known", f.set.Consistent)
-	if before := f.mostBefore.Load(); before != 22 { // A list may come twice.
-		t.Errorf("%d services were known when the list came, want all that were there before, 22", before)
-	}
 	create(t, cp, "after")
 	f.await("a", "after", "gone")
 	until.True(t, "no error", func() bool { return f.set.Err() == nil })

@@ -68,8 +68,5 @@ func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bo
 		p.Stop()
 	}
 	go p.run(ctx)
-	if streams {
-		w.notifyListed()
-	}
 	return p
 }

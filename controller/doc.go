@@ -17,8 +17,8 @@
 //	| member.Cluster           |-->| exporter.Exporter.Reconcile |<-- queue "exports" <--+
 //	| broker.Broker            |   | importer.Importer.Reconcile |<-- queue "imports" <--+-- requeuer
 //	| identity.Membership      |   +-----------------------------+                      |
-//	| safety.Freezes, MassLoss,|          reads of what was decided                     |
-//	|        Expiry            |   changes of objects, of membership, of freeze reasons |
+//	| safety.Freezes, Expiry   |          reads of what was decided                     |
+//	|                          |   changes of objects, of membership, of freeze reasons |
 //	+--------------------------+--------------------------------------------------------+
 //
 // Imports go one way: controller -> {exporter, importer} -> identity -> safety -> {member, broker} -> the pure packages. No

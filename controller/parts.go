@@ -49,7 +49,6 @@ type parts struct {
 	heartbeat   *identity.Heartbeat
 	publication *identity.Publication
 	freezes     *safety.Freezes
-	massLoss    *safety.MassLoss
 	expiry      *safety.Expiry
 	exporter    *exporter.Exporter
 	importer    *importer.Importer
@@ -91,10 +90,6 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
-	p.massLoss = safety.NewMassLoss(safety.MassLossConfig{
-		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL,
-		Requeue: requeue.importNow, RequeueAll: requeue.all,
-	})
 	p.expiry = safety.NewExpiry(safety.ExpiryConfig{
 		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
 		Barrier: barrier, Requeue: requeue.importLater,
@@ -114,8 +109,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
 	}
 	p.importer = importer.New(importer.Config{
-		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, MassLoss: p.massLoss,
-		Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
+		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
 		ImportLacks: own.kinds.ImportLacks,
 		Selectors:   cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity, FailbackDelay: cfg.FailbackDelay,
@@ -165,8 +159,6 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		MembersChanged: p.requeue.all,
 		Heartbeat:      func(string) { p.expiry.Renewed() },
 		Rejected:       rejections.Report,
-		RolledBack:     p.massLoss.RolledBack,
-		Listed:         p.massLoss.Listed,
 	}
 }
 
@@ -183,12 +175,11 @@ func (p *parts) heartbeats() map[string]metrics.Heartbeat {
 // run acts until ctx ends, and then returns nil, or until the identity or the kinds change. The broker need not answer.
 func (p *parts) run(ctx context.Context) error {
 	p.membership.Review()
-	p.massLoss.Review()
 	p.cfg.Metrics.SetSources(metrics.Sources{
 		Queues: map[string]func() (int, time.Duration){
 			queueExports: p.requeue.exports.Waiting, queueImports: p.requeue.imports.Waiting,
 		},
-		Heartbeats: p.heartbeats, WithheldExports: p.member.WithheldExports,
+		Heartbeats: p.heartbeats, WithheldExports: p.member.WithheldExports, Kept: p.importer.Kept,
 	})
 	if err := p.member.Handle(ctx, p.requeue.memberChanged); err != nil {
 		if ctx.Err() != nil {
@@ -209,15 +200,15 @@ func (p *parts) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// review derives membership, freeze reasons and pending losses from what is known, every second until ctx ends.
+// review derives membership and freeze reasons from what is known, every second until ctx ends.
 func (p *parts) review(ctx context.Context) error {
-	what := func() string { return "of membership and losses" }
+	what := func() string { return "of the membership" }
 	p.cfg.Metrics.Reviewed() // the first is due
 	return every(ctx, reviewPeriod, func() error {
 		defer p.cfg.Metrics.Reviewed()
 		p.barrier.Do("review", what, func() {
 			changed := p.membership.Review()
-			p.massLoss.Review()
+			p.importer.Review()
 			p.exporter.Review()
 			if changed {
 				p.requeue.all()

@@ -32,14 +32,26 @@ const (
 	AnnotationExportUID = GroupName + "/export-uid" // as spec.exportUID
 )
 
+// The notes in an importing cluster of what an import was made from, by which a new process knows what must not be forgotten.
+const (
+	// AnnotationSources on a ServiceImport has the export record of each cluster.
+	AnnotationSources = GroupName + "/sources"
+	// AnnotationSource on an imported slice has, of the slice that it was made from: the end of its name, the UID of the export, the stamp from
+	// which on its objects count, and its own stamp.
+	AnnotationSource = GroupName + "/source"
+)
+
 // InventoryParts is how many parts the inventory of a member has.
 const InventoryParts = 64
 
 // InventoryPart is the name of the part that an export belongs to.
 func InventoryPart(namespace, name string) string {
 	sum := sha256.Sum256([]byte(RecordName(namespace, name)))
-	return hex.EncodeToString([]byte{sum[0] % InventoryParts})
+	return InventoryPartName(int(sum[0] % InventoryParts))
 }
+
+// InventoryPartName is the name of the n-th part, from 0.
+func InventoryPartName(n int) string { return hex.EncodeToString([]byte{byte(n)}) }
 
 // The labels of a slice that say for which zone or region it is (KEP-2030). They travel from the source slice to the imported one.
 const (
@@ -98,8 +110,8 @@ const (
 	// nothing is said.
 	AnnotationVIP = "clusterset-dns.io/vip"
 
-	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, at which an administrator removed its cluster from the
-	// clusterset. The namespace then has [AnnotationBrokerUID], too, and the cluster may read it and nothing else.
+	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, at which its cluster left the clusterset or was removed from it. The
+	// namespace then has [AnnotationBrokerUID], too. A cluster that was removed may read it and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
 	// AnnotationLate on a heartbeat is the time, in RFC 3339, at which its member last found it to be older than its TTL, and began to write its exports

@@ -66,7 +66,6 @@ var words = []Word{
 	{Frozen, "broker_identity", ControllerFrozen},
 	{Frozen, "broker_empty", BrokerUnprepared},
 	{Frozen, "credential", CredentialRejected},
-	{Frozen, "lost_records", ControllerFrozen},
 	{Frozen, "lost_members", ControllerFrozen},
 	{Frozen, "mass_expiry", ControllerFrozen},
 	{Frozen, "own_heartbeat", ControllerFrozen},

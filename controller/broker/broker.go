@@ -6,7 +6,7 @@
 //	                                     which cluster id
 //	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices, Claims
 //	of all members                       namespace, and is it well-formed?     (of accepted objects only)
-//	Inventories              --watch-->                                    --> OwnEntry
+//	Inventories              --watch-->  which copy is the newest?         --> Entry, OwnEntry
 //	Leases                   --watch-->  when was each seen to change?     --> Liveness
 //
 //	this member's namespace  <--apply--  ApplyRecord, ApplySlice, Renew, ... ; Own returns its own writes at once
@@ -58,8 +58,8 @@ type Config struct {
 // Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them may be
 // nil.
 type Handlers struct {
-	// Changed: an export record or a slice of some member for svc was added, changed or deleted; initial while the first list is
-	// read, and lost if a slice of another member lost its last ready endpoint.
+	// Changed: an export record or a slice of some member for svc was added, changed or deleted, or its inventory says something else of
+	// svc; initial while the first list is read, and lost if a slice of another member lost its last ready endpoint, or an inventory the service.
 	Changed func(svc types.NamespacedName, initial, lost bool)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
@@ -67,11 +67,6 @@ type Handlers struct {
 	Heartbeat func(clusterID string)
 	// Rejected: an object is not accepted. It is called once for each version of an object.
 	Rejected func(merge.Rejection)
-	// RolledBack: the broker returned to an older state. It is called before anything of that state can be read.
-	RolledBack func()
-	// Listed: members, their namespaces or their export records were listed again. It is called before the list can be read:
-	// what the list lacks was not reported as deleted.
-	Listed func()
 }
 
 // A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not change
@@ -80,8 +75,8 @@ type Handlers struct {
 // Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go and view.go (from the
 // caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
 // Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was known
-// last. [Broker.Synced] and [Broker.Consistent] say how far they can be relied on. The overlays add this member's own writes to the caches, until the
-// watch has delivered them.
+// last. What the broker lost, or has in an older copy, is no reason to act: see package protocol. The overlays add this member's own writes to the
+// caches, until the watch has delivered them.
 type Broker struct {
 	cfg      Config
 	handlers Handlers // set before Run; each is a function
@@ -95,6 +90,7 @@ type Broker struct {
 	ownSlices                   *apiserver.Overlay[*discoveryv1.EndpointSlice]
 	ownInventories              *apiserver.Overlay[*v1alpha1.Inventory]
 	stamps                      stamps // of the own objects
+	newest                      inventories
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
@@ -140,12 +136,6 @@ func (h Handlers) complete() Handlers {
 	if h.Rejected == nil {
 		h.Rejected = func(merge.Rejection) {}
 	}
-	if h.RolledBack == nil {
-		h.RolledBack = func() {}
-	}
-	if h.Listed == nil {
-		h.Listed = func() {}
-	}
 	return h
 }
 
@@ -159,19 +149,18 @@ const (
 
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
-	listed := func() { b.handlers.Listed() }
 	undecodable := func(*apiserver.Undecodable) {
 		select {
 		case b.undecodable <- struct{}{}:
 		default: // a report is due already
 		}
 	}
-	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID, Listed: listed})
+	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID})
 	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
-		Indexers: cache.Indexers{byNamespace: memberNamespace}, Listed: listed, Undecodable: undecodable,
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Undecodable: undecodable,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
-		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Listed: listed, Undecodable: undecodable,
+		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Undecodable: undecodable,
 		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
@@ -233,15 +222,11 @@ func (b *Broker) failure(of ...apiserver.WatchID) error {
 	return nil
 }
 
-// Consistent reports whether reads return what was listed last of members, their namespaces and their records.
-func (b *Broker) Consistent() bool { return b.set.Consistent() }
-
 // Waiting names a kind that [Broker.Synced] waits for and the reason, "" if it waits for nothing.
 func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.
 func (b *Broker) rolledBack() {
-	b.handlers.RolledBack() // first: what is missing must not be acted on
 	b.ownRecords.Reset()
 	b.ownSlices.Reset()
 	b.ownInventories.Reset()

@@ -36,6 +36,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/leaks"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
@@ -112,15 +113,33 @@ func record(id string, svc types.NamespacedName) *v1alpha1.ExportedService {
 			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP,
 			Ports:      []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, ExportCreated: metav1.Unix(1_700_000_000, 0),
+			Stamp: 1, ExportUID: exportUID,
 		},
 	}
+}
+
+const exportUID = "00000000-0000-4000-8000-000000000001"
+
+// inventory lists the exports of a member in the part of db: db, or none.
+func inventory(id string, stamp int64, exported bool) *v1alpha1.Inventory {
+	i := &v1alpha1.Inventory{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.InventoryPart(db.Namespace, db.Name)},
+		Spec:       v1alpha1.InventorySpec{Stamp: stamp},
+	}
+	if exported {
+		i.Spec.Exports = []v1alpha1.InventoryEntry{{Name: "db.shop", UID: exportUID}}
+	}
+	return i
 }
 
 func slice(id string, svc types.NamespacedName, source string) *discoveryv1.EndpointSlice {
 	l := labels(id, svc)
 	l[discoveryv1.LabelManagedBy] = api.ManagedBy
 	return &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.SliceName(svc.Namespace, svc.Name, source), Labels: l},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespaceOf(id), Name: api.SliceName(svc.Namespace, svc.Name, source), Labels: l,
+			Annotations: map[string]string{api.AnnotationStamp: "1", api.AnnotationExportUID: exportUID},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
 	}
@@ -301,7 +320,8 @@ func testRead(t *testing.T, a admin) {
 	}
 }
 
-// losesLast has slices of db change: only when one of another member has no ready endpoint any more, the change says so.
+// losesLast has slices of db and inventories change: only when a slice of another member has no ready endpoint any more, or an inventory does not list
+// the service, the change says so.
 func losesLast(t *testing.T, a admin, l *link) {
 	t.Helper()
 	two := slice("west", db, "db-3")
@@ -319,6 +339,9 @@ func losesLast(t *testing.T, a admin, l *link) {
 		{"one without a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, false},
 		{"one with a ready endpoint comes", func() { a.apply(slice("west", db, "db-3")) }, false},
 		{"one with a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, true},
+		{"an inventory lists the service", func() { a.apply(inventory("west", 7, true)) }, false},
+		{"and no more", func() { a.apply(inventory("west", 8, false)) }, true},
+		{"an own inventory lists the service", func() { a.apply(inventory("east", 7, true)) }, false},
 		{"an own slice comes", func() { a.apply(slice("east", db, "db-1")) }, false},
 		{"an own slice goes", func() { a.delete(slice("east", db, "db-1")) }, false},
 	} {
@@ -328,6 +351,12 @@ func losesLast(t *testing.T, a admin, l *link) {
 		if got := l.count(func() int { return l.lost[db] }) > lost; got != step.lost {
 			t.Errorf("%s: lost = %t, want %t", step.change, got, step.lost)
 		}
+	}
+	a.delete(inventory("west", 8, false))
+	a.delete(inventory("east", 7, true))
+	until.True(t, "the own inventory is gone", func() bool { _, old := l.OwnInventory(inventory("east", 7, true).Name); return old })
+	if got := l.Entry(l.Member("west"), db); got != (protocol.Entry{Stamp: 8}) {
+		t.Errorf("entry = %+v, want that of the newest inventory", got)
 	}
 }
 

@@ -9,31 +9,10 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// OldRecord reports whether an own record must be written again: this process wrote a newer copy, or the entry counts from a later stamp.
-func (b *Broker) OldRecord(r *v1alpha1.ExportedService, from protocol.Stamp) bool {
-	stamp := protocol.Stamp(r.Spec.Stamp)
-	return stamp < from || b.stamps.isOld(objectID{kindRecord, r.Name}, stamp)
-}
-
-// OldSlice is [Broker.OldRecord] for a slice.
-func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) bool {
-	return stampOf(s) < from || b.stamps.isOld(objectID{kindSlice, s.Name}, stampOf(s))
-}
-
-// OwnInventory returns a part of this member's inventory on the broker, or nil. It reports old if this process wrote a newer one.
-func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
-	var stamp protocol.Stamp
-	if i, _ = b.ownInventories.Get(b.cfg.Namespace + "/" + part); i != nil {
-		stamp = protocol.Stamp(i.Spec.Stamp)
-	}
-	return i, b.stamps.isOld(objectID{kindInventory, part}, stamp)
-}
-
-// OwnEntry returns the entry of a service in this member's inventory on the broker, and old as [Broker.OwnInventory] does.
-func (b *Broker) OwnEntry(svc types.NamespacedName) (e protocol.Entry, old bool) {
-	i, old := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
+// entryOf returns the entry of a service in an inventory, which may be nil.
+func entryOf(i *v1alpha1.Inventory, svc types.NamespacedName) (e protocol.Entry) {
 	if i == nil {
-		return e, old
+		return e
 	}
 	e.Stamp = protocol.Stamp(i.Spec.Stamp)
 	name := recordOf(svc)
@@ -42,5 +21,61 @@ func (b *Broker) OwnEntry(svc types.NamespacedName) (e protocol.Entry, old bool)
 			e.UID, e.From = types.UID(listed.UID), protocol.Stamp(listed.From)
 		}
 	}
-	return e, old
+	return e
+}
+
+// Entry returns what the newest inventory that was seen of a member says about a service.
+func (b *Broker) Entry(m *v1alpha1.Member, svc types.NamespacedName) protocol.Entry {
+	key := m.Spec.Namespace + "/" + broker.InventoryPart(svc.Namespace, svc.Name)
+	seen := b.newest.get(key)
+	// The handler of a new one may not have been called yet.
+	if item, ok, _ := b.inventories.GetStore().GetByKey(key); ok {
+		seen = newer(seen, item.(*v1alpha1.Inventory))
+	}
+	return entryOf(seen, svc)
+}
+
+// OldRecord reports whether an own record must be written again: this process wrote a newer copy, or the entry counts from a later stamp.
+func (b *Broker) OldRecord(r *v1alpha1.ExportedService, from protocol.Stamp) bool {
+	stamp := protocol.Stamp(r.Spec.Stamp)
+	return stamp < from || b.stamps.isOld(objectID{kindRecord, r.Name}, stamp)
+}
+
+// OldSlice is [Broker.OldRecord] for a slice.
+func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) bool {
+	return StampOf(s) < from || b.stamps.isOld(objectID{kindSlice, s.Name}, StampOf(s))
+}
+
+// OwnInventory returns the newest copy that was seen of a part of this member's inventory, or nil, with the version that the broker has. It reports old
+// if the broker has an older copy, or none.
+func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
+	key := b.cfg.Namespace + "/" + part
+	stored, _ := b.ownInventories.Get(key)
+	if i = newer(b.newest.get(key), stored); i == nil {
+		return nil, false
+	}
+	b.stamps.clock.See(protocol.Stamp(i.Spec.Stamp)) // the next write needs a higher one
+	if i != stored {
+		i = i.DeepCopy()
+		i.ResourceVersion = ""
+		if stored != nil {
+			i.ResourceVersion = stored.ResourceVersion
+		}
+	}
+	return i, stored == nil || stored.Spec.Stamp < i.Spec.Stamp
+}
+
+// ListedUID returns the UID of the own export of a service that goes on, or "": as the inventory lists it or, without an inventory, as the record has it.
+func (b *Broker) ListedUID(svc types.NamespacedName) types.UID {
+	entry, _ := b.OwnEntry(svc)
+	if record, _ := b.Own(svc); entry.Stamp == 0 && record != nil {
+		return types.UID(record.Spec.ExportUID)
+	}
+	return entry.UID
+}
+
+// OwnEntry returns the entry of a service in [Broker.OwnInventory].
+func (b *Broker) OwnEntry(svc types.NamespacedName) (e protocol.Entry, old bool) {
+	i, old := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
+	return entryOf(i, svc), old
 }

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -92,7 +94,7 @@ func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*di
 		b.stamps.clock.See(protocol.Stamp(record.Spec.Stamp))
 	}
 	for _, s := range all {
-		b.stamps.clock.See(stampOf(s))
+		b.stamps.clock.See(StampOf(s))
 	}
 	return record, all
 }
@@ -140,6 +142,14 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 		return nil
 	}
 	return item.(*v1alpha1.Member)
+}
+
+// Removed reports whether an administrator took a cluster out of the clusterset, and it did not join again.
+func (b *Broker) Removed(id string) bool {
+	return b.Member(id) == nil && slices.ContainsFunc(b.namespaces.GetStore().List(), func(item any) bool {
+		ns := item.(*corev1.Namespace)
+		return ns.Labels[broker.LabelClusterID] == id && isRemoved(ns)
+	})
 }
 
 // Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of records reach; nil if all of

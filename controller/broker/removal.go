@@ -3,6 +3,10 @@ package broker
 import (
 	"sync/atomic"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // removal records whether the broker itself confirmed that this member was removed. A watch that omits the namespace is no
@@ -15,4 +19,10 @@ type removal struct {
 	wake      chan struct{}
 	confirmed atomic.Bool
 	asked     time.Time // used by [Broker.review] alone
+}
+
+// isRemoved reports whether an administrator removed the cluster of a broker namespace.
+func isRemoved(ns *corev1.Namespace) bool {
+	_, removed := ns.Annotations[broker.AnnotationRemoved]
+	return removed
 }

@@ -1,13 +1,16 @@
 package broker
 
 import (
+	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -48,11 +51,54 @@ func (l *stamps) isOld(id objectID, s protocol.Stamp) bool {
 	return s < l.last[id]
 }
 
-// stampOf returns the stamp of a slice, or 0.
-func stampOf(s *discoveryv1.EndpointSlice) protocol.Stamp {
+// StampOf returns the stamp of a slice, or 0.
+func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp {
 	stamp, err := strconv.ParseInt(s.Annotations[broker.AnnotationStamp], 10, 64)
 	if err != nil {
 		return 0
 	}
 	return protocol.Stamp(stamp)
+}
+
+// inventories has the newest copy that was seen of each part of the members' inventories: the broker may go back to an older one, or lose it.
+// The zero value is empty.
+type inventories struct {
+	mu     sync.Mutex
+	newest map[string]*v1alpha1.Inventory // by broker namespace and name
+}
+
+// see records a copy and returns the newest before it and now; either may be nil.
+func (n *inventories) see(key string, i *v1alpha1.Inventory) (was, is *v1alpha1.Inventory) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was = n.newest[key]
+	if is = newer(was, i); is != was {
+		if n.newest == nil {
+			n.newest = make(map[string]*v1alpha1.Inventory)
+		}
+		n.newest[key] = is
+	}
+	return was, is
+}
+
+// get returns the newest copy that was seen, or nil.
+func (n *inventories) get(key string) *v1alpha1.Inventory {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.newest[key]
+}
+
+// forget forgets a broker namespace whose cluster was removed: it may join again, with other stamps.
+func (n *inventories) forget(namespace string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.newest, func(key string, _ *v1alpha1.Inventory) bool { return strings.HasPrefix(key, namespace+"/") })
+}
+
+// newer returns the one with the higher stamp, or nil if there is none.
+func newer(a, b *v1alpha1.Inventory) *v1alpha1.Inventory {
+	if a == nil || b != nil && b.Spec.Stamp >= a.Spec.Stamp {
+		return b
+	}
+	return a
 }

@@ -180,9 +180,3 @@ func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	system := named(metav1.NamespaceSystem)
 	return system >= 0 && all.Items[system].UID == b.set.UID() && named(b.cfg.Namespace) < 0
 }
-
-// isRemoved reports whether an administrator removed the cluster of a broker namespace.
-func isRemoved(ns *corev1.Namespace) bool {
-	_, removed := ns.Annotations[broker.AnnotationRemoved]
-	return removed
-}

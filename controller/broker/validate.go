@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
+// errRemoved means that an administrator took the cluster of a namespace out of the clusterset, and what is left there is being deleted.
+var errRemoved = errors.New("the cluster was removed from the clusterset")
+
 // memberOf returns the cluster that a broker namespace belongs to, and when the namespace was created. The id is in the label
 // of the namespace; it counts while the Member of that id names the namespace.
 func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err error) {
@@ -25,6 +29,9 @@ func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err e
 	}
 	ns := item.(*corev1.Namespace)
 	id = ns.Labels[broker.LabelClusterID]
+	if isRemoved(ns) {
+		return "", since, errRemoved
+	}
 	if !broker.IsClusterID(id) {
 		return "", since, fmt.Errorf("cluster id %.80q: want one RFC 1123 label, or two joined by one dot", id)
 	}
@@ -49,6 +56,9 @@ func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *mer
 	}
 	if err := r.Spec.Validate(); err != nil {
 		return reject(id, merge.BadRecord, err)
+	}
+	if r.Spec.Stamp == 0 || r.Spec.ExportUID == "" {
+		return reject(id, merge.BadRecord, errors.New("want a stamp and the UID of the export"))
 	}
 	svc := types.NamespacedName{Namespace: r.Spec.Namespace, Name: r.Spec.Name}
 	if want := recordOf(svc); r.Name != want {
@@ -80,6 +90,10 @@ func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rej
 	if err := agree(s.Labels, svc, id); err != nil {
 		return reject(id, merge.BadName, err)
 	}
+	if StampOf(s) <= 0 || s.Annotations[broker.AnnotationExportUID] == "" {
+		return reject(id, merge.BadSlice, fmt.Errorf("annotations %s %.80q, %s %.80q: want a positive number and the UID of the export",
+			broker.AnnotationStamp, s.Annotations[broker.AnnotationStamp], broker.AnnotationExportUID, s.Annotations[broker.AnnotationExportUID]))
+	}
 	return id, nil
 }
 
@@ -100,7 +114,7 @@ func agree(labels map[string]string, svc types.NamespacedName, cluster string) e
 // report reports the rejection of an object once for each version and reason, or with nil forgets an earlier one.
 func (b *Broker) report(obj metav1.Object, kind string, r *merge.Rejection) {
 	key := kind + "/" + obj.GetNamespace() + "/" + obj.GetName()
-	if r == nil {
+	if r == nil || r.Detail == errRemoved.Error() {
 		b.rejections.Clear(key)
 		return
 	}

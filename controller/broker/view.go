@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"slices"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -10,8 +8,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A View is what the broker has of one service, read once. The caches go on meanwhile: whether something is lost, and what follows
-// from that, must rest on the same state.
+// A View is what the broker has of one service, read once.
 type View struct {
 	Records []merge.Record                          // as Broker.Records returns them
 	Members map[string]*v1alpha1.Member             // those with a record, by id
@@ -43,10 +40,4 @@ func (b *Broker) MergeView(svc types.NamespacedName, o merge.Options) (View, mer
 	v := b.View(svc)
 	o.Claims = b.claimsWith(svc, v.Records)
 	return v, o
-}
-
-// Has reports whether the broker has a record of a cluster, and its Member.
-func (v View) Has(cluster string) bool {
-	return v.Members[cluster] != nil &&
-		slices.ContainsFunc(v.Records, func(r merge.Record) bool { return r.Cluster == cluster })
 }

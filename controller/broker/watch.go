@@ -75,6 +75,7 @@ func (b *Broker) listen() {
 	handle(b.cfg.Barrier, b.members, b.memberChanged)
 	handle(b.cfg.Barrier, b.records, b.recordChanged)
 	handle(b.cfg.Barrier, b.slices, b.sliceChanged)
+	handle(b.cfg.Barrier, b.inventories, b.inventoryChanged)
 	handle(b.cfg.Barrier, b.leases, b.leaseChanged)
 }
 
@@ -109,14 +110,18 @@ func handle[T metav1.Object](
 	}
 }
 
-// namespaceChanged ignores namespaces that no Member names: records in them are not accepted anyway.
-func (b *Broker) namespaceChanged(was, is **corev1.Namespace, _ bool) {
+// namespaceChanged ignores namespaces that no Member names, but for the marks of members that were removed: records in them are not accepted anyway.
+func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	ns := latest(was, is)
+	if is != nil && isRemoved(*is) {
+		b.newest.forget(ns.Name)
+	}
 	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && (*was).UID == (*is).UID &&
 		isRemoved(*was) == isRemoved(*is) {
 		return
 	}
-	if ns.Name == b.cfg.Namespace || has(b.members, byNamespace, ns.Name) {
+	marked := is != nil && isRemoved(*is) && !initial
+	if marked || ns.Name == b.cfg.Namespace || has(b.members, byNamespace, ns.Name) {
 		b.membersChanged()
 	}
 }
@@ -180,6 +185,37 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 	}
 }
 
+// inventoryChanged reports the services about which the newest inventory says something else. Of those that end only what the member has a record of is
+// urgent.
+func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
+	if is == nil {
+		return
+	}
+	i := *is
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && isRemoved(item.(*corev1.Namespace)) {
+		return
+	}
+	before, now := b.newest.see(i.Namespace+"/"+i.Name, i)
+	if now != i {
+		return // an older one
+	}
+	type entry struct{ was, is v1alpha1.InventoryEntry }
+	entries := make(map[string]entry)
+	if before != nil {
+		for _, e := range before.Spec.Exports {
+			entries[e.Name] = entry{was: e}
+		}
+	}
+	for _, e := range i.Spec.Exports {
+		entries[e.Name] = entry{was: entries[e.Name].was, is: e}
+	}
+	for name, e := range entries {
+		if svc, ok := serviceOf(name); ok && e.was != e.is {
+			b.handlers.Changed(svc, initial, e.is.UID == "" && b.counts(i.Namespace, name))
+		}
+	}
+}
+
 // counts reports whether a slice affects its service. Without a record of that member it does not: the event of the record
 // covers both, and the first event of a service should find both.
 func (b *Broker) counts(namespace, record string) bool {
@@ -202,7 +238,7 @@ func (b *Broker) validateUnread() {
 
 // reportUndecodables reports what does not decode.
 func (b *Broker) reportUndecodables() {
-	for _, kind := range []string{kindMember, kindRecord} {
+	for _, kind := range []string{kindMember, kindRecord, kindInventory} {
 		for _, bad := range b.set.Undecodables(apiserver.WatchID{Kind: kind}) {
 			b.reportUndecodable(bad)
 		}

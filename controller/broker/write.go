@@ -56,7 +56,7 @@ func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (
 	if err := b.client.Apply(ctx, s, wellknown.ManagerExporter); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	b.stamps.wrote(objectID{kindSlice, s.Name}, stampOf(s))
+	b.stamps.wrote(objectID{kindSlice, s.Name}, StampOf(s))
 	b.ownSlices.Wrote(s)
 	return s, nil
 }
@@ -80,7 +80,7 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 	if err := b.client.Apply(ctx, i, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.stamps.wrote(objectID{kindInventory, i.Name}, protocol.Stamp(i.Spec.Stamp))
+	b.newest.see(i.Namespace+"/"+i.Name, i)
 	b.ownInventories.Wrote(i)
 	return nil
 }

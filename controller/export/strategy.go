@@ -102,7 +102,7 @@ type part struct {
 }
 
 // groupsOf returns the groups of slices, sorted, with each endpoint once: while a Pod moves from one slice to another, both may have it.
-// An address type without endpoints has one empty group, since an export without slices would count as lost (docs/spec/controller.md 8.7).
+// An address type without endpoints has one empty group.
 func groupsOf(all []*discoveryv1.EndpointSlice) []*group {
 	byID := make(map[string]*group)
 	filled := make(map[discoveryv1.AddressType]bool)

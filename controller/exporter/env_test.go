@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -83,7 +84,7 @@ func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool)
 // settle reconciles a service, and once more if that changed the inventory.
 func (x *exporting) settle(svc types.NamespacedName) error {
 	err := x.Reconcile(x.Context(), svc)
-	for _, part := range x.inventory.parts() {
+	if part := apibroker.InventoryPart(svc.Namespace, svc.Name); slices.Contains(x.inventory.due(), part) {
 		if failed := x.inventory.write(x.Context(), part); failed != nil {
 			return errors.Join(err, failed)
 		}

@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -101,11 +102,26 @@ func New(cfg Config) *Exporter {
 	}
 	e := &Exporter{cfg: cfg, own: own, vips: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, written: cfg.RequeueNow, log: cfg.Log, wake: make(chan struct{}, 1),
-		wanted: make(map[string]map[types.NamespacedName]string), from: make(map[types.NamespacedName]int64),
+		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, log: cfg.Log, wake: make(chan struct{}, 1),
+		complete: make(map[string]bool), wanted: make(map[string]map[types.NamespacedName]string),
 	}
 	e.publisher = publisher{member: cfg.Member, broker: cfg.Broker, inventory: e.inventory, forget: a.set}
 	return e
+}
+
+// exported returns the UIDs of the exports of one part of the inventory, and whether all could be read.
+func (e *Exporter) exported(part string) (uids map[types.NamespacedName]string, complete bool) {
+	is := e.cfg.Membership.Status()
+	uids, complete = make(map[types.NamespacedName]string), is.Leaving || is.Known && is.ClusterID != ""
+	for _, svc := range e.cfg.Member.Exports() {
+		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
+			r, _, readable := e.own.Export(svc, is)
+			if complete = complete && readable; r.Record != nil {
+				uids[svc] = r.Record.Spec.ExportUID
+			}
+		}
+	}
+	return uids, complete
 }
 
 // Run writes the inventory until ctx ends, and saves which clusterset IPs are in quarantine, for the instance that comes next.
@@ -290,7 +306,7 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	var has bool
 	if r.Record != nil {
 		record, _ := e.cfg.Broker.Own(member.KeyOf(exp))
-		has = sameRecord(r.Record, record)
+		has = sameBesides(r.Record, record)
 	}
 	valid := r.Valid(exp.Generation)
 	ready := readiness(r, o, has)

@@ -17,24 +17,33 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 )
 
-// inventoryPeriod is the time between two writes of one part. Exports that change together share a write.
-const inventoryPeriod = time.Second
+// inventoryPeriod is the time between two writes of one part. Exports that change together share a write. After failures it grows up to inventoryBackoff.
+const (
+	inventoryPeriod  = time.Second
+	inventoryBackoff = time.Minute
+)
 
 // An inventory writes the list of exports to the broker (docs/spec/controller.md 2.6). An export ends when it is no longer listed.
 //
 //	set ──► wanted, by part ── the first at once, then one write a second ──► broker ──► written: the export is reconciled again
 //
+// A part is changed from its newest copy. One that the broker lost, or has in an older copy, is written again, also if it is empty: it says what ended.
+// The first write of a process lists all exports of the part that this cluster has, as the broker may have been restored before the process began.
+//
 // Its methods may be called by several goroutines; Run is called once.
 type inventory struct {
-	broker  *broker.Broker
-	wait    func() string              // returns why exports are suspended, or ""
-	written func(types.NamespacedName) // called after the entry of a service was written
-	log     logging.Logger
-	wake    chan struct{} // capacity 1
+	broker *broker.Broker
+	wait   func() string // returns why exports are suspended, or ""
+	// exported returns the UIDs of the exports of this cluster, or false while one cannot be read.
+	exported func(part string) (map[types.NamespacedName]string, bool)
+	written  func(types.NamespacedName) // called after the entry of a service was written
+	log      logging.Logger
+	wake     chan struct{} // capacity 1
+
+	complete map[string]bool // parts that this process has written; used by Run alone
 
 	mu     sync.Mutex
 	wanted map[string]map[types.NamespacedName]string // UIDs by part; "" removes the entry
-	from   map[types.NamespacedName]int64             // as last written: a rollback must not lower it
 }
 
 // lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not list it.
@@ -66,19 +75,29 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 // Run writes parts until ctx ends.
 func (v *inventory) Run(ctx context.Context) {
 	var failing logging.Failure[bool]
-	next := make(map[string]time.Time) // when a part may be written again
+	next := make(map[string]time.Time)       // when a part may be written again
+	failed := make(map[string]time.Duration) // how long a part waits that could not be written
 	for {
-		pause := time.Hour
-		for _, part := range v.parts() {
+		pause := inventoryPeriod
+		for _, part := range v.due() {
 			wait := time.Until(next[part])
 			if wait <= 0 {
 				next[part], wait = time.Now().Add(inventoryPeriod), inventoryPeriod
 				err := v.write(ctx, part)
+				if err == nil {
+					delete(failed, part)
+				} else {
+					failed[part] = min(2*max(failed[part], inventoryPeriod), inventoryBackoff)
+					next[part], wait = time.Now().Add(failed[part]), failed[part]
+				}
 				if failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 					v.log.Warningf("inventory: %v; trying again", err)
 				}
 			}
 			pause = min(pause, wait)
+			if len(v.wake) > 0 {
+				break // a change does not wait for parts that the broker lost
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -89,38 +108,59 @@ func (v *inventory) Run(ctx context.Context) {
 	}
 }
 
-// parts returns the names of the parts to write, sorted.
-func (v *inventory) parts() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	maps.DeleteFunc(v.wanted, func(_ string, all map[types.NamespacedName]string) bool { return len(all) == 0 })
-	return slices.Sorted(maps.Keys(v.wanted))
-}
-
-// write writes one part, unless nothing may be written now.
-func (v *inventory) write(ctx context.Context, part string) error {
+// due returns the names of the parts to write: those that change, and then those that the broker lost.
+func (v *inventory) due() []string {
 	if v.wait() != "" {
 		return nil
 	}
 	v.mu.Lock()
-	wanted := maps.Clone(v.wanted[part])
-	has, old := v.broker.OwnInventory(part)
-	next := changed(part, has, wanted, v.from)
+	defer v.mu.Unlock()
+	var change, lost []string
+	for n := range apibroker.InventoryParts {
+		part := apibroker.InventoryPartName(n)
+		if len(v.wanted[part]) > 0 {
+			change = append(change, part)
+		} else if is, old := v.broker.OwnInventory(part); is == nil || old {
+			lost = append(lost, part)
+		}
+	}
+	return slices.Concat(change, lost)
+}
+
+// write writes one part.
+func (v *inventory) write(ctx context.Context, part string) error {
+	v.mu.Lock()
+	wishes := maps.Clone(v.wanted[part])
 	v.mu.Unlock()
+	has, old := v.broker.OwnInventory(part)
+	wanted := wishes
+	if !v.complete[part] {
+		all, readable := v.exported(part)
+		if !readable && has == nil {
+			return nil // it would end what cannot be read
+		}
+		maps.Copy(all, wishes)
+		wanted = all
+	}
+	next := changed(part, has, wanted)
 	if same := has != nil && !old && slices.Equal(has.Spec.Exports, next.Spec.Exports); !same {
 		if err := v.broker.ApplyInventory(ctx, next); err != nil {
 			return err
 		}
 	}
+	v.complete[part] = true
 	v.mu.Lock()
 	var done []types.NamespacedName
 	for svc, uid := range wanted {
-		if v.note(next, svc) != uid {
-			continue // the part is full
-		}
-		done = append(done, svc)
-		if is, waits := v.wanted[part][svc]; waits && is == uid {
+		is, waits := v.wanted[part][svc]
+		_, wished := wishes[svc]
+		switch {
+		case waits && is == uid && uidIn(next, svc) != uid: // the part is full
+		case waits && is == uid:
 			delete(v.wanted[part], svc)
+			done = append(done, svc)
+		case wished || has == nil || uidIn(has, svc) != uidIn(next, svc): // it may have changed meanwhile, by what was known before the write
+			done = append(done, svc)
 		}
 	}
 	v.mu.Unlock()
@@ -130,15 +170,12 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	return nil
 }
 
-// note records the from of a service in the written part, and returns its UID there, or "". The caller holds v.mu.
-func (v *inventory) note(next *v1alpha1.Inventory, svc types.NamespacedName) string {
-	delete(v.from, svc)
-	at := indexOf(next, svc)
-	if at < 0 {
-		return ""
+// uidIn returns the UID under which a part lists a service, or "".
+func uidIn(part *v1alpha1.Inventory, svc types.NamespacedName) string {
+	if at := indexOf(part, svc); at >= 0 {
+		return part.Spec.Exports[at].UID
 	}
-	v.from[svc] = next.Spec.Exports[at].From
-	return next.Spec.Exports[at].UID
+	return ""
 }
 
 // indexOf returns where a part lists a service, -1 if it does not.
@@ -147,8 +184,8 @@ func indexOf(part *v1alpha1.Inventory, svc types.NamespacedName) int {
 	return slices.IndexFunc(part.Spec.Exports, func(e v1alpha1.InventoryEntry) bool { return e.Name == name })
 }
 
-// changed returns the part that replaces has, which may be nil. A new entry gets the stamp of has as its from, or the higher one of the argument.
-func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedName]string, from map[types.NamespacedName]int64) *v1alpha1.Inventory {
+// changed returns the part that replaces has, which may be nil. A new entry gets the stamp of has as its from.
+func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedName]string) *v1alpha1.Inventory {
 	is := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}
 	var stamp int64
 	if has != nil {
@@ -161,16 +198,14 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 		case at >= 0 && uid == "":
 			is.Spec.Exports = slices.Delete(is.Spec.Exports, at, at+1)
 		case at >= 0:
-			is.Spec.Exports[at].UID, is.Spec.Exports[at].From = uid, max(is.Spec.Exports[at].From, from[svc])
+			is.Spec.Exports[at].UID = uid
 		case uid != "":
 			begins = append(begins, svc)
 		}
 	}
 	room := apibroker.MaxInventory - len(is.Spec.Exports) // a part that is too long would be rejected, and with it the ends of exports
 	for _, svc := range begins[:min(len(begins), max(room, 0))] {
-		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{
-			Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: max(stamp, from[svc]),
-		})
+		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: stamp})
 	}
 	slices.SortFunc(is.Spec.Exports, func(a, b v1alpha1.InventoryEntry) int { return cmp.Compare(a.Name, b.Name) })
 	return is

@@ -27,6 +27,12 @@ func TestInventory(t *testing.T) {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
 	}
 	a.do(db, "export seen", exported)
+	if n := len(a.inventory.due()); n != apibroker.InventoryParts-1 {
+		t.Errorf("%d parts have to be written, want all but one, though they are empty: they say what ended", n)
+	}
+	beside := besideDB()
+	b.Create(memberenv.NewExport(beside), memberenv.NewService(beside), memberenv.NewSourceSlice(beside, "beside-1", "10.1.0.2"))
+	a.do(beside, "another export of the same part seen", func() bool { return a.Member.Export(beside) != nil && a.Member.Service(beside) != nil })
 	first := entryOf(a)
 	record, _ := a.Broker.Own(db)
 	if want := a.Member.Export(db).UID; first.UID != want || first.From != 0 || string(want) != record.Spec.ExportUID {
@@ -34,6 +40,16 @@ func TestInventory(t *testing.T) {
 	}
 	if got, want := record.Spec.Slices, apibroker.Hash(16, "db-1"); len(got) != 1 || got[0] != want {
 		t.Errorf("the record lists %v, want %s", got, want)
+	}
+
+	// One that is created again before anybody has seen that it was gone is the same export: another UID would end it.
+	b.Delete(exp)
+	exp = memberenv.NewExport(db)
+	b.Create(exp)
+	a.do(db, "another ServiceExport seen", func() bool { is := a.Member.Export(db); return is != nil && is.UID == exp.UID })
+	record, _ = a.Broker.Own(db)
+	if is := entryOf(a); is.UID != first.UID || record.Spec.ExportUID != string(first.UID) || first.UID == exp.UID {
+		t.Errorf("entry = %+v and record of %s, want both of the export %s that goes on", is, record.Spec.ExportUID, first.UID)
 	}
 
 	b.Delete(exp)
@@ -66,12 +82,38 @@ func TestInventory(t *testing.T) {
 	a.Expect("an older record, again", a.do(db, "", again))
 	part := apibroker.InventoryPart(db.Namespace, db.Name)
 	before := entryOf(a)
-	lost, _ := a.Broker.OwnInventory(part)
-	b.Delete(lost.DeepCopy())
-	a.Await("lost inventory", func() bool { return entryOf(a).Stamp == 0 })
+	lose := func() {
+		t.Helper()
+		lost, _ := a.Broker.OwnInventory(part)
+		b.Delete(lost.DeepCopy())
+		a.Await("lost inventory", func() bool { _, old := a.Broker.OwnInventory(part); return old })
+	}
+	lose()
 	a.do(db, "", again)
-	if is := entryOf(a); is.UID != before.UID || is.Stamp <= before.Stamp {
-		t.Errorf("after the loss: entry = %+v, want %+v with a higher stamp", is, before)
+	inTheirPlace := func(what string) {
+		t.Helper()
+		other, _ := a.Broker.OwnEntry(beside)
+		if is, _ := a.Broker.OwnInventory(part); len(is.Spec.Exports) != 2 || other.UID != a.Member.Export(beside).UID {
+			t.Errorf("%s: the first inventory lists %+v, want both exports", what, is.Spec.Exports)
+		}
+		if is := entryOf(a); is.UID != before.UID || is.Stamp <= before.Stamp {
+			t.Errorf("%s: entry = %+v, want %+v with a higher stamp", what, is, before)
+		}
+	}
+	inTheirPlace("after the loss")
+	lose()
+	a.End()
+	a = b.start(func(*Config) {})
+	a.do(db, "", exported)
+	inTheirPlace("after the loss and a restart")
+}
+
+// besideDB is another service in the part of the inventory that db belongs to.
+func besideDB() types.NamespacedName {
+	for n := 0; ; n++ {
+		if name := fmt.Sprintf("beside-%d", n); apibroker.InventoryPart(db.Namespace, name) == apibroker.InventoryPart(db.Namespace, db.Name) {
+			return memberenv.Service(name)
+		}
 	}
 }
 
@@ -87,12 +129,12 @@ func TestChangedInventory(t *testing.T) {
 		{Name: "a.shop", UID: "1"}, {Name: "b.shop", UID: "2", From: 3}, {Name: "c.shop", UID: "3", From: 4},
 	}}}, map[types.NamespacedName]string{
 		{Namespace: "shop", Name: "a"}: "", {Namespace: "shop", Name: "b"}: "4", {Namespace: "shop", Name: "d"}: "5", {Namespace: "bank", Name: "d"}: "6",
-	}, map[types.NamespacedName]int64{{Namespace: "bank", Name: "d"}: 9})
+	})
 	var got []string
 	for _, e := range is.Spec.Exports {
 		got = append(got, fmt.Sprint(e.Name, " ", e.UID, " ", protocol.Stamp(e.From)))
 	}
-	const want = "b.shop 4 3, c.shop 3 4, d.bank 6 9, d.shop 5 7"
+	const want = "b.shop 4 3, c.shop 3 4, d.bank 6 7, d.shop 5 7"
 	if strings.Join(got, ", ") != want || is.Name != "00" {
 		t.Errorf("part %s has %v, want part 00 with %s", is.Name, got, want)
 	}
@@ -105,7 +147,7 @@ func TestFullInventory(t *testing.T) {
 		full.Spec.Exports = append(full.Spec.Exports, v1alpha1.InventoryEntry{Name: fmt.Sprintf("s%d.shop", i), UID: "1"})
 	}
 	service := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: name} }
-	is := changed("00", full, map[types.NamespacedName]string{service("s1"): "", service("x"): "2", service("y"): "3"}, nil)
+	is := changed("00", full, map[types.NamespacedName]string{service("s1"): "", service("x"): "2", service("y"): "3"})
 	if n := len(is.Spec.Exports); n != apibroker.MaxInventory || indexOf(is, service("s1")) >= 0 {
 		t.Errorf("%d exports, s1 among them: %t; want %d without it", n, indexOf(is, service("s1")) >= 0, apibroker.MaxInventory)
 	}
@@ -142,4 +184,28 @@ func TestExportWentWithItsKind(t *testing.T) {
 	b.Delete(service)
 	got := a.do(db, "end of the Service seen", func() bool { return a.Member.Service(db) == nil })
 	a.Expect("without the Service", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"))
+}
+
+// An export that ends while the write that lists it is under way seems to be ended already: it is reconciled again after the write.
+func TestEndDuringWrite(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	const uid = "00000000-0000-4000-8000-000000000001"
+	if a.inventory.set(db, uid) {
+		t.Fatal("the broker lists an export that is new")
+	}
+	var again []types.NamespacedName
+	a.inventory.written = func(svc types.NamespacedName) { again = append(again, svc) }
+	a.inventory.exported = func(string) (map[types.NamespacedName]string, bool) {
+		if !a.inventory.set(db, "") {
+			t.Error("the broker lists the export before the write")
+		}
+		return map[types.NamespacedName]string{}, true
+	}
+	if err := a.inventory.write(t.Context(), apibroker.InventoryPart(db.Namespace, db.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if len(again) != 1 || again[0] != db || a.inventory.set(db, "") {
+		t.Errorf("reconciled again: %v, want %s, which the broker lists now", again, db)
+	}
 }

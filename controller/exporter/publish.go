@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -50,17 +51,17 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 	case record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
 	case record == nil:
-		if err := p.publishRecord(ctx, svc, r, nil); err != nil {
+		if err := p.publishRecord(ctx, svc, r, nil, nil); err != nil {
 			return err
 		}
 	default:
-		return p.publishSlices(ctx, r.Slices, existing, func() error { return p.publishRecord(ctx, svc, r, record) })
+		return p.publishSlices(ctx, r.Slices, existing, func(listed []string) error { return p.publishRecord(ctx, svc, r, record, listed) })
 	}
 	return p.publishSlices(ctx, r.Slices, existing, noRecord)
 }
 
 // noRecord is the argument record of publishSlices if no list has to be written.
-func noRecord() error { return nil }
+func noRecord([]string) error { return nil }
 
 // withdraw removes an export from the inventory, and then deletes its record and slices.
 func (p publisher) withdraw(ctx context.Context, svc types.NamespacedName, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) error {
@@ -84,7 +85,8 @@ func (p publisher) publishNew(
 	if sliceErr != nil && member.Rejection(sliceErr) == "" {
 		return sliceErr
 	}
-	recordErr := p.publishRecord(ctx, svc, r, nil)
+	_, on := p.broker.Own(svc)
+	recordErr := p.publishRecord(ctx, svc, r, nil, namesOf(on))
 	if member.Rejection(recordErr) != "" || apiserver.IsUnknownField(recordErr) {
 		_, written := p.broker.Own(svc)
 		recordErr = errors.Join(recordErr, p.publishSlices(ctx, nil, written, noRecord))
@@ -108,22 +110,30 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	return meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 }
 
+// publishRecord writes a record that lists those of the slices with these names.
 func (p publisher) publishRecord(
-	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService,
+	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService, listed []string,
 ) error {
-	if sameRecord(r.Record, record) && !p.broker.OldRecord(record, p.from) {
+	want := r.Record.DeepCopy()
+	want.Spec.Slices = nil
+	for _, name := range listed {
+		want.Spec.Slices = append(want.Spec.Slices, name[strings.LastIndexByte(name, '.')+1:])
+	}
+	slices.Sort(want.Spec.Slices)
+	if sameRecord(want, record) && !p.broker.OldRecord(record, p.from) {
 		return nil
 	}
 	if record == nil { // perhaps the broker was restored
 		p.forget(svc, nil)
 	}
-	return p.broker.ApplyRecord(ctx, r.Record)
+	return p.broker.ApplyRecord(ctx, want)
 }
 
 // publishSlices writes slices that are new or lose no endpoint first, and deletes old ones last: an endpoint that moves from one slice to another is on
 // the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does. record is called after all
-// writes and before the deletions, to write the list of slices. Slices do not wait for a rejected record: endpoints change more often, and matter more.
-func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice, record func() error) error {
+// writes and before the deletions, with the names of the slices to list: what the broker has and is not about to be deleted. Slices do not wait for a rejected record:
+// endpoints change more often, and matter more.
+func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice, record func(listed []string) error) error {
 	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
 		unwanted[e.Name] = e
@@ -141,16 +151,20 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 		return err
 	}
 	errs = append(errs, more...)
-	if err := record(); member.Rejection(err) != "" {
-		errs = append(errs, err)
-	} else if err != nil {
-		return errors.Join(append(errs, err)...) // the record still lists the slices to delete
-	}
 	if slices.ContainsFunc(errs, func(err error) bool { return member.Rejection(err) == "" }) {
-		return errors.Join(errs...) // the endpoints may be in an old slice alone until the new one is written
+		return errors.Join(errs...) // the endpoints may be in an old slice alone, which the record lists, until the new one is written
 	}
 	for _, w := range want {
 		delete(unwanted, w.Name)
+	}
+	deleted, _ := moves.Retired(slices.Collect(maps.Values(unwanted)))
+	for _, d := range deleted {
+		delete(has, d.Name)
+	}
+	if err := record(slices.Collect(maps.Keys(has))); member.Rejection(err) != "" {
+		errs = append(errs, err)
+	} else if err != nil {
+		return errors.Join(append(errs, err)...) // the record still lists the slices to delete
 	}
 	for _, e := range existing {
 		if unwanted[e.Name] == nil {
@@ -163,6 +177,14 @@ func (p publisher) publishSlices(ctx context.Context, want, existing []*discover
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// namesOf returns the names of slices.
+func namesOf(all []*discoveryv1.EndpointSlice) (names []string) {
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // writeSlices writes slices one after the other, each with the endpoints that it has and that are missing elsewhere, and keeps what the broker has
@@ -262,6 +284,16 @@ func sameRecord(want, got *v1alpha1.ExportedService) bool {
 	spec := want.Spec
 	spec.Stamp = got.Spec.Stamp
 	return equality.Semantic.DeepEqual(spec, got.Spec)
+}
+
+// sameBesides is [sameRecord] without the list of slices, which lacks those that the broker rejects.
+func sameBesides(want, got *v1alpha1.ExportedService) bool {
+	if got == nil {
+		return false
+	}
+	want = want.DeepCopy()
+	want.Spec.Slices = got.Spec.Slices
+	return sameRecord(want, got)
 }
 
 // sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone: a pod

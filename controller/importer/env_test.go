@@ -44,7 +44,7 @@ type importing struct {
 	*Importer
 }
 
-// start returns an instance whose caches are complete, and whose lists of the broker are confirmed at once.
+// start returns an instance whose caches are complete.
 func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	e.Helper()
 	i := e.Start(serviceCIDRs...)
@@ -55,8 +55,8 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),
-		MassLoss: newMassLoss(i, time.Nanosecond), Expiry: newExpiry(i, time.Minute, safety.Remove),
-		Retry: func(types.NamespacedName, time.Duration) {},
+		Expiry: newExpiry(i, time.Minute, safety.Remove),
+		Retry:  func(types.NamespacedName, time.Duration) {},
 	}
 	set(&cfg)
 	own := exporter.New(exporter.Config{
@@ -66,7 +66,6 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	})
 	cfg.Own = own.Own()
 	i.Follow(broker.Handlers{})
-	compared(i, cfg.MassLoss)
 	e.Await("families", func() bool { return len(i.Member.Families()) > 0 })
 	return importing{i, New(cfg)}
 }
@@ -77,23 +76,6 @@ func (i importing) with(change func(*Config)) importing {
 	change(&cfg)
 	i.Importer = New(cfg)
 	return i
-}
-
-// newMassLoss returns a MassLoss that has compared nothing. With a TTL of 1 ns no loss is pending: each is confirmed at once.
-func newMassLoss(i *memberenv.Instance, ttl time.Duration) *safety.MassLoss {
-	return safety.NewMassLoss(safety.MassLossConfig{
-		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Freezes: i.Freezes, TTL: ttl,
-		Requeue: func(types.NamespacedName) {}, RequeueAll: func() {},
-	})
-}
-
-// compared returns when a MassLoss has compared a list: the caches may show the newest one a moment after they are complete.
-func compared(i *memberenv.Instance, l *safety.MassLoss) {
-	i.Helper()
-	i.Await("a list that is compared", func() bool {
-		l.Review()
-		return l.Compared()
-	})
 }
 
 func newExpiry(i *memberenv.Instance, ttl time.Duration, on safety.OnExpiry) *safety.Expiry {
@@ -142,6 +124,7 @@ func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 func (i importing) do(what string, ready func() bool) []string {
 	i.Helper()
 	i.Await(what, ready)
+	i.Await("inventories", func() bool { return i.Listed(db) })
 	i.Writes.Take()
 	if err := i.Reconcile(i.Context(), db); err != nil {
 		i.Fatalf("%s: %v", what, err)

@@ -11,11 +11,13 @@
 //	reader.read     one reading of what the broker and the own API server have: inputs
 //	    |
 //	    v
-//	planner.plan    records and slices of all members, own ones from the own API server --> merge.Merge (pure)
+//	sharesOf        what counts of each cluster by the word of its owner --> protocol.Service (pure)
 //	    |
-//	    |  an import would lose clusters that the broker may have lost (safety.MassLoss): refreshOwn, or while that is not
-//	    |  certain yet refreshPresent, which keeps the endpoints of all other clusters current; so while the slices of a cluster
-//	    |  lack the ports of its record
+//	    v
+//	planner.plan    records and slices that count, own ones from the own API server --> merge.Merge (pure)
+//	    |
+//	    |  the broker lost a record that its owner lists, or has an old one, or slices lack the ports of their record: refreshOthers
+//	    |  keeps the endpoints of all clusters current
 //	    v
 //	writer.write    compare --> merge.Desired, merge.Diff (pure) --> apply the changes, until there are none; status last
 //	    |
@@ -58,7 +60,6 @@ type Config struct {
 	Membership *identity.Membership
 	Own        *exporter.Own // what this cluster exports itself
 	Freezes    *safety.Freezes
-	MassLoss   *safety.MassLoss
 	Expiry     *safety.Expiry
 	Rejections *Rejections
 	Conditions member.Conditions
@@ -87,6 +88,7 @@ type Importer struct {
 	writers   writerConfig
 	conflicts conflicts
 	unserved  unserved
+	kept      kept
 }
 
 // New returns an Importer.
@@ -155,29 +157,25 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	return i.follow(ctx, i.reader.read(svc, own))
 }
 
-// follow applies the import plan. Clusters keep their slices while their loss is not confirmed, or while their slices lack the record's ports.
+// follow applies the import plan. The spec of an import stays while a record is unknown, or slices lack the ports of their record.
 func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
+	in.follow(i.planner.taken(in, sharesOf(in)))
 	p := i.planner.plan(in)
+	p.shares = in.shares
 	i.report(svc, p.rejected)
-	imported := i.cfg.Member.ImportedSlices(svc)
-	kept := lackPorts(in, p, imported)
-	if wait := i.unserved.wait(svc, len(kept) > 0, time.Now()); wait > 0 {
+	lagging := lackPorts(in, p)
+	if wait := i.unserved.wait(svc, len(lagging) > 0, time.Now()); wait > 0 {
 		i.cfg.Retry(svc, wait)
 	} else {
-		kept = nil
+		lagging = nil
 	}
-	if losesClusters(p.result, in.imported) || losesSlices(p.cluster.Sources, imported) {
-		if i.cfg.Freezes.Suspended(safety.Losses) != "" {
-			i.planner.limits.keep(svc, before)
-			return i.refreshOwn(ctx, svc, in.own)
-		}
-		kept = append(kept, i.cfg.MassLoss.Unconfirmed(svc, in.imported, in.has)...)
-	}
-	if len(kept) > 0 {
+	unknown, freezes := unknownIn(in.shares)
+	i.kept.set(svc, unknown)
+	if freezes || len(lagging) > 0 {
 		i.planner.limits.keep(svc, before)
-		return i.refreshPresent(ctx, svc, p, kept)
+		return i.refreshOthers(ctx, in, p, lagging)
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
@@ -203,10 +201,9 @@ func (i *Importer) ignored(namespace, detail string) {
 	}
 }
 
-// synced reports whether the caches of both API servers are complete and a list of the broker was compared with what is
-// imported. Nothing is removed before.
+// synced reports whether the caches of both API servers are complete. Nothing is removed before.
 func (i *Importer) synced() bool {
-	return i.cfg.Member.Synced() && i.cfg.Broker.Synced() && i.cfg.MassLoss.Compared()
+	return i.cfg.Member.Synced() && i.cfg.Broker.Synced()
 }
 
 // withdraw removes the import in a cluster that is not a member: slices, derived Service and import, in this order.
@@ -214,6 +211,7 @@ func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error
 	i.planner.limits.release(svc, func(string) bool { return true })
 	i.cfg.Metrics.SetService(svc, nil, 0)
 	i.conflicts.set(svc, nil)
+	i.kept.set(svc, nil)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, plan{}),
 		i.reportConflicts(ctx, ownExport{exp: i.cfg.Member.Export(svc)}, nil))
 }
@@ -224,31 +222,46 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 	if i.cfg.Policy.Of(i.cfg.Member.Namespace(svc.Namespace)) != export.Allowed {
 		return nil
 	}
-	src := merge.Source{Cluster: own.cluster, Slices: own.Local, Local: true}
-	var spec *v1alpha1.ExportedServiceSpec
-	if own.Record != nil {
-		spec = &own.Record.Spec
-	}
-	return i.refresh(ctx, svc, currentSlices{src, spec})
+	return i.refresh(ctx, svc, ownSlices(own))
 }
 
-// refreshPresent updates the slices of all clusters on the broker but the kept ones. All else stays (docs/spec/controller.md 4.3,
-// docs/spec/controller.md 8.7).
-func (i *Importer) refreshPresent(ctx context.Context, svc types.NamespacedName, p plan, kept []string) error {
-	var present []currentSlices
-	for _, src := range p.cluster.Sources {
-		if spec := p.specOf(src.Cluster); spec != nil && !slices.Contains(kept, src.Cluster) {
-			present = append(present, currentSlices{src, spec})
+// refreshOthers makes the slices of all clusters in an existing import current, but of those that lag behind their records. All else stays
+// (docs/spec/controller.md 4.3, docs/spec/controller.md 8.7).
+func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging []string) error {
+	if !member.IsOurs(in.imported) {
+		return nil
+	}
+	var all []currentSlices
+	for _, c := range in.imported.Status.Clusters {
+		switch s, counts := in.shares[c.Cluster]; {
+		case slices.Contains(lagging, c.Cluster):
+		case c.Cluster == in.own.cluster:
+			all = append(all, ownSlices(in.own))
+		case counts && s.unknown:
+			kept := i.planner.current(in, c.Cluster, s.kept)
+			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster, Kept: kept}, nil})
+		case !p.accepts(c.Cluster):
+			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster}, nil})
+		case p.specOf(c.Cluster) != nil:
+			all = append(all, currentSlices{p.sourceOf(c.Cluster), p.specOf(c.Cluster)})
 		}
 	}
-	return i.refresh(ctx, svc, present...)
+	return i.refresh(ctx, in.service, all...)
 }
 
-// currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a record (spec is nil) the
-// slices of the cluster are removed.
+// currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a record (spec is nil) none but
+// the kept ones stay.
 type currentSlices struct {
 	merge.Source
 	spec *v1alpha1.ExportedServiceSpec
+}
+
+func ownSlices(own ownExport) currentSlices {
+	all := currentSlices{Source: merge.Source{Cluster: own.cluster, Slices: own.Local, Local: true}}
+	if own.Record != nil {
+		all.spec = &own.Record.Spec
+	}
+	return all
 }
 
 // refresh updates the slices of some clusters in an existing import.
@@ -262,6 +275,9 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 		}
 		clusters = append(clusters, src.Cluster)
 		if src.spec == nil {
+			for _, e := range src.Kept {
+				desired = append(desired, merge.Kept(e))
+			}
 			continue
 		}
 		contributed, rejections := contributionOf(src.Source, *src.spec, w.now.Import, w.now.Service, i.cfg.Merge)

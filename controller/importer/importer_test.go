@@ -133,7 +133,7 @@ func TestImportLife(t *testing.T) {
 		all := i.Broker.Slices(db, "west")
 		return len(all) == 1 && all[0].Labels[apibroker.LabelForZone] == "a"
 	})
-	i.Expect("other slices with the same endpoints come first", got, newSliceWrite, importedWrite("DELETE", "west", "a"))
+	i.Expect("other slices with the same endpoints come first", got, importWrite, newSliceWrite, importedWrite("DELETE", "west", "a"))
 	b.Delete(other)
 	slice = west.slice("a", "10.2.0.2")
 	b.Create(slice)
@@ -472,7 +472,7 @@ func TestImportFrozen(t *testing.T) {
 
 	i.forgetID()
 	i.freezeAll(source, slice)
-	i.lose(record, slice)
+	i.lose(record, slice, source)
 	i.expire(slice)
 
 	i.TakeOff()
@@ -527,87 +527,113 @@ func (i importing) forgetID() {
 	i.review("the cluster id is back", memberenv.ID, true)
 }
 
-// freezeAll reconciles before a list was compared: only this cluster's own endpoints follow.
+// freezeAll reconciles while the broker is not to be believed: only this cluster's own endpoints follow.
 func (i importing) freezeAll(source, slice *discoveryv1.EndpointSlice) {
 	i.Helper()
-	synced := i
-	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Minute) })
+	i.Freezes.Set(safety.BrokerEmpty, "why")
 	slice.Endpoints[0].Addresses[0] = "10.2.0.3"
 	i.Update(slice)
-	i.Expect("not synced", i.do("flip of west", func() bool { return i.addressOf("west") == "10.2.0.3" }))
+	i.Expect("frozen", i.do("flip of west", func() bool { return i.addressOf("west") == "10.2.0.3" }))
 	source.Endpoints[0].Addresses[0] = "10.1.0.3"
 	i.Update(source)
 	got := i.do("flip of our own", func() bool { return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.3" })
-	i.Expect("our own, not synced", got, importedWrite("PATCH", "east", "db-1"))
-	i = synced
-	i.Expect("synced", i.do("", always), importedWrite("PATCH", "west", "a"))
+	i.Expect("our own, frozen", got, importedWrite("PATCH", "east", "db-1"))
+	i.Freezes.Set(safety.BrokerEmpty, "")
+	i.Expect("not frozen", i.do("", always), importedWrite("PATCH", "west", "a"))
 }
 
-// lose removes a record from a list that is not confirmed, and then is.
-func (i importing) lose(record *v1alpha1.ExportedService, slice *discoveryv1.EndpointSlice) {
+// lose takes things off the broker, or puts old copies of them there, as a restore does. Nothing that is imported of the member goes, also in a new
+// process, until its owner says so (package protocol).
+func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
 	i.Helper()
-	i.Delete(record)
-	i.Freezes.Set(safety.LostRecords, "1 of 1 is gone")
-	gone := func() bool { return len(i.Broker.Records(db)) == 0 }
-	i.Expect("lost records", i.do("record gone", gone))
-	record.ResourceVersion, record.UID = "", ""
-	record.Spec.ExportCreated = metav1.NewTime(record.Spec.ExportCreated.Add(-time.Hour))
-	i.Create(record)
-	i.Expect("records that are back", i.do("record back", func() bool { return !gone() }))
-	i.Freezes.Set(safety.LostRecords, "")
-	i.loseAgain(record, slice)
-}
+	was, old := slice.DeepCopy(), record.DeepCopy()
+	slice.Endpoints[0].Addresses[0] = "10.2.0.4"
+	i.Update(slice)
+	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin2", Protocol: corev1.ProtocolTCP, Port: 5434})
+	i.Update(record) // it lists the slice
+	got := i.do("the list", func() bool { return i.addressOf("west") == "10.2.0.4" && len(i.recordOf("west").Spec.Slices) == 1 })
+	i.Expect("as it was", got, importWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), statusWrite)
 
-// loseAgain removes a record by a list that follows a confirmed one, and by an event that may be one of many; then also its slice, which
-// comes back later than the record.
-func (i importing) loseAgain(record *v1alpha1.ExportedService, slice *discoveryv1.EndpointSlice) {
-	i.Helper()
-	gone := func() bool { return len(i.Broker.Records(db)) == 0 }
-	back := func(i importing) {
+	restore := func(o apiserver.Object) {
 		i.Helper()
-		record.ResourceVersion, record.UID = "", ""
-		i.Create(record)
-		i.Expect("records that are back", i.do("record back", func() bool { return !gone() }))
-		i.Await("not frozen, as the record is back", func() bool {
-			i.cfg.MassLoss.Review()
-			return !i.Freezes.Any(safety.LostRecords)
-		})
-	}
-	i.cfg.MassLoss.Listed()
-	i.Delete(record)
-	i.Expect("a list that was not compared", i.do("record gone", gone))
-	i.Await("frozen, as a list without one of one record is not confirmed at once", func() bool {
-		i.cfg.MassLoss.Review()
-		return i.Freezes.Any(safety.LostRecords)
-	})
-	back(i)
-
-	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Hour) })
-	compared(i.Instance, i.cfg.MassLoss)
-	i.Delete(record)
-	// The loss is confirmed by the first review after two seconds. So there is none until the record is back.
-	i.Expect("a loss that may be one of many", i.do("record gone", gone))
-	i.Delete(slice)
-	i.Expect("nor the slice", i.do("slice gone", func() bool { return i.addressOf("west") == "" }))
-	result, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
-	own := ownExport{result, exp, memberenv.ID}
-	neither := i.reader.read(db, own)
-	back(i)
-	if n := i.planner.limits.contributions(db)["west"].endpoints; n != 1 {
-		i.Errorf("%d endpoints of west count while those that are imported stay, want 1", n)
-	}
-	noSlice := i.reader.read(db, own)
-	slice.ResourceVersion, slice.UID = "", ""
-	i.Create(slice)
-	i.Expect("a slice that is back", i.do("slice back", func() bool { return i.addressOf("west") != "" }))
-	i = i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Hour) }) // the other one may have confirmed the loss of the slice
-	compared(i.Instance, i.cfg.MassLoss)
-	for what, in := range map[string]inputs{"record": neither, "slice": noSlice} {
-		if err := i.follow(i.Context(), in); err != nil {
-			i.Error(err)
+		o.SetResourceVersion("")
+		o.SetUID("")
+		if err := i.Admin.Create(i.Context(), o); err != nil {
+			i.Fatal(err)
 		}
-		i.Expect("a view from before the "+what+" was back", i.Writes.Take())
 	}
+	unchanged := func(what string, ready func() bool) {
+		i.Helper()
+		i.Expect(what, i.do(what, ready))
+		i.Expect(what+", a new process", i.with(func(*Config) {}).do(what, ready))
+	}
+	i.Lose(slice)
+	unchanged("without the slice", func() bool { return i.addressOf("west") == "" })
+	restore(was)
+	unchanged("an old slice", func() bool { return i.addressOf("west") == "10.2.0.3" })
+	i.Lose(record)
+	lost := func() bool { return i.recordOf("west") == nil }
+	unchanged("without the record", lost)
+	if kept := i.Kept(); kept["west"] != 1 {
+		i.Errorf("kept %v, want one service of west", kept)
+	}
+	source.Endpoints[0].Addresses[0] = "10.1.0.4"
+	i.Update(source)
+	got = i.do("flip of our own", func() bool { return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.4" })
+	i.Expect("our own, without the record", got, importedWrite("PATCH", "east", "db-1"))
+	restore(old)
+	unchanged("an old record", func() bool { return !lost() })
+	i.loseInventory(record)
+
+	i.Lose(was)
+	slice.ResourceVersion, slice.UID = "", ""
+	slice.Endpoints[0].Addresses[0] = "10.2.0.3"
+	i.Create(slice)
+	record.Spec.Ports = record.Spec.Ports[:len(record.Spec.Ports)-1]
+	i.Update(record)
+	got = i.do("the owner has written", func() bool {
+		return i.addressOf("west") == "10.2.0.3" && i.recordOf("west").Spec.Stamp == record.Spec.Stamp
+	})
+	i.Expect("the owner has written", got, importWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), statusWrite)
+	if kept := i.Kept(); kept["west"] > 0 {
+		i.Errorf("kept %v, want nothing", kept)
+	}
+}
+
+// loseInventory takes the inventory off the broker, and the Member.
+func (i importing) loseInventory(record *v1alpha1.ExportedService) {
+	i.Helper()
+	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: apibroker.InventoryPart("shop", "db")}}
+	if err := i.Admin.Get(i.Context(), part, part.Namespace, part.Name); err != nil {
+		i.Fatal(err)
+	}
+	part.Spec.Stamp, part.Spec.Exports = 1, nil
+	i.Update(part)
+	m := &v1alpha1.Member{}
+	if err := i.Admin.Get(i.Context(), m, "", "west"); err != nil {
+		i.Fatal(err)
+	}
+	i.Lose(m)
+	i.Expect("without the Member", i.do("no Member", func() bool { return i.Broker.Member("west") == nil }))
+	if i.Review(); !i.Freezes.Any(safety.LostMembers) {
+		i.Error("nobody is told that the Member is missing")
+	}
+	m.ResourceVersion, m.UID = "", ""
+	i.Create(m)
+	i.Expect("the Member is back", i.do("Member", func() bool { return i.Broker.Member("west") != nil }))
+	if i.Review(); i.Freezes.Any(safety.LostMembers) {
+		i.Error("the Member is back, and yet said to be missing")
+	}
+}
+
+// recordOf returns the record of a cluster, or nil.
+func (i importing) recordOf(cluster string) *merge.Record {
+	for _, r := range i.Broker.Records(db) {
+		if r.Cluster == cluster {
+			return &r
+		}
+	}
+	return nil
 }
 
 // expire lets the heartbeat of west expire and return.
@@ -627,7 +653,7 @@ func (i importing) expire(slice *discoveryv1.EndpointSlice) {
 	i = alive
 	i.Expect("back", i.do("", always), importedWrite("PATCH", "west", "a"))
 	i.Delete(slice)
-	i.Expect("gone", i.do("slice gone", func() bool { return i.addressOf("west") == "" }), importedWrite("DELETE", "west", "a"))
+	i.Expect("gone", i.do("slice gone", func() bool { return i.addressOf("west") == "" }), importWrite, importedWrite("DELETE", "west", "a"))
 }
 
 // docs/spec/controller.md 9: which namespaces and which exporters count.
@@ -644,31 +670,36 @@ func TestTaking(t *testing.T) {
 	i.Expect("an allowed source, no VIP", got, newImportWrite, newSliceWrite, importStatus)
 	i = i.with(func(c *Config) { c.Policy.Names = []string{"other"} })
 	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"), "DELETE shop/serviceimports/db")
-	i.lossBeside(west, b.partner("north"))
+	i.lossBeside(west, b.partner("north"), b.partner("south"))
 }
 
-// lossBeside deletes the record of a service in west. While it is not certain that this is not one of many, changes of north go on
-// (docs/spec/controller.md 8.7).
-func (i importing) lossBeside(west, north partner) {
+// lossBeside loses the record of a service in west. What others change and end meanwhile goes on (docs/spec/controller.md 8.7).
+func (i importing) lossBeside(west, north, south partner) {
 	i.Helper()
 	slice := north.slice("n", "10.2.0.8")
-	i.Create(north.record(), slice)
-	i.annotate("east, west, north")
-	i = i.with(func(c *Config) {
-		c.Policy.Names = nil
-		c.MassLoss = newMassLoss(i.Instance, time.Hour)
+	i.Create(north.record(), slice, south.record(), south.slice("s", "10.2.0.7"))
+	i.annotate("east, west, north, south")
+	i = i.with(func(c *Config) { c.Policy.Names = nil })
+	i.do("all records", func() bool {
+		return len(i.Broker.Records(db)) == 3 && i.addressOf("north") != "" && i.addressOf("south") != "" && i.allowed() == "east, west, north, south"
 	})
-	compared(i.Instance, i.cfg.MassLoss)
-	i.do("both records", func() bool {
-		return len(i.Broker.Records(db)) == 2 && i.addressOf("north") != "" && i.allowed() == "east, west, north"
-	})
-	i.checkStatus("Ready=True/Ready", "north", "west")
-	i.Delete(west.record())
+	i.checkStatus("Ready=True/Ready", "north", "south", "west")
+	i.Lose(west.record())
+	i.Delete(south.record())
 	slice.Endpoints[0].Addresses[0] = "10.2.0.9"
 	i.Update(slice)
 	got := i.do("record gone, and a change", func() bool { return len(i.Broker.Records(db)) == 1 && i.addressOf("north") == "10.2.0.9" })
-	i.Expect("a change of another member beside a loss that is pending", got, importedWrite("PATCH", "north", "n"))
-	i.checkStatus("Ready=True/Ready", "north", "west")
+	i.Expect("a change and an end beside a loss", got, importedWrite("PATCH", "north", "n"), importedWrite("DELETE", "south", "s"))
+	i.checkStatus("Ready=True/Ready", "north", "south", "west")
+
+	mark := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: west.namespace}}
+	if err := i.Admin.Patch(i.Context(), mark, []byte(`{"metadata":{"annotations":{"clusterset-dns.io/removed":"now"}}}`), "someone"); err != nil {
+		i.Fatal(err)
+	}
+	i.Lose(&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: west.id}})
+	got = i.do("west was removed", func() bool { return i.Broker.Removed(west.id) })
+	i.Expect("a member that was removed", got, importWrite, importedWrite("DELETE", "west", "a"), importStatus)
+	i.checkStatus("Ready=True/Ready", "north")
 }
 
 // denied makes the API server reject imported slices with the address 10.2.0.66.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -17,22 +18,25 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// inputs are what the plan of an import follows from, read once: the caches go on meanwhile, and what is decided together must rest on the
-// same state. All of it is shared with the caches.
+// inputs are what the plan of an import follows from, read once. All of it is shared with the caches.
 type inputs struct {
 	service    types.NamespacedName
-	own        ownExport                 // what this cluster exports
-	namespace  *corev1.Namespace         // of the service; nil if it does not exist
-	imported   *mcsv1beta1.ServiceImport // of that name, whether it is ours or not; nil if it does not exist
-	derived    *corev1.Service           // of that name, like imported
-	properties map[string]string         // ClusterProperties of this cluster, by name
-	families   []corev1.IPFamily         // in which Services get addresses here; none while they are unknown
+	own        ownExport                    // what this cluster exports
+	namespace  *corev1.Namespace            // of the service; nil if it does not exist
+	imported   *mcsv1beta1.ServiceImport    // of that name, whether it is ours or not; nil if it does not exist
+	derived    *corev1.Service              // of that name, like imported
+	slices     []*discoveryv1.EndpointSlice // imported of all clusters
+	properties map[string]string            // ClusterProperties of this cluster, by name
+	families   []corev1.IPFamily            // in which Services get addresses here; none while they are unknown
 	expired    liveness.Result
 	has        broker.View
-	records    []merge.Record // of has, with the own one as it is in this cluster
+	entries    map[string]protocol.Entry // of the other clusters that have a record, or are imported and were not removed
+	records    []merge.Record            // of has, with the own one as it is in this cluster; after follow those that count
+	shares     map[string]share          // what counts of the other clusters, after follow
 	// reach has the ClusterProperties by which exports reach members, by their ids: those of this cluster are the ones that it has, as a broker
 	// that was restored may not have them for a moment. It is nil if all exports reach all members.
 	reach   map[string]map[string]string
@@ -46,6 +50,16 @@ type ownExport struct {
 	cluster string                    // the id of this cluster
 }
 
+// A share is what counts of one cluster's export of one service, by the word of its owner (package protocol).
+type share struct {
+	noted protocol.Noted // to be noted with the import
+	due   bool           // the stamp of the record has to be noted
+	// unknown is whether the broker has no copy of the record, or an older one than was imported. Then all is kept.
+	unknown bool
+	slices  []*discoveryv1.EndpointSlice // those that count, as the broker has them
+	kept    []*discoveryv1.EndpointSlice // imported ones that count, of which the broker has no copy, or an older one
+}
+
 // A reader reads inputs.
 type reader struct {
 	member    *member.Cluster
@@ -55,16 +69,16 @@ type reader struct {
 	options   merge.Options // without pools, claims and reserved networks
 }
 
-// read returns the inputs as they are now. The view is read last, but for what only adds to it: what is lost by then is lost in the view,
-// and it is asked whether that may be so.
+// read returns the inputs as they are now.
 func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	in := inputs{
 		service: svc, own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
-		families: r.member.Families(), expired: r.expiry.Result(),
+		slices: r.member.ImportedSlices(svc), families: r.member.Families(), expired: r.expiry.Result(),
 	}
 	self := r.broker.Member(r.clusterID)
 	in.has, in.options = r.broker.MergeView(svc, r.options)
 	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
+	in.entries = r.entries(in)
 	in.records = r.broker.Replace(in.has.Records, own.Record)
 	published := r.published(self)
 	in.properties = r.properties(published)
@@ -72,6 +86,26 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 		in.reach[r.clusterID] = published
 	}
 	return in
+}
+
+// entries returns what inventories say about the service.
+func (r reader) entries(in inputs) map[string]protocol.Entry {
+	entries := make(map[string]protocol.Entry)
+	for cluster, m := range in.has.Members {
+		entries[cluster] = r.broker.Entry(m, in.service)
+	}
+	for _, cluster := range importedFrom(in.imported) {
+		if _, known := entries[cluster]; known {
+			continue
+		}
+		if m := r.broker.Member(cluster); m != nil {
+			entries[cluster] = r.broker.Entry(m, in.service)
+		} else if !r.broker.Removed(cluster) {
+			entries[cluster] = protocol.Entry{}
+		}
+	}
+	delete(entries, r.clusterID)
+	return entries
 }
 
 // properties returns the ClusterProperties of this cluster by which it selects others: published, and those that others do not see. A

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ type plan struct {
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 	prefers   preferences
 	rejected  []merge.Rejection // what does not count of what members wrote, to be reported
+	shares    map[string]share  // what counts of each other cluster, to be noted
 }
 
 // specOf returns the record of a cluster whose endpoints count, else nil.
@@ -45,6 +47,20 @@ func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
 		}
 	}
 	return nil
+}
+
+// accepts reports whether the plan has a record of a cluster.
+func (p plan) accepts(cluster string) bool {
+	return slices.ContainsFunc(p.records, func(r merge.Record) bool { return r.Cluster == cluster && !r.Elsewhere })
+}
+
+// sourceOf returns the slices of a cluster.
+func (p plan) sourceOf(cluster string) merge.Source {
+	at := slices.IndexFunc(p.cluster.Sources, func(s merge.Source) bool { return s.Cluster == cluster })
+	if at < 0 {
+		return merge.Source{Cluster: cluster}
+	}
+	return p.cluster.Sources[at]
 }
 
 // A planner makes plans: it decides which import the export records of one service produce in this cluster, and writes nothing. It has what is the
@@ -227,6 +243,20 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 	return accepted
 }
 
+// taken returns the shares without those that are unknown of clusters that the namespace does not accept any more, or that are expired beside others:
+// they would keep the import as it is for nothing. What is known is rejected by its record.
+func (p planner) taken(in inputs, shares map[string]share) map[string]share {
+	others := in.own.Record != nil
+	for _, s := range shares {
+		others = others || !s.unknown
+	}
+	maps.DeleteFunc(shares, func(cluster string, s share) bool {
+		accepted := p.policy.Of(in.namespace) == export.Allowed && apibroker.SourceAllowed(in.namespace, cluster)
+		return s.unknown && (!accepted || others && in.expired.Expired(cluster) && p.onExpiry != safety.Retain)
+	})
+	return shares
+}
+
 // beyondLimit counts the record of another cluster, unless the limits have no room for it: then it returns why the record is rejected.
 func (p planner) beyondLimit(in inputs, r merge.Record) merge.Rejection {
 	has := in.derived != nil && merge.IsDerived(in.derived)
@@ -248,25 +278,40 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 			sources = append(sources, merge.Source{Cluster: m.Cluster, Slices: in.own.Local, Local: true})
 			continue
 		}
+		of, kept := p.slicesOf(in, m.Cluster, rejected)
 		sources = append(sources, merge.Source{
-			Cluster: m.Cluster, Slices: p.slicesOf(in, m.Cluster, rejected), Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved,
+			Cluster: m.Cluster, Slices: of, Kept: kept, From: int64(in.shares[m.Cluster].noted.From),
+			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved,
 		})
 	}
 	return sources
 }
 
-// slicesOf returns which of the slices of another cluster count. While it is expired, its endpoints keep their place within the limits, also
-// over a restart: they count as if they were there.
-func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) []*discoveryv1.EndpointSlice {
-	fit, beyond := p.limits.fit(in.service, cluster, in.has.Slices[cluster])
+// slicesOf returns which of the slices of another cluster count, and which imported ones stay. While it is expired, its endpoints keep their place within
+// the limits, also over a restart: they count as if they were there.
+func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (of, kept []*discoveryv1.EndpointSlice) {
+	s := in.shares[cluster]
+	fit, beyond := p.limits.fit(in.service, cluster, slices.Concat(s.slices, s.kept))
 	for _, s := range beyond {
 		*rejected = append(*rejected, merge.Rejection{
 			Cluster: cluster, Object: s.Name, Reason: merge.BeyondLimit, Detail: fmt.Sprintf("%d endpoints: want at most %d of all services, "+
 				"%d of one, half of them of one cluster", len(s.Endpoints), p.limits.endpoints, p.limits.ofService),
 		})
 	}
-	if in.expired.Expired(cluster) {
-		return p.onExpiry.Apply(fit)
+	for _, e := range p.current(in, cluster, fit) {
+		if merge.IsImported(e) {
+			kept = append(kept, e)
+		} else {
+			of = append(of, e)
+		}
 	}
-	return fit
+	return of, kept
+}
+
+// current returns what is left of the slices of a cluster, which may be expired.
+func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	if in.expired.Expired(cluster) {
+		return p.onExpiry.Apply(all)
+	}
+	return all
 }

@@ -1,7 +1,9 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,7 +28,7 @@ import (
 func planInputs(ports map[string]int32) inputs {
 	in := inputs{
 		service: db, namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
-		has: broker.View{Members: map[string]*v1alpha1.Member{}, Slices: map[string][]*discoveryv1.EndpointSlice{}},
+		has: broker.View{Members: map[string]*v1alpha1.Member{}}, shares: map[string]share{},
 	}
 	for n, cluster := range []string{"west", "north", "east"} {
 		if ports[cluster] == 0 {
@@ -44,7 +46,7 @@ func planInputs(ports map[string]int32) inputs {
 			continue
 		}
 		in.has.Records = append(in.has.Records, r)
-		in.has.Members[cluster], in.has.Slices[cluster] = &v1alpha1.Member{}, s
+		in.has.Members[cluster], in.shares[cluster] = &v1alpha1.Member{}, share{slices: s}
 	}
 	return in
 }
@@ -140,7 +142,7 @@ func TestPlan(t *testing.T) {
 		}, want: "east:of-east west:of-west"},
 		{name: "no room", ports: all, limit: 1, want: "east:of-east (west db.shop limit) (north db.shop limit)"},
 		{name: "room for the endpoints of one", ports: all,
-			change: func(in *inputs) { in.has.Slices["north"][0].Endpoints = make([]discoveryv1.Endpoint, 11) },
+			change: func(in *inputs) { in.shares["north"].slices[0].Endpoints = make([]discoveryv1.Endpoint, 11) },
 			want:   "east:of-east north: west:of-west (north of-north limit)"},
 	} {
 		in, same := planInputs(tt.ports), planInputs(tt.ports)
@@ -165,6 +167,35 @@ func TestPlan(t *testing.T) {
 		}
 		if families := made[0].cluster.Families; !slices.Equal(families, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
 			t.Errorf("%s: families = %v, want both while those of this cluster are unknown", tt.name, families)
+		}
+	}
+}
+
+// What is unknown keeps an import as it is, unless it is that of a cluster that has no part in it any more.
+func TestTaken(t *testing.T) {
+	unknown := share{unknown: true}
+	for _, tt := range []struct {
+		name, sources string
+		expired       []string
+		shares        map[string]share
+		on            safety.OnExpiry
+		want          string
+	}{
+		{name: "unknown", shares: map[string]share{"west": unknown}, want: "west"},
+		{name: "not accepted", sources: "north", shares: map[string]share{"west": unknown, "north": unknown}, want: "north"},
+		{name: "known and not accepted is rejected later", sources: "north", shares: map[string]share{"west": {}}, want: "west"},
+		{name: "expired and alone", expired: []string{"west"}, shares: map[string]share{"west": unknown}, want: "west"},
+		{name: "expired beside another", expired: []string{"west"}, shares: map[string]share{"west": unknown, "north": {}}, want: "north"},
+		{name: "expired and kept", expired: []string{"west"}, on: safety.Retain, shares: map[string]share{"west": unknown, "north": {}}, want: "north west"},
+	} {
+		in := planInputs(nil)
+		in.expired = liveness.Restored(tt.expired)
+		if tt.sources != "" {
+			in.namespace.Annotations = map[string]string{apibroker.AnnotationAllowedSources: tt.sources}
+		}
+		p := planner{clusterID: "east", onExpiry: cmp.Or(tt.on, safety.Remove)}
+		if got := strings.Join(slices.Sorted(maps.Keys(p.taken(in, tt.shares))), " "); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }

@@ -149,64 +149,6 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8, end: which imports a list that is not confirmed leaves as they are.
-func TestLosesClusters(t *testing.T) {
-	of := func(clusters ...string) *mcsv1beta1.ServiceImport {
-		imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "controller.clusterset-dns.io"}}}
-		for _, c := range clusters {
-			imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
-		}
-		return imp
-	}
-	for _, tt := range []struct {
-		name string
-		had  *mcsv1beta1.ServiceImport
-		has  *mcsv1beta1.ServiceImport
-		want bool
-	}{
-		{name: "a new one", has: of("a")},
-		{name: "the same", had: of("a", "b"), has: of("a", "b")},
-		{name: "one more", had: of("a"), has: of("a", "b")},
-		{name: "one less", had: of("a", "b"), has: of("b"), want: true},
-		{name: "none", had: of("a"), want: true},
-		{name: "not ours", had: &mcsv1beta1.ServiceImport{Status: of("a").Status}},
-	} {
-		if got := losesClusters(merge.Result{Import: tt.has}, tt.had); got != tt.want {
-			t.Errorf("%s: losesClusters = %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
-// While lost records freeze, a cluster whose slices are not all restored keeps those that are imported.
-func TestLosesSlices(t *testing.T) {
-	of := func(clusters ...string) (all []*discoveryv1.EndpointSlice) {
-		for _, c := range clusters {
-			all = append(all, &discoveryv1.EndpointSlice{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: c}},
-			})
-		}
-		return all
-	}
-	for _, tt := range []struct {
-		name     string
-		sources  []merge.Source
-		imported []*discoveryv1.EndpointSlice
-		want     bool
-	}{
-		{name: "nothing"},
-		{name: "all are back", sources: []merge.Source{{Cluster: "west", Slices: of("west", "west")}}, imported: of("west", "west")},
-		{name: "one more", sources: []merge.Source{{Cluster: "west", Slices: of("west", "west")}}, imported: of("west")},
-		{name: "one is missing", sources: []merge.Source{{Cluster: "west", Slices: of("west")}}, imported: of("west", "west"), want: true},
-		{name: "a record without slices", sources: []merge.Source{{Cluster: "west"}}, imported: of("west"), want: true},
-		{name: "one's gain is not another's loss", imported: of("west"), want: true,
-			sources: []merge.Source{{Cluster: "east", Slices: of("east", "east")}}},
-	} {
-		if got := losesSlices(tt.sources, tt.imported); got != tt.want {
-			t.Errorf("%s: losesSlices = %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
 // What exists is known after any order of writes.
 func TestObjects(t *testing.T) {
 	slice := func(name, version string) *discoveryv1.EndpointSlice {

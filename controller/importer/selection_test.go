@@ -26,6 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -106,11 +107,12 @@ func (i importing) failOver(source *discoveryv1.EndpointSlice) importing {
 	i.Expect("our own Pods are back", i.ready(source, true), toEast...)
 	i.checkShown("east")
 
-	frozen := i.with(func(c *Config) { c.MassLoss = newMassLoss(i.Instance, time.Minute) })
-	frozen.Expect("our own Pods go while the broker is away", frozen.ready(source, false), toWest...)
-	frozen.checkShown("west")
-	frozen.Expect("and are back", frozen.ready(source, true), toEast...)
-	frozen.checkShown("east")
+	i.Freezes.Set(safety.BrokerEmpty, "why")
+	i.Expect("our own Pods go while the broker is away", i.ready(source, false), toWest...)
+	i.checkShown("west")
+	i.Expect("and are back", i.ready(source, true), toEast...)
+	i.checkShown("east")
+	i.Freezes.Set(safety.BrokerEmpty, "")
 
 	return i.besideTaken(source, toWest)
 }

@@ -17,11 +17,11 @@ import (
 const portsGrace = 2 * time.Second
 
 // lackPorts returns the clusters with imported endpoints whose slices serve no port of their record. The plan would remove these endpoints.
-func lackPorts(in inputs, p plan, imported []*discoveryv1.EndpointSlice) (clusters []string) {
+func lackPorts(in inputs, p plan) (clusters []string) {
 	for _, src := range p.cluster.Sources {
 		spec := p.specOf(src.Cluster)
 		if spec != nil && hasCluster(in.imported, src.Cluster) && servesNoPort(spec.Ports, src.Slices) &&
-			slices.ContainsFunc(imported, func(e *discoveryv1.EndpointSlice) bool {
+			slices.ContainsFunc(in.slices, func(e *discoveryv1.EndpointSlice) bool {
 				return e.Labels[mcsv1beta1.LabelSourceCluster] == src.Cluster && len(e.Endpoints) > 0
 			}) {
 			clusters = append(clusters, src.Cluster)

@@ -35,6 +35,7 @@ const maxRounds = 8
 type writer struct {
 	applier
 	reported bool          // the rejections are
+	notes    notes         // to be written with the import
 	wait     time.Duration // until other clusters may be in use, 0 for none
 }
 
@@ -94,6 +95,11 @@ func (w *writer) compare(p plan) merge.Changes {
 	if len(c.Foreign) > 0 {
 		c = merge.Diff(w.desired(p, c.Foreign), existing)
 	}
+	for _, imp := range []*mcsv1beta1.ServiceImport{c.Create.Import, c.Update.Import} {
+		if imp != nil {
+			w.notes.annotate(imp)
+		}
+	}
 	if w.foreign.Changed(w.svc, strings.Join(c.Foreign, ", ")) && len(c.Foreign) > 0 {
 		w.log.Warningf("import %s: not ours, and left alone: %v", w.svc, c.Foreign)
 	}
@@ -118,6 +124,9 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 	if c.Owner != "" {
 		w.report(rejected)
 	}
+	var enough notes
+	w.notes, enough = newNotes(o.Import.Status.Clusters, p.shares, notesOf(w.now.Import))
+	enough.annotate(o.Import)
 	w.choose(p.prefers, p.prefers.consumer(o.Import, o.Service), o.Slices)
 	o.Import.Status.Conditions = []metav1.Condition{readiness(p, o, taken, w.derived.failure)}
 	switch {
@@ -208,9 +217,7 @@ func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired [
 	if c := prefers.consumer(w.now.Import, w.now.Service); c != nothing {
 		for _, e := range w.now.Slices {
 			if merge.IsImported(e) && stays(e) {
-				other := e.DeepCopy()
-				merge.Show(other)
-				desired = append(desired, other)
+				desired = append(desired, merge.Kept(e))
 			}
 		}
 		w.choose(prefers, c, desired)

@@ -250,9 +250,16 @@ var (
 func sameSlice(desired, existing *discoveryv1.EndpointSlice) bool {
 	return sameKeys(desired.Labels, existing.Labels, sliceLabels) &&
 		sameKeys(desired.Annotations, existing.Annotations, sliceAnnotations) &&
+		sameSource(desired.Annotations[broker.AnnotationSource], existing.Annotations[broker.AnnotationSource]) &&
 		hasOwners(desired, existing) &&
 		slices.EqualFunc(desired.Ports, existing.Ports, func(a, b discoveryv1.EndpointPort) bool { return reflect.DeepEqual(a, b) }) &&
 		slices.EqualFunc(desired.Endpoints, existing.Endpoints, func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
+}
+
+// sameSource compares notes but for the last word, the stamp: one that is higher is no reason to write what is the same.
+func sameSource(desired, existing string) bool {
+	export := func(note string) string { return note[:max(0, strings.LastIndexByte(note, ' '))] }
+	return export(desired) == export(existing)
 }
 
 func sameKeys(desired, existing map[string]string, keys []string) bool {

@@ -24,6 +24,16 @@ func Show(e *discoveryv1.EndpointSlice) {
 	delete(e.Labels, labelProxyName)
 }
 
+// Kept returns a copy of an imported slice that stays as it is, shown.
+func Kept(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	e = e.DeepCopy()
+	e.UID, e.ResourceVersion, e.ManagedFields = "", "", nil
+	if _, hidden := e.Labels[labelProxyName]; hidden { // else it may have the other label as one of a Headless service
+		Show(e)
+	}
+	return e
+}
+
 // IsHidden reports whether proxies leave out an imported slice. The headless label decides alone: older versions of ours set no other one.
 func IsHidden(e *discoveryv1.EndpointSlice) bool {
 	_, hidden := e.Labels[corev1.IsHeadlessService]

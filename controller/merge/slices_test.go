@@ -37,7 +37,9 @@ func sourceOf(list ...*discoveryv1.EndpointSlice) Source {
 // docs/spec/controller.md 5.5: all fields of an imported slice.
 func TestImportedSlice(t *testing.T) {
 	from := source([]string{"web"}, "10.1.0.1")
-	from.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-03-01T00:00:00.5Z", "other": "x"}
+	from.Annotations = map[string]string{
+		corev1.EndpointsLastChangeTriggerTime: "2026-03-01T00:00:00.5Z", "other": "x", broker.AnnotationStamp: "17", broker.AnnotationExportUID: "uid-2",
+	}
 	from.Labels["other"] = "x"
 	from.Endpoints[0] = discoveryv1.Endpoint{
 		Addresses: []string{"10.1.0.1"}, Hostname: ptr("db-0"), Zone: ptr("z1"), NodeName: ptr("n1"),
@@ -45,12 +47,14 @@ func TestImportedSlice(t *testing.T) {
 		TargetRef:  &corev1.ObjectReference{Name: "db-0"}, Hints: &discoveryv1.EndpointHints{},
 	}
 	r := Merge(shop, []Record{record("a", 1, ports("http/TCP/80/h2c")), record("b", 2, ports("web/TCP/80"))}, Options{})
-	o, _ := Desired(r, Cluster{Sources: []Source{sourceOf(from)}, Owner: "uid-1"})
+	src := sourceOf(from)
+	src.From = 5
+	o, _ := Desired(r, Cluster{Sources: []Source{src}, Owner: "uid-1"})
 	want := `[{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"imported-` +
 		broker.Hash(32, "b", "shop", from.Name) + `","namespace":"shop","labels":{` +
 		`"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io","kubernetes.io/service-name":"` + DerivedName("shop", "db") + `",` +
 		`"multicluster.kubernetes.io/service-name":"db","multicluster.kubernetes.io/source-cluster":"b"},` +
-		`"annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T00:00:00.5Z"},` +
+		`"annotations":{"broker.clusterset-dns.io/source":"` + from.Name[len("db.shop."):] + ` uid-2 5 17","endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T00:00:00.5Z"},` +
 		`"ownerReferences":[{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","name":"db","uid":"uid-1","controller":false}]},` +
 		`"addressType":"IPv4","endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":false,"serving":true,"terminating":true},` +
 		`"hostname":"db-0","zone":"z1"}],"ports":[{"name":"http","protocol":"TCP","port":8080,"appProtocol":"h2c"}]}]`

@@ -64,6 +64,8 @@ type Sources struct {
 	Heartbeats func() map[string]Heartbeat
 	// WithheldExports returns how many ServiceExports are gone and stay exported.
 	WithheldExports func() int
+	// Kept returns how many services of each cluster stay imported although the broker lost something.
+	Kept func() map[string]int
 }
 
 // A Heartbeat is what is known of the heartbeat of a member.
@@ -269,6 +271,9 @@ var (
 		"Time since the heartbeat of a member was seen to change.", []string{"cluster"}, nil)
 	descTTL = prometheus.NewDesc(prefix+"lease_ttl_seconds",
 		"Age at which the heartbeat of a member is expired.", []string{"cluster"}, nil)
+	descKept = prometheus.NewDesc(prefix+"kept_imports",
+		"Number of services that stay imported from a cluster, in part or as a whole, although the broker lost something or has an old copy, by cluster.",
+		[]string{"cluster"}, nil)
 	descWithheld = prometheus.NewDesc(prefix+"withheld_exports", "Number of ServiceExports that are gone and stay exported.", nil, nil)
 )
 
@@ -280,6 +285,7 @@ func (scraped) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descLease
 	ch <- descTTL
 	ch <- descWithheld
+	ch <- descKept
 }
 
 // Collect implements [prometheus.Collector].
@@ -305,8 +311,13 @@ func (c scraped) Collect(ch chan<- prometheus.Metric) {
 		withheld = sources.WithheldExports()
 	}
 	ch <- prometheus.MustNewConstMetric(descWithheld, prometheus.GaugeValue, float64(withheld))
-	if sources.Heartbeats == nil {
+	if sources.Heartbeats == nil { // not leading
 		return
+	}
+	if sources.Kept != nil {
+		for cluster, n := range sources.Kept() {
+			gauge(descKept, float64(n), cluster)
+		}
 	}
 	for cluster, h := range sources.Heartbeats() {
 		if !h.Seen.IsZero() {

@@ -1,16 +1,13 @@
-// Package safety keeps a member from acting on what its broker may have lost. A broker that was emptied, restored from an old
-// backup or replaced must not empty its members, and a broker that stops to pass heartbeats on must not make all members
-// disappear (docs/spec/controller.md 8).
+// Package safety keeps a member from acting while it does not know the state of the clusterset. A broker that was replaced must not empty its
+// members, and a broker that stops to pass heartbeats on must not make all members disappear (docs/spec/controller.md 8).
 //
 //	broker, credential, caches --> [Freezes]   reasons that suspend operations until they clear
-//	lists and watch of records --> [MassLoss]  are missing exports gone, or did the broker lose them?
 //	heartbeats of the members  --> [Expiry]    whose endpoints count no more?
 //	                                   |
 //	                                   +-----> read by exporter and importer before they remove anything
 //
-// MassLoss and Expiry freeze through Freezes, too. The rules that need neither clock nor API server are in files of their own:
-// comparison.go (how many losses are a mass loss), pending.go (when a loss is confirmed), leftout.go (which clusters were left out
-// before a restart), onexpiry.go (what becomes of the slices of an expired member), and in package liveness.
+// Expiry freezes through Freezes, too. The rules that need neither clock nor API server are in files of their own: leftout.go (which clusters were
+// left out before a restart), onexpiry.go (what becomes of the slices of an expired member), and in package liveness.
 package safety
 
 import (
@@ -32,8 +29,7 @@ const (
 	BrokerIdentity                   // another API server answers, or the cluster id belongs to another cluster
 	BrokerEmpty                      // the broker has no member namespace, or lacks our CRDs
 	Credential                       // the broker rejects our credential
-	LostRecords                      // more is missing from the broker than anybody removes
-	LostMembers                      // the broker was restored to before members joined
+	LostMembers                      // the broker has no Member of clusters that services are imported from
 	MassExpiry                       // more members are silent at once than fail at once
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
 	end
@@ -42,11 +38,10 @@ const (
 // An Operation is what a reason may suspend. Operations are bits of a set.
 type Operation uint8
 
-// The operations. Reasons without any are set by [Expiry] and [MassLoss], which hold back by themselves.
+// The operations. Reasons without any are for people, or set by [Expiry], which holds back by itself.
 const (
 	Export Operation = 1 << iota // writes of records and slices to the broker
 	Import                       // removals, and writes that follow from the broker
-	Losses                       // changes of imports that lose clusters or slices
 	Beat                         // heartbeats
 )
 
@@ -60,8 +55,7 @@ var reasons = [end]struct {
 	BrokerIdentity: {"broker_identity", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
 	BrokerEmpty:    {"broker_empty", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
 	Credential:     {"credential", Export, "exports"},
-	LostRecords:    {"lost_records", Losses, "changes of the services that lost clusters"},
-	LostMembers:    {"lost_members", 0, "losses of what is imported from these"},
+	LostMembers:    {"lost_members", 0, "nothing"},
 	MassExpiry:     {"mass_expiry", 0, "expiry"},
 	OwnHeartbeat:   {"own_heartbeat", 0, "expiry"},
 }
@@ -98,7 +92,7 @@ type Freeze struct {
 }
 
 // StopsImports reports whether an import may lack something because of f.
-func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&(Import|Losses) != 0 }
+func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&Import != 0 }
 
 // NewFreezes returns Freezes without a reason in force. changed is called each time that a reason comes into force or clears.
 func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes {

@@ -46,8 +46,7 @@ var suspended = map[Reason][]Operation{
 	BrokerIdentity: {Export, Import, Beat},
 	BrokerEmpty:    {Export, Import, Beat},
 	Credential:     {Export},
-	LostRecords:    {Losses},
-	LostMembers:    {}, // [MassLoss] and [Expiry] stop by themselves for this one and the next two
+	LostMembers:    {}, // for people; [Expiry] stops by itself for the next two
 	MassExpiry:     {},
 	OwnHeartbeat:   {},
 }
@@ -66,7 +65,7 @@ func TestFreezes(t *testing.T) {
 	for _, r := range all {
 		changes = 0
 		f.Set(r, "")
-		for _, op := range []Operation{Export, Import, Losses, Beat} {
+		for _, op := range []Operation{Export, Import, Beat} {
 			f.Set(r, "why")
 			if got, want := f.Suspended(op) == "why", slices.Contains(suspended[r], op); got != want {
 				t.Errorf("%s: suspends operation %b: %t, want %t", r, op, got, want)

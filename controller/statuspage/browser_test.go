@@ -50,7 +50,7 @@ func shop(text func(string) string) func(page.Query) page.Status {
 			At: now, Instance: "clusterset-controller-7d4b9", Version: "0.9.0", Cluster: "east",
 			State: page.State{Leads: true, Detail: "This instance leads."}, Broker: page.Link{Connected: true, Membership: "admitted"},
 			Counts: page.Counts{Members: 4, Expired: 1, Services: 5, Exports: 3, Imports: 4, Conflicts: 1, Selections: 1},
-			Frozen: []page.Freeze{{Reason: "lost_members", Code: "controller-frozen", Suspends: "losses of what is imported from these", Since: ago(25 * time.Minute),
+			Frozen: []page.Freeze{{Reason: "lost_members", Code: "controller-frozen", Suspends: "nothing", Since: ago(25 * time.Minute),
 				Detail: text("the broker was restored to before south joined: join again there; what is imported from there stays")}},
 			Members: []page.Member{member("east", page.Self, 3, 3), expired, member("south", page.Live, 1, 1), member("west", page.Live, 3, 2)},
 			Conflicts: []page.Conflict{{Service: text("shop/web"), Reasons: "SessionAffinityConflict",

@@ -61,7 +61,9 @@ type Env struct {
 	Admin  *apiserver.Client
 	System types.UID // of kube-system
 
-	dir string
+	dir    string
+	owners map[string]*owner // of the other members, by their namespaces
+	last   int64             // stamp
 }
 
 // New starts the API server. It has the namespaces shop, of the controller and of the member, and the Member with the VIP CIDR
@@ -74,7 +76,7 @@ func New(t *testing.T) *Env {
 		t.Fatal(err)
 	}
 	t.Cleanup(admin.Close)
-	e := &Env{T: t, Server: server, Admin: admin, dir: t.TempDir()}
+	e := &Env{T: t, Server: server, Admin: admin, dir: t.TempDir(), owners: make(map[string]*owner)}
 	if e.System, err = admin.SystemUID(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +93,8 @@ func New(t *testing.T) *Env {
 // overlaps with the pods of the member that runs. It returns the namespace of the member on the broker.
 func (e *Env) AddMember(id, vips string) string {
 	e.Helper()
+	namespace := apibroker.NamespaceName("member", id)
+	e.owners[namespace] = &owner{Env: e, namespace: namespace, parts: make(map[string]*v1alpha1.Inventory), from: make(map[string]int64)}
 	return e.addMember(id, v1alpha1.MemberSpec{
 		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips, PodCIDRs: []string{"10.2.0.0/16", "10.1.128.0/17"},
 	})
@@ -148,10 +152,15 @@ func (e *Env) Leave() {
 	e.Update(property)
 }
 
-// Create makes objects as an administrator.
+// Create makes objects as an administrator. Records and slices of other members get stamps and lists, as their owners would give them.
 func (e *Env) Create(objects ...apiserver.Object) {
 	e.Helper()
 	for _, o := range objects {
+		w := e.ownerOf(o)
+		if w != nil {
+			w.stampOn(o)
+			w.list(o)
+		}
 		if err := e.Admin.Create(e.Context(), o); err != nil {
 			e.Fatal(err)
 		}
@@ -161,15 +170,22 @@ func (e *Env) Create(objects ...apiserver.Object) {
 // Update changes an object as an administrator.
 func (e *Env) Update(o apiserver.Object) {
 	e.Helper()
+	if w := e.ownerOf(o); w != nil {
+		w.current(o)
+		w.stampOn(o)
+	}
 	if err := e.Admin.Update(e.Context(), o); err != nil {
 		e.Fatal(err)
 	}
 }
 
-// Delete deletes objects as an administrator.
+// Delete deletes objects as an administrator; those of other members after their owner's word.
 func (e *Env) Delete(objects ...apiserver.Object) {
 	e.Helper()
 	for _, o := range objects {
+		if w := e.ownerOf(o); w != nil {
+			w.end(o)
+		}
 		if err := e.Admin.Delete(e.Context(), o); err != nil {
 			e.Fatal(err)
 		}

@@ -32,7 +32,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
-	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A Clusterset is a broker and the clusters that are, or may become, its members.
@@ -194,32 +193,13 @@ func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (
 	return joined, m.MountSecret(ctx)
 }
 
-// Leave removes the cluster, which joined with this cluster ID, from the clusterset. It finalizes the broker namespace as
-// kube-controller-manager would.
-func (m *Member) Leave(t testing.TB, id string) {
+// Leave takes the cluster out of the clusterset. Its broker namespace stays, with a mark, until the next join, which needs
+// [controlplane.ControlPlane.EndNamespacesT].
+func (m *Member) Leave(t testing.TB) {
 	t.Helper()
-	onBroker := m.clusterset.Broker
-	namespace := broker.NamespaceName(admin.DefaultPrefix, id)
-	left := make(chan error, 1)
-	go func() {
-		_, err := admin.Leave(t.Context(), onBroker.Config(), m.Config(), admin.LeaveOptions{Namespace: wellknown.ControllerNamespace})
-		left <- err
-	}()
-	until.OK(t, "the end of broker namespace "+namespace, func(ctx context.Context) error {
-		ns, err := onBroker.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
-			Get(ctx, namespace, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		case ns.GetDeletionTimestamp() == nil:
-			return errors.New("it is not being deleted")
-		}
-		return onBroker.Delete(ctx, Namespace(namespace))
-	})
-	if err := <-left; err != nil {
-		t.Fatalf("leave %s: %v", id, err)
+	o := admin.LeaveOptions{Namespace: wellknown.ControllerNamespace}
+	if _, err := admin.Leave(t.Context(), m.clusterset.Broker.Config(), m.Config(), o); err != nil {
+		t.Fatalf("leave %s: %v", m.ID, err)
 	}
 }
 

@@ -17,16 +17,16 @@ import (
 
 // TestMembership lets a member leave. It cannot join again under the ID of another member, but can under a new one (docs/spec/controller.md 7).
 func TestMembership(t *testing.T) {
-	tier.All(t)
 	runAll(t)
 	s := scriptIn(t, "membership", east, webOfEast)
 	defer s.withdraw(t)
+	clusters.Broker.EndNamespacesT(t)
 	s.change(t, north, strings.ReplaceAll(webOfEast, "10.21.", "10.22."))
 	both := strings.Replace(webImported, "[east]", "[east north.registry1]", 1) +
 		"slice of web from north.registry1, derived: http=TCP/8080 at 10.22.0.1\n"
 	s.awaitImports(t, both, clusters.Members...)
 
-	north.Leave(t, north.ID)
+	north.Leave(t)
 	s.awaitImports(t, webImported, east, west)
 	s.awaitImports(t, "", north)
 	s.condition(t, north, "web", "Valid=False/NotMember")
@@ -57,7 +57,7 @@ func TestMembership(t *testing.T) {
 	server.Answers(t, "renamed.web."+s.namespace, dns.TypeA, "NOERROR 10.22.0.1")
 	server.Answers(t, "north.registry1.web."+s.namespace, dns.TypeA, "NXDOMAIN")
 
-	north.Leave(t, "renamed")
+	north.Leave(t)
 	s.awaitImports(t, webImported, east, west)
 	if _, err := north.Join(t.Context(), withVIPs); err != nil {
 		t.Fatal(err)

@@ -103,6 +103,7 @@ func (s *script) importsOf(ctx context.Context, m *testclusterset.Member) (strin
 	derived := slices.DeleteFunc(services, func(svc corev1.Service) bool { return svc.Labels[broker.LabelManagedBy] != broker.ManagedBy })
 	named := make(map[string]bool)
 	for i := range imports {
+		delete(imports[i].Annotations, broker.AnnotationSources) // stamps and UIDs
 		name := imports[i].Annotations[broker.AnnotationDerivedService]
 		if named[name] = slices.ContainsFunc(derived, func(svc corev1.Service) bool { return svc.Name == name }); named[name] {
 			delete(imports[i].Annotations, broker.AnnotationDerivedService)

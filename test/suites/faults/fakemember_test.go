@@ -54,16 +54,25 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 	}
 	g.join()
 	t.Cleanup(func() {
-		if err := clusters.Broker.Delete(context.WithoutCancel(t.Context()), objects...); err != nil {
+		ctx := context.WithoutCancel(t.Context())
+		_, err := admin.Remove(ctx, clusters.Broker.Config(), id, admin.LeaveOptions{Force: true})
+		if err != nil {
 			t.Error(err)
 		}
 	})
 	// The record before its slice, which a member does not do: what reads them has two watches, and may see them in this order anyway.
 	g.export = func() {
 		t.Helper()
-		if err := clusters.Broker.Apply(t.Context(), g.record(namespace, name, 80), &discoveryv1.EndpointSlice{
+		slice := g.meta(broker.SliceName(namespace, name, "source"), namespace, name)
+		slice.Annotations = map[string]string{broker.AnnotationStamp: "3", broker.AnnotationExportUID: fakeExport}
+		inventory := &v1alpha1.Inventory{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Inventory"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: broker.InventoryPart(namespace, name)},
+			Spec:       v1alpha1.InventorySpec{Stamp: 1, Exports: []v1alpha1.InventoryEntry{{Name: broker.RecordName(namespace, name), UID: fakeExport}}},
+		}
+		if err := clusters.Broker.Apply(t.Context(), inventory, g.record(namespace, name, 80), &discoveryv1.EndpointSlice{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-			ObjectMeta: g.meta(broker.SliceName(namespace, name, "source"), namespace, name), AddressType: discoveryv1.AddressTypeIPv4,
+			ObjectMeta: slice, AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints: []discoveryv1.Endpoint{{
 				Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 			}},
@@ -76,6 +85,9 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 	return g
 }
 
+// fakeExport is the UID of all ServiceExports of fake members. What they write is newer than their inventories.
+const fakeExport = "00000000-0000-4000-8000-000000000001"
+
 // meta is that of an object of the member for a service.
 func (g fakeMember) meta(object, namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: g.namespace, Name: object, Labels: map[string]string{
@@ -83,7 +95,7 @@ func (g fakeMember) meta(object, namespace, name string) metav1.ObjectMeta {
 	}}
 }
 
-// record is an export record of the member with one port.
+// record is an export record of the member with one port, which lists the slice of fakeMember.export.
 func (g fakeMember) record(namespace, name string, port int32) *v1alpha1.ExportedService {
 	return &v1alpha1.ExportedService{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ExportedService"},
@@ -91,7 +103,7 @@ func (g fakeMember) record(namespace, name string, port int32) *v1alpha1.Exporte
 		Spec: v1alpha1.ExportedServiceSpec{
 			Namespace: namespace, Name: name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ports:         []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
-			ExportCreated: metav1.Now().Rfc3339Copy(),
+			ExportCreated: metav1.Now().Rfc3339Copy(), Stamp: 2, ExportUID: fakeExport, Slices: []string{broker.Hash(16, "source")},
 		},
 	}
 }

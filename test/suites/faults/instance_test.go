@@ -70,6 +70,18 @@ func (i *instance) awaitMetric(name, label string, want float64) {
 	})
 }
 
+// awaitKept waits until at least so many services stay imported from a cluster although the broker lost something.
+func (i *instance) awaitKept(cluster string, least int) {
+	i.t.Helper()
+	until.OK(i.t, fmt.Sprintf("%s: %d kept imports of %s", i.ID, least, cluster), func(context.Context) error {
+		got, err := i.metric("kept_imports", cluster)
+		if err == nil && got < float64(least) {
+			err = fmt.Errorf("%v", got)
+		}
+		return err
+	})
+}
+
 // awaitHeartbeat waits until this instance knows the heartbeat of a member.
 func (i *instance) awaitHeartbeat(cluster string) {
 	i.t.Helper()

@@ -71,7 +71,7 @@ func (h attacker) export(namespace, name string, addresses ...string) (*v1alpha1
 	s.Spec.Type, s.Spec.IPFamilies = corev1.ServiceTypeClusterIP, []corev1.IPFamily{corev1.IPv4Protocol}
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.13.0.9", []string{"10.13.0.9"}
 	exp := testclusterset.Export(namespace, name)
-	exp.Generation, exp.CreationTimestamp = 1, longAgo
+	exp.Generation, exp.CreationTimestamp, exp.UID = 1, longAgo, "00000000-0000-4000-8000-000000000001"
 	var endpoints []testclusterset.Endpoint
 	for _, a := range addresses {
 		endpoints = append(endpoints, testclusterset.Endpoint{Address: a})
@@ -79,6 +79,8 @@ func (h attacker) export(namespace, name string, addresses ...string) (*v1alpha1
 	r := export.From(exp, s, []*discoveryv1.EndpointSlice{testclusterset.Slice(s, name+"-1", endpoints...)}, export.Options{
 		ClusterID: h.ID, BrokerNamespace: h.BrokerNamespace(), Namespace: export.Allowed,
 	})
+	r.Record.Spec.Stamp = 1
+	metav1.SetMetaDataAnnotation(&r.Slices[0].ObjectMeta, broker.AnnotationStamp, "2") // no record lists it, so it has to be newer
 	return r.Record, r.Slices[0]
 }
 

@@ -25,8 +25,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// most is how many objects of each kind mallory may have: no more than may go at once without a suspicion of mass loss
-// (docs/spec/controller.md 8.7), which would keep them for a minute.
+// most is how many objects of each kind mallory may have.
 const most = 10
 
 // TestFlood lets mallory write as many objects and then send as many requests as she can. The other members are not affected.

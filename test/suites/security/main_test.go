@@ -77,7 +77,7 @@ func start(t *testing.T) *testclusterset.Clusterset {
 	_, err := shared.clusterset.Broker.Dynamic().Resource(joined).Get(t.Context(), mallory.ID, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		mallory.Leave(t, mallory.ID)
+		mallory.Leave(t)
 	case !apierrors.IsNotFound(err):
 		t.Fatal(err)
 	}
@@ -90,6 +90,7 @@ func members(f *testclusterset.Clusterset) (east, west, mallory *testclusterset.
 
 func join(t *testing.T, m *testclusterset.Member, change ...func(*admin.JoinOptions)) {
 	t.Helper()
+	defer shared.clusterset.Broker.EndNamespacesT(t)() // of a mallory that left
 	if _, err := m.Join(t.Context(), change...); err != nil {
 		t.Fatalf("join %s: %v", m.ID, err)
 	}

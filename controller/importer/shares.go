@@ -1,0 +1,120 @@
+package importer
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
+)
+
+// sharesOf returns what counts of each cluster but this one. A cluster that is not in it has no part in the import.
+func sharesOf(in inputs) map[string]share {
+	shares := make(map[string]share)
+	notes := notesOf(in.imported)
+	for cluster, entry := range in.entries {
+		noted := protocol.Noted{}
+		imported := make(map[string]*discoveryv1.EndpointSlice)
+		if note, has := notes[cluster]; has || hasCluster(in.imported, cluster) {
+			noted = note.noted()
+			for _, e := range in.slices {
+				if e.Labels[mcsv1beta1.LabelSourceCluster] == cluster {
+					if s, ok := sourceOf(e); ok {
+						noted.Slices = append(noted.Slices, s)
+						imported[s.Name] = e
+					}
+				}
+			}
+		}
+		if s := shareOf(in, cluster, entry, noted, imported); s.noted.Record.Stamp != 0 {
+			shares[cluster] = s
+		}
+	}
+	return shares
+}
+
+// shareOf returns what counts of a cluster. imported are the imported slices that are noted, by the ends of their sources' names.
+func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Noted, imported map[string]*discoveryv1.EndpointSlice) share {
+	svc := protocol.Restore(noted)
+	svc.SeeEntry(entry)
+	svc.SeeRecord(recordIn(in.has.Records, cluster))
+	onBroker := make(map[string]*discoveryv1.EndpointSlice)
+	for _, e := range in.has.Slices[cluster] {
+		s := protocol.Slice{Name: e.Name[strings.LastIndexByte(e.Name, '.')+1:], Stamp: broker.StampOf(e), UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
+		onBroker[s.Name] = e
+		svc.SeeSlice(s)
+	}
+	for _, s := range noted.Slices {
+		if onBroker[s.Name] == nil {
+			svc.SeeSlice(protocol.Slice{Name: s.Name, Gone: true})
+		}
+	}
+	counted := svc.Count(noted, false)
+	out := share{noted: counted.Noted, due: counted.Due, unknown: svc.Record.Partial}
+	for _, s := range counted.Slices {
+		switch e := onBroker[s.Name]; {
+		case !out.unknown && e != nil && broker.StampOf(e) == s.Stamp:
+			out.slices = append(out.slices, e)
+		case imported[s.Name] != nil:
+			out.kept = append(out.kept, imported[s.Name])
+		}
+	}
+	slices.SortFunc(out.slices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// recordIn returns the record of a cluster, or the zero value.
+func recordIn(records []merge.Record, cluster string) (found protocol.Record) {
+	for _, r := range records {
+		if r.Cluster == cluster {
+			found = protocol.Record{Stamp: protocol.Stamp(r.Spec.Stamp), UID: types.UID(r.Spec.ExportUID), Slices: r.Spec.Slices}
+		}
+	}
+	return found
+}
+
+// follow makes the records of the inputs those that count, and are known.
+func (in *inputs) follow(shares map[string]share) {
+	in.shares = shares
+	in.records = slices.DeleteFunc(in.records, func(r merge.Record) bool {
+		s, counts := shares[r.Cluster]
+		return r.Cluster != in.own.cluster && (!counts || s.unknown)
+	})
+}
+
+// unknownIn returns the clusters of which something that is imported stays because the broker does not have it, sorted, and whether one is a record.
+func unknownIn(shares map[string]share) (clusters []string, records bool) {
+	for cluster, s := range shares {
+		if s.unknown || len(s.kept) > 0 {
+			clusters = append(clusters, cluster)
+		}
+		records = records || s.unknown
+	}
+	slices.Sort(clusters)
+	return clusters, records
+}
+
+// newNotes returns the notes for an import that has these clusters, and the same with the old note of a cluster where that may stay: it alone is no
+// reason to write the import.
+func newNotes(clusters []mcsv1beta1.ClusterStatus, shares map[string]share, old notes) (all, enough notes) {
+	all = make(notes)
+	for _, c := range clusters {
+		if s, ok := shares[c.Cluster]; ok {
+			all[c.Cluster] = note{s.noted.Record.Stamp, s.noted.Record.UID, s.noted.From, s.noted.Listed}
+		}
+	}
+	enough = maps.Clone(all)
+	for cluster, is := range all {
+		if was, ok := old[cluster]; ok && was.Export == is.Export && was.From == is.From && (was.Listed != 0 || is.Listed == 0) && !shares[cluster].due {
+			enough[cluster] = was
+		}
+	}
+	return all, enough
+}

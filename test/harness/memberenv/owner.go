@@ -1,0 +1,165 @@
+package memberenv
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
+)
+
+// An owner does for one member of [Env.AddMember] what its controller would do beside the writes of a test: it stamps its objects, and keeps its
+// inventory and the lists in its records (docs/spec/controller.md 3.2).
+type owner struct {
+	*Env
+	namespace string
+	parts     map[string]*v1alpha1.Inventory
+	from      map[string]int64 // by record: the stamp of the inventory that ended it
+}
+
+// ownerOf returns the owner of a record or slice, or nil.
+func (e *Env) ownerOf(o apiserver.Object) *owner {
+	switch o.(type) {
+	case *v1alpha1.ExportedService, *discoveryv1.EndpointSlice:
+		return e.owners[o.GetNamespace()]
+	}
+	return nil
+}
+
+// stamp returns the next stamp.
+func (e *Env) stamp() int64 {
+	e.last = max(e.last+1, time.Now().UnixMicro())
+	return e.last
+}
+
+// ExportUID is the UID of the ServiceExport of a record of another member.
+func ExportUID(namespace, record string) string {
+	return "00000000-0000-4000-8000-" + apibroker.Hash(12, namespace, record)
+}
+
+// stampOn stamps an object before it is written.
+func (w *owner) stampOn(o apiserver.Object) {
+	switch o := o.(type) {
+	case *v1alpha1.ExportedService:
+		o.Spec.Stamp, o.Spec.ExportUID, o.Spec.Slices = w.stamp(), ExportUID(w.namespace, o.Name), w.slicesOf(o.Name, "")
+	case *discoveryv1.EndpointSlice:
+		record, _ := split(o.Name)
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, apibroker.AnnotationStamp, strconv.FormatInt(w.stamp(), 10))
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, apibroker.AnnotationExportUID, ExportUID(w.namespace, record))
+	}
+}
+
+// slicesOf returns the ends of the names of the slices of a record, but for one.
+func (w *owner) slicesOf(record, without string) (ends []string) {
+	all := &discoveryv1.EndpointSliceList{}
+	if err := w.Admin.List(w.Context(), &discoveryv1.EndpointSlice{}, all, w.namespace, ""); err != nil {
+		w.Fatal(err)
+	}
+	for i := range all.Items {
+		if of, hash := split(all.Items[i].Name); of == record && hash != without {
+			ends = append(ends, hash)
+		}
+	}
+	slices.Sort(ends)
+	return ends
+}
+
+// split returns the name of the record of a slice, and the end of its name.
+func split(slice string) (record, hash string) {
+	at := max(0, strings.LastIndexByte(slice, '.'))
+	return slice[:at], strings.TrimPrefix(slice[at:], ".")
+}
+
+// list lists a record that is to be written.
+func (w *owner) list(o apiserver.Object) {
+	if r, ok := o.(*v1alpha1.ExportedService); ok && r.Name == apibroker.RecordName(r.Spec.Namespace, r.Spec.Name) {
+		w.replace(r, []v1alpha1.InventoryEntry{{Name: r.Name, UID: r.Spec.ExportUID, From: w.from[r.Name]}})
+	}
+}
+
+// end ends an export, or takes a slice off the list of its record, before it is deleted.
+func (w *owner) end(o apiserver.Object) {
+	switch o := o.(type) {
+	case *v1alpha1.ExportedService:
+		w.replace(o, nil)
+		w.from[o.Name] = w.last
+	case *discoveryv1.EndpointSlice:
+		name, hash := split(o.Name)
+		record := &v1alpha1.ExportedService{}
+		switch err := w.Admin.Get(w.Context(), record, w.namespace, name); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			w.Fatal(err)
+		default:
+			record.Spec.Stamp, record.Spec.Slices = w.stamp(), w.slicesOf(name, hash)
+			if err := w.Admin.Update(w.Context(), record); err != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+}
+
+// replace makes entries those of a record in the inventory.
+func (w *owner) replace(r *v1alpha1.ExportedService, entries []v1alpha1.InventoryEntry) {
+	service, namespace, _ := strings.Cut(r.Name, ".")
+	name := apibroker.InventoryPart(namespace, service)
+	part, exists := w.parts[name]
+	if !exists {
+		part = &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+		w.parts[name] = part
+	}
+	was := slices.Clone(part.Spec.Exports)
+	all := append(slices.DeleteFunc(slices.Clone(was), func(e v1alpha1.InventoryEntry) bool { return e.Name == r.Name }), entries...)
+	slices.SortFunc(all, func(a, b v1alpha1.InventoryEntry) int { return strings.Compare(a.Name, b.Name) })
+	if slices.Equal(was, all) {
+		return
+	}
+	part.Spec.Exports, part.Spec.Stamp = all, w.stamp()
+	write := w.Admin.Update
+	if !exists {
+		write = w.Admin.Create
+	}
+	if err := write(w.Context(), part); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// current gives a record or slice that is to be written the version that it has by now: the owner may have changed it.
+func (w *owner) current(o apiserver.Object) {
+	is := o.DeepCopyObject().(apiserver.Object)
+	if err := w.Admin.Get(w.Context(), is, o.GetNamespace(), o.GetName()); err != nil {
+		w.Fatal(err)
+	}
+	o.SetResourceVersion(is.GetResourceVersion())
+	o.SetUID(is.GetUID())
+}
+
+// Listed reports whether a Broker has seen the newest inventories of the other members, of the part that a service belongs to.
+func (i *Instance) Listed(svc types.NamespacedName) bool {
+	for namespace, w := range i.owners {
+		part, exists := w.parts[apibroker.InventoryPart(svc.Namespace, svc.Name)]
+		m := &v1alpha1.Member{Spec: v1alpha1.MemberSpec{Namespace: namespace}}
+		if exists && int64(i.Broker.Entry(m, svc).Stamp) < part.Spec.Stamp {
+			return false
+		}
+	}
+	return true
+}
+
+// Lose deletes objects without a word of their owner, as a broker does that was restored.
+func (e *Env) Lose(objects ...apiserver.Object) {
+	e.Helper()
+	for _, o := range objects {
+		if err := e.Admin.Delete(e.Context(), o); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
