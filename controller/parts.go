@@ -156,9 +156,10 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 			p.exporter.RecordsChanged(svc)
 			p.requeue.brokerChanged(svc, initial, lost)
 		},
-		MembersChanged: p.requeue.all,
-		Heartbeat:      func(string) { p.expiry.Renewed() },
-		Rejected:       rejections.Report,
+		MembersChanged:    p.requeue.all,
+		PropertiesChanged: newThrottle(ctx, p.requeue.all).call,
+		Heartbeat:         func(string) { p.expiry.Renewed() },
+		Rejected:          rejections.Report,
 	}
 }
 

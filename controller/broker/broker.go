@@ -63,6 +63,8 @@ type Handlers struct {
 	Changed func(svc types.NamespacedName, initial, lost bool)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
+	// PropertiesChanged: a member has other ClusterProperties, and is otherwise as before. That may affect every service, too.
+	PropertiesChanged func(clusterID string)
 	// Heartbeat: the Lease of a member was seen to change.
 	Heartbeat func(clusterID string)
 	// Rejected: an object is not accepted. It is called once for each version of an object.
@@ -129,6 +131,9 @@ func (h Handlers) complete() Handlers {
 	}
 	if h.MembersChanged == nil {
 		h.MembersChanged = func() {}
+	}
+	if h.PropertiesChanged == nil {
+		h.PropertiesChanged = func(string) {}
 	}
 	if h.Heartbeat == nil {
 		h.Heartbeat = func(string) {}

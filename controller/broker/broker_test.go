@@ -162,6 +162,7 @@ type link struct {
 	mu             sync.Mutex
 	changed, lost  map[types.NamespacedName]int // changes, and those that had a last ready endpoint go
 	membersChanged int
+	properties     map[string]int
 	beats          map[string]int
 	rejected       []merge.Rejection
 	panics         int
@@ -174,7 +175,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	t.Helper()
 	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
 	l := &link{
-		T: t, changed: make(map[types.NamespacedName]int), lost: make(map[types.NamespacedName]int), beats: make(map[string]int),
+		T: t, changed: make(map[types.NamespacedName]int), lost: make(map[types.NamespacedName]int), beats: make(map[string]int), properties: make(map[string]int),
 	}
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, ""),
@@ -199,8 +200,9 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 				}
 			})
 		},
-		MembersChanged: func() { l.note(func() { l.membersChanged++ }) },
-		Heartbeat:      func(id string) { l.note(func() { l.beats[id]++ }) },
+		MembersChanged:    func() { l.note(func() { l.membersChanged++ }) },
+		PropertiesChanged: func(id string) { l.note(func() { l.properties[id]++ }) },
+		Heartbeat:         func(id string) { l.note(func() { l.beats[id]++ }) },
 		Rejected: func(r merge.Rejection) {
 			l.note(func() { l.rejected = append(l.rejected, r) })
 			if r.Object == "bool.odd" {
@@ -315,6 +317,12 @@ func testRead(t *testing.T, a admin) {
 		t.Errorf("%d changes of a service that no member exports, want none", n)
 	}
 	losesLast(t, a, l)
+	members := l.count(func() int { return l.membersChanged })
+	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Properties: []v1alpha1.Property{{Name: "tier", Value: "gold"}}}))
+	until.True(t, "other properties of east", func() bool { return l.count(func() int { return l.properties["east"] }) > 0 })
+	if n := l.count(func() int { return l.membersChanged }); n != members {
+		t.Errorf("%d changes of members by other properties, want none", n-members)
+	}
 	if n := l.count(func() int { return len(l.rejected) }); n > 0 {
 		t.Errorf("rejected %v, want nothing", l.rejected)
 	}

@@ -128,8 +128,8 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 
 // memberChanged ignores a new status, but for the properties by which clusters are selected.
 func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
-	if was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID &&
-		slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
+	same := was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID
+	if same && slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
 		return
 	}
 	if was != nil {
@@ -140,6 +140,10 @@ func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
 		for _, err := range rejected {
 			b.handlers.Rejected(merge.Rejection{Cluster: (*is).Name, Object: "Member", Reason: merge.BadProperty, Detail: err.Error()})
 		}
+	}
+	if same {
+		b.handlers.PropertiesChanged((*is).Name)
+		return
 	}
 	b.membersChanged()
 }
