@@ -18,13 +18,13 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A removal deletes all objects of one member on the broker but its namespace, which it marks first, so that other members stop using it.
+// A removal takes one member off the broker. It marks the namespace first, by which other members end their imports, and keeps it.
 type removal struct {
 	broker    *cluster
 	member    *v1alpha1.Member // nil if somebody has deleted it
 	admission Admission
 	now       time.Time                  // of the removal
-	force     bool                       // mark a member whose namespace is gone
+	force     bool                       // create the namespace for the mark if it is missing
 	leaving   bool                       // the cluster itself leaves: it need not read the mark
 	marked    *unstructured.Unstructured // the namespace, if it stays and says that the member was removed; else nil
 }
@@ -121,9 +121,8 @@ func (r *removal) checkExists(ctx context.Context) error {
 	return fmt.Errorf("member %q does not exist: want one of %s", r.admission.ClusterID, strings.Join(names, ", "))
 }
 
-// mark says on the namespace of the member that it was removed: by that, other members end what they import from it, also those that are away now.
-// A cluster that was removed by others may read it. A namespace without a Member that has the mark is what an earlier call has left: unless the
-// cluster itself leaves, it is deleted.
+// mark annotates the namespace as removed. Other members then end their imports from it, even if they are away now. If others removed the cluster, it may
+// read the mark. A second removal finds a mark and no Member, and deletes the namespace; a second leave keeps it.
 func (r *removal) mark(ctx context.Context) error {
 	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
 	lost := namespace == nil // and with it the account

@@ -20,8 +20,8 @@ import (
 // member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is set, and if the broker has no
 // object with this id; with Force it marks such a one as removed, as others may still import from it.
 //
-// This cluster, if it exists, and those that import from it have to learn of it (docs/spec/controller.md 7.4), so its namespace stays with a mark, and
-// its account with the right to read that. A second call deletes them, and so does a Remove of another member after a year.
+// The cluster itself and its importers learn of it from a mark (docs/spec/controller.md 7.4): the namespace stays, and the account, which may read the mark.
+// A second call deletes both, and so does a Remove of another member after a year.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (LeaveResult, error) {
 	c, err := open(RoleBroker, onBroker, o.WriteOptions)
 	if err != nil {

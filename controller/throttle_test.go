@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// docs/spec/controller.md 9.4: a member that changes its properties all the time has services reconciled at a bounded rate, and no other member waits.
+// docs/spec/controller.md 9.4: the property changes of one member cause a bounded rate of work, and delay no other member.
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -32,12 +32,11 @@ const (
 	AnnotationExportUID = GroupName + "/export-uid" // as spec.exportUID
 )
 
-// The notes in an importing cluster of what an import was made from, by which a new process knows what must not be forgotten.
+// The notes in an importing cluster about the sources of an import, for the next process.
 const (
-	// AnnotationSources on a ServiceImport has the export record of each cluster.
+	// AnnotationSources on a ServiceImport describes the export record of each cluster.
 	AnnotationSources = GroupName + "/sources"
-	// AnnotationSource on an imported slice has, of the slice that it was made from: the end of its name, the UID of the export, the stamp from
-	// which on its objects count, and its own stamp.
+	// AnnotationSource on an imported slice describes its source: hash in the name, UID of the export, lowest stamp that counts, own stamp.
 	AnnotationSource = GroupName + "/source"
 )
 
@@ -110,8 +109,8 @@ const (
 	// nothing is said.
 	AnnotationVIP = "clusterset-dns.io/vip"
 
-	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, at which its cluster left the clusterset or was removed from it. The
-	// namespace then has [AnnotationBrokerUID], too. A cluster that was removed may read it and nothing else.
+	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, when its cluster left or was removed. The namespace then also has
+	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
 	// AnnotationLate on a heartbeat is the time, in RFC 3339, at which its member last found it to be older than its TTL, and began to write its exports

@@ -16,7 +16,7 @@ func newLeave(f *factory) *cobra.Command {
 		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, delete its objects on the broker, its credential, and
 last ClusterProperty clusterset.k8s.io. The cluster keeps its cluster ID and its ServiceExports.
 
-The namespace of the member stays on the broker for a year, with a mark that says that it left. After an interruption, run it again.
+The namespace of the member stays on the broker for a year, marked as removed. After an interruption, run it again.
 To rename a cluster, leave and join with the new id.`,
 		Example: `  clusterset leave --context east --broker-context hub
   clusterset leave --context east --force    # the broker no longer exists`,

@@ -58,12 +58,12 @@ type Config struct {
 // Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them may be
 // nil.
 type Handlers struct {
-	// Changed: an export record or a slice of some member for svc was added, changed or deleted, or its inventory says something else of
-	// svc; initial while the first list is read, and lost if a slice of another member lost its last ready endpoint, or an inventory the service.
+	// Changed: a record, a slice or an inventory entry of some member for svc was added, changed or deleted. initial is set while the first list is
+	// read, lost if a slice of another member lost its last ready endpoint, or if an export ended.
 	Changed func(svc types.NamespacedName, initial, lost bool)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
-	// PropertiesChanged: a member has other ClusterProperties, and is otherwise as before. That may affect every service, too.
+	// PropertiesChanged: only the ClusterProperties of a member changed, which may affect every service.
 	PropertiesChanged func(clusterID string)
 	// Heartbeat: the Lease of a member was seen to change.
 	Heartbeat func(clusterID string)
@@ -77,8 +77,8 @@ type Handlers struct {
 // Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go and view.go (from the
 // caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
 // Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was known
-// last. What the broker lost, or has in an older copy, is no reason to act: see package protocol. The overlays add this member's own writes to the
-// caches, until the watch has delivered them.
+// last. Nobody acts on objects that the broker lost, or has in an older copy (package protocol). The overlays add this member's own writes to the caches,
+// until the watch has delivered them.
 type Broker struct {
 	cfg      Config
 	handlers Handlers // set before Run; each is a function

@@ -328,8 +328,8 @@ func testRead(t *testing.T, a admin) {
 	}
 }
 
-// losesLast has slices of db and inventories change: only when a slice of another member has no ready endpoint any more, or an inventory does not list
-// the service, the change says so.
+// losesLast changes slices and inventories of db. A change is lost only if a slice of another member loses its last ready endpoint, or if an inventory
+// drops the service.
 func losesLast(t *testing.T, a admin, l *link) {
 	t.Helper()
 	two := slice("west", db, "db-3")

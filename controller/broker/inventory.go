@@ -24,11 +24,11 @@ func entryOf(i *v1alpha1.Inventory, svc types.NamespacedName) (e protocol.Entry)
 	return e
 }
 
-// Entry returns what the newest inventory that was seen of a member says about a service.
+// Entry returns the entry of a service in the newest known inventory of a member.
 func (b *Broker) Entry(m *v1alpha1.Member, svc types.NamespacedName) protocol.Entry {
 	key := m.Spec.Namespace + "/" + broker.InventoryPart(svc.Namespace, svc.Name)
 	seen := b.newest.get(key)
-	// The handler of a new one may not have been called yet.
+	// The store may be ahead of its handler.
 	if item, ok, _ := b.inventories.GetStore().GetByKey(key); ok {
 		seen = newer(seen, item.(*v1alpha1.Inventory))
 	}
@@ -46,8 +46,8 @@ func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) boo
 	return StampOf(s) < from || b.stamps.isOld(objectID{kindSlice, s.Name}, StampOf(s))
 }
 
-// OwnInventory returns the newest copy that was seen of a part of this member's inventory, or nil, with the version that the broker has. It reports old
-// if the broker has an older copy, or none.
+// OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version that the broker has. It reports old if
+// the broker has an older copy, or none.
 func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	key := b.cfg.Namespace + "/" + part
 	stored, _ := b.ownInventories.Get(key)
@@ -65,13 +65,15 @@ func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	return i, stored == nil || stored.Spec.Stamp < i.Spec.Stamp
 }
 
-// ListedUID returns the UID of the own export of a service that goes on, or "": as the inventory lists it or, without an inventory, as the record has it.
+// ListedUID returns the UID of this member's export of a service in the inventory, or "". Without an inventory it is the UID in the record.
 func (b *Broker) ListedUID(svc types.NamespacedName) types.UID {
-	entry, _ := b.OwnEntry(svc)
-	if record, _ := b.Own(svc); entry.Stamp == 0 && record != nil {
+	if entry, _ := b.OwnEntry(svc); entry.Stamp != 0 {
+		return entry.UID
+	}
+	if record, _ := b.Own(svc); record != nil {
 		return types.UID(record.Spec.ExportUID)
 	}
-	return entry.UID
+	return ""
 }
 
 // OwnEntry returns the entry of a service in [Broker.OwnInventory].

@@ -60,14 +60,14 @@ func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp {
 	return protocol.Stamp(stamp)
 }
 
-// inventories has the newest copy that was seen of each part of the members' inventories: the broker may go back to an older one, or lose it.
-// The zero value is empty.
+// inventories holds the newest known copy of each part of the members' inventories: the broker may lose it, or go back to an older one. The zero value is
+// empty.
 type inventories struct {
 	mu     sync.Mutex
 	newest map[string]*v1alpha1.Inventory // by broker namespace and name
 }
 
-// see records a copy and returns the newest before it and now; either may be nil.
+// see records a copy. It returns the newest copy before and after that; either may be nil.
 func (n *inventories) see(key string, i *v1alpha1.Inventory) (was, is *v1alpha1.Inventory) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +88,7 @@ func (n *inventories) get(key string) *v1alpha1.Inventory {
 	return n.newest[key]
 }
 
-// forget forgets a broker namespace whose cluster was removed: it may join again, with other stamps.
+// forget drops the inventories of a removed cluster, which may join again with other stamps.
 func (n *inventories) forget(namespace string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

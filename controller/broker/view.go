@@ -8,7 +8,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A View is what the broker has of one service, read once.
+// A View holds the broker's objects of one service, read once.
 type View struct {
 	Records []merge.Record                          // as Broker.Records returns them
 	Members map[string]*v1alpha1.Member             // those with a record, by id

@@ -110,7 +110,7 @@ func handle[T metav1.Object](
 	}
 }
 
-// namespaceChanged ignores namespaces that no Member names, but for the marks of members that were removed: records in them are not accepted anyway.
+// namespaceChanged ignores namespaces without Member, whose records are not accepted anyway; the marks of removed members count.
 func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	ns := latest(was, is)
 	if is != nil && isRemoved(*is) {
@@ -189,8 +189,7 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 	}
 }
 
-// inventoryChanged reports the services about which the newest inventory says something else. Of those that end only what the member has a record of is
-// urgent.
+// inventoryChanged reports the services whose entry differs from that in the newest known inventory. An end is urgent if the member has a record.
 func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	if is == nil {
 		return

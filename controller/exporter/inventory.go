@@ -17,7 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 )
 
-// inventoryPeriod is the time between two writes of one part. Exports that change together share a write. After failures it grows up to inventoryBackoff.
+// inventoryPeriod is the time between two writes of one part: exports that change together share a write. After failures it grows to inventoryBackoff.
 const (
 	inventoryPeriod  = time.Second
 	inventoryBackoff = time.Minute
@@ -27,14 +27,14 @@ const (
 //
 //	set ──► wanted, by part ── the first at once, then one write a second ──► broker ──► written: the export is reconciled again
 //
-// A part is changed from its newest copy. One that the broker lost, or has in an older copy, is written again, also if it is empty: it says what ended.
-// The first write of a process lists all exports of the part that this cluster has, as the broker may have been restored before the process began.
+// Each change starts from the newest copy of a part. If the broker lacks that copy, the part is written again, even if it is empty: importers need it to
+// end exports. The first write of a process lists all exports of this cluster in the part, since the broker may have been restored before.
 //
 // Its methods may be called by several goroutines; Run is called once.
 type inventory struct {
 	broker *broker.Broker
 	wait   func() string // returns why exports are suspended, or ""
-	// exported returns the UIDs of the exports of this cluster, or false while one cannot be read.
+	// exported returns the UIDs of this cluster's exports, and false while one cannot be read.
 	exported func(part string) (map[types.NamespacedName]string, bool)
 	written  func(types.NamespacedName) // called after the entry of a service was written
 	log      logging.Logger
@@ -149,25 +149,29 @@ func (v *inventory) write(ctx context.Context, part string) error {
 		}
 	}
 	v.complete[part] = true
-	v.mu.Lock()
-	var done []types.NamespacedName
-	for svc, uid := range wanted {
-		is, waits := v.wanted[part][svc]
-		_, wished := wishes[svc]
-		switch {
-		case waits && is == uid && uidIn(next, svc) != uid: // the part is full
-		case waits && is == uid:
-			delete(v.wanted[part], svc)
-			done = append(done, svc)
-		case wished || has == nil || uidIn(has, svc) != uidIn(next, svc): // it may have changed meanwhile, by what was known before the write
-			done = append(done, svc)
-		}
-	}
-	v.mu.Unlock()
-	for _, svc := range done {
+	for _, svc := range v.settle(part, wishes, wanted, has, next) {
 		v.written(svc)
 	}
 	return nil
+}
+
+// settle drops the wishes that a write fulfilled, and returns the services to reconcile again: those that it changed, and those that were decided by the
+// state before it. A wish stays while the part is full.
+func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]string, has, next *v1alpha1.Inventory) (again []types.NamespacedName) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for svc, uid := range wanted {
+		is, waits := v.wanted[part][svc]
+		_, wished := wishes[svc]
+		switch unchanged := has != nil && uidIn(has, svc) == uidIn(next, svc); {
+		case waits && is == uid && uidIn(next, svc) != uid, !waits && !wished && unchanged:
+			continue
+		case waits && is == uid:
+			delete(v.wanted[part], svc)
+		}
+		again = append(again, svc)
+	}
+	return again
 }
 
 // uidIn returns the UID under which a part lists a service, or "".

@@ -42,7 +42,7 @@ func TestInventory(t *testing.T) {
 		t.Errorf("the record lists %v, want %s", got, want)
 	}
 
-	// One that is created again before anybody has seen that it was gone is the same export: another UID would end it.
+	// If nobody saw the deletion, the export goes on: another UID would end it.
 	b.Delete(exp)
 	exp = memberenv.NewExport(db)
 	b.Create(exp)

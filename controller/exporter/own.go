@@ -31,8 +31,7 @@ type Own struct {
 // Export returns the export of a service under a given membership, and its ServiceExport, or nil. readable is false if the ServiceExport does not decode,
 // or if its deletion cannot be decided yet: then nothing may follow. The export is read first, as the caches may lose it at any moment.
 //
-// While the broker lists the service, the export goes on under the UID that is listed, also if the ServiceExport was deleted and created again: a new UID
-// would end it.
+// A listed service keeps the listed UID, even if its ServiceExport was deleted and created again: a new UID would end the export.
 func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport, readable bool) {
 	if exp = o.member.Export(svc); exp != nil {
 		listed := exp

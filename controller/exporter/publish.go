@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -110,14 +109,14 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	return meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 }
 
-// publishRecord writes a record that lists those of the slices with these names.
+// publishRecord writes a record that lists the slices with these names.
 func (p publisher) publishRecord(
 	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService, listed []string,
 ) error {
 	want := r.Record.DeepCopy()
 	want.Spec.Slices = nil
 	for _, name := range listed {
-		want.Spec.Slices = append(want.Spec.Slices, name[strings.LastIndexByte(name, '.')+1:])
+		want.Spec.Slices = append(want.Spec.Slices, apibroker.SliceHash(name))
 	}
 	slices.Sort(want.Spec.Slices)
 	if sameRecord(want, record) && !p.broker.OldRecord(record, p.from) {
@@ -131,8 +130,8 @@ func (p publisher) publishRecord(
 
 // publishSlices writes slices that are new or lose no endpoint first, and deletes old ones last: an endpoint that moves from one slice to another is on
 // the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does. record is called after all
-// writes and before the deletions, with the names of the slices to list: what the broker has and is not about to be deleted. Slices do not wait for a rejected record:
-// endpoints change more often, and matter more.
+// writes and before the deletions, with the slices that the broker has and that stay. Slices do not wait for a rejected record: endpoints change more
+// often, and matter more.
 func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice, record func(listed []string) error) error {
 	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {

@@ -11,7 +11,7 @@
 //	reader.read     one reading of what the broker and the own API server have: inputs
 //	    |
 //	    v
-//	sharesOf        what counts of each cluster by the word of its owner --> protocol.Service (pure)
+//	sharesOf        the part of each cluster, as its owner wants it --> protocol.Service (pure)
 //	    |
 //	    v
 //	planner.plan    records and slices that count, own ones from the own API server --> merge.Merge (pure)

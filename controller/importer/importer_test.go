@@ -673,7 +673,7 @@ func TestTaking(t *testing.T) {
 	i.lossBeside(west, b.partner("north"), b.partner("south"))
 }
 
-// lossBeside loses the record of a service in west. What others change and end meanwhile goes on (docs/spec/controller.md 8.7).
+// lossBeside loses the record of west. Changes and ends of other members take effect meanwhile (docs/spec/controller.md 8.7).
 func (i importing) lossBeside(west, north, south partner) {
 	i.Helper()
 	slice := north.slice("n", "10.2.0.8")

@@ -22,21 +22,22 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// inputs are what the plan of an import follows from, read once. All of it is shared with the caches.
+// inputs of a plan, read once and shared with the caches.
 type inputs struct {
 	service    types.NamespacedName
 	own        ownExport                    // what this cluster exports
 	namespace  *corev1.Namespace            // of the service; nil if it does not exist
 	imported   *mcsv1beta1.ServiceImport    // of that name, whether it is ours or not; nil if it does not exist
 	derived    *corev1.Service              // of that name, like imported
-	slices     []*discoveryv1.EndpointSlice // imported of all clusters
+	notes      notes                        // of imported
+	slices     []*discoveryv1.EndpointSlice // imported from all clusters
 	properties map[string]string            // ClusterProperties of this cluster, by name
 	families   []corev1.IPFamily            // in which Services get addresses here; none while they are unknown
 	expired    liveness.Result
 	has        broker.View
-	entries    map[string]protocol.Entry // of the other clusters that have a record, or are imported and were not removed
-	records    []merge.Record            // of has, with the own one as it is in this cluster; after follow those that count
-	shares     map[string]share          // what counts of the other clusters, after follow
+	entries    map[string]protocol.Entry // of other clusters with a record, and of imported ones that were not removed
+	records    []merge.Record            // of has, with this cluster's own record; after follow without those that do not count
+	shares     map[string]share          // of the other clusters, after follow
 	// reach has the ClusterProperties by which exports reach members, by their ids: those of this cluster are the ones that it has, as a broker
 	// that was restored may not have them for a moment. It is nil if all exports reach all members.
 	reach   map[string]map[string]string
@@ -50,14 +51,14 @@ type ownExport struct {
 	cluster string                    // the id of this cluster
 }
 
-// A share is what counts of one cluster's export of one service, by the word of its owner (package protocol).
+// A share is the part of one cluster in an import, as its owner wants it (package protocol).
 type share struct {
-	noted protocol.Noted // to be noted with the import
-	due   bool           // the stamp of the record has to be noted
-	// unknown is whether the broker has no copy of the record, or an older one than was imported. Then all is kept.
+	noted protocol.Noted // to note with the import
+	due   bool           // the stamp of the record must be noted
+	// unknown: the broker lacks the record, or has an older copy than was imported. All slices are kept.
 	unknown bool
-	slices  []*discoveryv1.EndpointSlice // those that count, as the broker has them
-	kept    []*discoveryv1.EndpointSlice // imported ones that count, of which the broker has no copy, or an older one
+	slices  []*discoveryv1.EndpointSlice // from the broker
+	kept    []*discoveryv1.EndpointSlice // imported slices that the broker lacks, or has in an older copy
 }
 
 // A reader reads inputs.
@@ -78,6 +79,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	self := r.broker.Member(r.clusterID)
 	in.has, in.options = r.broker.MergeView(svc, r.options)
 	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
+	in.notes = notesOf(in.imported)
 	in.entries = r.entries(in)
 	in.records = r.broker.Replace(in.has.Records, own.Record)
 	published := r.published(self)
@@ -88,13 +90,13 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	return in
 }
 
-// entries returns what inventories say about the service.
+// entries returns the service's entries in the inventories.
 func (r reader) entries(in inputs) map[string]protocol.Entry {
 	entries := make(map[string]protocol.Entry)
 	for cluster, m := range in.has.Members {
 		entries[cluster] = r.broker.Entry(m, in.service)
 	}
-	for _, cluster := range importedFrom(in.imported) {
+	for _, cluster := range importedFrom(in.imported, in.notes) {
 		if _, known := entries[cluster]; known {
 			continue
 		}

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kept has, by service, the clusters of which something stays imported because the broker lost it or has an old copy. The zero value is empty. The methods
-// may be called by several goroutines.
+// kept holds, by service, the clusters with objects that stay imported although the broker lacks them. The zero value is empty. The methods may be
+// called by several goroutines.
 type kept struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName][]string
@@ -24,4 +24,17 @@ func (k *kept) set(svc types.NamespacedName, clusters []string) {
 		k.all = make(map[types.NamespacedName][]string)
 	}
 	k.all[svc] = clusters
+}
+
+// services returns the number of services of each cluster.
+func (k *kept) services() map[string]int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	services := make(map[string]int)
+	for _, clusters := range k.all {
+		for _, c := range clusters {
+			services[c]++
+		}
+	}
+	return services
 }

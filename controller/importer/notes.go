@@ -2,6 +2,8 @@ package importer
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// A note is what a ServiceImport notes of the export record of one cluster.
+// A note describes the export record of one cluster in an import.
 type note struct {
 	Record protocol.Stamp `json:"record"`
 	Export types.UID      `json:"export"`
@@ -29,10 +31,10 @@ func (n note) noted() protocol.Noted {
 	}
 }
 
-// notes are those of a ServiceImport, by cluster.
+// notes of a ServiceImport, by cluster.
 type notes map[string]note
 
-// notesOf returns the notes of an import, none if it is not ours or they do not decode.
+// notesOf returns the notes of an import. An import that is not ours, or does not decode, has none.
 func notesOf(imp *mcsv1beta1.ServiceImport) notes {
 	var all notes
 	if !member.IsOurs(imp) || json.Unmarshal([]byte(imp.Annotations[apibroker.AnnotationSources]), &all) != nil {
@@ -41,14 +43,12 @@ func notesOf(imp *mcsv1beta1.ServiceImport) notes {
 	return all
 }
 
-// importedFrom returns the clusters that an import has in its status or, which is written last, will have there. None if it is not ours.
-func importedFrom(imp *mcsv1beta1.ServiceImport) (clusters []string) {
+// importedFrom returns the clusters of an import: in its status, and in its notes, since the status is written last.
+func importedFrom(imp *mcsv1beta1.ServiceImport, noted notes) []string {
 	if !member.IsOurs(imp) {
 		return nil
 	}
-	for cluster := range notesOf(imp) {
-		clusters = append(clusters, cluster)
-	}
+	clusters := slices.Collect(maps.Keys(noted))
 	for _, c := range imp.Status.Clusters {
 		clusters = append(clusters, c.Cluster)
 	}
@@ -67,7 +67,7 @@ func (n notes) annotate(imp *mcsv1beta1.ServiceImport) {
 	metav1.SetMetaDataAnnotation(&imp.ObjectMeta, apibroker.AnnotationSources, string(text))
 }
 
-// sourceOf returns what an imported slice was made from, by its note.
+// sourceOf returns the source of an imported slice, from its note.
 func sourceOf(e *discoveryv1.EndpointSlice) (protocol.Slice, bool) {
 	words := strings.Split(e.Annotations[apibroker.AnnotationSource], " ")
 	if len(words) != 4 {

@@ -33,7 +33,7 @@ type plan struct {
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 	prefers   preferences
 	rejected  []merge.Rejection // what does not count of what members wrote, to be reported
-	shares    map[string]share  // what counts of each other cluster, to be noted
+	shares    map[string]share  // of the other clusters, to be noted
 }
 
 // specOf returns the record of a cluster whose endpoints count, else nil.
@@ -243,8 +243,8 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 	return accepted
 }
 
-// taken returns the shares without those that are unknown of clusters that the namespace does not accept any more, or that are expired beside others:
-// they would keep the import as it is for nothing. What is known is rejected by its record.
+// taken drops unknown shares that would freeze the import for nothing: of clusters that the namespace no longer accepts, and of expired clusters beside
+// others. Known shares are rejected by their records.
 func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	others := in.own.Record != nil
 	for _, s := range shares {
@@ -287,8 +287,8 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 	return sources
 }
 
-// slicesOf returns which of the slices of another cluster count, and which imported ones stay. While it is expired, its endpoints keep their place within
-// the limits, also over a restart: they count as if they were there.
+// slicesOf returns the slices of another cluster that fit the limits, and the imported slices that stay. Endpoints of an expired cluster keep their place
+// within the limits, also over a restart.
 func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (of, kept []*discoveryv1.EndpointSlice) {
 	s := in.shares[cluster]
 	fit, beyond := p.limits.fit(in.service, cluster, slices.Concat(s.slices, s.kept))
@@ -308,7 +308,7 @@ func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection
 	return of, kept
 }
 
-// current returns what is left of the slices of a cluster, which may be expired.
+// current applies on_expiry to the slices of a cluster if it is expired.
 func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	if in.expired.Expired(cluster) {
 		return p.onExpiry.Apply(all)

@@ -171,7 +171,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What is unknown keeps an import as it is, unless it is that of a cluster that has no part in it any more.
+// An unknown share freezes an import, unless its cluster has no part in it any more.
 func TestTaken(t *testing.T) {
 	unknown := share{unknown: true}
 	for _, tt := range []struct {

@@ -9,28 +9,20 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// Kept returns how many services of each other member, and of clusters without Member, stay imported, in part or as a whole, because the broker lost
-// something or has an old copy.
+// Kept returns, by cluster, the number of services with objects that stay imported although the broker lacks them: 0 for the other members.
 func (i *Importer) Kept() map[string]int {
-	services := make(map[string]int)
+	services := i.kept.services()
 	for _, m := range i.cfg.Broker.Members() {
 		if m.Name != i.planner.clusterID {
-			services[m.Name] = 0
-		}
-	}
-	i.kept.mu.Lock()
-	defer i.kept.mu.Unlock()
-	for _, clusters := range i.kept.all {
-		for _, c := range clusters {
-			services[c]++
+			services[m.Name] += 0
 		}
 	}
 	return services
 }
 
-// Review tells people of what stays imported from clusters without Member: these have no rights to write it again.
+// Review sets the reason [safety.LostMembers] while services stay imported from clusters without Member, which cannot write them again.
 func (i *Importer) Review() {
-	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.Kept())), func(c string) bool { return i.cfg.Broker.Member(c) != nil })
+	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.kept.services())), func(c string) bool { return i.cfg.Broker.Member(c) != nil })
 	detail := ""
 	if len(unjoined) > 0 {
 		detail = fmt.Sprintf("the broker has no Member of %s: join again there, or, if that cluster is gone for good, remove it; what is imported from there stays",

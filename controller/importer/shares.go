@@ -15,14 +15,13 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// sharesOf returns what counts of each cluster but this one. A cluster that is not in it has no part in the import.
+// sharesOf returns the shares of all other clusters that have a part in the import.
 func sharesOf(in inputs) map[string]share {
 	shares := make(map[string]share)
-	notes := notesOf(in.imported)
 	for cluster, entry := range in.entries {
 		noted := protocol.Noted{}
 		imported := make(map[string]*discoveryv1.EndpointSlice)
-		if note, has := notes[cluster]; has || hasCluster(in.imported, cluster) {
+		if note, has := in.notes[cluster]; has || hasCluster(in.imported, cluster) {
 			noted = note.noted()
 			for _, e := range in.slices {
 				if e.Labels[mcsv1beta1.LabelSourceCluster] == cluster {
@@ -40,14 +39,14 @@ func sharesOf(in inputs) map[string]share {
 	return shares
 }
 
-// shareOf returns what counts of a cluster. imported are the imported slices that are noted, by the ends of their sources' names.
+// shareOf returns the share of one cluster. imported holds its imported slices with a note, by the hash in the name of their source.
 func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Noted, imported map[string]*discoveryv1.EndpointSlice) share {
 	svc := protocol.Restore(noted)
 	svc.SeeEntry(entry)
 	svc.SeeRecord(recordIn(in.has.Records, cluster))
 	onBroker := make(map[string]*discoveryv1.EndpointSlice)
 	for _, e := range in.has.Slices[cluster] {
-		s := protocol.Slice{Name: e.Name[strings.LastIndexByte(e.Name, '.')+1:], Stamp: broker.StampOf(e), UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
+		s := protocol.Slice{Name: apibroker.SliceHash(e.Name), Stamp: broker.StampOf(e), UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
 		onBroker[s.Name] = e
 		svc.SeeSlice(s)
 	}
@@ -80,7 +79,7 @@ func recordIn(records []merge.Record, cluster string) (found protocol.Record) {
 	return found
 }
 
-// follow makes the records of the inputs those that count, and are known.
+// follow sets the shares, and drops the records that do not count.
 func (in *inputs) follow(shares map[string]share) {
 	in.shares = shares
 	in.records = slices.DeleteFunc(in.records, func(r merge.Record) bool {
@@ -89,7 +88,7 @@ func (in *inputs) follow(shares map[string]share) {
 	})
 }
 
-// unknownIn returns the clusters of which something that is imported stays because the broker does not have it, sorted, and whether one is a record.
+// unknownIn returns the clusters, sorted, with objects that stay although the broker lacks them, and whether a record is among these.
 func unknownIn(shares map[string]share) (clusters []string, records bool) {
 	for cluster, s := range shares {
 		if s.unknown || len(s.kept) > 0 {
@@ -101,8 +100,7 @@ func unknownIn(shares map[string]share) (clusters []string, records bool) {
 	return clusters, records
 }
 
-// newNotes returns the notes for an import that has these clusters, and the same with the old note of a cluster where that may stay: it alone is no
-// reason to write the import.
+// newNotes returns the notes of an import that has these clusters. enough keeps each old note that may stay: such a note alone causes no write.
 func newNotes(clusters []mcsv1beta1.ClusterStatus, shares map[string]share, old notes) (all, enough notes) {
 	all = make(notes)
 	for _, c := range clusters {

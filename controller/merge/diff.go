@@ -256,7 +256,7 @@ func sameSlice(desired, existing *discoveryv1.EndpointSlice) bool {
 		slices.EqualFunc(desired.Endpoints, existing.Endpoints, func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
 }
 
-// sameSource compares notes but for the last word, the stamp: one that is higher is no reason to write what is the same.
+// sameSource compares notes without the stamp, their last word: a higher stamp alone causes no write.
 func sameSource(desired, existing string) bool {
 	export := func(note string) string { return note[:max(0, strings.LastIndexByte(note, ' '))] }
 	return export(desired) == export(existing)

@@ -24,11 +24,11 @@ func Show(e *discoveryv1.EndpointSlice) {
 	delete(e.Labels, labelProxyName)
 }
 
-// Kept returns a copy of an imported slice that stays as it is, shown.
+// Kept returns a shown copy of an imported slice.
 func Kept(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	e = e.DeepCopy()
 	e.UID, e.ResourceVersion, e.ManagedFields = "", "", nil
-	if _, hidden := e.Labels[labelProxyName]; hidden { // else it may have the other label as one of a Headless service
+	if _, hidden := e.Labels[labelProxyName]; hidden { // a Headless service has the other label, too
 		Show(e)
 	}
 	return e

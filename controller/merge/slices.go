@@ -22,9 +22,9 @@ type Source struct {
 	Cluster string
 	// Slices are those on the broker, or for the importing cluster itself those that its exporter makes.
 	Slices []*discoveryv1.EndpointSlice
-	// Kept are imported slices that stay, as the broker does not have what they were made from.
+	// Kept are imported slices that stay, since the broker lacks their sources.
 	Kept []*discoveryv1.EndpointSlice
-	// From is the stamp from which on objects of the export count.
+	// From: objects of the export with a lower stamp do not count.
 	From int64
 	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses need
 	// not be declared.
@@ -39,8 +39,8 @@ type Source struct {
 // memory with src.
 //
 // Only ports of the member's port map are left, under the names of the import; only families of the import; only
-// addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out. Kept slices are as they were, and
-// shown.
+// addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out. Kept slices are
+// added unchanged, and shown.
 func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 	at := slices.IndexFunc(r.Members, func(m Member) bool { return m.Cluster == src.Cluster })
 	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
@@ -158,10 +158,9 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 	return imported
 }
 
-// source is the note of what a slice is made from.
+// source is the note of an imported slice about its source.
 func (im *importer) source(s *discoveryv1.EndpointSlice) string {
-	_, hash, _ := strings.Cut(s.Name, broker.RecordName(im.Import.Namespace, im.Import.Name)+".")
-	return fmt.Sprintf("%s %s %d %s", hash, s.Annotations[broker.AnnotationExportUID], im.src.From, s.Annotations[broker.AnnotationStamp])
+	return fmt.Sprintf("%s %s %d %s", broker.SliceHash(s.Name), s.Annotations[broker.AnnotationExportUID], im.src.From, s.Annotations[broker.AnnotationStamp])
 }
 
 // labels are those of docs/spec/controller.md 5.5. Every slice has kubernetes.io/service-name, also where there is no derived Service:

@@ -115,10 +115,10 @@ func find(all []Slice, name string) Slice {
 
 // Counted is what is imported of a Service.
 type Counted struct {
-	// Noted is to be noted with the import, Ended before anything ends. The stamp of a slice may stay that of an earlier copy with the same content, and
-	// that of the record an earlier one of the same export unless Due; neither may be lower than From.
+	// Noted goes into the import, Ended before anything ends. If only stamps differ, the old note may stay: of a slice with the same content, and of the
+	// record unless Due. No stamp may be lower than From.
 	Noted
-	Due   bool     // the stamp of the record has to be noted before a slice is removed: an older record would bring one back, or not have one
+	Due   bool     // note the stamp of the record before slices are removed: an older record lists other slices
 	Names []string // names of the slices to import, sorted
 }
 
@@ -170,8 +170,8 @@ func (s *Service) listed(n Noted) Stamp {
 	return 0
 }
 
-// outdated reports whether the inventory is older than one by which something ended, or which listed the export: then it can neither end nor
-// confirm anything.
+// outdated reports whether the inventory is older than a noted one, which ended something or listed the export. It then neither ends nor confirms
+// anything.
 func (s *Service) outdated(n Noted) bool {
 	return s.Entry.Stamp == 0 || s.Entry.Stamp < max(n.Ended, n.Listed)
 }

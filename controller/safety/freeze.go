@@ -6,8 +6,8 @@
 //	                                   |
 //	                                   +-----> read by exporter and importer before they remove anything
 //
-// Expiry freezes through Freezes, too. The rules that need neither clock nor API server are in files of their own: leftout.go (which clusters were
-// left out before a restart), onexpiry.go (what becomes of the slices of an expired member), and in package liveness.
+// Expiry also freezes through Freezes. The pure rules have files of their own: leftout.go (which clusters were left out before a restart), onexpiry.go
+// (how an expired member's slices change), and package liveness.
 package safety
 
 import (

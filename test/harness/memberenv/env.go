@@ -179,7 +179,7 @@ func (e *Env) Update(o apiserver.Object) {
 	}
 }
 
-// Delete deletes objects as an administrator; those of other members after their owner's word.
+// Delete deletes objects as an administrator. Owners end theirs first.
 func (e *Env) Delete(objects ...apiserver.Object) {
 	e.Helper()
 	for _, o := range objects {

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// An owner does for one member of [Env.AddMember] what its controller would do beside the writes of a test: it stamps its objects, and keeps its
-// inventory and the lists in its records (docs/spec/controller.md 3.2).
+// An owner stands for the controller of a member of [Env.AddMember]: it stamps the objects that a test writes, and keeps inventory and lists right
+// (docs/spec/controller.md 2.6).
 type owner struct {
 	*Env
 	namespace string
@@ -40,8 +40,8 @@ func (e *Env) stamp() int64 {
 	return e.last
 }
 
-// ExportUID is the UID of the ServiceExport of a record of another member.
-func ExportUID(namespace, record string) string {
+// exportUID returns the UID of the ServiceExport of a record of another member.
+func exportUID(namespace, record string) string {
 	return "00000000-0000-4000-8000-" + apibroker.Hash(12, namespace, record)
 }
 
@@ -49,11 +49,11 @@ func ExportUID(namespace, record string) string {
 func (w *owner) stampOn(o apiserver.Object) {
 	switch o := o.(type) {
 	case *v1alpha1.ExportedService:
-		o.Spec.Stamp, o.Spec.ExportUID, o.Spec.Slices = w.stamp(), ExportUID(w.namespace, o.Name), w.slicesOf(o.Name, "")
+		o.Spec.Stamp, o.Spec.ExportUID, o.Spec.Slices = w.stamp(), exportUID(w.namespace, o.Name), w.slicesOf(o.Name, "")
 	case *discoveryv1.EndpointSlice:
 		record, _ := split(o.Name)
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, apibroker.AnnotationStamp, strconv.FormatInt(w.stamp(), 10))
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, apibroker.AnnotationExportUID, ExportUID(w.namespace, record))
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, apibroker.AnnotationExportUID, exportUID(w.namespace, record))
 	}
 }
 
@@ -74,8 +74,8 @@ func (w *owner) slicesOf(record, without string) (ends []string) {
 
 // split returns the name of the record of a slice, and the end of its name.
 func split(slice string) (record, hash string) {
-	at := max(0, strings.LastIndexByte(slice, '.'))
-	return slice[:at], strings.TrimPrefix(slice[at:], ".")
+	hash = apibroker.SliceHash(slice)
+	return strings.TrimSuffix(slice, "."+hash), hash
 }
 
 // list lists a record that is to be written.

@@ -130,8 +130,8 @@ func TestBrokerIsRestored(t *testing.T) {
 	inWest()
 }
 
-// awaitListed waits until the imports of a service note that the other member's inventory lists it, which may be written a second after the record: what
-// is not listed is there only as long as it is there.
+// awaitListed waits until the imports of a service note that it is listed. The inventory may follow the record by a second, and an unlisted export stays only
+// while its record is there.
 func awaitListed(t *testing.T, ns, name string) {
 	t.Helper()
 	for _, m := range clusters.Members {
@@ -145,8 +145,8 @@ func awaitListed(t *testing.T, ns, name string) {
 	}
 }
 
-// All records are gone from the broker when a controller starts. Nothing that is imported goes until the members have written their records again. Then
-// all slices are gone while the controllers run.
+// The broker loses all records before a controller starts, and later all slices while the controllers run. No import changes until the members have
+// written them again.
 func TestBrokerIsEmptied(t *testing.T) {
 	const ns = "emptied"
 	names := []string{"a", "b", "c"}
@@ -298,8 +298,8 @@ func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig s
 	return path
 }
 
-// A member whose broker namespace is deleted while others have theirs is none any more: its imports are deleted, the Services that it exported stay, and a
-// join makes it a member again (docs/spec/controller.md 7). What others import from it stays, until an administrator removes it (8.7).
+// A cluster stops being a member if its broker namespace is deleted while others have theirs: its imports are deleted, its Services stay, and a join
+// makes it a member again (docs/spec/controller.md 7). Imports from it stay until an administrator removes it (docs/spec/controller.md 8.7).
 func TestMemberIsExpelled(t *testing.T) {
 	const ns = "expelled"
 	export(t, east, ns, "web", "10.21.0.1")
