@@ -62,7 +62,7 @@ func TestControllerDirectives(t *testing.T) {
 func TestControllerRejects(t *testing.T) {
 	for _, tt := range []struct{ lines, want string }{
 		{"broker f\nvip none 243.0.0.0/8", `Testfile:3 - Error during parsing: vip "243.0.0.0/8" after none: want a network only after cidr`},
-		{"broker f\nlease 10s 20s", `lease "20s": want a duration from three times 10s to 24h0m0s`},
+		{"broker f\nlease 10s 20s", `lease "20s": want a duration from three times 10s to 1h0m0s`},
 		{"broker f\nlease 5", `lease "5": want 0, or two durations such as 10s 60s`},
 		{"broker f\nendpoints ip", `endpoints "ip": want one of pod_ip, service_ip`},
 		{"broker f\nimport_namespaces team=", ""},

@@ -46,7 +46,7 @@ func (e evaluation) evaluate() {
 		case m.Heartbeat == nil:
 			e.problem("member %q has no heartbeat: its controller has never run", m.ClusterID)
 		case m.Expired:
-			e.problem("member %q last renewed its heartbeat %s ago: it has expired, and other members no longer use its endpoints",
+			e.problem("member %q last renewed its heartbeat %s ago: it has expired, and other members use its endpoints as a last resort",
 				m.ClusterID, m.HeartbeatAge)
 		}
 	}

@@ -165,6 +165,22 @@ func (c *Client) List(ctx context.Context, example Object, list runtime.Object, 
 	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
 }
 
+// ListMetadata reads the metadata of all objects of a kind in a namespace that match the label selector, also of objects that do not decode.
+func (c *Client) ListMetadata(ctx context.Context, example Object, namespace, labels string) (*metav1.PartialObjectMetadataList, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	k := kindOf(example)
+	options := metav1.ListOptions{LabelSelector: labels}
+	raw, err := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
+		Namespace(namespace).Resource(k.plural).Do(ctx).Raw()
+	list := &metav1.PartialObjectMetadataList{}
+	if err == nil {
+		err = json.Unmarshal(raw, list)
+	}
+	return list, target{"list", k, namespace, ""}.wrap(err)
+}
+
 // Create makes obj and fills it with what was stored. An object of that name is an error ([apierrors.IsAlreadyExists]). The
 // fields belong to manager if one is given.
 func (c *Client) Create(ctx context.Context, obj Object, manager ...string) error {

@@ -15,9 +15,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
@@ -48,7 +48,7 @@ type Config struct {
 	// Renew is the time between two heartbeats, TTL the age at which a member's heartbeat expires. Both are 0 with "lease 0": no
 	// member expires here, and this member renews its heartbeat seldom.
 	Renew, TTL time.Duration
-	OnExpiry   safety.OnExpiry
+	OnExpiry   liveness.OnExpiry
 
 	OnConflict   merge.OnConflict
 	PortMerge    merge.PortMerge

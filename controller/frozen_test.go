@@ -18,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// docs/spec/controller.md 8.8: the Lease has the reasons in force, and is written when they change.
+// docs/spec/controller.md 8.7: the Lease has the reasons in force, and is written when they change.
 func TestFrozenNote(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)
@@ -75,11 +75,11 @@ func TestFrozenNote(t *testing.T) {
 	if text := save(2 * time.Hour); text != first {
 		t.Errorf("annotation = %q of a Lease that was made anew, want %s", text, first)
 	}
-	i.Freezes.Set(safety.MassExpiry, "two of three")
+	i.Freezes.Set(safety.LostMembers, "two of three")
 	if got := wellknown.ParseFreezes(save(3 * time.Hour)); len(got) != 2 || got[1].Code != "controller-frozen" {
 		t.Errorf("freezes = %+v, want two", got)
 	}
-	i.Freezes.Set(safety.MassExpiry, "")
+	i.Freezes.Set(safety.LostMembers, "")
 	i.Freezes.Set(safety.BrokerIdentity, "")
 	if text := save(3 * time.Hour); text != "" {
 		t.Errorf("nothing is frozen any longer, and the annotation is %q", text)

@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
@@ -37,7 +37,7 @@ type Option struct {
 
 const (
 	minRenew         = time.Second
-	maxTTL           = 24 * time.Hour
+	minLimit         = time.Minute // of a last resort
 	maxFailbackDelay = time.Hour
 	failbackDelay    = 10 * time.Second
 )
@@ -92,17 +92,17 @@ func membership() []Option {
 		},
 		{
 			Name: "lease", Args: "RENEW TTL|0", Default: "10s 60s", Min: 1, Max: 2, Set: (*Config).setLease,
-			Help: "interval of this member's heartbeat, and age at which that of another member is expired",
-			Text: "**RENEW** is at least 1s; **TTL** is at least three times **RENEW** and at most 24h. The heartbeat announces the TTL. Each other member uses the larger " +
-				"of its own TTL and the announced one, which counts as at most one hour. With `lease 0` no other member expires here, and this member renews its " +
-				"heartbeat every 5 minutes.",
+			Help: "interval of this member's heartbeat, and age at which another member is silent",
+			Text: "**RENEW** is at least 1s; **TTL** is at least three times **RENEW** and at most 1h. The heartbeat announces the TTL. Each other member uses the larger " +
+				"of its own TTL and the announced one. With `lease 0` no other member is silent here, and this member renews its heartbeat every 5 minutes.",
 			Rare: "where a minute is too long, or the link to the broker is often away for longer",
 		},
 		{
-			Name: "on_expiry", Args: "remove|not_ready|keep", Default: "remove", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *safety.OnExpiry { return &c.OnExpiry }, safety.Remove, safety.NotReady, safety.Retain),
-			Help: "action on the endpoints of an expired member",
-			Rare: "where clusters are rather reached without a heartbeat than not at all",
+			Name: "on_expiry", Args: "last_resort [DURATION]|remove|keep", Default: "last_resort", Min: 1, Max: 2, Set: (*Config).setOnExpiry,
+			Help: "action on the endpoints of a silent member",
+			Text: "`last_resort`: endpoints that were ready stay, for **DURATION** (1h), for the ports and IP families of a service for which no other cluster has a " +
+				"ready one. `remove` removes all, as KEP-1645 wants. `keep` keeps all as they are, without end.",
+			Rare: "`remove` where a wrong address is worse than none",
 		},
 	}
 }
@@ -296,10 +296,27 @@ func (c *Config) setLease(args []string) error {
 		return fmt.Errorf("%q: want a duration from %s on, such as 10s", args[0], minRenew)
 	}
 	ttl, err := time.ParseDuration(args[1])
-	if err != nil || ttl < 3*renew || ttl > maxTTL {
-		return fmt.Errorf("%q: want a duration from three times %s to %s", args[1], renew, maxTTL)
+	if err != nil || ttl < 3*renew || ttl > broker.MaxHeartbeatTTL {
+		return fmt.Errorf("%q: want a duration from three times %s to %s", args[1], renew, broker.MaxHeartbeatTTL)
 	}
 	c.Renew, c.TTL = renew, ttl
+	return nil
+}
+
+func (c *Config) setOnExpiry(args []string) error {
+	o := liveness.OnExpiry{Action: liveness.Action(args[0]), Limit: liveness.DefaultLimit}
+	switch actions := []liveness.Action{liveness.ActLastResort, liveness.ActRemove, liveness.ActKeep}; {
+	case !slices.Contains(actions, o.Action):
+		return fmt.Errorf("%q: want one of %s", args[0], oneOf(actions))
+	case len(args) > 1 && o.Action != liveness.ActLastResort:
+		return fmt.Errorf("%q after %s: want nothing", args[1], args[0])
+	case len(args) > 1:
+		var err error
+		if o.Limit, err = time.ParseDuration(args[1]); err != nil || o.Limit < minLimit {
+			return fmt.Errorf("%q: want a duration from %s on, such as 1h", args[1], minLimit)
+		}
+	}
+	c.OnExpiry = o
 	return nil
 }
 

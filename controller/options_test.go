@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
@@ -56,13 +56,14 @@ func TestOptions(t *testing.T) {
 			c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00::/108")}
 		}},
 		{"lease 1s 3s", func(c *Config) { c.Renew, c.TTL = time.Second, 3*time.Second }},
-		{"lease 10s 24h", func(c *Config) { c.Renew, c.TTL = 10*time.Second, 24*time.Hour }},
+		{"lease 10s 1h", func(c *Config) { c.Renew, c.TTL = 10*time.Second, time.Hour }},
 		{"lease 0", func(c *Config) { c.Renew, c.TTL = 0, 0 }},
 		{"affinity local", func(c *Config) { c.Affinity = selection.Local }},
 		{"affinity remote 0s", func(c *Config) { c.Affinity, c.FailbackDelay = selection.Remote, 0 }},
 		{"exported_affinity off", func(c *Config) { c.ExportedAffinity = false }},
-		{"on_expiry not_ready", func(c *Config) { c.OnExpiry = safety.NotReady }},
-		{"on_expiry keep", func(c *Config) { c.OnExpiry = safety.Retain }},
+		{"on_expiry last_resort 10m", func(c *Config) { c.OnExpiry.Limit = 10 * time.Minute }},
+		{"on_expiry remove", func(c *Config) { c.OnExpiry.Action = liveness.ActRemove }},
+		{"on_expiry keep", func(c *Config) { c.OnExpiry.Action = liveness.ActKeep }},
 		{"on_conflict withhold", func(c *Config) { c.OnConflict = merge.Withhold }},
 		{"port_merge intersection", func(c *Config) { c.PortMerge = merge.Intersection }},
 		{"type_conflict exclude", func(c *Config) { c.TypeConflict = merge.Exclude }},
@@ -120,14 +121,15 @@ func TestOptionsReject(t *testing.T) {
 		{"lease 1", "1"},
 		{"lease 999ms 1m", "999ms"},
 		{"lease 10s 29s", "29s"},
-		{"lease 10s 25h", "25h"},
+		{"lease 10s 24h", "24h"},
 		{"lease ten 60s", "ten"},
 		{"lease 0 60s", "0"},
 		{"affinity near", "near"},
 		{"affinity local soon", "soon"},
 		{"affinity local -1s", "-1s"},
 		{"affinity local 2h", "2h"},
-		{"on_expiry drop", "drop"},
+		{"on_expiry not_ready", `"not_ready": want one of last_resort, remove, keep`}, {"on_expiry keep 1h", `"1h" after keep: want nothing`},
+		{"on_expiry last_resort 5s", `"5s": want a duration from 1m0s on`}, {"on_expiry last_resort soon", `"soon"`},
 		{"on_conflict newest", "newest"},
 		{"port_merge all", "all"},
 		{"type_conflict drop", "drop"},

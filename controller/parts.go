@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,19 +91,24 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
-	p.expiry = safety.NewExpiry(safety.ExpiryConfig{
-		Member: m, Broker: b, ClusterID: id.ClusterID, Freezes: freezes, TTL: cfg.TTL, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
-		Barrier: barrier, Requeue: requeue.importLater,
+	p.expiry, err = safety.NewExpiry(ctx, safety.ExpiryConfig{
+		Member: m, Broker: b, ClusterID: id.ClusterID, Namespace: cfg.Namespace, Freezes: freezes, TTL: cfg.TTL, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
+		Barrier: barrier, Requeue: requeue.imports.AddAll,
 	})
+	if err != nil {
+		b.Close()
+		return nil, fmt.Errorf("controller: %w", err)
+	}
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
-		Log: cfg.Log, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
+		Log: cfg.Log, TTL: cfg.TTL, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		RequeueNow: requeue.exportNow, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
 	})
 	p.heartbeat = &identity.Heartbeat{
 		Membership: p.membership, Broker: b, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
 		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
+		Blind: p.blind, SayBlind: func(why string) { freezes.Set(safety.Blind, why) },
 	}
 	p.publication = &identity.Publication{
 		Membership: p.membership, Log: cfg.Log,
@@ -116,6 +122,11 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	b.Handle(p.brokerHandlers(ctx, rejections))
 	return p, nil
+}
+
+// blind says what was not seen of this cluster since a time, or what of the inventory the broker has rejected since then, "" if all is well.
+func (p *parts) blind(since time.Time) string {
+	return cmp.Or(p.member.Blind(since), p.exporter.Blind(since))
 }
 
 // shown returns what the status page reads.
@@ -146,9 +157,12 @@ func newBroker(
 		REST: config, Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID,
 		Log: cfg.Log, Barrier: barrier,
 		// A lost link has to be known as such before the silence is taken for that of other members.
-		Interval: min(10*time.Second, cfg.TTL/6), Silence: min(25*time.Second, cfg.TTL*5/12),
+		Interval: checkInterval(cfg.TTL), Silence: min(25*time.Second, cfg.TTL*5/12),
 	})
 }
+
+// checkInterval returns the time between two checks of an API server: a lost watch, or an own cluster that is not seen, is noticed within half a TTL.
+func checkInterval(ttl time.Duration) time.Duration { return min(10*time.Second, ttl/6) }
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
 	return broker.Handlers{

@@ -39,9 +39,6 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 // exportNow queues the export of a changed service.
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
-// importLater queues the import of a service behind all that changed.
-func (r requeuer) importLater(svc types.NamespacedName) { r.imports.Add(svc, queue.Backlog) }
-
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
 // reconciled, too: it is restored if someone else changed it, and follows the allocations of others. A lost endpoint does not wait for other changes.
 func (r requeuer) brokerChanged(svc types.NamespacedName, initial, lost bool) {

@@ -95,7 +95,8 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 	rejections := importer.NewRejections(t.cfg.Log, t.cfg.Metrics)
 	barrier := &logging.Barrier{Log: t.cfg.Log, Panicked: t.cfg.Metrics.Panicked}
 	m, err := member.New(member.Config{
-		REST: config, Kinds: kinds, ServiceCIDRs: t.cfg.ServiceCIDRs, Log: t.cfg.Log,
+		Interval: checkInterval(t.cfg.TTL),
+		REST:     config, Kinds: kinds, ServiceCIDRs: t.cfg.ServiceCIDRs, Log: t.cfg.Log,
 		Rejected: rejections.Report, Barrier: barrier,
 	})
 	if err != nil {

@@ -113,9 +113,10 @@ const (
 	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
-	// AnnotationLate on a heartbeat is the time, in RFC 3339, at which its member last found it to be older than its TTL, and began to write its exports
-	// before it renews it. It stays.
-	AnnotationLate = "clusterset-dns.io/late"
+	// AnnotationComplete on a heartbeat is a stamp of when the last pass over all exports of its member began.
+	AnnotationComplete = "clusterset-dns.io/complete"
+	// AnnotationBlind on a heartbeat says what the member cannot see of its own cluster, or cannot write; it is absent if all is well.
+	AnnotationBlind = "clusterset-dns.io/blind"
 
 	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the set
 	// that it belongs to, a whole number.

@@ -248,7 +248,7 @@ var table = []Entry{
 	},
 
 	{ExporterNeverRan, "an exporting cluster has no heartbeat", "its controller has never run, or may not write", "Look at the controller there."},
-	{ExporterExpired, "the heartbeat of an exporting cluster has expired", "its controller is stopped or cut off; its endpoints are not used", "Look at the controller there, and at its way to the broker."},
+	{ExporterExpired, "the heartbeat of an exporting cluster has expired", "its controller is stopped or cut off; its endpoints are used only where no other cluster has ready ones", "Look at the controller there, and at its way to the broker."},
 
 	{ImportMissing, "the cluster has no ServiceImport of the service", "it was never written, was deleted by hand, or is beyond a limit of what is imported", "Look at the log of the controller."},
 	{

@@ -67,7 +67,7 @@ var words = []Word{
 	{Frozen, "broker_empty", BrokerUnprepared},
 	{Frozen, "credential", CredentialRejected},
 	{Frozen, "lost_members", ControllerFrozen},
-	{Frozen, "mass_expiry", ControllerFrozen},
+	{Frozen, "blind", ControllerFrozen},
 	{Frozen, "own_heartbeat", ControllerFrozen},
 
 	{RejectedOthers, "record", RecordInvalid},

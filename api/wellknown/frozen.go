@@ -8,7 +8,7 @@ import (
 )
 
 // AnnotationFrozen on [ControllerLease] has the reasons for which the controller that holds the Lease has suspended operations
-// (docs/spec/controller.md 8.8). It counts while that controller renews the Lease.
+// (docs/spec/controller.md 8.7). It counts while that controller renews the Lease.
 const AnnotationFrozen = "clusterset-dns.io/frozen"
 
 // A Freeze is one reason in [AnnotationFrozen].

@@ -257,7 +257,7 @@ func TestPrintState(t *testing.T) {
 		Conflicts: []admin.ConflictState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
-		Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members no longer use its endpoints"},
+		Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members use its endpoints as a last resort"},
 		Warnings: []string{"1 service has conflicting exports: see the condition Conflict of its ServiceExports"},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {

@@ -49,20 +49,20 @@ func FuzzMember(f *testing.F) {
 
 // FuzzLease observes any Lease, twice. The second time it has not changed, and what it asks for is within the bound.
 func FuzzLease(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"namespace":"m"},"spec":{"renewTime":"2026-01-01T00:00:00.000000Z","leaseDurationSeconds":60}}`), true)
-	f.Add([]byte(`{"spec":{"renewTime":"0001-01-01T00:00:00.000000Z","leaseDurationSeconds":-1}}`), false)
-	f.Add([]byte(`{"spec":{"leaseDurationSeconds":2147483647}}`), true)
-	f.Fuzz(func(t *testing.T, text []byte, initial bool) {
+	f.Add([]byte(`{"metadata":{"namespace":"m"},"spec":{"renewTime":"2026-01-01T00:00:00.000000Z","leaseDurationSeconds":60}}`))
+	f.Add([]byte(`{"spec":{"renewTime":"0001-01-01T00:00:00.000000Z","leaseDurationSeconds":-1}}`))
+	f.Add([]byte(`{"spec":{"leaseDurationSeconds":2147483647}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
 		var l coordinationv1.Lease
 		if json.Unmarshal(text, &l) != nil {
 			return
 		}
 		h := heartbeats{seen: map[string]renewal{}}
-		if !h.observe(&l, true, initial) || h.observe(&l, true, false) {
+		if !h.observe(&l, true) || h.observe(&l, true) {
 			t.Errorf("%s: want a change the first time alone", text)
 		}
-		if r := h.seen[l.Namespace]; r.ttl < 0 || r.ttl > broker.MaxHeartbeatTTL || r.changed.IsZero() != initial {
-			t.Errorf("%s: TTL %s, changed %s", text, r.ttl, r.changed)
+		if r := h.seen[l.Namespace]; r.ttl < 0 || r.ttl > broker.MaxHeartbeatTTL || r.at.IsZero() {
+			t.Errorf("%s: TTL %s, seen %s", text, r.ttl, r.at)
 		}
 		if !h.lastEcho().IsZero() {
 			t.Errorf("%s: it is an echo of what was not written", text)
@@ -93,7 +93,7 @@ func FuzzRecord(f *testing.F) {
 		if err := json.Unmarshal(wire, &again); err != nil || again.Validate() != nil {
 			t.Errorf("%s is valid, %s is not: %v", text, wire, again.Validate())
 		}
-		if svc, ok := serviceOf(broker.RecordName(spec.Namespace, spec.Name)); !ok || svc.Namespace != spec.Namespace || svc.Name != spec.Name {
+		if svc, ok := ServiceOf(broker.RecordName(spec.Namespace, spec.Name)); !ok || svc.Namespace != spec.Namespace || svc.Name != spec.Name {
 			t.Errorf("%s: the record of %s/%s is that of %v", text, spec.Namespace, spec.Name, svc)
 		}
 	})

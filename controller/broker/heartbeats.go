@@ -2,20 +2,22 @@ package broker
 
 import (
 	"cmp"
+	"strconv"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// heartbeats records when the Leases of the members were seen to change, by the clock of this process. The times in the Leases
-// are not used: the clocks of other clusters may be wrong.
+// heartbeats records when the Leases of the members were seen to be renewed, by the clock of this process. The times in the Leases
+// order them, and say nothing of their age: the clocks of other clusters may be wrong.
 type heartbeats struct {
 	mu   sync.Mutex
 	seen map[string]renewal // by broker namespace
+	own  protocol.Stamp     // of the own Lease as it was last seen
 
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
@@ -64,43 +66,50 @@ const rivalAfter = 3
 // maxWritten bounds the renewals that are remembered.
 const maxWritten = 16
 
-// A renewal is one Lease as it was last seen to change.
+// A renewal is the newest Lease that was seen of a member.
 type renewal struct {
-	renewed time.Time
-	at      time.Time
-	ttl     time.Duration // that the member asks for, within the bound; 0 if it asks for none
-	changed time.Time     // when it was seen to change; zero if it has been as it was at the first sight
-	gone    bool          // the Lease is not there, or does not decode; the rest is of the last one
+	protocol.Heartbeat
+	at   time.Time     // when it was seen, or sent
+	ttl  time.Duration // that the member asks for, within the bound; 0 if it asks for none
+	gone bool          // the Lease is not there, or does not decode; the rest is of the last one
 }
 
-// observe records a Lease and reports whether it changed. own says that it is the Lease of this member, initial that it is of
-// the first list: how long it has been there is not known.
-func (h *heartbeats) observe(l *coordinationv1.Lease, own, initial bool) bool {
-	var renewed time.Time
+// HeartbeatOf returns what a Lease says.
+func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	if l.Spec.RenewTime != nil {
-		renewed = l.Spec.RenewTime.Time
+		h.Stamp = protocol.Stamp(l.Spec.RenewTime.UnixMicro())
 	}
+	if complete, err := strconv.ParseInt(l.Annotations[broker.AnnotationComplete], 10, 64); err == nil {
+		h.Complete = protocol.Stamp(complete)
+	}
+	h.Blind = l.Annotations[broker.AnnotationBlind] != ""
+	return h
+}
+
+// observe records a Lease and reports whether it was renewed: an old copy, as after a restore of the broker, is no renewal. own says that it is the
+// Lease of this member.
+func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
+	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	last, known := h.seen[l.Namespace]
-	if known && !last.gone && last.renewed.Equal(renewed) {
-		return false
-	}
-	r := renewal{renewed: renewed, at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
-	if known || !initial {
-		r.changed = r.at
-	}
-	h.seen[l.Namespace] = r
-	if own {
+	if own && r.Stamp != h.own {
+		h.own = r.Stamp
 		h.came(r, holderOf(l))
 	}
+	last, known := h.seen[l.Namespace]
+	if known && last.Stamp >= r.Stamp {
+		last.gone = false
+		h.seen[l.Namespace] = last
+		return false
+	}
+	h.seen[l.Namespace] = r
 	return true
 }
 
 // came takes a renewal of the own Lease that the watch delivered. The caller holds h.mu.
 func (h *heartbeats) came(r renewal, by holder) {
 	for i, w := range h.written {
-		if w.renewed.Equal(r.renewed) {
+		if w.Stamp == r.Stamp {
 			h.echo, h.written = w.at, h.written[i+1:]
 			return
 		}
@@ -123,9 +132,8 @@ func (h *heartbeats) rivalTo(self holder, now time.Time) (holder, bool) {
 	return r.holder, r.seen >= rivalAfter && r.before(self) && now.Sub(r.last) < cmp.Or(r.ttl, rivalTTL)
 }
 
-// lost takes it that the Lease of a namespace, or a Member that named the namespace, is gone. A member whose Lease alone is gone is silent
-// since the last change and still has the rest of its TTL: the Lease that it makes next counts as a change. Without Lease and Member the
-// namespace is forgotten.
+// lost takes it that the Lease of a namespace, or a Member that named the namespace, is gone. A member whose Lease alone is gone
+// still has the rest of its TTL. Without Lease and Member the namespace is forgotten.
 //
 // isMember asks whether a Member names the namespace. It is called under the lock, so that of two events at a time the later one sees both.
 func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
@@ -144,12 +152,11 @@ func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
 
 // writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not matter: if
 // it comes back by the watch, it was written.
-func (h *heartbeats) writing(at metav1.MicroTime) {
+func (h *heartbeats) writing(at protocol.Stamp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The server keeps microseconds.
 	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],
-		renewal{renewed: at.Truncate(time.Microsecond), at: time.Now()})
+		renewal{Heartbeat: protocol.Heartbeat{Stamp: at}, at: time.Now()})
 }
 
 // lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.

@@ -76,14 +76,14 @@ func sliceOwner(obj any) ([]string, error) {
 }
 
 func wellFormed(record string) []string {
-	if _, ok := serviceOf(record); !ok {
+	if _, ok := ServiceOf(record); !ok {
 		return nil
 	}
 	return []string{record}
 }
 
-// serviceOf returns the service whose export record has a name.
-func serviceOf(record string) (types.NamespacedName, bool) {
+// ServiceOf returns the service whose export record has a name.
+func ServiceOf(record string) (types.NamespacedName, bool) {
 	name, namespace, _ := strings.Cut(record, ".")
 	return types.NamespacedName{Namespace: namespace, Name: name}, broker.IsLabel(name) && broker.IsLabel(namespace)
 }

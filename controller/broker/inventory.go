@@ -18,7 +18,7 @@ func entryOf(i *v1alpha1.Inventory, svc types.NamespacedName) (e protocol.Entry)
 	name := recordOf(svc)
 	for _, listed := range i.Spec.Exports {
 		if listed.Name == name {
-			e.UID, e.From = types.UID(listed.UID), protocol.Stamp(listed.From)
+			e.UID, e.From, e.Behind = types.UID(listed.UID), protocol.Stamp(listed.From), protocol.Stamp(listed.Behind)
 		}
 	}
 	return e

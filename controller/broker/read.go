@@ -76,7 +76,7 @@ func (b *Broker) Services() []types.NamespacedName {
 	for _, informer := range []cache.SharedIndexInformer{b.records, b.slices} {
 		for _, record := range informer.GetIndexer().ListIndexFuncValues(byService) {
 			// An index keeps values that no object has any more.
-			if svc, ok := serviceOf(record); ok && has(informer, byService, record) {
+			if svc, ok := ServiceOf(record); ok && has(informer, byService, record) {
 				services = append(services, svc)
 			}
 		}
@@ -103,19 +103,19 @@ func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*di
 func (b *Broker) OwnServices() []types.NamespacedName {
 	var services []types.NamespacedName
 	for _, r := range b.ownRecords.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
-		if svc, ok := serviceOf(r.Name); ok {
+		if svc, ok := ServiceOf(r.Name); ok {
 			services = append(services, svc)
 		}
 	}
 	for _, s := range b.ownSlices.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
 		if record, _ := sliceService(s); len(record) > 0 {
-			svc, _ := serviceOf(record[0])
+			svc, _ := ServiceOf(record[0])
 			services = append(services, svc)
 		}
 	}
 	for _, i := range b.ownInventories.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
 		for _, e := range i.Spec.Exports {
-			if svc, ok := serviceOf(e.Name); ok {
+			if svc, ok := ServiceOf(e.Name); ok {
 				services = append(services, svc)
 			}
 		}
@@ -203,7 +203,7 @@ func (b *Broker) isMember(m *v1alpha1.Member) bool {
 func (b *Broker) Liveness() []liveness.Member {
 	var members []liveness.Member
 	for id, r := range b.renewals() {
-		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Changed: r.changed, TTL: r.ttl})
+		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Heartbeat: r.Heartbeat, TTL: r.ttl})
 	}
 	slices.SortFunc(members, func(a, b liveness.Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return members

@@ -2,15 +2,14 @@ package broker
 
 import (
 	"maps"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -52,13 +51,7 @@ func (l *stamps) isOld(id objectID, s protocol.Stamp) bool {
 }
 
 // StampOf returns the stamp of a slice, or 0.
-func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp {
-	stamp, err := strconv.ParseInt(s.Annotations[broker.AnnotationStamp], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return protocol.Stamp(stamp)
-}
+func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp { return protocol.Stamp(merge.StampOf(s)) }
 
 // inventories holds the newest known copy of each part of the members' inventories: the broker may lose it, or go back to an older one. The zero value is
 // empty.

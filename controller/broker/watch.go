@@ -158,7 +158,7 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	if is == nil {
 		b.report(r, kindRecord, nil)
 	}
-	switch svc, ok := serviceOf(r.Name); {
+	switch svc, ok := ServiceOf(r.Name); {
 	case same(was, is):
 	case ok:
 		b.handlers.Changed(svc, initial, false)
@@ -180,7 +180,7 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 			continue
 		}
 		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
-			svc, _ := serviceOf(record[0])
+			svc, _ := ServiceOf(record[0])
 			b.handlers.Changed(svc, initial, lost)
 		}
 	}
@@ -213,7 +213,7 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 		entries[e.Name] = entry{was: entries[e.Name].was, is: e}
 	}
 	for name, e := range entries {
-		if svc, ok := serviceOf(name); ok && e.was != e.is {
+		if svc, ok := ServiceOf(name); ok && e.was != e.is {
 			b.handlers.Changed(svc, initial, e.is.UID == "" && b.counts(i.Namespace, name))
 		}
 	}
@@ -248,7 +248,7 @@ func (b *Broker) reportUndecodables() {
 	}
 }
 
-func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, initial bool) {
+func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 	l := latest(was, is)
 	if l.Name != broker.HeartbeatName {
 		return
@@ -257,7 +257,11 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, initial bool) {
 		b.heartbeatLost(l.Namespace, true)
 		return
 	}
-	if !b.heartbeats.observe(l, l.Namespace == b.cfg.Namespace, initial) {
+	own := l.Namespace == b.cfg.Namespace
+	if own {
+		b.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
+	}
+	if !b.heartbeats.observe(l, own) {
 		return
 	}
 	if id, _, err := b.memberOf(l.Namespace); err == nil {

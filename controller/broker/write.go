@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
@@ -85,62 +86,49 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 	return nil
 }
 
-// Renew renews the heartbeat of this member, which others should wait for as long as ttl.
-func (b *Broker) Renew(ctx context.Context, ttl time.Duration) error {
-	now := metav1.NowMicro()
-	b.heartbeats.writing(now)
-	if err := b.client.Apply(ctx, b.heartbeat(now, ttl), wellknown.ManagerExporter); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
-}
+const maxBlind = 300 // octets
 
-// TryRenew returns what [Broker.Renew] would fail with, unless the storage of the broker is the cause. Nothing is written.
-func (b *Broker) TryRenew(ctx context.Context, ttl time.Duration) error {
-	if err := b.client.DryRun(ctx, b.heartbeat(metav1.NowMicro(), ttl)); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
-}
-
-// heartbeat returns the Lease of a renewal.
-func (b *Broker) heartbeat(now metav1.MicroTime, ttl time.Duration) *coordinationv1.Lease {
-	seconds := int32(math.Ceil(ttl.Seconds()))
-	return &coordinationv1.Lease{
+// Renew renews the heartbeat of this member, which others should wait for as long as ttl. complete is a stamp of when the last pass over all
+// exports began, blind says what this member does not see of its own cluster.
+func (b *Broker) Renew(ctx context.Context, ttl time.Duration, complete protocol.Stamp, blind string) error {
+	stamp, seconds := b.stamps.next(), int32(math.Ceil(ttl.Seconds()))
+	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
-			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
+			Labels:      map[string]string{broker.LabelManagedBy: broker.ManagedBy},
+			Annotations: map[string]string{broker.AnnotationComplete: complete.String()},
 		},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &b.self.name, AcquireTime: &metav1.MicroTime{Time: b.self.since}, RenewTime: &now, LeaseDurationSeconds: &seconds,
+			HolderIdentity: &b.self.name, AcquireTime: &metav1.MicroTime{Time: b.self.since},
+			RenewTime: &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}, LeaseDurationSeconds: &seconds,
 		},
 	}
-}
-
-// NoteLate notes on the heartbeat of this member, without renewing it, that it is late. A broker that does that takes writes: a dry run would not reach
-// its storage. If there is no heartbeat there is nothing to note, which is no error.
-func (b *Broker) NoteLate(ctx context.Context) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: b.cfg.Namespace, Name: broker.HeartbeatName}}
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, broker.AnnotationLate, time.Now().UTC().Format(time.RFC3339Nano))
-	if err := b.client.Patch(ctx, lease, []byte(patch), wellknown.ManagerExporter); err != nil && !apierrors.IsNotFound(err) {
+	if blind != "" {
+		lease.Annotations[broker.AnnotationBlind] = shorten.Text(blind, maxBlind)
+	}
+	b.heartbeats.writing(stamp)
+	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
 	return nil
 }
 
-// LastHeartbeat asks the broker when the heartbeat of this member was renewed last, be it by an earlier process, and how long others wait for the next one,
-// 0 if it does not say. The time is of the clock of that process, and zero if there is no heartbeat.
-func (b *Broker) LastHeartbeat(ctx context.Context) (at time.Time, ttl time.Duration, err error) {
+// Stamp returns a stamp that is higher than all before.
+func (b *Broker) Stamp() protocol.Stamp { return b.stamps.next() }
+
+// LastHeartbeat asks the broker for the heartbeat of this member, be it of an earlier process, and how long others wait for the next one, 0 if it does not
+// say. The zero value is no heartbeat. Later stamps of this process are higher.
+func (b *Broker) LastHeartbeat(ctx context.Context) (h protocol.Heartbeat, ttl time.Duration, err error) {
 	lease := &coordinationv1.Lease{}
 	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {
 	case apierrors.IsNotFound(err):
-		return time.Time{}, 0, nil
+		return h, 0, nil
 	case err != nil:
-		return time.Time{}, 0, fmt.Errorf("broker: %w", err)
-	case lease.Spec.RenewTime == nil:
-		return time.Time{}, 0, nil
+		return h, 0, fmt.Errorf("broker: %w", err)
 	}
-	return lease.Spec.RenewTime.Time, broker.HeartbeatTTL(&lease.Spec, 0), nil
+	h = HeartbeatOf(lease)
+	b.stamps.clock.See(max(h.Stamp, h.Complete))
+	return h, broker.HeartbeatTTL(&lease.Spec, 0), nil
 }
 
 // DeleteHeartbeat removes the heartbeat of this member, when it leaves.
@@ -213,7 +201,7 @@ func (b *Broker) OwnImports(ctx context.Context) (map[types.NamespacedName]*mcsv
 	}
 	published := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport)
 	for i := range list.Items {
-		if svc, ok := serviceOf(list.Items[i].Name); ok {
+		if svc, ok := ServiceOf(list.Items[i].Name); ok {
 			published[svc] = &list.Items[i]
 		}
 	}

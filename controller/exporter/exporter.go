@@ -18,8 +18,10 @@
 package exporter
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,7 +59,8 @@ type Config struct {
 
 	Log logging.Logger
 
-	Namespace        string // of this controller
+	TTL              time.Duration // of the heartbeat
+	Namespace        string        // of this controller
 	Policy           member.Policy
 	Endpoints        export.Endpoints
 	Merge            merge.Options // without pools and claims
@@ -82,7 +85,8 @@ type Exporter struct {
 	aggregate *aggregates
 	waiting   *waiting // for a link, or the end of a freeze
 	baselines baselines
-	failed    *waiting      // for writes to succeed again
+	failed    *waiting // for writes to succeed again
+	behind    *behind
 	skipped   atomic.Uint64 // how often an export was not written, as something must happen before
 }
 
@@ -100,9 +104,9 @@ func New(cfg Config) *Exporter {
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
-	e := &Exporter{cfg: cfg, own: own, vips: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}}
+	e := &Exporter{cfg: cfg, own: own, vips: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, log: cfg.Log, wake: make(chan struct{}, 1),
+		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, log: cfg.Log, wake: make(chan struct{}, 1),
 		complete: make(map[string]bool), wanted: make(map[string]map[types.NamespacedName]string),
 	}
 	e.publisher = publisher{member: cfg.Member, broker: cfg.Broker, inventory: e.inventory, forget: a.set}
@@ -146,21 +150,30 @@ func (e *Exporter) Own() *Own { return e.own }
 // not free.
 func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
 
-// Review reconciles the exports that wait for the broker, once it can be written again. It is to be called every second.
+// Review reconciles the exports that wait for the broker, once it can be written again, and marks those as behind that could not be written for a TTL. It
+// is to be called every second.
 func (e *Exporter) Review() {
 	if e.waitsFor() == "" {
 		e.requeue(e.waiting.take())
+		// While no heartbeat comes back, the broker may take no writes at all: then nothing is behind others.
+		now, ttl := time.Now(), cmp.Or(e.cfg.TTL, apibroker.MaxHeartbeatTTL)
+		if now.Sub(e.cfg.Broker.Echo()) < ttl/2 {
+			e.inventory.mark(e.behind.mark(now.Add(-ttl), e.cfg.Broker.Stamp()))
+		}
 	}
 }
 
 // Resumed reports that the broker takes writes of this member again: what failed meanwhile need not wait for the end of its back-off. Exports that the
 // broker rejects for reasons of their own fail once more.
-func (e *Exporter) Resumed() { e.requeue(e.failed.take()) }
+func (e *Exporter) Resumed() {
+	e.behind.restart(time.Now())
+	e.requeue(e.failed.take())
+}
 
-// PublishAll begins to write everything that the broker may lack of the exports, after a time in which it took no writes of this member or this controller
-// did not run. The function that it returns reports whether the watches of the broker brought back all that could be written. It is for one goroutine, which
-// calls it until then.
-func (e *Exporter) PublishAll() (done func() bool) {
+// PublishAll begins to compare all exports with what the broker has, and to write the difference. The function that it returns reports whether that is
+// done: the watches of the broker brought back all that was written, and the inventory says of the rest that it is behind. With mark it says so as soon as
+// each was tried. The function is for one goroutine, which calls it until then.
+func (e *Exporter) PublishAll(mark bool) (done func() bool) {
 	var tried func() bool // nil until they are queued
 	var skipped uint64    // before that
 	var ended time.Time   // when all were tried; zero before
@@ -175,8 +188,19 @@ func (e *Exporter) PublishAll() (done func() bool) {
 		case ended.IsZero() && all:
 			ended = time.Now()
 		}
-		return tried != nil && !ended.IsZero() && e.cfg.Broker.Delivered(ended)
+		if mark && !ended.IsZero() { // also what fails meanwhile
+			e.inventory.mark(e.behind.mark(time.Now(), e.cfg.Broker.Stamp()))
+		}
+		return tried != nil && !ended.IsZero() && e.behind.marked() && e.inventory.marked() && e.cfg.Broker.Delivered(ended)
 	}
+}
+
+// Blind says that the broker has rejected a part of the inventory since a time, "" if it takes all.
+func (e *Exporter) Blind(since time.Time) string {
+	if part := e.inventory.stuckSince(since); part != "" {
+		return fmt.Sprintf("the broker rejects part %s of the inventory", part)
+	}
+	return ""
 }
 
 func (e *Exporter) requeue(services []types.NamespacedName) {
@@ -198,16 +222,17 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		return nil
 	}
 	if e.cfg.Member.Unreadable(svc) {
-		e.cfg.Retry(svc, member.UnreadableRetry)
+		e.postpone(svc)
 		return nil
 	}
 	if err := e.catchUp(ctx, svc); err != nil {
+		e.behind.fail(svc, time.Now())
 		return err
 	}
 	e.vips.sync(ctx, svc)
 	r, exp, readable := e.own.Export(svc, is)
 	if !readable {
-		e.cfg.Retry(svc, member.UnreadableRetry)
+		e.postpone(svc)
 		return nil
 	}
 	e.cfg.Metrics.SetUndeclared(svc, r.Undeclared)
@@ -222,6 +247,12 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		r.Dropped = append(r.Dropped, "A ServiceImport of this name that is not ours exists: this cluster does not import the service.")
 	}
 	return errors.Join(o.err, o.aggregateErr, e.report(ctx, exp, r, o))
+}
+
+// postpone tries an export later that cannot be read now. It may be behind meanwhile.
+func (e *Exporter) postpone(svc types.NamespacedName) {
+	e.behind.fail(svc, time.Now())
+	e.cfg.Retry(svc, member.UnreadableRetry)
 }
 
 // catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of the
@@ -271,7 +302,12 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	o.noVIP = e.vips.allocate(svc, r.Record)
 	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)
+		e.behind.fail(svc, time.Now())
 		return o
+	}
+	entry, _ := e.cfg.Broker.OwnEntry(svc)
+	if e.behind.wrote(svc, entry.Behind != 0); entry.Behind != 0 {
+		e.inventory.mark([]types.NamespacedName{svc})
 	}
 	if r.Record == nil && !e.inventory.lists(svc, "") {
 		e.skipped.Add(1) // deleted after the write of the inventory

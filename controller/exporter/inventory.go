@@ -15,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
 // inventoryPeriod is the time between two writes of one part: exports that change together share a write. After failures it grows to inventoryBackoff.
@@ -37,6 +38,7 @@ type inventory struct {
 	// exported returns the UIDs of this cluster's exports, and false while one cannot be read.
 	exported func(part string) (map[types.NamespacedName]string, bool)
 	written  func(types.NamespacedName) // called after the entry of a service was written
+	behind   *behind
 	log      logging.Logger
 	wake     chan struct{} // capacity 1
 
@@ -44,6 +46,8 @@ type inventory struct {
 
 	mu     sync.Mutex
 	wanted map[string]map[types.NamespacedName]string // UIDs by part; "" removes the entry
+	marks  map[string]int                             // parts in which another service is behind than the broker has; the number tells new marks from old
+	stuck  map[string]time.Time                       // parts that the broker rejects, and since when
 }
 
 // lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not list it.
@@ -65,11 +69,37 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 		v.wanted[part] = make(map[types.NamespacedName]string)
 	}
 	v.wanted[part][svc] = uid
+	v.wakeUp()
+	return false
+}
+
+// mark has the parts of services written again that are behind, or no longer are.
+func (v *inventory) mark(services []types.NamespacedName) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, svc := range services {
+		if v.marks == nil {
+			v.marks = make(map[string]int)
+		}
+		v.marks[apibroker.InventoryPart(svc.Namespace, svc.Name)]++
+	}
+	if len(services) > 0 {
+		v.wakeUp()
+	}
+}
+
+// marked reports whether all of [inventory.mark] is written.
+func (v *inventory) marked() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.marks) == 0
+}
+
+func (v *inventory) wakeUp() {
 	select {
 	case v.wake <- struct{}{}:
 	default:
 	}
-	return false
 }
 
 // Run writes parts until ctx ends.
@@ -84,6 +114,7 @@ func (v *inventory) Run(ctx context.Context) {
 			if wait <= 0 {
 				next[part], wait = time.Now().Add(inventoryPeriod), inventoryPeriod
 				err := v.write(ctx, part)
+				v.noteWrite(part, err)
 				if err == nil {
 					delete(failed, part)
 				} else {
@@ -118,7 +149,7 @@ func (v *inventory) due() []string {
 	var change, lost []string
 	for n := range apibroker.InventoryParts {
 		part := apibroker.InventoryPartName(n)
-		if len(v.wanted[part]) > 0 {
+		if len(v.wanted[part]) > 0 || v.marks[part] > 0 {
 			change = append(change, part)
 		} else if is, old := v.broker.OwnInventory(part); is == nil || old {
 			lost = append(lost, part)
@@ -130,29 +161,70 @@ func (v *inventory) due() []string {
 // write writes one part.
 func (v *inventory) write(ctx context.Context, part string) error {
 	v.mu.Lock()
-	wishes := maps.Clone(v.wanted[part])
+	wishes, marks := maps.Clone(v.wanted[part]), v.marks[part]
 	v.mu.Unlock()
 	has, old := v.broker.OwnInventory(part)
 	wanted := wishes
 	if !v.complete[part] {
 		all, readable := v.exported(part)
 		if !readable && has == nil {
-			return nil // it would end what cannot be read
+			v.unmark(part, marks) // nothing is listed
+			return nil            // it would end what cannot be read
 		}
 		maps.Copy(all, wishes)
 		wanted = all
 	}
 	next := changed(part, has, wanted)
+	v.behind.annotate(next)
 	if same := has != nil && !old && slices.Equal(has.Spec.Exports, next.Spec.Exports); !same {
 		if err := v.broker.ApplyInventory(ctx, next); err != nil {
 			return err
 		}
 	}
 	v.complete[part] = true
+	v.unmark(part, marks)
+	for _, svc := range behindIn(has, next) { // it may have been written meanwhile
+		v.written(svc)
+	}
 	for _, svc := range v.settle(part, wishes, wanted, has, next) {
 		v.written(svc)
 	}
 	return nil
+}
+
+// noteWrite notes how a write of a part ended.
+func (v *inventory) noteWrite(part string, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.stuck == nil {
+		v.stuck = make(map[string]time.Time)
+	}
+	if _, was := v.stuck[part]; member.Rejection(err) == "" { // also if the broker is away: then it takes no heartbeat, either
+		delete(v.stuck, part)
+	} else if !was {
+		v.stuck[part] = time.Now()
+	}
+}
+
+// stuckSince names a part that the broker has rejected since a time, or "".
+func (v *inventory) stuckSince(since time.Time) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for part, begin := range v.stuck {
+		if begin.Before(since) {
+			return part
+		}
+	}
+	return ""
+}
+
+// unmark ends the marks that a write of a part has fulfilled.
+func (v *inventory) unmark(part string, marks int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.marks[part] == marks {
+		delete(v.marks, part)
+	}
 }
 
 // settle drops the wishes that a write fulfilled, and returns the services to reconcile again: those that it changed, and those that were decided by the
@@ -172,6 +244,17 @@ func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]
 		again = append(again, svc)
 	}
 	return again
+}
+
+// behindIn returns the services that are behind in next and were not in has, which may be nil.
+func behindIn(has, next *v1alpha1.Inventory) (services []types.NamespacedName) {
+	for _, e := range next.Spec.Exports {
+		known := has != nil && slices.ContainsFunc(has.Spec.Exports, func(h v1alpha1.InventoryEntry) bool { return h.Name == e.Name && h.Behind == e.Behind })
+		if svc, ok := broker.ServiceOf(e.Name); ok && e.Behind != 0 && !known {
+			services = append(services, svc)
+		}
+	}
+	return services
 }
 
 // uidIn returns the UID under which a part lists a service, or "".

@@ -33,7 +33,7 @@ type publisher struct {
 	member    *member.Cluster
 	broker    *broker.Broker
 	inventory *inventory
-	from      protocol.Stamp // of the entry; older records and slices are written again
+	entry     protocol.Entry // records and slices older than its from are written again, and slices older than its mark
 	// forget drops what is remembered of the aggregate of a service: the broker may have been restored.
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 }
@@ -45,7 +45,7 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 		return p.withdraw(ctx, svc, record, existing)
 	}
 	p.inventory.set(svc, r.Record.Spec.ExportUID)
-	p.from = p.fromOf(svc)
+	p.entry, _ = p.broker.OwnEntry(svc)
 	switch {
 	case record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
@@ -119,7 +119,7 @@ func (p publisher) publishRecord(
 		want.Spec.Slices = append(want.Spec.Slices, apibroker.SliceHash(name))
 	}
 	slices.Sort(want.Spec.Slices)
-	if sameRecord(want, record) && !p.broker.OldRecord(record, p.from) {
+	if sameRecord(want, record) && !p.broker.OldRecord(record, p.entry.From) {
 		return nil
 	}
 	if record == nil { // perhaps the broker was restored
@@ -242,16 +242,10 @@ func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.En
 		}
 		existing = nil
 	}
-	if existing != nil && sameSlice(w, existing) && !p.broker.OldSlice(existing, p.from) {
+	if existing != nil && sameSlice(w, existing) && !p.broker.OldSlice(existing, max(p.entry.From, p.entry.Behind)) {
 		return existing, nil
 	}
 	return p.broker.ApplySlice(ctx, w)
-}
-
-// fromOf returns the from of the entry of a service.
-func (p publisher) fromOf(svc types.NamespacedName) protocol.Stamp {
-	entry, _ := p.broker.OwnEntry(svc)
-	return entry.From
 }
 
 // upToDate reports whether publish has nothing to write.
@@ -260,9 +254,9 @@ func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
 	if r.Record == nil {
 		return p.inventory.lists(svc, "") && sameExport(r, record, existing)
 	}
-	from := p.fromOf(svc)
-	return p.inventory.lists(svc, r.Record.Spec.ExportUID) && sameExport(r, record, existing) && !p.broker.OldRecord(record, from) &&
-		!slices.ContainsFunc(existing, func(s *discoveryv1.EndpointSlice) bool { return p.broker.OldSlice(s, from) })
+	entry, _ := p.broker.OwnEntry(svc)
+	return p.inventory.lists(svc, r.Record.Spec.ExportUID) && sameExport(r, record, existing) && !p.broker.OldRecord(record, entry.From) &&
+		!slices.ContainsFunc(existing, func(s *discoveryv1.EndpointSlice) bool { return p.broker.OldSlice(s, entry.From) })
 }
 
 // sameExport compares the wanted export with a record and slices, without stamps.

@@ -385,7 +385,7 @@ func TestPublishAll(t *testing.T) {
 	}
 
 	a.Freezes.Set(safety.BrokerEmpty, "a test")
-	done := a.PublishAll()
+	done := a.PublishAll(true)
 	if done() || len(queued) > 0 {
 		t.Errorf("while the broker may not be written: %v are queued, done %t", queued, done())
 	}

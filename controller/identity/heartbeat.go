@@ -8,6 +8,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
 // seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one. seldomChecked is the
@@ -27,7 +28,7 @@ const retry = time.Second
 // A round has as much time as there is between two heartbeats. In each, Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
-//	late                   has the exports written first: see [lateness]
+//	a pass is due          has the exports written first: see [pass]
 //	member                 renews the Lease every Renew; after a failure, every second
 //	leaving                deletes the Lease once
 //	not a member           writes nothing
@@ -41,18 +42,26 @@ type Heartbeat struct {
 	Log        logging.Logger
 	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
 	Resumed func()
-	// PublishAll begins to write what the broker lacks of the exports. What it returns reports whether that is done. It may not be nil.
-	PublishAll func() (done func() bool)
+	// PublishAll begins to compare all exports with what the broker has, and to write the difference. What it returns reports whether that is done; with mark
+	// what cannot be written is marked. It may not be nil.
+	PublishAll func(mark bool) (done func() bool)
+	// Blind says what was not seen of this cluster since a time, or cannot be written, "" if all is well. It may not be nil.
+	Blind func(since time.Time) string
+	// SayBlind is called with what the heartbeat says of that. It may not be nil.
+	SayBlind func(why string)
 
 	// Used by Run alone.
 	renewed   time.Time // when the last heartbeat was sent that succeeded
 	withdrawn bool      // the Lease was deleted
-	lateness  lateness
+	answered  time.Time // when the own API server answered last
+	failed    time.Time // when it did not answer last
+	said      saying    // by the last heartbeat
+	pass      pass
 }
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
-	h.lateness = lateness{broker: h.Broker, ttl: h.ttl(), limit: waitLimit(h.Renew, h.ttl()), publishAll: h.PublishAll, log: h.Log}
+	h.pass = pass{broker: h.Broker, ttl: h.ttl(), publishAll: h.PublishAll, log: h.Log}
 	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
@@ -80,18 +89,22 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 	is, mayWrite := h.Membership.Status(), h.Membership.mayWrite()
 	if mayWrite && is.isMember() {
 		h.withdrawn = false
-		switch may, err := h.lateness.mayRenew(ctx, h.renewed); {
+		if err := h.check(ctx); err != nil {
+			return false, pause, err
+		}
+		blind := h.blind(time.Now())
+		h.SayBlind(blind)
+		switch may, err := h.pass.mayRenew(ctx, blind != "", h.Blind(h.failed) == ""); {
 		case err != nil:
 			return false, pause, err
 		case !may:
 			return false, waitPeriod, nil
 		}
-		if err := h.beat(ctx); err != nil {
+		if err := h.beat(ctx, blind); err != nil {
 			return false, pause, err
 		}
 		return true, period, nil
 	}
-	h.lateness.reset()
 	if mayWrite && is.Known && is.Leaving && !h.withdrawn {
 		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
 			return false, pause, err
@@ -104,19 +117,46 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 
 // ttl returns how long other members wait for the next heartbeat.
 func (h *Heartbeat) ttl() time.Duration {
-	return min(cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL), apibroker.MaxHeartbeatTTL)
+	return cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)
+}
+
+// A saying is what a heartbeat says beside that the member is there.
+type saying struct {
+	complete protocol.Stamp
+	blind    string
+}
+
+// check asks the own API server whether it answers, once a second.
+func (h *Heartbeat) check(ctx context.Context) error {
+	if time.Since(h.answered) < retry {
+		return nil
+	}
+	if _, err := h.Membership.Member.Client().SystemUID(ctx); err != nil {
+		h.failed = time.Now()
+		return err
+	}
+	h.answered = time.Now()
+	return nil
+}
+
+// blind says what this cluster does not see of itself while its API server answers, for half a TTL.
+func (h *Heartbeat) blind(now time.Time) string {
+	since := now.Add(-h.ttl() / 2)
+	if h.failed.After(since) {
+		return ""
+	}
+	return h.Blind(since)
 }
 
 // beat is one heartbeat.
-func (h *Heartbeat) beat(ctx context.Context) error {
-	if _, err := h.Membership.Member.Client().SystemUID(ctx); err != nil {
-		return err
-	}
-	if now := time.Now(); h.Renew > 0 || h.renewed.IsZero() || (beat{h.renewed, seldom}).late(now) {
-		if err := h.Broker.Renew(ctx, cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)); err != nil {
+func (h *Heartbeat) beat(ctx context.Context, blind string) error {
+	says := saying{h.pass.complete, blind}
+	if now := time.Now(); h.Renew > 0 || says != h.said || h.renewed.IsZero() || (beat{at: h.renewed, ttl: seldom}).late(now) {
+		if err := h.Broker.Renew(ctx, h.ttl(), h.pass.complete, blind); err != nil {
 			return err
 		}
-		h.renewed = now
+		h.renewed, h.said = now, says
+		h.pass.sent(now)
 	}
 	return nil
 }

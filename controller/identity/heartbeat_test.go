@@ -14,8 +14,10 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
@@ -35,7 +37,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	var resumed atomic.Int32
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
-		Resumed: func() { resumed.Add(1) }, PublishAll: func() func() bool { return func() bool { return true } },
+		Resumed: func() { resumed.Add(1) }, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -81,7 +83,7 @@ func TestStatusIsRejected(t *testing.T) {
 	i.Follow(broker.Handlers{})
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, TTL: 3 * time.Hour, Log: i.Log,
-		Resumed: func() {}, PublishAll: func() func() bool { return func() bool { return true } },
+		Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: "v1"}, Log: i.Log}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,14 +118,10 @@ func TestStatusIsRejected(t *testing.T) {
 	}
 }
 
-// What the broker denies of a heartbeat, as the expression that has to hold.
-const (
-	denyAll      = "false"
-	denyRenewals = "object.spec.renewTime == oldObject.spec.renewTime"
-)
+func noBlind(time.Time) string { return "" }
 
-// docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports. One within
-// the TTL, and the first of a cluster, wait for nothing.
+// docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports and says
+// so. One within the TTL, and the first of a cluster, wait for nothing.
 func TestLateHeartbeat(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)
@@ -131,83 +129,97 @@ func TestLateHeartbeat(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ago   time.Duration // the heartbeat of an earlier process; 0 if there was none
+		blind bool          // it said so
 		ttl   time.Duration
-		deny  string
 		waits bool // for the exports
-		never bool // are they written
 	}{
-		{name: "the first", ttl: time.Hour, deny: denyAll},
-		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour, deny: denyAll},
-		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, deny: denyAll, waits: true},
-		{name: "later, and the exports cannot be written", ago: 2 * time.Hour, ttl: 6 * time.Second, deny: denyAll, waits: true, never: true},
-		{name: "later, and only renewals are denied", ago: 2 * time.Hour, ttl: time.Hour, deny: denyRenewals, waits: true},
-		{name: "from a clock that is ahead", ago: -time.Hour, ttl: time.Hour, deny: denyAll, waits: true},
-		{name: "within an hour, without a TTL of its own", ago: 50 * time.Minute, deny: denyAll},
-		{name: "later, without a TTL of its own", ago: 2 * time.Hour, deny: denyAll, waits: true},
-		{name: "after the longest TTL that counts", ago: 2 * time.Hour, ttl: 24 * time.Hour, deny: denyAll, waits: true},
+		{name: "the first", ttl: time.Hour},
+		{name: "within the TTL", ago: 50 * time.Minute, ttl: time.Hour},
+		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, waits: true},
+		{name: "within the TTL of a process that was blind", ago: 50 * time.Minute, blind: true, ttl: time.Hour, waits: true},
+		{name: "from a clock that is ahead", ago: -time.Hour, ttl: time.Hour, waits: true},
+		{name: "within an hour, without a TTL of its own", ago: 50 * time.Minute},
+		{name: "later, without a TTL of its own", ago: 2 * time.Hour, waits: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBeating(t, env, tt.ago, tt.ttl, tt.deny)
-			b.written.Store(tt.deny == denyRenewals)
+			b := newBeating(t, env, tt.ago, tt.ttl, tt.blind)
 			b.run()
-			env.Await("a heartbeat that fails", func() bool { return b.Log.Count("trying again") > 0 })
-			if tt.deny == denyRenewals {
-				tries := 0 // the note, and renewals that fail
-				env.Await("renewals", func() bool { tries += len(b.Writes.Take()); return tries > 3 })
-			}
-			wantBegun := int32(0) // while the broker takes no writes
-			if tt.deny == denyRenewals {
-				wantBegun = 1
-			}
-			if n := b.begun.Load(); n != wantBegun {
-				t.Errorf("before the broker takes heartbeats the exports were written %d times, want %d", n, wantBegun)
-			}
+			env.Await("a heartbeat that fails", func() bool { return b.Log.Count("trying again") > 0 || b.looked.Load() > 2 })
 			b.allow()
-			if tt.waits && !tt.never && tt.deny == denyAll {
+			if tt.waits {
 				env.Await("checks of the exports", func() bool { return b.looked.Load() > 2 })
-				if is := b.renewed(); !is.Equal(b.earlier) {
-					t.Errorf("the heartbeat was renewed at %s before the exports were written", is)
+				if is := b.last(); is.Stamp != b.earlier {
+					t.Errorf("the heartbeat was renewed at %s before the exports were written", is.Stamp)
 				}
 				b.written.Store(true)
 			}
-			env.Await("a heartbeat", func() bool { is := b.renewed(); return !is.IsZero() && !is.Equal(b.earlier) })
-			if got := b.begun.Load() > 0; got != tt.waits {
-				t.Errorf("exports were written first: %t, want %t", got, tt.waits)
-			}
-			if got := b.Log.Count("writing the exports first"); got > 1 || got == 1 != tt.waits {
-				t.Errorf("it was said %d times that the exports are written first, want once if they are: %t", got, tt.waits)
-			}
-			if gaveUp := b.Log.Count("not all exports are written") > 0; gaveUp != tt.never {
-				t.Errorf("it waited no longer: %t, want %t", gaveUp, tt.never)
+			var is protocol.Heartbeat
+			env.Await("a heartbeat", func() bool { is = b.last(); return is.Stamp > b.earlier })
+			if is.Complete > b.earlier != tt.waits || is.Blind || is.Stamp <= is.Complete {
+				t.Errorf("heartbeat %+v after %s, want a pass since then: %t", is, b.earlier, tt.waits)
 			}
 		})
 	}
 }
 
+// docs/spec/controller.md 8.2: a cluster that does not see itself says so, and compares its exports before it says that it does again.
+func TestBlindHeartbeat(t *testing.T) {
+	env := memberenv.New(t)
+	env.Join()
+	t.Run("heartbeat", func(t *testing.T) { // what ends before the environment does
+		b := newBeating(t, env, 0, 3*time.Second, false)
+		var blind atomic.Bool
+		b.heartbeat.Blind = func(time.Time) string {
+			if blind.Load() {
+				return "Service: forbidden"
+			}
+			return ""
+		}
+		b.run()
+		b.allow()
+		env.Await("a heartbeat", func() bool { is := b.last(); return is.Stamp > 0 && !is.Blind })
+		blind.Store(true)
+		var last protocol.Heartbeat
+		env.Await("one that is blind", func() bool { last = b.last(); return last.Blind })
+		blind.Store(false)
+		env.Await("checks of the exports", func() bool { return b.looked.Load() > 2 })
+		if is := b.last(); !is.Blind {
+			t.Errorf("%+v before the exports were written, want that it is blind", is)
+		}
+		b.written.Store(true)
+		env.Await("one that sees", func() bool { is := b.last(); return !is.Blind && is.Complete > last.Stamp })
+	})
+}
+
 // A beating is a Heartbeat whose broker denies heartbeats until allow is called, and whose exports are written when the test says so.
 type beating struct {
 	*memberenv.Instance
-	t             *testing.T
-	heartbeat     *identity.Heartbeat
-	earlier       time.Time // of an earlier process; zero if there was none
-	begun, looked atomic.Int32
-	written       atomic.Bool
+	t         *testing.T
+	heartbeat *identity.Heartbeat
+	earlier   protocol.Stamp // of the heartbeat of an earlier process; 0 if there was none
+	looked    atomic.Int32
+	written   atomic.Bool
 }
 
 const noHeartbeats = "no-heartbeats" // policy
 
 // newBeating returns a beating that does not run yet. All that it made is gone after the test.
-func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, deny string) *beating {
+func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind bool) *beating {
 	t.Helper()
 	b := &beating{t: t}
 	if ago != 0 {
-		b.earlier = time.Now().Add(-ago).Truncate(time.Microsecond)
 		l := heartbeatLease()
-		l.Spec.RenewTime = &metav1.MicroTime{Time: b.earlier}
-		env.Create(l)
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-ago).Truncate(time.Microsecond)}
+		if blind {
+			l.Annotations = map[string]string{apibroker.AnnotationBlind: "why"}
+		}
+		b.earlier = protocol.Stamp(l.Spec.RenewTime.UnixMicro())
+		if err := env.Admin.Apply(t.Context(), l, wellknown.ManagerExporter); err != nil {
+			t.Fatal(err)
+		}
 	}
 	env.Deny(memberenv.Policy{
-		Name: noHeartbeats, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{deny},
+		Name: noHeartbeats, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{"false"},
 	})
 	env.Await("the denial", func() bool {
 		l := heartbeatLease()
@@ -218,9 +230,8 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, deny s
 	t.Cleanup(b.End)
 	b.Follow(broker.Handlers{})
 	b.heartbeat = &identity.Heartbeat{
-		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {},
-		PublishAll: func() func() bool {
-			b.begun.Add(1)
+		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+		PublishAll: func(bool) func() bool {
 			return func() bool {
 				b.looked.Add(1)
 				return b.written.Load()
@@ -255,57 +266,15 @@ func (b *beating) allow() {
 	}
 }
 
-// renewed returns when the heartbeat was renewed last, zero if there is none.
-func (b *beating) renewed() time.Time {
+// last returns the heartbeat that the broker has.
+func (b *beating) last() protocol.Heartbeat {
 	l := heartbeatLease()
 	if err := b.Admin.Get(b.t.Context(), l, l.Namespace, l.Name); err != nil {
-		return time.Time{}
+		return protocol.Heartbeat{}
 	}
-	return l.Spec.RenewTime.Time
+	return broker.HeartbeatOf(l)
 }
 
 func heartbeatLease() *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName}}
-}
-
-// A policy of the broker denies the note that a heartbeat is late, and nothing else: the exports are written, and the heartbeat follows.
-func TestLateHeartbeatWithoutNote(t *testing.T) {
-	env := memberenv.New(t)
-	env.Join()
-	earlier := metav1.NewMicroTime(time.Now().Add(-2 * time.Hour).Truncate(time.Microsecond))
-	lease := func() *coordinationv1.Lease {
-		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName},
-			Spec:       coordinationv1.LeaseSpec{RenewTime: &earlier},
-		}
-	}
-	env.Create(lease())
-	env.Deny(memberenv.Policy{Name: "no-annotations", Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`,
-		Want: []string{"!has(object.metadata.annotations)"}})
-	env.Await("the denial", func() bool {
-		noted := lease()
-		noted.Annotations = map[string]string{"a": "b"}
-		return env.Admin.DryRun(t.Context(), noted) != nil
-	})
-	i := env.Start()
-	i.Follow(broker.Handlers{})
-	var published atomic.Int32
-	h := &identity.Heartbeat{
-		Membership: i.Membership, Broker: i.Broker, Renew: 10 * time.Second, TTL: time.Hour, Log: i.Log, Resumed: func() {},
-		PublishAll: func() func() bool { return func() bool { return published.Add(1) > 2 } },
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- h.Run(ctx) }()
-	env.Await("a heartbeat", func() bool {
-		l := lease()
-		return env.Admin.Get(t.Context(), l, l.Namespace, l.Name) == nil && l.Spec.RenewTime.After(earlier.Time)
-	})
-	if n := published.Load(); n != 3 {
-		t.Errorf("the exports were checked %d times before the heartbeat, want 3", n)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,10 +18,12 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
@@ -55,7 +58,7 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),
-		Expiry: newExpiry(i, time.Minute, safety.Remove),
+		Expiry: newExpiry(i, time.Minute, liveness.OnExpiry{Action: liveness.ActRemove}),
 		Retry:  func(types.NamespacedName, time.Duration) {},
 	}
 	set(&cfg)
@@ -78,28 +81,33 @@ func (i importing) with(change func(*Config)) importing {
 	return i
 }
 
-func newExpiry(i *memberenv.Instance, ttl time.Duration, on safety.OnExpiry) *safety.Expiry {
-	return safety.NewExpiry(safety.ExpiryConfig{
-		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Freezes: i.Freezes, TTL: ttl, OnExpiry: on, Log: i.Log,
-		Requeue: func(types.NamespacedName) {},
+func newExpiry(i *memberenv.Instance, ttl time.Duration, o liveness.OnExpiry) *safety.Expiry {
+	i.Helper()
+	e, err := safety.NewExpiry(i.Context(), safety.ExpiryConfig{
+		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Namespace: wellknown.ControllerNamespace, Freezes: i.Freezes, TTL: ttl, OnExpiry: o, Log: i.Log,
+		Requeue: func([]types.NamespacedName) func() bool { return func() bool { return true } },
 	})
+	if err != nil {
+		i.Fatal(err)
+	}
+	return e
 }
 
-// expired returns an Expiry in which west, which sends no heartbeat, is expired. This member sends its own.
-func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
+// silence waits until west, which sends no heartbeat, is silent and noted as such. This member sends its own.
+func (i importing) silence() {
 	i.Helper()
-	const ttl = 12 * time.Second // others expire only while the own heartbeat comes back within half of it, also on a busy machine
-	e := newExpiry(i.Instance, ttl, on)
-	restored := e.Expired("west") // no change of it follows
+	const ttl = 12 * time.Second // others fall silent only while the own heartbeat comes back within half of it, also on a busy machine
+	i.Create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.ControllerLease}})
+	e := newExpiry(i.Instance, ttl, liveness.OnExpiry{Action: liveness.ActRemove})
 	var panics atomic.Int32
 	e.Barrier = &logging.Barrier{Panicked: func() { panics.Add(1) }}
-	e.Requeue = func(types.NamespacedName) { panic("costs neither the process nor the evaluation") }
+	e.Requeue = func([]types.NamespacedName) func() bool { panic("costs neither the process nor the evaluation") }
 	ctx, cancel := context.WithCancel(i.Context())
 	var g errgroup.Group
 	g.Go(func() error { return e.Run(ctx) })
 	g.Go(func() error {
 		for ctx.Err() == nil {
-			if err := i.Broker.Renew(ctx, ttl); err != nil && ctx.Err() == nil {
+			if err := i.Broker.Renew(ctx, ttl, 0, ""); err != nil && ctx.Err() == nil {
 				return err
 			}
 			select {
@@ -109,13 +117,20 @@ func (i importing) expired(on safety.OnExpiry) *safety.Expiry {
 		}
 		return nil
 	})
-	i.Await("expired", func() bool { return e.Expired("west") })
-	if !restored {
-		i.Await("a panic", func() bool { return panics.Load() > 0 })
-	}
+	i.Await("silence", func() bool { return e.Result().Silent("west") })
+	i.Await("a panic", func() bool { return panics.Load() > 0 })
 	cancel()
 	if err := g.Wait(); err != nil {
 		i.Error(err)
+	}
+}
+
+// silent returns an Expiry in which those are silent that are noted.
+func (i importing) silent(a liveness.Action) *safety.Expiry {
+	i.Helper()
+	e := newExpiry(i.Instance, time.Minute, liveness.OnExpiry{Action: a, Limit: time.Hour})
+	if !e.Result().Silent("west") {
+		i.Fatal("the silence of west was not noted")
 	}
 	return e
 }

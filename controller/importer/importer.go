@@ -38,6 +38,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -46,6 +47,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
 	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
@@ -171,6 +173,11 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 	} else {
 		lagging = nil
 	}
+	for cluster := range in.shares {
+		if i.planner.behind(in, cluster) == liveness.LastResort { // for as long as the limit
+			i.cfg.Retry(svc, time.UnixMicro(int64(in.entries[cluster].Behind)).Add(i.planner.onExpiry.Limit).Sub(in.now))
+		}
+	}
 	unknown, freezes := unknownIn(in.shares)
 	i.kept.set(svc, unknown)
 	if freezes || len(lagging) > 0 {
@@ -226,7 +233,7 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 }
 
 // refreshOthers makes the slices of all clusters in an existing import current, but of those that lag behind their records. All else stays
-// (docs/spec/controller.md 4.3, docs/spec/controller.md 8.7).
+// (docs/spec/controller.md 4.3, docs/spec/controller.md 8.6).
 func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging []string) error {
 	if !member.IsOurs(in.imported) {
 		return nil
@@ -239,7 +246,7 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 			all = append(all, ownSlices(in.own))
 		case counts && s.unknown:
 			kept := i.planner.current(in, c.Cluster, s.kept)
-			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster, Kept: kept}, nil})
+			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster, Kept: kept, LastResort: i.planner.lastResort(in, c.Cluster)}, nil})
 		case !p.accepts(c.Cluster):
 			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster}, nil})
 		case p.specOf(c.Cluster) != nil:
@@ -268,12 +275,13 @@ func ownSlices(own ownExport) currentSlices {
 func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ...currentSlices) error {
 	w := newWriter(i.writers, svc)
 	var clusters []string
+	var sources []merge.Source
 	var desired []*discoveryv1.EndpointSlice
 	for _, src := range all {
 		if !hasCluster(w.now.Import, src.Cluster) {
 			continue
 		}
-		clusters = append(clusters, src.Cluster)
+		clusters, sources = append(clusters, src.Cluster), append(sources, src.Source)
 		if src.spec == nil {
 			for _, e := range src.Kept {
 				desired = append(desired, merge.Kept(e))
@@ -289,6 +297,10 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 	if len(clusters) == 0 {
 		return nil
 	}
+	beside := slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
+		return slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
+	})
+	desired = merge.LastResort(sources, desired, beside)
 	if w.now.Service != nil {
 		// The API server may have dropped the field from one of them.
 		distribution := cmp.Or(w.now.Service.Spec.TrafficDistribution, w.now.Import.Spec.TrafficDistribution)

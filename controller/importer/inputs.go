@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,6 +26,7 @@ import (
 // inputs of a plan, read once and shared with the caches.
 type inputs struct {
 	service    types.NamespacedName
+	now        time.Time
 	own        ownExport                    // what this cluster exports
 	namespace  *corev1.Namespace            // of the service; nil if it does not exist
 	imported   *mcsv1beta1.ServiceImport    // of that name, whether it is ours or not; nil if it does not exist
@@ -33,7 +35,7 @@ type inputs struct {
 	slices     []*discoveryv1.EndpointSlice // imported from all clusters
 	properties map[string]string            // ClusterProperties of this cluster, by name
 	families   []corev1.IPFamily            // in which Services get addresses here; none while they are unknown
-	expired    liveness.Result
+	silent     liveness.Result
 	has        broker.View
 	entries    map[string]protocol.Entry // of other clusters with a record, and of imported ones that were not removed
 	records    []merge.Record            // of has, with this cluster's own record; after follow without those that do not count
@@ -73,8 +75,8 @@ type reader struct {
 // read returns the inputs as they are now.
 func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	in := inputs{
-		service: svc, own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
-		slices: r.member.ImportedSlices(svc), families: r.member.Families(), expired: r.expiry.Result(),
+		service: svc, now: time.Now(), own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
+		slices: r.member.ImportedSlices(svc), families: r.member.Families(), silent: r.expiry.Result(),
 	}
 	self := r.broker.Member(r.clusterID)
 	in.has, in.options = r.broker.MergeView(svc, r.options)

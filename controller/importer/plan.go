@@ -3,7 +3,9 @@ package importer
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,9 +16,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
@@ -74,7 +76,7 @@ type planner struct {
 	clusterID string // of this cluster
 	policy    member.Policy
 	selectors selection.Selectors // of services about which neither Namespace nor exports say something
-	onExpiry  safety.OnExpiry
+	onExpiry  liveness.OnExpiry
 	limits    *limits // count what a plan takes as it is decided: other services are planned at the same time
 
 	exportedAffinity bool // imports follow the clusters and zones that exports prefer
@@ -243,8 +245,8 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 	return accepted
 }
 
-// taken drops unknown shares that would freeze the import for nothing: of clusters that the namespace no longer accepts, and of expired clusters beside
-// others. Known shares are rejected by their records.
+// taken drops unknown shares that would freeze the import for nothing: of clusters that the namespace no longer accepts, and beside others those of
+// clusters of which no endpoint counts. Known shares are rejected by their records.
 func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	others := in.own.Record != nil
 	for _, s := range shares {
@@ -252,7 +254,7 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	}
 	maps.DeleteFunc(shares, func(cluster string, s share) bool {
 		accepted := p.policy.Of(in.namespace) == export.Allowed && apibroker.SourceAllowed(in.namespace, cluster)
-		return s.unknown && (!accepted || others && in.expired.Expired(cluster) && p.onExpiry != safety.Retain)
+		return s.unknown && (!accepted || others && in.silent.Part(cluster) == liveness.Nothing)
 	})
 	return shares
 }
@@ -281,13 +283,13 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 		of, kept := p.slicesOf(in, m.Cluster, rejected)
 		sources = append(sources, merge.Source{
 			Cluster: m.Cluster, Slices: of, Kept: kept, From: int64(in.shares[m.Cluster].noted.From),
-			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved,
+			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved, LastResort: p.lastResort(in, m.Cluster),
 		})
 	}
 	return sources
 }
 
-// slicesOf returns the slices of another cluster that fit the limits, and the imported slices that stay. Endpoints of an expired cluster keep their place
+// slicesOf returns the slices of another cluster that fit the limits, and the imported slices that stay. Endpoints of a silent cluster keep their place
 // within the limits, also over a restart.
 func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (of, kept []*discoveryv1.EndpointSlice) {
 	s := in.shares[cluster]
@@ -308,10 +310,32 @@ func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection
 	return of, kept
 }
 
-// current applies on_expiry to the slices of a cluster if it is expired.
+// current returns the slices of a cluster that count while it is silent, or behind with the service, or neither.
 func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	if in.expired.Expired(cluster) {
-		return p.onExpiry.Apply(all)
+	switch {
+	case in.silent.Part(cluster) == liveness.Nothing:
+		return nil
+	case p.behind(in, cluster) == liveness.Nothing:
+		return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool { return merge.StampOf(s) < int64(in.entries[cluster].Behind) })
 	}
 	return all
+}
+
+// lastResort returns the stamp from which on slices of a cluster count for all that they serve.
+func (p planner) lastResort(in inputs, cluster string) int64 {
+	switch {
+	case in.silent.Part(cluster) == liveness.LastResort:
+		return math.MaxInt64
+	case p.behind(in, cluster) == liveness.LastResort:
+		return int64(in.entries[cluster].Behind)
+	}
+	return 0
+}
+
+// behind returns what counts of the slices that a cluster could not write.
+func (p planner) behind(in inputs, cluster string) liveness.Part {
+	if since := in.entries[cluster].Behind; since != 0 {
+		return p.onExpiry.Part(in.now.Sub(time.UnixMicro(int64(since))))
+	}
+	return liveness.All
 }

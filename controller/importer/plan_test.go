@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -20,7 +19,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
 // planInputs returns inputs with one slice of 2 endpoints of each cluster, which has a Service of this port. The first cluster has the oldest
@@ -96,7 +94,7 @@ func TestDistribution(t *testing.T) {
 		if tt.namespace != "" {
 			in.namespace.Annotations = map[string]string{apibroker.AnnotationTrafficDistribution: tt.namespace}
 		}
-		made := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2), exportedAffinity: !tt.off}.plan(in)
+		made := planner{clusterID: "east", limits: emptyLimits(100, 20, 20, 100, 2), exportedAffinity: !tt.off}.plan(in)
 		var got, rejected string
 		if d := made.result.Import.Spec.TrafficDistribution; d != nil {
 			got = *d
@@ -125,8 +123,8 @@ func TestPlan(t *testing.T) {
 	}{
 		{name: "all count", ports: all, want: "east:of-east north:of-north west:of-west"},
 		{name: "no exports"},
-		{name: "an expired member stays without endpoints", ports: all,
-			change: func(in *inputs) { in.expired = liveness.Restored([]string{"west"}) }, want: "east:of-east north:of-north west:"},
+		{name: "a silent member stays without endpoints", ports: all,
+			change: func(in *inputs) { in.silent = silentWest(liveness.ActRemove) }, want: "east:of-east north:of-north west:"},
 		{name: "no namespace", ports: all, change: func(in *inputs) { in.namespace = nil }},
 		{name: "a namespace of the broker", ports: all,
 			change: func(in *inputs) { in.namespace.Labels = map[string]string{apibroker.LabelClusterID: "west"} },
@@ -156,7 +154,7 @@ func TestPlan(t *testing.T) {
 			if limit == 0 {
 				limit = 100
 			}
-			p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(limit, 20, 20, 100, 2), exportedAffinity: true}
+			p := planner{clusterID: "east", limits: emptyLimits(limit, 20, 20, 100, 2), exportedAffinity: true}
 			made[n] = p.plan(in)
 		}
 		if got := textOf(made[0]); got != tt.want {
@@ -176,35 +174,41 @@ func TestTaken(t *testing.T) {
 	unknown := share{unknown: true}
 	for _, tt := range []struct {
 		name, sources string
-		expired       []string
 		shares        map[string]share
-		on            safety.OnExpiry
+		silent        liveness.Action // of west; "" if it is not
 		want          string
 	}{
 		{name: "unknown", shares: map[string]share{"west": unknown}, want: "west"},
 		{name: "not accepted", sources: "north", shares: map[string]share{"west": unknown, "north": unknown}, want: "north"},
 		{name: "known and not accepted is rejected later", sources: "north", shares: map[string]share{"west": {}}, want: "west"},
-		{name: "expired and alone", expired: []string{"west"}, shares: map[string]share{"west": unknown}, want: "west"},
-		{name: "expired beside another", expired: []string{"west"}, shares: map[string]share{"west": unknown, "north": {}}, want: "north"},
-		{name: "expired and kept", expired: []string{"west"}, on: safety.Retain, shares: map[string]share{"west": unknown, "north": {}}, want: "north west"},
+		{name: "silent and alone", silent: liveness.ActRemove, shares: map[string]share{"west": unknown}, want: "west"},
+		{name: "a last resort", silent: liveness.ActLastResort, shares: map[string]share{"west": unknown, "north": {}}, want: "north west"},
+		{name: "silent beside another", silent: liveness.ActRemove, shares: map[string]share{"west": unknown, "north": {}}, want: "north"},
+		{name: "silent and kept", silent: liveness.ActKeep, shares: map[string]share{"west": unknown, "north": {}}, want: "north west"},
 	} {
 		in := planInputs(nil)
-		in.expired = liveness.Restored(tt.expired)
+		if tt.silent != "" {
+			in.silent = silentWest(tt.silent)
+		}
 		if tt.sources != "" {
 			in.namespace.Annotations = map[string]string{apibroker.AnnotationAllowedSources: tt.sources}
 		}
-		p := planner{clusterID: "east", onExpiry: cmp.Or(tt.on, safety.Remove)}
+		p := planner{clusterID: "east"}
 		if got := strings.Join(slices.Sorted(maps.Keys(p.taken(in, tt.shares))), " "); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
-// While a member is expired, also from the start on, its endpoints keep their place within the limits.
+func silentWest(a liveness.Action) liveness.Result {
+	return liveness.Result{}.Silence("west", 0, liveness.OnExpiry{Action: a, Limit: time.Hour}, time.Unix(0, 0))
+}
+
+// While a member is silent, also from the start on, its endpoints keep their place within the limits.
 func TestExpiredKeepPlace(t *testing.T) {
 	in := planInputs(map[string]int32{"west": 1, "north": 1})
-	in.expired = liveness.Restored([]string{"west"})
-	p := planner{clusterID: "east", onExpiry: safety.Remove, limits: emptyLimits(100, 20, 20, 100, 2), exportedAffinity: true}
+	in.silent = silentWest(liveness.ActRemove)
+	p := planner{clusterID: "east", limits: emptyLimits(100, 20, 20, 100, 2), exportedAffinity: true}
 	p.plan(in)
 	want := map[string]contribution{"north": {endpoints: 2}, "west": {endpoints: 2}}
 	if got := p.limits.contributions(db); !reflect.DeepEqual(got, want) {

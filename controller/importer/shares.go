@@ -42,18 +42,17 @@ func sharesOf(in inputs) map[string]share {
 // shareOf returns the share of one cluster. imported holds its imported slices with a note, by the hash in the name of their source.
 func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Noted, imported map[string]*discoveryv1.EndpointSlice) share {
 	svc := protocol.Restore(noted)
-	svc.SeeEntry(entry)
-	svc.SeeRecord(recordIn(in.has.Records, cluster))
+	record := recordIn(in.has.Records, cluster)
 	onBroker := make(map[string]*discoveryv1.EndpointSlice)
+	var found []protocol.Slice
 	for _, e := range in.has.Slices[cluster] {
 		s := protocol.Slice{Name: apibroker.SliceHash(e.Name), Stamp: broker.StampOf(e), UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
-		onBroker[s.Name] = e
-		svc.SeeSlice(s)
+		onBroker[s.Name], found = e, append(found, s)
 	}
-	for _, s := range noted.Slices {
-		if onBroker[s.Name] == nil {
-			svc.SeeSlice(protocol.Slice{Name: s.Name, Gone: true})
-		}
+	if in.silent.Returning(cluster) {
+		svc.Relist(entry, record, found)
+	} else {
+		svc.See(entry, record, found)
 	}
 	counted := svc.Count(noted, false)
 	out := share{noted: counted.Noted, due: counted.Due, unknown: svc.Record.Partial}

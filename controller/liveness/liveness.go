@@ -1,32 +1,35 @@
-// Package liveness decides which members of a clusterset have expired (docs/spec/controller.md 8).
+// Package liveness decides which members of a clusterset are silent, and what is imported of these (docs/spec/controller.md 8).
 //
 // Each member renews a heartbeat on the broker. For every other cluster a member is in one of these states:
 //
-//	         TTL without a change of the heartbeat
-//	live ──────────────────────────────────────────▶ expired: its endpoints no longer count
-//	 ▲ │                                                │
-//	 │ └─ more than half of all at once ─▶ frozen       │
-//	 └──────── heartbeat seen ◀──────────────┴──────────┘
+//	         no heartbeat for a TTL, or blind
+//	current ──────────────────────────────────▶ silent ── for longer than the limit ──▶ silent, over
+//	   ▲                                           │                                         │
+//	   │                                           ▼                                         │
+//	   └── its services were reconciled ─────── returning ◀──────────────────────────────────┘
+//	                                                a heartbeat after a pass, and a list of its objects
 //
-// [Result.Evaluate] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat does not
-// come back from the broker in time, no member expires; afterwards each has a full TTL again. So a broker that is away, takes no
-// writes or passes none on removes nothing, with two members as with a hundred.
+// [Result.Next] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat does not come back from the
+// broker in time, no member falls silent; afterwards each has a full TTL again. So a broker that is away, takes no writes or passes none on removes
+// nothing, with two members as with a hundred.
 //
-// The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock of a
-// member does not matter.
+// The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock of a member does not matter.
 package liveness
 
 import (
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
 // A Member is what is known here of one cluster of the clusterset.
 type Member struct {
-	Cluster string
-	Known   time.Time // since when it is known to be a member
-	Seen    time.Time // when its heartbeat was last seen to change, or seen first; zero if never
-	Changed time.Time // when it was last seen to change; zero if it has been as it was at the first sight
+	Cluster   string
+	Known     time.Time          // since when it is known to be a member
+	Seen      time.Time          // when its heartbeat was last seen to change, or seen first; zero if never
+	Heartbeat protocol.Heartbeat // the newest that was seen
 
 	// TTL is what the member asks for, 0 if nothing: it may renew less often than this cluster does. The larger TTL counts.
 	TTL time.Duration
@@ -34,11 +37,12 @@ type Member struct {
 
 // Inputs are the inputs of one evaluation. All times are from one monotonic clock.
 type Inputs struct {
-	Now     time.Time
-	TTL     time.Duration // a member expires at this age of its heartbeat; with 0 no member expires
-	Echoed  time.Time     // since when our own heartbeats come back in time; zero while they do not
-	Self    string        // this cluster: it is among Members and never expires
-	Members []Member
+	Now      time.Time
+	TTL      time.Duration // a member falls silent at this age of its heartbeat; with 0 none does
+	OnExpiry OnExpiry
+	Echoed   time.Time // since when our own heartbeats come back in time; zero while they do not
+	Self     string    // this cluster: it is among Members and is never silent
+	Members  []Member
 }
 
 // An Echo is what is known of this cluster's own heartbeats. The zero value, for the start, has none.
@@ -70,109 +74,130 @@ func (e Echo) Missing(now time.Time, ttl time.Duration) bool {
 	return e.since.IsZero() && !e.start.IsZero() && now.Sub(e.start) > ttl/2
 }
 
-// A Result is which members are expired, and which are frozen. It never changes. The zero value, for the start, has neither.
-type Result struct {
-	expired   map[string]expiry
-	frozen    []string  // sorted
-	evaluated time.Time // when this result was computed
-	grace     time.Time // silence counts only from here on
+// A Silence is what outlives a process of the silence of a member.
+type Silence struct {
+	Since time.Time      `json:"since"`          // when it fell silent, by the clock of this cluster
+	Seen  protocol.Stamp `json:"seen,omitempty"` // its newest heartbeat then
+
+	returning bool
+	part      Part
 }
 
-// An expiry says when a member expired, and when its heartbeat had last changed.
-type expiry struct{ when, changed time.Time }
+// A Result is which members are silent. It never changes. The zero value, for the start, has none.
+type Result struct {
+	silent    map[string]Silence
+	evaluated time.Time // when this result was computed
+	grace     time.Time // a TTL begins no earlier
+}
 
-// Restored returns the result to start from where an earlier process left clusters expired: they stay so until a heartbeat is
-// seen to change. That a heartbeat is there says nothing about them.
-func Restored(clusters []string) Result {
-	r := Result{expired: make(map[string]expiry, len(clusters))}
-	for _, cluster := range clusters {
-		r.expired[cluster] = expiry{}
+// Restored returns the result to start from, if an earlier process left clusters silent.
+func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
+	r := Result{silent: make(map[string]Silence, len(silent))}
+	for cluster, s := range silent {
+		if s.Since.After(now) { // a clock that was set back
+			s.Since = now
+		}
+		s.part = o.Part(now.Sub(s.Since))
+		r.silent[cluster] = s
 	}
 	return r
 }
 
-// Expired reports whether the endpoints of a cluster no longer count. It stays so until its heartbeat is seen to change.
-func (r Result) Expired(cluster string) bool {
-	_, expired := r.expired[cluster]
-	return expired
+// Part returns what is imported of a cluster.
+func (r Result) Part(cluster string) Part {
+	if s, silent := r.silent[cluster]; silent && !s.returning {
+		return s.part
+	}
+	return All
 }
 
-// Since returns when a cluster expired; zero if it is not expired, or if an earlier process left it so.
-func (r Result) Since(cluster string) time.Time { return r.expired[cluster].when }
+// Silent reports whether a cluster is silent.
+func (r Result) Silent(cluster string) bool {
+	s, silent := r.silent[cluster]
+	return silent && !s.returning
+}
 
-// Frozen returns the clusters, sorted, that are silent for a TTL and do not expire, because too many members are silent.
-//
-// More than half of the members, and more than two, that fall silent within one TTL mean that the broker does not pass
-// heartbeats on. A member counts as silent after half a TTL: otherwise the first of them would expire before the others
-// are noticed. The freeze lasts until enough heartbeats are back; the members that are still silent then get another TTL.
-func (r Result) Frozen() []string { return r.frozen }
+// Returning reports whether a cluster is back, and services may still be imported as of before its silence.
+func (r Result) Returning(cluster string) bool { return r.silent[cluster].returning }
 
-// Evaluate returns the result that follows r.
+// Since returns when a cluster fell silent; zero if it is not silent.
+func (r Result) Since(cluster string) time.Time {
+	if r.Silent(cluster) {
+		return r.silent[cluster].Since
+	}
+	return time.Time{}
+}
+
+// Peer returns what decides whether a silent cluster is back.
+func (r Result) Peer(cluster string) protocol.Peer {
+	s, silent := r.silent[cluster]
+	return protocol.Peer{Silent: silent, Seen: s.Seen}
+}
+
+// Silences returns all that are to be noted for the next process.
+func (r Result) Silences() map[string]Silence { return r.silent }
+
+// Next returns the result that follows r, and the members that are due to fall silent, or to return, once the caller has made sure of it.
 //
-// While our own heartbeats do not come back no member expires. Every member has a full TTL after the start, after they are back,
-// and after a pause of the evaluation, as when this process or its machine was suspended.
-func (r Result) Evaluate(in Inputs) Result {
-	next := Result{expired: r.stillExpired(in), evaluated: in.Now, grace: r.grace}
-	switch {
-	case in.TTL <= 0:
-		return Result{}
-	case in.Echoed.IsZero():
-		next.frozen = r.frozen
-		return next
-	case !r.evaluated.IsZero() && in.Now.Sub(r.evaluated) > in.TTL/2:
+// Every member has a full TTL after the start, after our own heartbeats are back, and after a pause of the evaluation, as when this process or its
+// machine was suspended.
+func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
+	if in.TTL <= 0 {
+		return Result{}, nil, nil
+	}
+	next = Result{silent: maps.Clone(r.silent), evaluated: in.Now, grace: r.grace}
+	for cluster, s := range next.silent {
+		if !in.Echoed.IsZero() && in.Now.Sub(in.Echoed) >= in.TTL { // else it may be back, and could not say so
+			s.part = in.OnExpiry.Part(in.Now.Sub(s.Since))
+		}
+		next.silent[cluster] = s
+	}
+	if !r.evaluated.IsZero() && in.Now.Sub(r.evaluated) > in.TTL/2 {
 		next.grace = in.Now
 	}
-	silent, suspects := next.silent(in)
-	switch {
-	case len(silent) == 0:
-	case suspects > 2 && 2*suspects > len(in.Members):
-		for _, m := range silent {
-			next.frozen = append(next.frozen, m.Cluster)
-		}
-		slices.Sort(next.frozen)
-	case len(r.frozen) > 0:
-		next.grace = in.Now
-	default:
-		for _, m := range silent {
-			next.expired[m.Cluster] = expiry{when: in.Now, changed: m.Changed}
-		}
-	}
-	return next
-}
-
-// stillExpired returns those of the expired members that were not heard of since.
-func (r Result) stillExpired(in Inputs) map[string]expiry {
-	still := make(map[string]expiry)
 	for _, m := range in.Members {
-		if e, expired := r.expired[m.Cluster]; expired && !m.Changed.After(e.changed) && m.Cluster != in.Self {
-			still[m.Cluster] = e
-		}
-	}
-	return still
-}
-
-// silent returns the members that are to expire, and how many fell silent within about one TTL.
-func (r Result) silent(in Inputs) (members []Member, suspects int) {
-	for _, m := range in.Members {
-		if m.Cluster == in.Self {
-			continue
-		}
-		if e, expired := r.expired[m.Cluster]; expired {
-			if in.Now.Sub(e.when) < in.TTL {
-				suspects++
+		s, isSilent := next.silent[m.Cluster]
+		switch {
+		case m.Cluster == in.Self:
+		case isSilent:
+			if peer := next.Peer(m.Cluster); !s.returning && peer.Counts(m.Heartbeat) {
+				back = append(back, m)
 			}
-			continue
-		}
-		age := in.Now.Sub(latest(m.Known, m.Seen, in.Echoed, r.grace))
-		ttl := max(in.TTL, m.TTL)
-		if age >= ttl/2 {
-			suspects++
-		}
-		if age >= ttl {
-			members = append(members, m)
+		case in.Echoed.IsZero():
+		case m.Heartbeat.Blind:
+			silent = append(silent, m)
+		case in.Now.Sub(latest(m.Known, m.Seen, in.Echoed, next.grace)) >= max(in.TTL, m.TTL):
+			silent = append(silent, m)
 		}
 	}
-	return members, suspects
+	return next, silent, back
+}
+
+// Silence returns r with a member silent from now on. seen is its newest heartbeat.
+func (r Result) Silence(cluster string, seen protocol.Stamp, o OnExpiry, now time.Time) Result {
+	return r.with(cluster, Silence{Since: now.Round(0), Seen: seen, part: o.Part(0)})
+}
+
+// Return returns r with a silent member returning.
+func (r Result) Return(cluster string) Result {
+	s := r.silent[cluster]
+	s.returning = true
+	return r.with(cluster, s)
+}
+
+func (r Result) with(cluster string, s Silence) Result {
+	if r.silent = maps.Clone(r.silent); r.silent == nil {
+		r.silent = make(map[string]Silence)
+	}
+	r.silent[cluster] = s
+	return r
+}
+
+// Without returns r without what is known of clusters that drop reports.
+func (r Result) Without(drop func(cluster string) bool) Result {
+	r.silent = maps.Clone(r.silent)
+	maps.DeleteFunc(r.silent, func(cluster string, _ Silence) bool { return drop(cluster) })
+	return r
 }
 
 func latest(times ...time.Time) time.Time {

@@ -52,6 +52,7 @@ type Config struct {
 	Kinds Kinds        // of that API server, by [CheckKinds]
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
+	Interval     time.Duration // between two checks of the API server; 30 s if 0
 	Log          logging.Logger
 	Barrier      *logging.Barrier // nil counts and logs no panic
 	// Rejected is called for each version of an object that does not decode; nil drops it.
@@ -94,6 +95,19 @@ type followed struct {
 	reset          func()
 }
 
+// Blind says of which kind that exports are made of nothing was heard since a time, "" if there is none. A kind that is not installed does not count: exports
+// go on without it.
+func (c *Cluster) Blind(since time.Time) string {
+	for _, kind := range []string{"Namespace", "Service", "EndpointSlice", "ServiceExport", kindProperty} {
+		id := apiserver.WatchID{Kind: kind}
+		err := c.set.Err(id)
+		if last := c.set.LastContact(id); !last.After(since) && apiserver.Classify(err) != apiserver.Absent {
+			return fmt.Sprintf("%s: nothing was heard of it since %s: %v", kind, last.UTC().Format(time.RFC3339), err)
+		}
+	}
+	return ""
+}
+
 // New makes informers for all kinds without contacting the API server.
 func New(cfg Config) (*Cluster, error) {
 	client, err := apiserver.NewClient(cfg.REST)
@@ -109,7 +123,7 @@ func New(cfg Config) (*Cluster, error) {
 	if c.rejected == nil {
 		c.rejected = func(merge.Rejection) {}
 	}
-	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Log: cfg.Log, Barrier: c.barrier, RolledBack: c.rolledBack})
+	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Interval: cfg.Interval, Log: cfg.Log, Barrier: c.barrier, RolledBack: c.rolledBack})
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
 	c.services = follow(c, &corev1.Service{}, nil)
 	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)

@@ -76,6 +76,7 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 		imported, no := r.Slices(src)
 		o.Slices, rejected = append(o.Slices, imported...), append(rejected, no...)
 	}
+	o.Slices = LastResort(c.Sources, o.Slices, nil)
 	for _, s := range o.Slices {
 		s.OwnerReferences = owners(r.Import, c.Owner)
 	}

@@ -26,6 +26,8 @@ type Source struct {
 	Kept []*discoveryv1.EndpointSlice
 	// From: objects of the export with a lower stamp do not count.
 	From int64
+	// LastResort: slices with a lower stamp count only for what no others serve.
+	LastResort int64
 	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses need
 	// not be declared.
 	Local bool

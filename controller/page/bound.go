@@ -52,5 +52,5 @@ func (s Status) Bound() Status {
 
 // order is the place of members in this state in their list.
 func (s MemberState) order() int {
-	return slices.Index([]MemberState{Self, Expired, Silent, NoHeartbeat, Live}, s)
+	return slices.Index([]MemberState{Self, Expired, NoHeartbeat, Live}, s)
 }

@@ -170,8 +170,6 @@ func (s MemberState) class() string {
 	switch s {
 	case Live, Self:
 		return "good"
-	case Silent:
-		return "warn"
 	}
 	return "bad"
 }

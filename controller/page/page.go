@@ -75,7 +75,6 @@ const (
 	Self        MemberState = "this cluster"
 	Live        MemberState = "live"
 	Expired     MemberState = "expired"
-	Silent      MemberState = "silent, kept" // frozen, so that it does not expire
 	NoHeartbeat MemberState = "no heartbeat"
 )
 

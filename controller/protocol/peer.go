@@ -4,6 +4,7 @@ package protocol
 type Heartbeat struct {
 	Stamp    Stamp
 	Complete Stamp // taken as the last pass over all exports began
+	Blind    bool  // the member does not see its own cluster
 }
 
 // A Peer is an importer's knowledge of the heartbeats of a member. The zero value is a member without a heartbeat yet.
@@ -21,12 +22,12 @@ type Peer struct {
 // Expire makes the member silent. stored is the heartbeat that the broker has, read once more.
 func (p *Peer) Expire(stored Heartbeat) { p.Silent, p.Seen = true, max(p.Seen, stored.Stamp) }
 
-// Counts reports whether h is a renewal. Of a silent member only one counts that compared all its exports since: then the importer lists its
+// Counts reports whether h is a renewal. Of a silent member only one counts that sees its cluster, and compared all its exports since: then the importer lists its
 // objects together with the heartbeat, applies them by [Service.Relist], and calls Renew.
 func (p *Peer) Counts(h Heartbeat) bool { return p.counts(h, 0) }
 
 func (p *Peer) counts(h Heartbeat, without rule) bool {
-	return h.Stamp > p.Seen && (!p.Silent || h.Complete > p.Seen || without&complete != 0)
+	return h.Stamp > p.Seen && (!p.Silent || !h.Blind && h.Complete > p.Seen || without&complete != 0)
 }
 
 // Renew notes a heartbeat that counts.

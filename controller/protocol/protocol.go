@@ -53,6 +53,8 @@ type Entry struct {
 	Stamp Stamp     // of the part of the inventory that the service belongs to
 	UID   types.UID // of the ServiceExport; "" if the service is not exported
 	From  Stamp     // objects of the service with a lower stamp do not count
+	// Behind: slices with a lower stamp are those of a silent member, as the member could not write all of the service then; 0 if it could.
+	Behind Stamp
 }
 
 // A Record is the export record of one service. The zero value is no record.

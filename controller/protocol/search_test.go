@@ -127,7 +127,9 @@ func (e entry) product() Entry {
 	return Entry{Stamp: Stamp(e.stamp), UID: uids[e.x], From: Stamp(e.from)}
 }
 
-func (l lease) product() Heartbeat { return Heartbeat{Stamp(l.stamp), Stamp(l.complete)} }
+func (l lease) product() Heartbeat {
+	return Heartbeat{Stamp: Stamp(l.stamp), Complete: Stamp(l.complete)}
+}
 
 func recordOf(p Record) record {
 	r := record{stamp: uint8(p.Stamp), x: number(p.UID), partial: p.Partial, gone: p.Gone}
@@ -509,7 +511,7 @@ func (w *world) settled(s state) state {
 	}
 	s.c++
 	s.passE = s.e
-	s.b.lease = s.beat(Heartbeat{Stamp(s.c + 1), Stamp(s.c)})
+	s.b.lease = s.beat(Heartbeat{Stamp: Stamp(s.c + 1), Complete: Stamp(s.c)})
 	w.seeHeartbeat(&s)
 	w.seeInventory(&s)
 	w.seeRecord(&s)

@@ -75,6 +75,22 @@ func (s *Service) seeSlice(v Slice, without rule) {
 	}
 }
 
+// See applies what the broker has of all three kinds: found has its slices.
+func (s *Service) See(e Entry, r Record, found []Slice) { s.see(e, r, found, 0) }
+
+func (s *Service) see(e Entry, r Record, found []Slice, without rule) {
+	s.seeEntry(e, without)
+	s.seeRecord(r, without)
+	for _, v := range slices.Clone(s.Slices) {
+		if find(found, v.Name).Stamp == 0 {
+			s.seeSlice(Slice{Name: v.Name, Gone: true}, without)
+		}
+	}
+	for _, v := range found {
+		s.seeSlice(v, without)
+	}
+}
+
 // Relist applies a consistent list of the member's objects, which ends its silence: only what is in it counts, and not in an older copy than
 // the importer knew. found has the slices of the list.
 func (s *Service) Relist(e Entry, r Record, found []Slice) { s.relist(e, r, found, 0) }
@@ -91,16 +107,7 @@ func (s *Service) relist(e Entry, r Record, found []Slice, without rule) {
 			}
 		}
 	}
-	s.seeEntry(e, without)
-	s.seeRecord(r, without)
-	for _, v := range s.Slices {
-		if find(found, v.Name).Stamp == 0 {
-			s.seeSlice(Slice{Name: v.Name, Gone: true}, without)
-		}
-	}
-	for _, v := range found {
-		s.seeSlice(v, without)
-	}
+	s.see(e, r, found, without)
 }
 
 // find returns the slice of that name, or the zero value.

@@ -3,58 +3,85 @@ package safety
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
-	"strings"
+	"maps"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
+
+// relistPeriod is the least time between two lists of the objects of a silent member.
+const relistPeriod = time.Second
 
 // An ExpiryConfig says what an [Expiry] watches.
 type ExpiryConfig struct {
 	Member    *member.Cluster
 	Broker    *broker.Broker
-	ClusterID string // of this cluster, which never expires
+	ClusterID string // of this cluster, which is never silent
+	Namespace string // of this controller
 	Freezes   *Freezes
 	TTL       time.Duration // age from which a heartbeat is expired; 0 if heartbeats do not expire
-	OnExpiry  OnExpiry
+	OnExpiry  liveness.OnExpiry
 	Log       logging.Logger
-	Barrier   *logging.Barrier           // nil counts and logs no panic
-	Requeue   func(types.NamespacedName) // reconciles the import of a service again
+	Barrier   *logging.Barrier // nil counts and logs no panic
+	// Requeue reconciles the imports of these services again. The function that it returns reports, until the next call, whether each was reconciled.
+	Requeue func([]types.NamespacedName) (tried func() bool)
 }
 
-// An Expiry decides periodically which members are expired (docs/spec/controller.md 8). It passes the heartbeats
-// of the others, and the echo of our own, to package liveness, which has the rule, and requeues the services of a member when the member
-// expires or returns. [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
+// An Expiry decides periodically which members are silent (docs/spec/controller.md 8). It passes the heartbeats of the others, and the echo of our own,
+// to package liveness, which has the rule, and requeues the services of a member that falls silent, is over or returns. It notes the silent members
+// before it acts, so that the next process knows them.
+//
+// [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
 	ExpiryConfig
+	note    member.LeaseNote
 	renewed chan struct{} // a heartbeat was seen; capacity 1
 
-	echo  liveness.Echo        // of our own heartbeats; used by Run alone
-	known map[string]time.Time // since when a cluster is known to be a member; used by Run alone
+	// Used by Run alone.
+	echo     liveness.Echo        // of our own heartbeats
+	known    map[string]time.Time // since when a cluster is known to be a member
+	relisted map[string]time.Time // when the objects of a silent member were last listed
+	saved    time.Time            // when the note was
+	tried    func() bool          // whether the services of returning members were reconciled; nil if there are none
+	failing  logging.Failure[bool]
 
 	mu     sync.Mutex
 	result liveness.Result
 }
 
-// NewExpiry returns an Expiry in which those members are expired that an earlier process left so. The caches of this cluster
-// are complete.
-func NewExpiry(cfg ExpiryConfig) *Expiry {
+// NewExpiry returns an Expiry in which those members are silent that an earlier process noted.
+func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
-	e := &Expiry{ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time)}
-	if cfg.TTL > 0 {
-		e.result = liveness.Restored(leftOut(imported(cfg.Member), cfg.ClusterID, cfg.OnExpiry))
+	e := &Expiry{
+		ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time), relisted: make(map[string]time.Time),
+		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Key: wellknown.AnnotationSilent},
 	}
-	return e
+	if cfg.TTL <= 0 {
+		return e, nil
+	}
+	text, err := e.note.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("silent members: %w", err)
+	}
+	var silent map[string]liveness.Silence
+	if err := json.Unmarshal([]byte(text), &silent); err != nil && text != "" {
+		cfg.Log.Errorf("silent members: annotation %s of the Lease: %v", wellknown.AnnotationSilent, err)
+	}
+	e.result = liveness.Restored(silent, cfg.OnExpiry, time.Now())
+	return e, nil
 }
 
-// Renewed reports that a heartbeat was seen: a member that was expired returns at once.
+// Renewed reports that a heartbeat was seen: a member that was silent may return.
 func (e *Expiry) Renewed() {
 	select {
 	case e.renewed <- struct{}{}:
@@ -73,7 +100,12 @@ func (e *Expiry) Run(ctx context.Context) error {
 	what := func() string { return "of members" }
 	for {
 		if e.Broker.Synced() { // until the members are known, all stays as it was left
-			e.Barrier.Do("expiry", what, func() { e.evaluate(time.Now()) })
+			e.Barrier.Do("expiry", what, func() {
+				err := e.evaluate(ctx, time.Now())
+				if e.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
+					e.Log.Warningf("heartbeats of others: %v; trying again", err)
+				}
+			})
 		}
 		select {
 		case <-ctx.Done():
@@ -84,35 +116,106 @@ func (e *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// evaluate applies the rule and requeues the imports from members that expired or returned.
-func (e *Expiry) evaluate(now time.Time) {
-	inputs := e.inputs(now)
-	e.mu.Lock()
-	was := e.result
-	e.result = was.Evaluate(inputs)
-	is := e.result
-	e.mu.Unlock()
-
-	detail := ""
-	if frozen := is.Frozen(); len(frozen) > 0 {
-		detail = fmt.Sprintf("%d of %d members went silent at once (%s): the broker may be the cause; their endpoints stay",
-			len(frozen), len(inputs.Members), strings.Join(frozen[:min(len(frozen), 10)], ", "))
-	}
-	e.Freezes.Set(MassExpiry, detail)
+// evaluate applies the rule, notes who is silent, and requeues the imports of which another part counts now. After an error the rest is as it was.
+func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
+	in := e.inputs(now)
 	e.Freezes.Set(OwnHeartbeat, e.withheld(now))
-	changed := make(map[string]bool)
-	for _, m := range inputs.Members {
-		if expired := is.Expired(m.Cluster); expired != was.Expired(m.Cluster) {
-			changed[m.Cluster] = true
-			e.report(m.Cluster, expired)
+	was := e.Result()
+	next, silent, back := was.Without(e.Broker.Removed).Next(in)
+	for _, m := range silent {
+		stored, readErr := e.Broker.ReadHeartbeat(ctx, m.Cluster)
+		switch {
+		case readErr != nil:
+			err = cmp.Or(err, readErr)
+		case stored.Stamp <= m.Heartbeat.Stamp: // the watch does not lag behind
+			next = next.Silence(m.Cluster, m.Heartbeat.Stamp, e.OnExpiry, now)
 		}
 	}
-	if len(changed) > 0 {
-		e.requeue(changed)
+	ended := e.tried != nil && e.tried()
+	if ended {
+		next = next.Without(next.Returning)
+	}
+	for _, m := range back {
+		ok, readErr := e.isBack(ctx, m, was.Peer(m.Cluster), now)
+		if err = cmp.Or(err, readErr); ok {
+			next = next.Return(m.Cluster)
+		}
+	}
+	if noteErr := e.save(ctx, was, next, now); noteErr != nil {
+		return noteErr
+	}
+	if ended {
+		e.tried = nil
+	}
+	e.mu.Lock()
+	e.result = next
+	e.mu.Unlock()
+	e.apply(was, next, in.Members)
+	return err
+}
+
+// isBack reports whether the caches have what a silent member has on the broker now, and the heartbeat there still counts after that: then the caches have
+// nothing of before its silence. It asks once a second, while imports are not suspended.
+func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer, now time.Time) (bool, error) {
+	if e.Freezes.Suspended(Import) != "" || now.Sub(e.relisted[m.Cluster]) < relistPeriod {
+		return false, nil
+	}
+	e.relisted[m.Cluster] = now
+	if caughtUp, err := e.Broker.Relist(ctx, m.Cluster); !caughtUp || err != nil {
+		return false, err
+	}
+	stored, err := e.Broker.ReadHeartbeat(ctx, m.Cluster)
+	return err == nil && p.Counts(stored), err
+}
+
+// save notes who is silent in next if that differs, and once a minute in case that the Lease was made anew.
+func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.Time) error {
+	before, after := was.Silences(), next.Silences()
+	same := maps.EqualFunc(before, after, func(a, b liveness.Silence) bool { return a.Since.Equal(b.Since) && a.Seen == b.Seen })
+	if same && (len(after) == 0 || now.Sub(e.saved) < time.Minute) {
+		return nil
+	}
+	text := ""
+	if len(after) > 0 {
+		b, err := json.Marshal(after)
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	}
+	err := e.note.Save(ctx, text, wellknown.ManagerController)
+	if err == nil {
+		e.saved = now
+	}
+	return err
+}
+
+// apply reports and requeues what changed.
+func (e *Expiry) apply(was, next liveness.Result, members []liveness.Member) {
+	changed, returning := make(map[string]bool), make(map[string]bool)
+	for _, silences := range []map[string]liveness.Silence{was.Silences(), next.Silences()} {
+		for c := range silences {
+			returning[c] = next.Returning(c)
+			changed[c] = was.Part(c) != next.Part(c) || next.Returning(c) && !was.Returning(c)
+		}
+	}
+	for _, m := range members {
+		if silent := next.Silent(m.Cluster); silent != was.Silent(m.Cluster) {
+			e.report(m, silent)
+		}
+	}
+	maps.DeleteFunc(returning, func(_ string, is bool) bool { return !is })
+	maps.DeleteFunc(changed, func(_ string, is bool) bool { return !is })
+	if len(changed) == 0 {
+		return
+	}
+	maps.Copy(changed, returning)
+	if tried := e.Requeue(e.importedFrom(changed)); len(returning) > 0 {
+		e.tried = tried
 	}
 }
 
-// withheld says why no member can expire, "" if members can.
+// withheld says why no member can fall silent, "" if members can.
 func (e *Expiry) withheld(now time.Time) string {
 	if !e.echo.Missing(now, e.TTL) {
 		return ""
@@ -120,12 +223,15 @@ func (e *Expiry) withheld(now time.Time) string {
 	return fmt.Sprintf("for %s no heartbeat of this cluster was both written to the broker and seen there: no other member expires", e.TTL/2)
 }
 
-func (e *Expiry) report(cluster string, expired bool) {
-	if expired {
-		e.Log.Warningf("cluster %q: no heartbeat for %s; its endpoints: %s", cluster, e.TTL, e.OnExpiry)
-		return
+func (e *Expiry) report(m liveness.Member, silent bool) {
+	switch {
+	case silent && m.Heartbeat.Blind:
+		e.Log.Warningf("cluster %q: it says that it does not see its own state; its endpoints: %s", m.Cluster, e.OnExpiry)
+	case silent:
+		e.Log.Warningf("cluster %q: no heartbeat for %s; its endpoints: %s", m.Cluster, max(e.TTL, m.TTL), e.OnExpiry)
+	default:
+		e.Log.Infof("cluster %q: the heartbeat is back", m.Cluster)
 	}
-	e.Log.Infof("cluster %q: the heartbeat is back", cluster)
 }
 
 // inputs returns the inputs of an evaluation at now.
@@ -135,7 +241,7 @@ func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 		sent = time.Time{} // who the members are is not known
 	}
 	e.echo = e.echo.Next(now, sent, e.TTL)
-	in := liveness.Inputs{Now: now, TTL: e.TTL, Echoed: e.echo.Since(), Self: e.ClusterID}
+	in := liveness.Inputs{Now: now, TTL: e.TTL, OnExpiry: e.OnExpiry, Echoed: e.echo.Since(), Self: e.ClusterID}
 	known := make(map[string]time.Time)
 	for _, m := range e.Broker.Liveness() {
 		since, old := e.known[m.Cluster]
@@ -149,8 +255,8 @@ func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 	return in
 }
 
-// requeue reconciles the services again that are imported from the clusters.
-func (e *Expiry) requeue(clusters map[string]bool) {
+// importedFrom returns the services that are imported from one of the clusters.
+func (e *Expiry) importedFrom(clusters map[string]bool) (services []types.NamespacedName) {
 	for _, svc := range e.Member.Imports() {
 		imp := e.Member.Import(svc)
 		if imp == nil {
@@ -158,23 +264,17 @@ func (e *Expiry) requeue(clusters map[string]bool) {
 		}
 		for _, c := range imp.Status.Clusters {
 			if clusters[c.Cluster] {
-				e.Requeue(svc)
+				services = append(services, svc)
 				break
 			}
 		}
 	}
+	return services
 }
 
-// Result returns which clusters are expired now, and which are frozen.
+// Result returns which members are silent now.
 func (e *Expiry) Result() liveness.Result {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.result
-}
-
-// Expired reports whether a cluster is expired.
-func (e *Expiry) Expired(cluster string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.result.Expired(cluster)
 }

@@ -1,13 +1,12 @@
 // Package safety keeps a member from acting while it does not know the state of the clusterset. A broker that was replaced must not empty its
-// members, and a broker that stops to pass heartbeats on must not make all members disappear (docs/spec/controller.md 8).
+// members (docs/spec/controller.md 8).
 //
 //	broker, credential, caches --> [Freezes]   reasons that suspend operations until they clear
 //	heartbeats of the members  --> [Expiry]    whose endpoints count no more?
 //	                                   |
 //	                                   +-----> read by exporter and importer before they remove anything
 //
-// Expiry also freezes through Freezes. The pure rules have files of their own: leftout.go (which clusters were left out before a restart), onexpiry.go
-// (how an expired member's slices change), and package liveness.
+// Expiry also freezes through Freezes. The pure rule is in package liveness.
 package safety
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
-// A Reason suspends operations until it clears (docs/spec/controller.md 8.8). The zero value is not a reason.
+// A Reason suspends operations until it clears (docs/spec/controller.md 8.7). The zero value is not a reason.
 type Reason uint8
 
 // The freeze reasons.
@@ -30,7 +29,7 @@ const (
 	BrokerEmpty                      // the broker has no member namespace, or lacks our CRDs
 	Credential                       // the broker rejects our credential
 	LostMembers                      // the broker has no Member of clusters that services are imported from
-	MassExpiry                       // more members are silent at once than fail at once
+	Blind                            // this cluster does not see its own state, or cannot write what it exports
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
 	end
 )
@@ -45,7 +44,7 @@ const (
 	Beat                         // heartbeats
 )
 
-// reasons has the label "reason" of metric frozen and what is suspended, also in the words of docs/spec/controller.md 8.8.
+// reasons has the label "reason" of metric frozen and what is suspended, also in the words of docs/spec/controller.md 8.7.
 var reasons = [end]struct {
 	label    string
 	suspends Operation
@@ -56,7 +55,7 @@ var reasons = [end]struct {
 	BrokerEmpty:    {"broker_empty", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
 	Credential:     {"credential", Export, "exports"},
 	LostMembers:    {"lost_members", 0, "nothing"},
-	MassExpiry:     {"mass_expiry", 0, "expiry"},
+	Blind:          {"blind", 0, "nothing"},
 	OwnHeartbeat:   {"own_heartbeat", 0, "expiry"},
 }
 

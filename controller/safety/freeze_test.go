@@ -40,14 +40,14 @@ func frozen(t *testing.T, reg prometheus.Gatherer, r Reason) float64 {
 	return found.Sum()
 }
 
-// suspended is the table of docs/spec/controller.md 8.8: not that of the code, which it checks.
+// suspended is the table of docs/spec/controller.md 8.7: not that of the code, which it checks.
 var suspended = map[Reason][]Operation{
 	NotSynced:      {Import},
 	BrokerIdentity: {Export, Import, Beat},
 	BrokerEmpty:    {Export, Import, Beat},
 	Credential:     {Export},
-	LostMembers:    {}, // for people; [Expiry] stops by itself for the next two
-	MassExpiry:     {},
+	LostMembers:    {}, // for people; [Expiry] stops by itself for the next one
+	Blind:          {},
 	OwnHeartbeat:   {},
 }
 
@@ -55,7 +55,7 @@ func TestFreezes(t *testing.T) {
 	log, changes, reg := &lines{}, 0, prometheus.NewRegistry()
 	all := Reasons()
 	if len(all) != len(suspended) {
-		t.Fatalf("%d reasons, want the %d of docs/spec/controller.md 8.8", len(all), len(suspended))
+		t.Fatalf("%d reasons, want the %d of docs/spec/controller.md 8.7", len(all), len(suspended))
 	}
 	var names []string
 	for _, r := range all {

@@ -130,11 +130,9 @@ func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 		switch {
 		case l.Cluster == p.Membership.Identity.ClusterID:
 			m.State = page.Self
-		case result.Expired(l.Cluster):
+		case result.Silent(l.Cluster):
 			m.State = page.Expired
 			s.Counts.Expired++
-		case slices.Contains(result.Frozen(), l.Cluster):
-			m.State = page.Silent
 		case l.Seen.IsZero():
 			m.State = page.NoHeartbeat
 		}

@@ -54,6 +54,13 @@ type InventoryEntry struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	From int64 `json:"from,omitempty"`
+
+	// Behind is a stamp at which the member could not write the service: records and slices that are older may be out of date.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
+	Behind int64 `json:"behind,omitempty"`
 }
 
 // InventoryList is a list of Inventory objects.

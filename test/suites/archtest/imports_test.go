@@ -66,7 +66,7 @@ var rules = []rule{
 	{name: "the controller and the DNS side are apart", pkg: "controller/...",
 		deny: []string{module + "/cache/...", module + "/plugin/...", module + "/resolver/...", coredns, miekg}},
 	{name: "the controller knows no command", pkg: "controller/...", deny: append(slices.Clone(tests[:4]), "github.com/spf13/cobra/...", "k8s.io/cli-runtime/...")},
-	{name: "liveness and allocators are pure", pkg: "controller/liveness", allow: []string{"std"}},
+	{name: "liveness and allocators are pure", pkg: "controller/liveness", allow: []string{"std", module + "/controller/protocol"}, direct: true},
 	{name: "liveness and allocators are pure", pkg: "controller/vip", deny: []string{clientgo, "k8s.io/klog/..."}},
 	{name: "selection is pure", pkg: "controller/selection", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "the status page is pure", pkg: "controller/page", allow: []string{"std"}},

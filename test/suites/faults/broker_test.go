@@ -63,7 +63,7 @@ func restoreBroker(t *testing.T, saved string) {
 }
 
 // The broker is restored from an old backup, without half of the exports and with one that was withdrawn. Each member corrects its own
-// records. What is imported from others stays meanwhile (docs/spec/controller.md 8.7).
+// records. What is imported from others stays meanwhile (docs/spec/controller.md 8.6).
 func TestBrokerIsRestored(t *testing.T) {
 	const ns = "restored"
 	both := func(name string) {
@@ -299,7 +299,7 @@ func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig s
 }
 
 // A cluster stops being a member if its broker namespace is deleted while others have theirs: its imports are deleted, its Services stay, and a join
-// makes it a member again (docs/spec/controller.md 7). Imports from it stay until an administrator removes it (docs/spec/controller.md 8.7).
+// makes it a member again (docs/spec/controller.md 7). Imports from it stay until an administrator removes it (docs/spec/controller.md 8.6).
 func TestMemberIsExpelled(t *testing.T) {
 	const ns = "expelled"
 	export(t, east, ns, "web", "10.21.0.1")

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// One of many exports is withdrawn. It takes effect at once, but for DNS (docs/spec/controller.md 3.2, docs/spec/controller.md 8.7,
+// One of many exports is withdrawn. It takes effect at once, but for DNS (docs/spec/controller.md 3.2, docs/spec/controller.md 8.6,
 // docs/spec/dns.md 6.9), and the others stay. docs/controller.md has the times that are measured here.
 func TestUnexport(t *testing.T) {
 	const ns = "unexport"

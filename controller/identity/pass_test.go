@@ -26,23 +26,8 @@ func TestLate(t *testing.T) {
 		{name: "before the clock was set back, within the TTL", at: clocks.SetWall(now.Add(-ttl), time.Hour)},
 		{name: "of a clock that is ahead", at: now.Round(0).Add(1), want: true},
 	} {
-		if got := (beat{tt.at, ttl}).late(now); got != tt.want {
+		if got := (beat{at: tt.at, ttl: ttl}).late(now); got != tt.want {
 			t.Errorf("%s: late = %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
-// The note, the wait and a renewal that fails fit into one TTL, whatever "lease" is.
-func TestWaitLimit(t *testing.T) {
-	for _, tt := range []struct{ renew, ttl, want time.Duration }{
-		{10 * time.Second, time.Minute, 30 * time.Second},
-		{20 * time.Second, time.Minute, 20 * time.Second},
-		{time.Second, 3 * time.Second, time.Second},
-		{10 * time.Second, time.Hour, 30 * time.Second},
-		{0, time.Hour, 30 * time.Second},
-	} {
-		if got := waitLimit(tt.renew, tt.ttl); got != tt.want {
-			t.Errorf("lease %s %s: %s, want %s", tt.renew, tt.ttl, got, tt.want)
 		}
 	}
 }

@@ -1,0 +1,97 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
+)
+
+// ReadHeartbeat asks the broker for the heartbeat of a member; the zero value is none. The watch may lag behind it.
+func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protocol.Heartbeat, err error) {
+	m := b.Member(clusterID)
+	if m == nil {
+		return h, fmt.Errorf("broker: Member %s: not there", clusterID)
+	}
+	lease := &coordinationv1.Lease{}
+	switch err := b.client.Get(ctx, lease, m.Spec.Namespace, broker.HeartbeatName); {
+	case apierrors.IsNotFound(err):
+		return h, nil
+	case err != nil:
+		return h, fmt.Errorf("broker: %w", err)
+	}
+	b.heartbeats.observe(lease, false)
+	return HeartbeatOf(lease), nil
+}
+
+// Relist asks the broker for all objects of a member, and reports whether the caches have them.
+func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, err error) {
+	m := b.Member(clusterID)
+	if m == nil {
+		return false, fmt.Errorf("broker: Member %s: not there", clusterID)
+	}
+	for _, kind := range []struct {
+		id       apiserver.WatchID
+		example  apiserver.Object
+		labels   string
+		informer cache.SharedIndexInformer
+	}{
+		{watchRecords, &v1alpha1.ExportedService{}, mcsv1beta1.LabelSourceCluster, b.records},
+		{watchSlices, &discoveryv1.EndpointSlice{}, mcsv1beta1.LabelSourceCluster, b.slices},
+		{watchInventories, &v1alpha1.Inventory{}, "", b.inventories},
+	} {
+		if err := b.failure(kind.id); err != nil { // it may have the state of before a rollback
+			return false, err
+		}
+		list, err := b.client.ListMetadata(ctx, kind.example, m.Spec.Namespace, kind.labels)
+		if err != nil {
+			return false, fmt.Errorf("broker: %w", err)
+		}
+		bad := make(map[string]bool)
+		for _, u := range b.set.Undecodables(kind.id) {
+			bad[u.Namespace+"/"+u.Name] = true
+		}
+		list.Items = slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return bad[o.Namespace+"/"+o.Name] })
+		if !hasAll(kind.informer, m.Spec.Namespace, list) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// hasAll reports whether a cache has what a list of a namespace has, or something newer.
+func hasAll(informer cache.SharedIndexInformer, namespace string, list *metav1.PartialObjectMetadataList) bool {
+	listed := make(map[string]bool)
+	for _, is := range list.Items {
+		listed[is.Name] = true
+		item, ok, _ := informer.GetStore().GetByKey(namespace + "/" + is.Name)
+		if !ok || before(item.(metav1.Object).GetResourceVersion(), is.ResourceVersion) {
+			return false
+		}
+	}
+	for _, o := range indexed[metav1.Object](informer, cache.NamespaceIndex, namespace) {
+		if !listed[o.GetName()] && before(o.GetResourceVersion(), list.ResourceVersion) {
+			return false
+		}
+	}
+	return true
+}
+
+// before compares resource versions.
+func before(a, b string) bool {
+	x, _ := strconv.ParseUint(a, 10, 64)
+	y, _ := strconv.ParseUint(b, 10, 64)
+	return x < y
+}

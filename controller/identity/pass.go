@@ -1,0 +1,120 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/api/elapsed"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
+)
+
+// waitPeriod is the time between two checks whether the exports are written.
+const waitPeriod = 100 * time.Millisecond
+
+// passPeriod is the time between two passes that nothing asks for.
+const passPeriod = 10 * time.Minute
+
+// A pass compares all exports with what the broker has, and writes the difference. Other members may take this one for silent until a heartbeat says that a
+// pass began after that (docs/spec/controller.md 8.2).
+//
+//	due: more than a TTL between the sending of one          it begins once this cluster sees itself; no heartbeat before it ends,
+//	heartbeat and the answer to the next, or blind till now  but what cannot be written then is marked
+//	at the start of a process, and every 10 minutes          heartbeats go on meanwhile
+//
+// Its methods are for one goroutine.
+type pass struct {
+	broker     *broker.Broker
+	ttl        time.Duration
+	publishAll func(mark bool) (done func() bool) // see [Heartbeat].PublishAll
+	log        logging.Logger
+
+	last     *beat // the last one that the broker has, at first that of an earlier process; nil until asked for
+	due      bool
+	complete protocol.Stamp // of the beginning of the last pass that ended
+	ended    time.Time      // when it ended; zero if none did
+	next     time.Time      // when one begins that nothing asks for
+
+	done  func() bool // nil unless a pass is under way
+	began protocol.Stamp
+	marks bool // the one under way is due
+}
+
+// A beat is one heartbeat of this cluster. The zero value stands for a cluster that never had one.
+type beat struct {
+	at   time.Time
+	ttl  time.Duration
+	sent bool // by this process
+}
+
+// late reports whether a TTL is over. A heartbeat in the future was written by another clock and may be of any age.
+func (b beat) late(now time.Time) bool {
+	age := elapsed.Between(b.at, now)
+	return !b.at.IsZero() && (age > b.ttl || age < 0)
+}
+
+// load asks the broker once for the last heartbeat of an earlier process.
+func (p *pass) load(ctx context.Context) error {
+	if p.last != nil {
+		return nil
+	}
+	h, ttl, err := p.broker.LastHeartbeat(ctx)
+	if err != nil {
+		return err
+	}
+	p.last, p.complete, p.due = &beat{ttl: cmp.Or(ttl, p.ttl)}, h.Complete, h.Blind
+	if h.Stamp != 0 {
+		p.last.at = time.UnixMicro(int64(h.Stamp))
+	}
+	return nil
+}
+
+// mayRenew reports whether the heartbeat may be renewed now, by a cluster that is blind, or that sees itself. An error says that the broker does not answer.
+func (p *pass) mayRenew(ctx context.Context, blind, sees bool) (bool, error) {
+	if err := p.load(ctx); err != nil {
+		return false, err
+	}
+	p.sent(p.broker.Echo()) // the broker may have stored one without an answer
+	if blind {
+		p.due, p.done = true, nil
+		return true, nil
+	}
+	now := time.Now()
+	if p.late(now) && !p.due {
+		p.log.Infof("heartbeat: the last one is of %s, other members may take this cluster for silent: writing the exports first", p.last.at.UTC().Format(time.RFC3339))
+		p.due = true
+	}
+	p.proceed(now, sees)
+	return !p.due, nil
+}
+
+// late reports whether a TTL is over since the last heartbeat, and since the last pass.
+func (p *pass) late(now time.Time) bool {
+	return p.last.late(now) && (p.ended.IsZero() || elapsed.Between(p.ended, now) > p.ttl)
+}
+
+// proceed begins and ends passes.
+func (p *pass) proceed(now time.Time, sees bool) {
+	if p.done != nil && p.due && !p.marks {
+		p.done = nil // begin anew
+	}
+	if p.done == nil && sees && (p.due || !now.Before(p.next)) {
+		p.began, p.marks = p.broker.Stamp(), p.due
+		p.done = p.publishAll(p.due)
+	}
+	if p.done != nil && p.done() {
+		p.complete, p.ended, p.next = p.began, now, now.Add(passPeriod)
+		p.due, p.done = false, nil
+	}
+}
+
+// sent notes that the broker has a heartbeat that was sent then.
+func (p *pass) sent(at time.Time) {
+	if at.IsZero() || p.last.sent && !at.After(p.last.at) {
+		return
+	}
+	p.due = p.due || p.late(time.Now())
+	p.last = &beat{at, p.ttl, true}
+}

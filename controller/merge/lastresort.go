@@ -1,0 +1,95 @@
+package merge
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
+
+// A served is a port of one IP family, by its name in the import; "" stands for a slice without ports.
+type served struct {
+	family   discoveryv1.AddressType
+	protocol corev1.Protocol
+	port     string
+}
+
+// LastResort returns imported slices without what the last resorts among them have to give up: endpoints that are not ready, and each port and
+// IP family that other slices, or those beside, serve with a ready endpoint. The slices that are given are not changed.
+func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	last := func(s *discoveryv1.EndpointSlice) bool {
+		at := slices.IndexFunc(sources, func(src Source) bool { return src.Cluster == s.Labels[mcsv1beta1.LabelSourceCluster] })
+		return at >= 0 && sources[at].LastResort > StampOf(s)
+	}
+	if !slices.ContainsFunc(imported, last) {
+		return imported
+	}
+	others := make(map[served]bool)
+	for _, s := range slices.Concat(imported, beside) {
+		if ready := func(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }; !last(s) && slices.ContainsFunc(s.Endpoints, ready) {
+			for _, p := range servedBy(s) {
+				others[p] = true
+			}
+		}
+	}
+	var left []*discoveryv1.EndpointSlice
+	for _, s := range imported {
+		if last(s) {
+			s = needed(s, others)
+		}
+		if s != nil {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
+// needed returns what a last resort is needed for, nil for nothing.
+func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.EndpointSlice {
+	s = s.DeepCopy()
+	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return !broker.IsReady(e.Conditions) })
+	serves, ports := servedBy(s), s.Ports
+	s.Ports = nil
+	for i, p := range ports {
+		if !others[serves[i]] {
+			s.Ports = append(s.Ports, p)
+		}
+	}
+	if len(s.Endpoints) == 0 || len(ports) > 0 && len(s.Ports) == 0 || len(ports) == 0 && others[serves[0]] {
+		return nil
+	}
+	return s
+}
+
+// servedBy returns what a slice serves, for each of its ports.
+func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
+	for _, p := range s.Ports {
+		is := served{family: s.AddressType, port: deref(p.Name)}
+		if p.Protocol != nil {
+			is.protocol = *p.Protocol
+		}
+		all = append(all, is)
+	}
+	if len(all) == 0 {
+		all = append(all, served{family: s.AddressType})
+	}
+	return all
+}
+
+// StampOf returns the stamp of a slice on the broker, or of the source of an imported one; 0 if it has none.
+func StampOf(s *discoveryv1.EndpointSlice) int64 {
+	text := s.Annotations[broker.AnnotationStamp]
+	if words := strings.Fields(s.Annotations[broker.AnnotationSource]); len(words) == 4 {
+		text = words[3]
+	}
+	stamp, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return stamp
+}

@@ -1,0 +1,132 @@
+package faults
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// A member loses the right to read its EndpointSlices. It says that it is blind: for the others it is silent at once, what only it serves is a last resort, and its
+// endpoints are back when it sees them again and has written them (docs/spec/controller.md 8.1, docs/spec/controller.md 8.2).
+func TestMemberIsBlind(t *testing.T) {
+	const ns = "blind"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, east, ns, "alone", "10.21.0.9")
+	export(t, west, ns, "web", "10.22.0.1")
+	e, w := run(t, east), run(t, west)
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	west.Put(t, testclusterset.Namespace(ns))
+	awaitImport(t, west, ns, "alone", "10.21.0.9")
+	w.awaitHeartbeat("east")
+	ofWest := undisturbed(t, west, ns, "west")
+
+	restore := revoke(t, east, "endpointslices")
+	east.KillAPIServer() // watches that are open would go on
+	if err := east.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitImport(t, west, ns, "web", "10.22.0.1")
+	e.awaitMetric("frozen", "blind", 1)
+	checkImport(t, west, ns, "alone", "10.21.0.9")
+	serve(t, east, ns, "web", "10.21.0.2")
+	returned := countChanges(t, west, ns, "east")
+	restore()
+	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	if c := returned(); c.added != 1 {
+		t.Errorf("%d slices of east were added, want one, with the endpoint of after the silence", c.added)
+	}
+	e.awaitMetric("frozen", "blind", 0)
+	checkImport(t, west, ns, "alone", "10.21.0.9")
+	ofWest()
+}
+
+// revoke takes the rights to list and to watch a resource off the controller of a member, until restore is called.
+func revoke(t *testing.T, m *testclusterset.Member, resource string) (restore func()) {
+	t.Helper()
+	roles := m.Dynamic().Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"})
+	object, err := roles.Get(t.Context(), "clusterset-controller", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
+		t.Fatal(err)
+	}
+	update := func(role rbacv1.ClusterRole) {
+		t.Helper()
+		m.Put(t, &rbacv1.ClusterRole{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
+			ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: role.Rules,
+		})
+	}
+	blind := *role.DeepCopy()
+	for i, rule := range blind.Rules {
+		if slices.Contains(rule.Resources, resource) {
+			blind.Rules[i].Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == "list" || v == "watch" })
+		}
+	}
+	update(blind)
+	t.Cleanup(func() { update(role) })
+	return func() { t.Helper(); update(role) }
+}
+
+// The broker rejects one slice of a member that was away for longer than its TTL. The member returns, but for this service, whose old endpoint is a last resort
+// (docs/spec/controller.md 8.2).
+func TestExportIsBehind(t *testing.T) {
+	const ns = "behind"
+	for _, name := range []string{"web", "stuck"} {
+		export(t, east, ns, name, "10.21.0.1")
+		export(t, west, ns, name, "10.22.0.1")
+	}
+	export(t, east, ns, "stuck-alone", "10.21.0.1")
+	west.Put(t, testclusterset.Namespace(ns))
+	e, w := run(t, east), run(t, west)
+	for _, name := range []string{"web", "stuck"} {
+		awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
+	}
+	awaitImport(t, west, ns, "stuck-alone", "10.21.0.1")
+	w.awaitHeartbeat("east")
+	denied := writesOf(endpoints.Group, endpoints.Resource)
+	denied[0].ResourceNames = append(slicesOf(t, east, "stuck"), slicesOf(t, east, "stuck-alone")...)
+	allow := denyWrites(t, "east", denied)
+	e.stop()
+	for _, name := range []string{"web", "stuck"} {
+		awaitImport(t, west, ns, name, "10.22.0.1")
+	}
+	for _, name := range []string{"web", "stuck", "stuck-alone"} {
+		serve(t, east, ns, name, "10.21.0.2")
+	}
+	run(t, east)
+	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+	checkImport(t, west, ns, "stuck", "10.22.0.1")
+	checkImport(t, west, ns, "stuck-alone", "10.21.0.1")
+	allow()
+	awaitImport(t, west, ns, "stuck", "10.21.0.2 10.22.0.1")
+	awaitImport(t, west, ns, "stuck-alone", "10.21.0.2")
+}
+
+// slicesOf returns the names of the slices of a service that a member has on the broker.
+func slicesOf(t *testing.T, m *testclusterset.Member, service string) (names []string) {
+	t.Helper()
+	until.OK(t, "slices of "+service, func(ctx context.Context) error {
+		list, err := clusters.Broker.Dynamic().Resource(endpoints).Namespace(m.BrokerNamespace()).
+			List(ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + service})
+		if err != nil {
+			return err
+		}
+		for _, s := range list.Items {
+			names = append(names, s.GetName())
+		}
+		return nil
+	})
+	return names
+}
