@@ -30,6 +30,7 @@ func TestMemberIsBlind(t *testing.T) {
 	ofWest := undisturbed(t, west, ns, "west")
 
 	restore := revoke(t, east, "endpointslices")
+	defer restore()
 	east.KillAPIServer() // watches that are open would go on
 	if err := east.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -75,7 +76,6 @@ func revoke(t *testing.T, m *testclusterset.Member, resource string) (restore fu
 		}
 	}
 	update(blind)
-	t.Cleanup(func() { update(role) })
 	return func() { t.Helper(); update(role) }
 }
 
