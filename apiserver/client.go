@@ -165,7 +165,7 @@ func (c *Client) List(ctx context.Context, example Object, list runtime.Object, 
 	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
 }
 
-// ListMetadata reads the metadata of all objects of a kind in a namespace that match the label selector, also of objects that do not decode.
+// ListMetadata reads the metadata of all objects of a kind in a namespace that match the label selector. It works for objects that do not decode.
 func (c *Client) ListMetadata(ctx context.Context, example Object, namespace, labels string) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -386,7 +386,7 @@ func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return number(list.Metadata.ResourceVersion), nil
+	return VersionNumber(list.Metadata.ResourceVersion), nil
 }
 
 // metadata is what is read of a document that others wrote parts of: a time in the metadata of an object may be one that JSON

@@ -127,7 +127,7 @@ func (w *listWatch) listComplete(version string) {
 	if w.informer == nil {
 		return
 	}
-	w.unshown = unshownList{version: number(version)} // with 0 nothing can be compared
+	w.unshown = unshownList{version: VersionNumber(version)} // with 0 nothing can be compared
 	if shown := w.shown(); shown > w.unshown.version {
 		w.unshown.before = shown
 	}
@@ -135,7 +135,7 @@ func (w *listWatch) listComplete(version string) {
 
 // shown is the version that the informer shows, 0 before the first.
 func (w *listWatch) shown() uint64 {
-	return number(cmp.Or(w.informer.GetStore().LastStoreSyncResourceVersion(), w.informer.LastSyncResourceVersion()))
+	return VersionNumber(cmp.Or(w.informer.GetStore().LastStoreSyncResourceVersion(), w.informer.LastSyncResourceVersion()))
 }
 
 // synced reports whether the store has, or had, a complete list.

@@ -187,7 +187,7 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 		return // what is left of a watch that was stopped
 	}
 	w.markContact()
-	if v := number(version); v > w.seen {
+	if v := VersionNumber(version); v > w.seen {
 		w.seen = v
 	}
 	if complete {
@@ -344,8 +344,8 @@ func outward(ctx context.Context, err error) error {
 	return errors.New(err.Error())
 }
 
-// number is a resource version as a number: those of one etcd count up. 0 means that it is not one.
-func number(version string) uint64 {
+// VersionNumber returns a resource version as a number: the versions of one etcd count up. It is 0 for any other text.
+func VersionNumber(version string) uint64 {
 	v, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return 0

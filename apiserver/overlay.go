@@ -127,7 +127,7 @@ func (w write[T]) outdates(obj T) bool {
 	case w.gone:
 		return obj.GetUID() != "" && obj.GetUID() == w.obj.GetUID()
 	}
-	return number(w.obj.GetResourceVersion()) > number(obj.GetResourceVersion())
+	return VersionNumber(w.obj.GetResourceVersion()) > VersionNumber(obj.GetResourceVersion())
 }
 
 // Deleted notes that an object was deleted. Without a UID whatever has its name now is meant.
@@ -229,7 +229,7 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 	case !written:
 		return stored, has
 	case time.Since(w.at) > overlayAge, w.gone && (!has || w.obj.GetUID() != "" && stored.GetUID() != w.obj.GetUID()),
-		!w.gone && has && number(stored.GetResourceVersion()) >= number(w.obj.GetResourceVersion()):
+		!w.gone && has && VersionNumber(stored.GetResourceVersion()) >= VersionNumber(w.obj.GetResourceVersion()):
 		o.writes.Delete(key)
 		return stored, has
 	case w.gone:
@@ -274,7 +274,7 @@ func (o *Overlay[T]) deleted(item any) {
 	}
 	key := keyOf(obj)
 	w, written := o.write(key)
-	if written && (w.gone || partial || number(obj.GetResourceVersion()) > number(w.obj.GetResourceVersion())) {
+	if written && (w.gone || partial || VersionNumber(obj.GetResourceVersion()) > VersionNumber(w.obj.GetResourceVersion())) {
 		o.writes.Delete(key)
 	}
 }

@@ -82,7 +82,7 @@ func (o *plainOverlay) event(s *corev1.Service, deleted bool) {
 		return
 	}
 	o.ended.add(s.UID, time.Now())
-	if w, written := o.writes[keyOf(s)]; written && (w.gone || number(s.ResourceVersion) > number(w.obj.ResourceVersion)) {
+	if w, written := o.writes[keyOf(s)]; written && (w.gone || VersionNumber(s.ResourceVersion) > VersionNumber(w.obj.ResourceVersion)) {
 		delete(o.writes, keyOf(s))
 	}
 }
@@ -96,7 +96,7 @@ func (o *plainOverlay) list(match func(*corev1.Service) bool) (objects []*corev1
 		stored := all[key]
 		switch {
 		case time.Since(w.at) > overlayAge, w.gone && (stored == nil || w.obj.UID != "" && stored.UID != w.obj.UID),
-			!w.gone && stored != nil && number(stored.ResourceVersion) >= number(w.obj.ResourceVersion):
+			!w.gone && stored != nil && VersionNumber(stored.ResourceVersion) >= VersionNumber(w.obj.ResourceVersion):
 			delete(o.writes, key)
 		case w.gone:
 			delete(all, key)

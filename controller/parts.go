@@ -124,7 +124,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	return p, nil
 }
 
-// blind says what was not seen of this cluster since a time, or what of the inventory the broker has rejected since then, "" if all is well.
+// blind names a kind of this cluster that was not seen since a time, or a part of the inventory that the broker rejects, or returns "".
 func (p *parts) blind(since time.Time) string {
 	return cmp.Or(p.member.Blind(since), p.exporter.Blind(since))
 }
@@ -161,7 +161,7 @@ func newBroker(
 	})
 }
 
-// checkInterval returns the time between two checks of an API server: a lost watch, or an own cluster that is not seen, is noticed within half a TTL.
+// checkInterval returns the time between two checks of an API server: short enough to notice a lost watch within half a TTL.
 func checkInterval(ttl time.Duration) time.Duration { return min(10*time.Second, ttl/6) }
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {

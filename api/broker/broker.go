@@ -113,9 +113,9 @@ const (
 	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
-	// AnnotationComplete on a heartbeat is a stamp of when the last pass over all exports of its member began.
+	// AnnotationComplete on a heartbeat is the stamp at which the member began its last pass over all exports.
 	AnnotationComplete = "clusterset-dns.io/complete"
-	// AnnotationBlind on a heartbeat says what the member cannot see of its own cluster, or cannot write; it is absent if all is well.
+	// AnnotationBlind on a heartbeat names a kind of its own cluster that the member cannot read, or an inventory that it cannot write.
 	AnnotationBlind = "clusterset-dns.io/blind"
 
 	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the set

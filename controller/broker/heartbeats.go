@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// heartbeats records when the Leases of the members were seen to be renewed, by the clock of this process. The times in the Leases
-// order them, and say nothing of their age: the clocks of other clusters may be wrong.
+// heartbeats records when this process saw each member renew its Lease. The times in the Leases give the order of renewals. They do not give their age,
+// since the clocks of other clusters may be wrong.
 type heartbeats struct {
 	mu   sync.Mutex
 	seen map[string]renewal // by broker namespace
@@ -74,7 +74,7 @@ type renewal struct {
 	gone bool          // the Lease is not there, or does not decode; the rest is of the last one
 }
 
-// HeartbeatOf returns what a Lease says.
+// HeartbeatOf decodes a Lease.
 func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	if l.Spec.RenewTime != nil {
 		h.Stamp = protocol.Stamp(l.Spec.RenewTime.UnixMicro())
@@ -86,8 +86,7 @@ func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	return h
 }
 
-// observe records a Lease and reports whether it was renewed: an old copy, as after a restore of the broker, is no renewal. own says that it is the
-// Lease of this member.
+// observe records a Lease and reports whether it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this member's Lease.
 func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
@@ -132,8 +131,8 @@ func (h *heartbeats) rivalTo(self holder, now time.Time) (holder, bool) {
 	return r.holder, r.seen >= rivalAfter && r.before(self) && now.Sub(r.last) < cmp.Or(r.ttl, rivalTTL)
 }
 
-// lost takes it that the Lease of a namespace, or a Member that named the namespace, is gone. A member whose Lease alone is gone
-// still has the rest of its TTL. Without Lease and Member the namespace is forgotten.
+// lost records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is gone, the member keeps the rest
+// of its TTL. Without Lease and Member the namespace is forgotten.
 //
 // isMember asks whether a Member names the namespace. It is called under the lock, so that of two events at a time the later one sees both.
 func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {

@@ -82,7 +82,7 @@ func wellFormed(record string) []string {
 	return []string{record}
 }
 
-// ServiceOf returns the service whose export record has a name.
+// ServiceOf parses the name of an export record.
 func ServiceOf(record string) (types.NamespacedName, bool) {
 	name, namespace, _ := strings.Cut(record, ".")
 	return types.NamespacedName{Namespace: namespace, Name: name}, broker.IsLabel(name) && broker.IsLabel(namespace)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// ReadHeartbeat asks the broker for the heartbeat of a member; the zero value is none. The watch may lag behind it.
+// ReadHeartbeat reads the heartbeat of a member from the broker, since the watch may lag. Without a Lease it returns the zero value.
 func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protocol.Heartbeat, err error) {
 	m := b.Member(clusterID)
 	if m == nil {
@@ -36,7 +35,7 @@ func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protoco
 	return HeartbeatOf(lease), nil
 }
 
-// Relist asks the broker for all objects of a member, and reports whether the caches have them.
+// Relist lists all objects of a member, and reports whether the caches are as new.
 func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, err error) {
 	m := b.Member(clusterID)
 	if m == nil {
@@ -52,7 +51,7 @@ func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, e
 		{watchSlices, &discoveryv1.EndpointSlice{}, mcsv1beta1.LabelSourceCluster, b.slices},
 		{watchInventories, &v1alpha1.Inventory{}, "", b.inventories},
 	} {
-		if err := b.failure(kind.id); err != nil { // it may have the state of before a rollback
+		if err := b.failure(kind.id); err != nil { // its cache may be older than a rollback
 			return false, err
 		}
 		list, err := b.client.ListMetadata(ctx, kind.example, m.Spec.Namespace, kind.labels)
@@ -71,27 +70,21 @@ func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, e
 	return true, nil
 }
 
-// hasAll reports whether a cache has what a list of a namespace has, or something newer.
+// hasAll reports whether a cache is as new as a list of a namespace.
 func hasAll(informer cache.SharedIndexInformer, namespace string, list *metav1.PartialObjectMetadataList) bool {
+	older := func(a, b string) bool { return apiserver.VersionNumber(a) < apiserver.VersionNumber(b) }
 	listed := make(map[string]bool)
 	for _, is := range list.Items {
 		listed[is.Name] = true
 		item, ok, _ := informer.GetStore().GetByKey(namespace + "/" + is.Name)
-		if !ok || before(item.(metav1.Object).GetResourceVersion(), is.ResourceVersion) {
+		if !ok || older(item.(metav1.Object).GetResourceVersion(), is.ResourceVersion) {
 			return false
 		}
 	}
 	for _, o := range indexed[metav1.Object](informer, cache.NamespaceIndex, namespace) {
-		if !listed[o.GetName()] && before(o.GetResourceVersion(), list.ResourceVersion) {
+		if !listed[o.GetName()] && older(o.GetResourceVersion(), list.ResourceVersion) {
 			return false
 		}
 	}
 	return true
-}
-
-// before compares resource versions.
-func before(a, b string) bool {
-	x, _ := strconv.ParseUint(a, 10, 64)
-	y, _ := strconv.ParseUint(b, 10, 64)
-	return x < y
 }

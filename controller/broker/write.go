@@ -88,8 +88,8 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 
 const maxBlind = 300 // octets
 
-// Renew renews the heartbeat of this member, which others should wait for as long as ttl. complete is a stamp of when the last pass over all
-// exports began, blind says what this member does not see of its own cluster.
+// Renew renews the heartbeat of this member; others wait for ttl. complete is the stamp at which the last pass over all exports began. blind names
+// what this member cannot see of its own cluster, or is "".
 func (b *Broker) Renew(ctx context.Context, ttl time.Duration, complete protocol.Stamp, blind string) error {
 	stamp, seconds := b.stamps.next(), int32(math.Ceil(ttl.Seconds()))
 	lease := &coordinationv1.Lease{
@@ -116,8 +116,8 @@ func (b *Broker) Renew(ctx context.Context, ttl time.Duration, complete protocol
 // Stamp returns a stamp that is higher than all before.
 func (b *Broker) Stamp() protocol.Stamp { return b.stamps.next() }
 
-// LastHeartbeat asks the broker for the heartbeat of this member, be it of an earlier process, and how long others wait for the next one, 0 if it does not
-// say. The zero value is no heartbeat. Later stamps of this process are higher.
+// LastHeartbeat reads this member's heartbeat from the broker, which an earlier process may have written, and its TTL. Both are zero without a Lease.
+// Later stamps of this process are higher.
 func (b *Broker) LastHeartbeat(ctx context.Context) (h protocol.Heartbeat, ttl time.Duration, err error) {
 	lease := &coordinationv1.Lease{}
 	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {

@@ -11,21 +11,21 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// behind has the exports that could not be written. The inventory says so of those that are marked: what the broker has of them may be out of date
-// (docs/spec/controller.md 8.2). The zero value is empty. The methods may be called by several goroutines.
+// behind holds the exports whose last write failed. The inventory marks some of them: their copies on the broker may be out of date
+// (docs/spec/controller.md 8.2). The zero value is empty. Several goroutines may call the methods.
 type behind struct {
 	mu     sync.Mutex
 	failed map[types.NamespacedName]failure
 }
 
-// A failure is an export whose last write failed, or the end of that.
+// A failure belongs to an export whose last write failed, or whose mark the inventory still has.
 type failure struct {
 	since time.Time      // of the first failure
 	mark  protocol.Stamp // in the inventory; 0 for none
 	ended bool           // the mark is to be removed
 }
 
-// wrote notes that a write of an export succeeded. marked says that the inventory has it as behind.
+// wrote records a successful write of an export. marked: the inventory still has a mark.
 func (b *behind) wrote(svc types.NamespacedName, marked bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +36,7 @@ func (b *behind) wrote(svc types.NamespacedName, marked bool) {
 	b.set(svc, failure{ended: true})
 }
 
-// fail notes that a write of an export failed at the given time.
+// fail records a failed write of an export.
 func (b *behind) fail(svc types.NamespacedName, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +52,7 @@ func (b *behind) set(svc types.NamespacedName, f failure) {
 	b.failed[svc] = f
 }
 
-// mark marks those that have failed since before a time, and returns these.
+// mark marks the exports that began to fail before a time, and returns them.
 func (b *behind) mark(before time.Time, stamp protocol.Stamp) (marked []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *behind) mark(before time.Time, stamp protocol.Stamp) (marked []types.Na
 	return marked
 }
 
-// marked reports whether all that failed is marked.
+// marked reports whether every failed export is marked.
 func (b *behind) marked() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *behind) marked() bool {
 	return true
 }
 
-// restart has what is not marked yet count as failed since a time: before it the broker was away.
+// restart restarts the time of unmarked failures, after an outage of the broker.
 func (b *behind) restart(at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *behind) restart(at time.Time) {
 	}
 }
 
-// annotate makes a part of the inventory say which of its services are behind. What an earlier process said stays until this one wrote the service.
+// annotate sets the marks of a part of the inventory. A mark of an earlier process stays until this one has written the service.
 func (b *behind) annotate(part *v1alpha1.Inventory) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

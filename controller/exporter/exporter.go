@@ -150,12 +150,11 @@ func (e *Exporter) Own() *Own { return e.own }
 // not free.
 func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
 
-// Review reconciles the exports that wait for the broker, once it can be written again, and marks those as behind that could not be written for a TTL. It
-// is to be called every second.
+// Review reconciles the exports that wait for the broker, once it takes writes. It marks exports as behind that failed for a TTL. Call it every second.
 func (e *Exporter) Review() {
 	if e.waitsFor() == "" {
 		e.requeue(e.waiting.take())
-		// While no heartbeat comes back, the broker may take no writes at all: then nothing is behind others.
+		// Without own heartbeats the broker may take no writes at all.
 		now, ttl := time.Now(), cmp.Or(e.cfg.TTL, apibroker.MaxHeartbeatTTL)
 		if now.Sub(e.cfg.Broker.Echo()) < ttl/2 {
 			e.inventory.mark(e.behind.mark(now.Add(-ttl), e.cfg.Broker.Stamp()))
@@ -170,9 +169,9 @@ func (e *Exporter) Resumed() {
 	e.requeue(e.failed.take())
 }
 
-// PublishAll begins to compare all exports with what the broker has, and to write the difference. The function that it returns reports whether that is
-// done: the watches of the broker brought back all that was written, and the inventory says of the rest that it is behind. With mark it says so as soon as
-// each was tried. The function is for one goroutine, which calls it until then.
+// PublishAll starts a pass: it compares all exports with the broker and writes the difference. The returned function reports the end of the pass: the
+// watches of the broker have delivered all writes, and the inventory marks the exports that failed. With mark they are marked after the first attempt,
+// otherwise after a TTL. One goroutine calls the function until it is true.
 func (e *Exporter) PublishAll(mark bool) (done func() bool) {
 	var tried func() bool // nil until they are queued
 	var skipped uint64    // before that
@@ -195,7 +194,7 @@ func (e *Exporter) PublishAll(mark bool) (done func() bool) {
 	}
 }
 
-// Blind says that the broker has rejected a part of the inventory since a time, "" if it takes all.
+// Blind names a part of the inventory that the broker has rejected since a time, or returns "".
 func (e *Exporter) Blind(since time.Time) string {
 	if part := e.inventory.stuckSince(since); part != "" {
 		return fmt.Sprintf("the broker rejects part %s of the inventory", part)
@@ -249,7 +248,7 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	return errors.Join(o.err, o.aggregateErr, e.report(ctx, exp, r, o))
 }
 
-// postpone tries an export later that cannot be read now. It may be behind meanwhile.
+// postpone retries an unreadable export later. It counts as a failed write meanwhile.
 func (e *Exporter) postpone(svc types.NamespacedName) {
 	e.behind.fail(svc, time.Now())
 	e.cfg.Retry(svc, member.UnreadableRetry)

@@ -46,7 +46,7 @@ type inventory struct {
 
 	mu     sync.Mutex
 	wanted map[string]map[types.NamespacedName]string // UIDs by part; "" removes the entry
-	marks  map[string]int                             // parts in which another service is behind than the broker has; the number tells new marks from old
+	marks  map[string]int                             // parts whose marks changed; a counter, to tell new marks from old
 	stuck  map[string]time.Time                       // parts that the broker rejects, and since when
 }
 
@@ -73,7 +73,7 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 	return false
 }
 
-// mark has the parts of services written again that are behind, or no longer are.
+// mark queues the parts of these services, whose marks changed.
 func (v *inventory) mark(services []types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,7 +88,7 @@ func (v *inventory) mark(services []types.NamespacedName) {
 	}
 }
 
-// marked reports whether all of [inventory.mark] is written.
+// marked reports whether all queued marks are written.
 func (v *inventory) marked() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -192,7 +192,7 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	return nil
 }
 
-// noteWrite notes how a write of a part ended.
+// noteWrite records the result of a write of a part.
 func (v *inventory) noteWrite(part string, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -218,7 +218,7 @@ func (v *inventory) stuckSince(since time.Time) string {
 	return ""
 }
 
-// unmark ends the marks that a write of a part has fulfilled.
+// unmark drops the marks that a write of a part included.
 func (v *inventory) unmark(part string, marks int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -246,7 +246,7 @@ func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]
 	return again
 }
 
-// behindIn returns the services that are behind in next and were not in has, which may be nil.
+// behindIn returns the services with a mark in next that has lacks. has may be nil.
 func behindIn(has, next *v1alpha1.Inventory) (services []types.NamespacedName) {
 	for _, e := range next.Spec.Exports {
 		known := has != nil && slices.ContainsFunc(has.Spec.Exports, func(h v1alpha1.InventoryEntry) bool { return h.Name == e.Name && h.Behind == e.Behind })

@@ -42,12 +42,12 @@ type Heartbeat struct {
 	Log        logging.Logger
 	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
 	Resumed func()
-	// PublishAll begins to compare all exports with what the broker has, and to write the difference. What it returns reports whether that is done; with mark
-	// what cannot be written is marked. It may not be nil.
+	// PublishAll starts a pass over all exports, and returns a function that reports its end. With mark it marks exports that cannot be written. It may
+	// not be nil.
 	PublishAll func(mark bool) (done func() bool)
-	// Blind says what was not seen of this cluster since a time, or cannot be written, "" if all is well. It may not be nil.
+	// Blind names a kind of this cluster that was not seen since a time, or an inventory that cannot be written, or returns "". It may not be nil.
 	Blind func(since time.Time) string
-	// SayBlind is called with what the heartbeat says of that. It may not be nil.
+	// SayBlind is called with the text that the heartbeat carries. It may not be nil.
 	SayBlind func(why string)
 
 	// Used by Run alone.
@@ -120,13 +120,13 @@ func (h *Heartbeat) ttl() time.Duration {
 	return cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)
 }
 
-// A saying is what a heartbeat says beside that the member is there.
+// A saying holds the two facts of a heartbeat.
 type saying struct {
 	complete protocol.Stamp
 	blind    string
 }
 
-// check asks the own API server whether it answers, once a second.
+// check checks the own API server, once a second.
 func (h *Heartbeat) check(ctx context.Context) error {
 	if time.Since(h.answered) < retry {
 		return nil
@@ -139,7 +139,7 @@ func (h *Heartbeat) check(ctx context.Context) error {
 	return nil
 }
 
-// blind says what this cluster does not see of itself while its API server answers, for half a TTL.
+// blind returns what this cluster has not seen of itself for half a TTL, during which its API server answered.
 func (h *Heartbeat) blind(now time.Time) string {
 	since := now.Add(-h.ttl() / 2)
 	if h.failed.After(since) {
@@ -148,7 +148,7 @@ func (h *Heartbeat) blind(now time.Time) string {
 	return h.Blind(since)
 }
 
-// beat is one heartbeat.
+// beat renews the heartbeat if it is due.
 func (h *Heartbeat) beat(ctx context.Context, blind string) error {
 	says := saying{h.pass.complete, blind}
 	if now := time.Now(); h.Renew > 0 || says != h.said || h.renewed.IsZero() || (beat{at: h.renewed, ttl: seldom}).late(now) {

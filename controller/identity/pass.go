@@ -14,15 +14,15 @@ import (
 // waitPeriod is the time between two checks whether the exports are written.
 const waitPeriod = 100 * time.Millisecond
 
-// passPeriod is the time between two passes that nothing asks for.
+// passPeriod is the time between two periodic passes.
 const passPeriod = 10 * time.Minute
 
-// A pass compares all exports with what the broker has, and writes the difference. Other members may take this one for silent until a heartbeat says that a
-// pass began after that (docs/spec/controller.md 8.2).
+// A pass compares all exports with the broker, and writes the difference. Other members treat this one as silent until a heartbeat reports a pass that
+// began after the silence (docs/spec/controller.md 8.2).
 //
-//	due: more than a TTL between the sending of one          it begins once this cluster sees itself; no heartbeat before it ends,
-//	heartbeat and the answer to the next, or blind till now  but what cannot be written then is marked
-//	at the start of a process, and every 10 minutes          heartbeats go on meanwhile
+//	due       more than a TTL between the sending of a heartbeat and the answer to the next, or blind until now: no heartbeat before
+//	          the pass ends; exports that cannot be written are marked at once
+//	periodic  at the start of a process, and every 10 minutes: heartbeats go on
 //
 // Its methods are for one goroutine.
 type pass struct {
@@ -35,7 +35,7 @@ type pass struct {
 	due      bool
 	complete protocol.Stamp // of the beginning of the last pass that ended
 	ended    time.Time      // when it ended; zero if none did
-	next     time.Time      // when one begins that nothing asks for
+	next     time.Time      // of the next periodic pass
 
 	done  func() bool // nil unless a pass is under way
 	began protocol.Stamp
@@ -49,13 +49,13 @@ type beat struct {
 	sent bool // by this process
 }
 
-// late reports whether a TTL is over. A heartbeat in the future was written by another clock and may be of any age.
+// late reports whether a TTL is over. A heartbeat in the future is late: another clock wrote it.
 func (b beat) late(now time.Time) bool {
 	age := elapsed.Between(b.at, now)
 	return !b.at.IsZero() && (age > b.ttl || age < 0)
 }
 
-// load asks the broker once for the last heartbeat of an earlier process.
+// load reads the heartbeat of an earlier process from the broker, once.
 func (p *pass) load(ctx context.Context) error {
 	if p.last != nil {
 		return nil
@@ -71,7 +71,8 @@ func (p *pass) load(ctx context.Context) error {
 	return nil
 }
 
-// mayRenew reports whether the heartbeat may be renewed now, by a cluster that is blind, or that sees itself. An error says that the broker does not answer.
+// mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API server last failed. An error means
+// that the broker does not answer.
 func (p *pass) mayRenew(ctx context.Context, blind, sees bool) (bool, error) {
 	if err := p.load(ctx); err != nil {
 		return false, err
@@ -110,7 +111,7 @@ func (p *pass) proceed(now time.Time, sees bool) {
 	}
 }
 
-// sent notes that the broker has a heartbeat that was sent then.
+// sent records that the broker has a heartbeat, by the time of its sending.
 func (p *pass) sent(at time.Time) {
 	if at.IsZero() || p.last.sent && !at.After(p.last.at) {
 		return

@@ -173,11 +173,7 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 	} else {
 		lagging = nil
 	}
-	for cluster := range in.shares {
-		if i.planner.behind(in, cluster) == liveness.LastResort { // for as long as the limit
-			i.cfg.Retry(svc, time.UnixMicro(int64(in.entries[cluster].Behind)).Add(i.planner.onExpiry.Limit).Sub(in.now))
-		}
-	}
+	i.retryBehind(in)
 	unknown, freezes := unknownIn(in.shares)
 	i.kept.set(svc, unknown)
 	if freezes || len(lagging) > 0 {
@@ -187,6 +183,15 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, in.own, p.conflicts), i.creates.ensure(ctx, svc, p.exporters))
+}
+
+// retryBehind reconciles the service again when a last resort of an export that is behind ends. No event tells.
+func (i *Importer) retryBehind(in inputs) {
+	for cluster := range in.shares {
+		if i.planner.behind(in, cluster) == liveness.LastResort {
+			i.cfg.Retry(in.service, time.UnixMicro(int64(in.entries[cluster].Behind)).Add(i.planner.onExpiry.Limit).Sub(in.now))
+		}
+	}
 }
 
 // report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.

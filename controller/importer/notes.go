@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -69,10 +69,7 @@ func (n notes) annotate(imp *mcsv1beta1.ServiceImport) {
 
 // sourceOf returns the source of an imported slice, from its note.
 func sourceOf(e *discoveryv1.EndpointSlice) (protocol.Slice, bool) {
-	words := strings.Split(e.Annotations[apibroker.AnnotationSource], " ")
-	if len(words) != 4 {
-		return protocol.Slice{}, false
-	}
-	stamp, err := strconv.ParseInt(words[3], 10, 64)
-	return protocol.Slice{Name: words[0], UID: types.UID(words[1]), Stamp: protocol.Stamp(stamp)}, err == nil
+	hash, uid, text, ok := merge.SourceOf(e)
+	stamp, err := strconv.ParseInt(text, 10, 64)
+	return protocol.Slice{Name: hash, UID: types.UID(uid), Stamp: protocol.Stamp(stamp)}, ok && err == nil
 }

@@ -245,8 +245,8 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 	return accepted
 }
 
-// taken drops unknown shares that would freeze the import for nothing: of clusters that the namespace no longer accepts, and beside others those of
-// clusters of which no endpoint counts. Known shares are rejected by their records.
+// taken drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no longer accepts, and, if others export the
+// service, those of clusters without any endpoint that counts. Known shares are rejected by their records.
 func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	others := in.own.Record != nil
 	for _, s := range shares {
@@ -310,7 +310,7 @@ func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection
 	return of, kept
 }
 
-// current returns the slices of a cluster that count while it is silent, or behind with the service, or neither.
+// current drops the slices of a cluster that no longer count, because it is silent or behind with the service.
 func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	switch {
 	case in.silent.Part(cluster) == liveness.Nothing:
@@ -321,7 +321,7 @@ func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointS
 	return all
 }
 
-// lastResort returns the stamp from which on slices of a cluster count for all that they serve.
+// lastResort returns the stamp below which the slices of a cluster are a last resort.
 func (p planner) lastResort(in inputs, cluster string) int64 {
 	switch {
 	case in.silent.Part(cluster) == liveness.LastResort:
@@ -332,7 +332,7 @@ func (p planner) lastResort(in inputs, cluster string) int64 {
 	return 0
 }
 
-// behind returns what counts of the slices that a cluster could not write.
+// behind returns which part counts of the slices that a cluster could not write.
 func (p planner) behind(in inputs, cluster string) liveness.Part {
 	if since := in.entries[cluster].Behind; since != 0 {
 		return p.onExpiry.Part(in.now.Sub(time.UnixMicro(int64(since))))

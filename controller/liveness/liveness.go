@@ -1,4 +1,4 @@
-// Package liveness decides which members of a clusterset are silent, and what is imported of these (docs/spec/controller.md 8).
+// Package liveness decides which members of a clusterset are silent, and which of their endpoints count (docs/spec/controller.md 8).
 //
 // Each member renews a heartbeat on the broker. For every other cluster a member is in one of these states:
 //
@@ -74,7 +74,7 @@ func (e Echo) Missing(now time.Time, ttl time.Duration) bool {
 	return e.since.IsZero() && !e.start.IsZero() && now.Sub(e.start) > ttl/2
 }
 
-// A Silence is what outlives a process of the silence of a member.
+// A Silence describes a silent member. Its exported fields outlive the process.
 type Silence struct {
 	Since time.Time      `json:"since"`          // when it fell silent, by the clock of this cluster
 	Seen  protocol.Stamp `json:"seen,omitempty"` // its newest heartbeat then
@@ -83,14 +83,14 @@ type Silence struct {
 	part      Part
 }
 
-// A Result is which members are silent. It never changes. The zero value, for the start, has none.
+// A Result is the set of silent members. It never changes. The zero value is empty.
 type Result struct {
 	silent    map[string]Silence
 	evaluated time.Time // when this result was computed
 	grace     time.Time // a TTL begins no earlier
 }
 
-// Restored returns the result to start from, if an earlier process left clusters silent.
+// Restored returns the result of an earlier process.
 func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
 	r := Result{silent: make(map[string]Silence, len(silent))}
 	for cluster, s := range silent {
@@ -103,7 +103,7 @@ func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
 	return r
 }
 
-// Part returns what is imported of a cluster.
+// Part returns which endpoints of a cluster count.
 func (r Result) Part(cluster string) Part {
 	if s, silent := r.silent[cluster]; silent && !s.returning {
 		return s.part
@@ -117,7 +117,7 @@ func (r Result) Silent(cluster string) bool {
 	return silent && !s.returning
 }
 
-// Returning reports whether a cluster is back, and services may still be imported as of before its silence.
+// Returning reports whether a cluster is back, and its services were not all reconciled since.
 func (r Result) Returning(cluster string) bool { return r.silent[cluster].returning }
 
 // Since returns when a cluster fell silent; zero if it is not silent.
@@ -128,16 +128,16 @@ func (r Result) Since(cluster string) time.Time {
 	return time.Time{}
 }
 
-// Peer returns what decides whether a silent cluster is back.
+// Peer returns the rule by which a silent cluster returns.
 func (r Result) Peer(cluster string) protocol.Peer {
 	s, silent := r.silent[cluster]
 	return protocol.Peer{Silent: silent, Seen: s.Seen}
 }
 
-// Silences returns all that are to be noted for the next process.
+// Silences returns the silent and returning members, to be noted for the next process.
 func (r Result) Silences() map[string]Silence { return r.silent }
 
-// Next returns the result that follows r, and the members that are due to fall silent, or to return, once the caller has made sure of it.
+// Next returns the result that follows r, and the members that may fall silent or return. The caller verifies these on the broker.
 //
 // Every member has a full TTL after the start, after our own heartbeats are back, and after a pause of the evaluation, as when this process or its
 // machine was suspended.
@@ -173,12 +173,12 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 	return next, silent, back
 }
 
-// Silence returns r with a member silent from now on. seen is its newest heartbeat.
+// Silence returns r with another silent member. seen is its newest heartbeat.
 func (r Result) Silence(cluster string, seen protocol.Stamp, o OnExpiry, now time.Time) Result {
 	return r.with(cluster, Silence{Since: now.Round(0), Seen: seen, part: o.Part(0)})
 }
 
-// Return returns r with a silent member returning.
+// Return returns r with a silent member as returning.
 func (r Result) Return(cluster string) Result {
 	s := r.silent[cluster]
 	s.returning = true
@@ -193,7 +193,7 @@ func (r Result) with(cluster string, s Silence) Result {
 	return r
 }
 
-// Without returns r without what is known of clusters that drop reports.
+// Without returns r without the clusters for which drop is true.
 func (r Result) Without(drop func(cluster string) bool) Result {
 	r.silent = maps.Clone(r.silent)
 	maps.DeleteFunc(r.silent, func(cluster string, _ Silence) bool { return drop(cluster) })

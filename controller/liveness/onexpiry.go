@@ -2,13 +2,13 @@ package liveness
 
 import "time"
 
-// A Part is what is imported of a cluster.
+// A Part tells which endpoints of a cluster count.
 type Part uint8
 
 // The parts.
 const (
 	All        Part = iota
-	LastResort      // what no other cluster offers
+	LastResort      // ready ones, for the ports and families that no other cluster serves
 	Nothing
 )
 
@@ -25,7 +25,7 @@ const (
 // DefaultLimit is how long a last resort lasts.
 const DefaultLimit = time.Hour
 
-// OnExpiry says what happens to the endpoints of a silent member.
+// OnExpiry is the option on_expiry.
 type OnExpiry struct {
 	Action Action
 	Limit  time.Duration // of a last resort
@@ -39,7 +39,7 @@ func (o OnExpiry) String() string {
 	return string(o.Action)
 }
 
-// Part returns what is imported of a member that has been silent for so long.
+// Part returns which endpoints count after so long a silence.
 func (o OnExpiry) Part(silent time.Duration) Part {
 	switch {
 	case o.Action == ActKeep:

@@ -95,8 +95,8 @@ type followed struct {
 	reset          func()
 }
 
-// Blind says of which kind that exports are made of nothing was heard since a time, "" if there is none. A kind that is not installed does not count: exports
-// go on without it.
+// Blind names a kind that exports depend on and that was not seen since a time, or returns "". Kinds that are not installed are skipped: exports go on
+// without them.
 func (c *Cluster) Blind(since time.Time) string {
 	for _, kind := range []string{"Namespace", "Service", "EndpointSlice", "ServiceExport", kindProperty} {
 		id := apiserver.WatchID{Kind: kind}

@@ -12,15 +12,15 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// A served is a port of one IP family, by its name in the import; "" stands for a slice without ports.
+// A served is a port of one IP family, by its name in the import. The name is "" for a slice without ports.
 type served struct {
 	family   discoveryv1.AddressType
 	protocol corev1.Protocol
 	port     string
 }
 
-// LastResort returns imported slices without what the last resorts among them have to give up: endpoints that are not ready, and each port and
-// IP family that other slices, or those beside, serve with a ready endpoint. The slices that are given are not changed.
+// LastResort drops from last resorts the endpoints that are not ready, and each port and IP family that another slice serves with a ready endpoint.
+// The slices beside count as others. The given slices do not change.
 func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	last := func(s *discoveryv1.EndpointSlice) bool {
 		at := slices.IndexFunc(sources, func(src Source) bool { return src.Cluster == s.Labels[mcsv1beta1.LabelSourceCluster] })
@@ -49,7 +49,7 @@ func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice)
 	return left
 }
 
-// needed returns what a last resort is needed for, nil for nothing.
+// needed returns the part of a last resort that no other slice replaces, or nil.
 func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
 	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return !broker.IsReady(e.Conditions) })
@@ -66,7 +66,7 @@ func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.E
 	return s
 }
 
-// servedBy returns what a slice serves, for each of its ports.
+// servedBy lists the ports of a slice.
 func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
 	for _, p := range s.Ports {
 		is := served{family: s.AddressType, port: deref(p.Name)}
@@ -81,15 +81,24 @@ func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
 	return all
 }
 
-// StampOf returns the stamp of a slice on the broker, or of the source of an imported one; 0 if it has none.
+// StampOf returns the stamp of a slice on the broker, or of the source of an imported slice. It is 0 without a stamp.
 func StampOf(s *discoveryv1.EndpointSlice) int64 {
 	text := s.Annotations[broker.AnnotationStamp]
-	if words := strings.Fields(s.Annotations[broker.AnnotationSource]); len(words) == 4 {
-		text = words[3]
+	if _, _, noted, ok := SourceOf(s); ok {
+		text = noted
 	}
 	stamp, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0
 	}
 	return stamp
+}
+
+// SourceOf returns the source that an imported slice notes: the hash in its name, the UID of the ServiceExport, and its stamp.
+func SourceOf(imported *discoveryv1.EndpointSlice) (hash, uid, stamp string, ok bool) {
+	words := strings.Split(imported.Annotations[broker.AnnotationSource], " ")
+	if len(words) != 4 {
+		return "", "", "", false
+	}
+	return words[0], words[1], words[3], true
 }

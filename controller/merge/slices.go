@@ -26,7 +26,7 @@ type Source struct {
 	Kept []*discoveryv1.EndpointSlice
 	// From: objects of the export with a lower stamp do not count.
 	From int64
-	// LastResort: slices with a lower stamp count only for what no others serve.
+	// LastResort makes slices with a lower stamp a last resort.
 	LastResort int64
 	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses need
 	// not be declared.

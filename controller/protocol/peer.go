@@ -22,7 +22,7 @@ type Peer struct {
 // Expire makes the member silent. stored is the heartbeat that the broker has, read once more.
 func (p *Peer) Expire(stored Heartbeat) { p.Silent, p.Seen = true, max(p.Seen, stored.Stamp) }
 
-// Counts reports whether h is a renewal. Of a silent member only one counts that sees its cluster, and compared all its exports since: then the importer lists its
+// Counts reports whether h is a renewal. A silent member must see its cluster, and must have compared all its exports since: then the importer lists its
 // objects together with the heartbeat, applies them by [Service.Relist], and calls Renew.
 func (p *Peer) Counts(h Heartbeat) bool { return p.counts(h, 0) }
 

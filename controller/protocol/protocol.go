@@ -1,6 +1,6 @@
 // Package protocol holds the two decisions by which an import loses something only because the owner of an export says so. Both are pure:
 //
-//	exports ──► Next ──► writes ──► broker ──► Service.See… ──► Service.Count ──► import
+//	exports ──► Next ──► writes ──► broker ──► Service.See ──► Service.Count ──► import
 //	        (the member)                     (each importer)
 //
 // [Next] decides what a member writes to the broker. A [Service] is an importer's knowledge of one export; [Service.Count]
@@ -53,7 +53,7 @@ type Entry struct {
 	Stamp Stamp     // of the part of the inventory that the service belongs to
 	UID   types.UID // of the ServiceExport; "" if the service is not exported
 	From  Stamp     // objects of the service with a lower stamp do not count
-	// Behind: slices with a lower stamp are those of a silent member, as the member could not write all of the service then; 0 if it could.
+	// Behind is set while the member cannot write all of the service. Slices with a lower stamp are treated as those of a silent member.
 	Behind Stamp
 }
 

@@ -3,7 +3,7 @@ package protocol
 import "slices"
 
 // A Service is an importer's knowledge of one member's export of one service: the newest copy of each object, and whether the
-// broker still has it. The methods See… apply objects of a watch or a list, in any order. The zero value knows nothing.
+// broker still has it. The zero value knows nothing.
 type Service struct {
 	Entry  Entry
 	Record Record
@@ -30,18 +30,14 @@ func restore(n Noted, without rule) Service {
 	return Service{Record: n.Record, Slices: slices.Clone(n.Slices)}
 }
 
-// SeeEntry applies an inventory of the broker. A missing inventory says nothing.
-func (s *Service) SeeEntry(e Entry) { s.seeEntry(e, 0) }
-
+// seeEntry applies an inventory. Without an inventory nothing changes.
 func (s *Service) seeEntry(e Entry, without rule) {
 	if e.Stamp != 0 && (e.Stamp >= s.Entry.Stamp || without&stamps != 0) {
 		s.Entry = e
 	}
 }
 
-// SeeRecord applies the record of the broker; the zero value means that the broker has none.
-func (s *Service) SeeRecord(r Record) { s.seeRecord(r, 0) }
-
+// seeRecord applies a record. The zero value means that the broker has no record.
 func (s *Service) seeRecord(r Record, without rule) {
 	switch {
 	case r.Stamp == 0 && without&inventory != 0:
@@ -55,9 +51,7 @@ func (s *Service) seeRecord(r Record, without rule) {
 	}
 }
 
-// SeeSlice applies a slice of the broker; one that is Gone is missing there.
-func (s *Service) SeeSlice(v Slice) { s.seeSlice(v, 0) }
-
+// seeSlice applies a slice, or with Gone its loss.
 func (s *Service) seeSlice(v Slice, without rule) {
 	i := slices.IndexFunc(s.Slices, func(known Slice) bool { return known.Name == v.Name })
 	switch {
@@ -75,7 +69,7 @@ func (s *Service) seeSlice(v Slice, without rule) {
 	}
 }
 
-// See applies what the broker has of all three kinds: found has its slices.
+// See applies the state of the broker. found lists all of its slices.
 func (s *Service) See(e Entry, r Record, found []Slice) { s.see(e, r, found, 0) }
 
 func (s *Service) see(e Entry, r Record, found []Slice, without rule) {

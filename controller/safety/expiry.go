@@ -33,13 +33,13 @@ type ExpiryConfig struct {
 	OnExpiry  liveness.OnExpiry
 	Log       logging.Logger
 	Barrier   *logging.Barrier // nil counts and logs no panic
-	// Requeue reconciles the imports of these services again. The function that it returns reports, until the next call, whether each was reconciled.
+	// Requeue reconciles imports again. The returned function reports whether each was reconciled; the next call of Requeue ends that.
 	Requeue func([]types.NamespacedName) (tried func() bool)
 }
 
 // An Expiry decides periodically which members are silent (docs/spec/controller.md 8). It passes the heartbeats of the others, and the echo of our own,
-// to package liveness, which has the rule, and requeues the services of a member that falls silent, is over or returns. It notes the silent members
-// before it acts, so that the next process knows them.
+// to package liveness, which holds the rule, and requeues the services of members whose state changes. It notes the silent members before it acts, for
+// the next process.
 //
 // [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
@@ -59,7 +59,7 @@ type Expiry struct {
 	result liveness.Result
 }
 
-// NewExpiry returns an Expiry in which those members are silent that an earlier process noted.
+// NewExpiry returns an Expiry that starts from the note of an earlier process.
 func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	e := &Expiry{
@@ -81,7 +81,7 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	return e, nil
 }
 
-// Renewed reports that a heartbeat was seen: a member that was silent may return.
+// Renewed tells that a heartbeat was seen: a silent member may return.
 func (e *Expiry) Renewed() {
 	select {
 	case e.renewed <- struct{}{}:
@@ -116,7 +116,7 @@ func (e *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// evaluate applies the rule, notes who is silent, and requeues the imports of which another part counts now. After an error the rest is as it was.
+// evaluate applies the rule, notes the silent members, and requeues the imports that change. If the note fails, nothing changes.
 func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	in := e.inputs(now)
 	e.Freezes.Set(OwnHeartbeat, e.withheld(now))
@@ -154,8 +154,8 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	return err
 }
 
-// isBack reports whether the caches have what a silent member has on the broker now, and the heartbeat there still counts after that: then the caches have
-// nothing of before its silence. It asks once a second, while imports are not suspended.
+// isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker still counts after that list. Then
+// the caches hold nothing from before the silence. It lists once a second, and not while imports are suspended.
 func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer, now time.Time) (bool, error) {
 	if e.Freezes.Suspended(Import) != "" || now.Sub(e.relisted[m.Cluster]) < relistPeriod {
 		return false, nil
@@ -168,7 +168,7 @@ func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer,
 	return err == nil && p.Counts(stored), err
 }
 
-// save notes who is silent in next if that differs, and once a minute in case that the Lease was made anew.
+// save writes the note if it changes, and once a minute, since the Lease may be a new one.
 func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.Time) error {
 	before, after := was.Silences(), next.Silences()
 	same := maps.EqualFunc(before, after, func(a, b liveness.Silence) bool { return a.Since.Equal(b.Since) && a.Seen == b.Seen })
@@ -190,7 +190,7 @@ func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.T
 	return err
 }
 
-// apply reports and requeues what changed.
+// apply logs changes, and requeues their imports.
 func (e *Expiry) apply(was, next liveness.Result, members []liveness.Member) {
 	changed, returning := make(map[string]bool), make(map[string]bool)
 	for _, silences := range []map[string]liveness.Silence{was.Silences(), next.Silences()} {
@@ -215,7 +215,7 @@ func (e *Expiry) apply(was, next liveness.Result, members []liveness.Member) {
 	}
 }
 
-// withheld says why no member can fall silent, "" if members can.
+// withheld returns why no member can fall silent, or "".
 func (e *Expiry) withheld(now time.Time) string {
 	if !e.echo.Missing(now, e.TTL) {
 		return ""
