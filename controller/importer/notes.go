@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,7 +68,6 @@ func (n notes) annotate(imp *mcsv1beta1.ServiceImport) {
 
 // sourceOf returns the source of an imported slice, from its note.
 func sourceOf(e *discoveryv1.EndpointSlice) (protocol.Slice, bool) {
-	hash, uid, text, ok := merge.SourceOf(e)
-	stamp, err := strconv.ParseInt(text, 10, 64)
-	return protocol.Slice{Name: hash, UID: types.UID(uid), Stamp: protocol.Stamp(stamp)}, ok && err == nil
+	source, ok := merge.SourceOf(e)
+	return protocol.Slice{Name: source.Hash, UID: types.UID(source.UID), Stamp: protocol.Stamp(source.Stamp)}, ok
 }

@@ -83,22 +83,29 @@ func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
 
 // StampOf returns the stamp of a slice on the broker, or of the source of an imported slice. It is 0 without a stamp.
 func StampOf(s *discoveryv1.EndpointSlice) int64 {
-	text := s.Annotations[broker.AnnotationStamp]
-	if _, _, noted, ok := SourceOf(s); ok {
-		text = noted
+	if source, ok := SourceOf(s); ok {
+		return source.Stamp
 	}
-	stamp, err := strconv.ParseInt(text, 10, 64)
+	stamp, err := strconv.ParseInt(s.Annotations[broker.AnnotationStamp], 10, 64)
 	if err != nil {
 		return 0
 	}
 	return stamp
 }
 
-// SourceOf returns the source that an imported slice notes: the hash in its name, the UID of the ServiceExport, and its stamp.
-func SourceOf(imported *discoveryv1.EndpointSlice) (hash, uid, stamp string, ok bool) {
+// A NotedSource is what an imported slice notes of the slice that it was made from: the hash in its name, the UID of the
+// ServiceExport, and its stamp.
+type NotedSource struct {
+	Hash, UID string
+	Stamp     int64
+}
+
+// SourceOf returns the source that an imported slice notes; ok is false where it has no note, or one that cannot be read.
+func SourceOf(imported *discoveryv1.EndpointSlice) (source NotedSource, ok bool) {
 	words := strings.Split(imported.Annotations[broker.AnnotationSource], " ")
 	if len(words) != 4 {
-		return "", "", "", false
+		return NotedSource{}, false
 	}
-	return words[0], words[1], words[3], true
+	stamp, err := strconv.ParseInt(words[3], 10, 64)
+	return NotedSource{Hash: words[0], UID: words[1], Stamp: stamp}, err == nil
 }
