@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +37,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.prepareComponents, j.decide, j.readRegion, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.writeRegion, j.writeCredential, j.writeMembership,
+		j.read, j.prepareComponents, j.decide, j.checkOriginal, j.readRegion, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.noteHeartbeat, j.writeRegion, j.writeCredential, j.writeMembership,
 		j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
@@ -52,14 +53,16 @@ type joiner struct {
 	brokerConfig   *rest.Config
 	memberConfig   *rest.Config
 
-	outdated     string                // by read: what to do about an old broker
-	input        joinInput             // by read and decide
-	install      *installer            // by prepareComponents
-	admission    Admission             // by decide; its audiences by recordAudiences
-	newNamespace bool                  // by decide: the broker namespace did not exist
-	former       *removal              // by decide: what is left of a member of this id that was removed; nil if nothing is
-	kubeconfig   []byte                // by decide
-	account      corev1.ServiceAccount // by admit
+	outdated     string                    // by read: what to do about an old broker
+	input        joinInput                 // by read and decide
+	install      *installer                // by prepareComponents
+	admission    Admission                 // by decide; its audiences by recordAudiences
+	newNamespace bool                      // by decide: the broker namespace did not exist
+	former       *removal                  // by decide: what is left of a member of this id that was removed; nil if nothing is
+	kubeconfig   []byte                    // by decide
+	original     originalCheck             // by checkOriginal
+	unnoted      *coordinationv1.LeaseSpec // by checkOriginal: a heartbeat on the broker that this cluster has not noted; nil if there is none
+	account      corev1.ServiceAccount     // by admit
 	result       JoinResult
 }
 
@@ -176,6 +179,33 @@ func (j *joiner) decide(ctx context.Context) error {
 			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")
 	}
 	return nil
+}
+
+// checkOriginal fails if this cluster may be a copy of the member.
+func (j *joiner) checkOriginal(ctx context.Context) (err error) {
+	j.original = originalCheck{
+		member: j.member, broker: j.broker, namespace: j.input.options.Namespace, brokerNamespace: j.admission.Spec.Namespace, takeOver: j.input.options.TakeOver,
+	}
+	if j.newNamespace {
+		return nil
+	}
+	j.unnoted, err = j.original.run(ctx)
+	return err
+}
+
+// noteHeartbeat lets the controller go on at once. Where this cluster takes over, heartbeats of the other one may be on their way.
+func (j *joiner) noteHeartbeat(ctx context.Context) error {
+	switch {
+	case j.unnoted == nil:
+		return nil
+	case !j.input.options.TakeOver:
+		return j.original.settle(ctx, j.unnoted.RenewTime.Time)
+	}
+	until := j.input.options.Now()
+	if last := j.unnoted.RenewTime.Time; last.After(until) {
+		until = last
+	}
+	return j.original.settle(ctx, until.Add(time.Minute))
 }
 
 // readRegion decides on the region of the cluster.
@@ -322,7 +352,13 @@ func (j *joiner) forgetRemoval(ctx context.Context) error {
 // admit writes the other objects of the member to the broker.
 func (j *joiner) admit(ctx context.Context) error {
 	for _, o := range j.admission.Objects()[1:] {
-		after, err := j.broker.apply(ctx, toUnstructured(o), "")
+		o := toUnstructured(o)
+		if o.GetKind() == "ServiceAccount" && j.unnoted != nil && j.input.options.TakeOver {
+			if _, err := j.broker.remove(ctx, o); err != nil { // the tokens of the other cluster end with it
+				return err
+			}
+		}
+		after, err := j.broker.apply(ctx, o, "")
 		if err != nil {
 			return err
 		}

@@ -42,6 +42,7 @@ type JoinOptions struct {
 	CredentialLife   time.Duration // longest lifetime of a token, at least 10 minutes; the broker may grant less
 	Quota            Quota
 	AllowSameCluster bool // broker and member may be the same cluster
+	TakeOver         bool // another cluster may renew the heartbeat of this one: its credential ends
 	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
 
 	Components     []Component   // what to install in the member; if empty, nothing

@@ -34,7 +34,7 @@ func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions)
 			"or --force if the broker no longer exists")
 	}
 	for _, step := range []func(context.Context) error{
-		l.read, l.announce, l.mark, l.withdrawExports, l.removeImports, l.removeAdmission, l.removeMembership,
+		l.read, l.checkOriginal, l.announce, l.mark, l.withdrawExports, l.removeImports, l.removeAdmission, l.removeMembership,
 	} {
 		if err := step(ctx); err != nil {
 			return LeaveResult{}, fmt.Errorf("leave: %w", err)
@@ -125,6 +125,16 @@ func (l *leaver) guessNamespace(ctx context.Context, id string) string {
 		}
 	}
 	return broker.NamespaceName(cmp.Or(l.options.Prefix, DefaultPrefix), id)
+}
+
+// checkOriginal fails if this cluster may be a copy of the member, which would be removed in its place.
+func (l *leaver) checkOriginal(ctx context.Context) error {
+	if l.removal == nil || l.options.TakeOver {
+		return nil
+	}
+	check := originalCheck{member: l.member, broker: l.broker, namespace: l.options.Namespace, brokerNamespace: l.removal.admission.Spec.Namespace}
+	_, err := check.run(ctx)
+	return err
 }
 
 // announce stops the controller of the member from writing.

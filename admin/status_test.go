@@ -54,10 +54,13 @@ spec: {holderIdentity: pod-1, renewTime: "RENEWED"}
 
 func renew(t *testing.T, c *controlplane.ControlPlane, namespace, name string, at time.Time) {
 	t.Helper()
-	text := strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "RENEWED", at.UTC().Format(metav1.RFC3339Micro)).Replace(lease)
-	if err := c.ApplyYAML(t.Context(), []byte(text)); err != nil {
+	if err := c.ApplyYAML(t.Context(), []byte(leaseText(namespace, name, at))); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func leaseText(namespace, name string, at time.Time) string {
+	return strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "RENEWED", at.UTC().Format(metav1.RFC3339Micro)).Replace(lease)
 }
 
 func TestCredentialAndStatus(t *testing.T) {
@@ -123,6 +126,9 @@ func TestCredentialAndStatus(t *testing.T) {
 	now := time.Now()
 	o := StatusDefaults()
 	o.Now = func() time.Time { return now }
+	for _, c := range []*controlplane.ControlPlane{east, west} {
+		renew(t, c, wellknown.ControllerNamespace, wellknown.HeartbeatLease, now)
+	}
 	renew(t, onBroker, own, broker.HeartbeatName, now)
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now)
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now)

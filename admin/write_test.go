@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -143,7 +144,7 @@ addressType: IPv4
 endpoints: []
 `
 
-// addServices gives a member exports and imports.
+// addServices gives a member exports, imports and a heartbeat.
 func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, namespace string) {
 	t.Helper()
 	// Discovery knows the kinds some time after the API server serves them.
@@ -152,6 +153,7 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 			onBroker.ApplyYAML(ctx, []byte(strings.ReplaceAll(exported, "NAMESPACE", namespace))),
 			member.ApplyYAML(ctx, []byte(imported)))
 	})
+	renew(t, member, wellknown.ControllerNamespace, wellknown.HeartbeatLease, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	imp, err := member.Dynamic().Resource(serviceImportResource).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
-	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: board}
+	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: board, sent: &identity.Sent{}}
 	g, ctx := errgroup.WithContext(ctx)
 	if cfg.StatusPage.IsValid() {
 		server := statuspage.New(cfg.StatusPage, board.Status, cfg.Log, &logging.Barrier{Log: cfg.Log, Panicked: cfg.Metrics.Panicked})

@@ -65,6 +65,7 @@ type ownCluster struct {
 	kinds      member.Kinds
 	rejections *importer.Rejections
 	barrier    *logging.Barrier
+	sent       *identity.Sent
 }
 
 // newParts builds all parts.
@@ -87,7 +88,8 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
 	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue, freezes: freezes}
 	p.membership = identity.NewMembership(identity.MembershipConfig{
-		Member: m, Broker: b, Identity: id, Namespace: link.Namespace, Credential: credential,
+		Member: m, Broker: b, Identity: id, Original: &identity.Original{Member: m, Broker: b, Namespace: cfg.Namespace, TTL: cfg.TTL, Sent: own.sent},
+		Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -28,6 +29,7 @@ type term struct {
 	instance string
 	fence    *lease.Fence
 	board    *statuspage.Board
+	sent     *identity.Sent // by this process, in all terms
 }
 
 // run acts until ctx ends.
@@ -116,7 +118,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		own := ownCluster{conditions: member.NewConditions(m, events, t.cfg.Log), kinds: kinds, rejections: rejections, barrier: barrier}
+		own := ownCluster{conditions: member.NewConditions(m, events, t.cfg.Log), kinds: kinds, rejections: rejections, barrier: barrier, sent: t.sent}
 		p, err := newParts(ctx, t.cfg, t.guard, own)
 		if err != nil {
 			return err

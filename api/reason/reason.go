@@ -220,7 +220,7 @@ var table = []Entry{
 	{ClusterIDTaken, "the cluster ID belongs to another cluster on the broker", "a cluster was copied, or two were given one ID", "Leave with one of the two and join with another ID."},
 	{MemberMissing, "the broker does not have this cluster as a member", "an administrator removed it, or the broker was restored", "Run clusterset join again."},
 	{OwnHeartbeatExpired, "the controller runs and does not renew its heartbeat on the broker", "it cannot reach the broker, or may not write there", "Look at the log of the controller, and at its metric coredns_clusterset_controller_frozen."},
-	{ClusterCloned, "another cluster has the identity of this one", "one was cloned from the other, with its etcd", "Stop the clone, and make it anew before it joins."},
+	{ClusterCloned, "this cluster may be a copy of another one", "it was cloned with its etcd; or its own etcd was restored", "Make a clone anew. A restored cluster goes on after five TTLs, or with clusterset join."},
 	{ControllerFrozen, "the controller of this cluster has suspended operations", "it does not trust what it sees of the broker; the reason says why", "Look up the reason under Exports and imports in docs/troubleshooting.md."},
 
 	{NotExported, "no cluster exports the service", "there is no ServiceExport, or its controller has not written it to the broker", "Run clusterset export in the cluster that has the service; check name and namespace."},

@@ -462,10 +462,10 @@ func testHeartbeats(t *testing.T, a admin) {
 		t.Error("an echo before the first heartbeat")
 	}
 	sent := time.Now()
-	must(t, l.Renew(t.Context(), 90*time.Second, 7, ""))
+	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
 	until.True(t, "an echo", func() bool { return !l.Echo().Before(sent) })
 	sent = time.Now()
-	must(t, l.Renew(t.Context(), 90*time.Second, 7, ""))
+	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
 	until.True(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
 	until.True(t, "our own two", func() bool { return l.count(func() int { return l.beats["east"] }) == 2 })
 	for _, m := range l.Liveness() {
@@ -476,30 +476,22 @@ func testHeartbeats(t *testing.T, a admin) {
 	if n := l.count(func() int { return l.beats["west"] }); n != 2 {
 		t.Errorf("%d heartbeats of west, want 2", n)
 	}
-	// Who renews our heartbeat beside us, and began before us, is a clone; who ended before us is not (docs/spec/controller.md 7.8).
+	// Of two that renew one heartbeat, the one that began later hears of it (docs/spec/controller.md 7.8).
 	theirs := lease("east", time.Now())
-	earlier := metav1.NewMicroTime(time.Now().Add(-time.Hour))
-	theirs.Spec.HolderIdentity, theirs.Spec.AcquireTime = new("east/older"), &earlier // without it, ours stays
-	for n, want := range []bool{false, false, true} {
-		beats := l.count(func() int { return l.beats["east"] })
-		theirs.Spec.RenewTime = new(metav1.NowMicro())
+	renewedBy := func(name string, since time.Duration) protocol.Stamp {
+		t.Helper()
+		beats, at := l.count(func() int { return l.beats["east"] }), metav1.NewMicroTime(time.Now().Add(since))
+		theirs.Spec.HolderIdentity, theirs.Spec.AcquireTime, theirs.Spec.RenewTime = &name, &at, new(metav1.NowMicro())
 		a.apply(theirs)
-		until.True(t, "their heartbeat", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
-		if rival := l.Rival(); (rival != "") != want {
-			t.Errorf("after %d heartbeats of another holder: %q, want a rival: %t", n+1, rival, want)
-		}
+		until.True(t, "the heartbeat of "+name, func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
+		return broker.HeartbeatOf(theirs).Stamp
 	}
-	later := metav1.NewMicroTime(time.Now().Add(time.Hour))
-	theirs.Spec.HolderIdentity, theirs.Spec.AcquireTime = new("east/newer"), &later
-	for range 4 {
-		beats := l.count(func() int { return l.beats["east"] })
-		theirs.Spec.RenewTime = new(metav1.NowMicro())
-		a.apply(theirs)
-		until.True(t, "a heartbeat of the newer", func() bool { return l.count(func() int { return l.beats["east"] }) > beats })
+	renewedBy("east/newer", time.Hour)
+	if got := l.RenewedByOlder(); got != 0 {
+		t.Errorf("renewed by one that began before us at %s, want never: it began after us", got)
 	}
-	if rival := l.Rival(); rival != "" {
-		t.Errorf("rival %q, want none: it began after us", rival)
-	}
+	want := renewedBy("east/older", -time.Hour)
+	until.True(t, "the renewal of one that began before us", func() bool { return l.RenewedByOlder() == want })
 	must(t, l.DeleteHeartbeat(t.Context()))
 	oddTimes(t, a, l)
 	leasesAreLost(t, a, l)
@@ -562,7 +554,7 @@ func (l *link) awaitMembers(do func()) {
 // Lease, in whatever order they go, nothing is known (docs/spec/controller.md 8.1).
 func leasesAreLost(t *testing.T, a admin, l *link) {
 	t.Helper()
-	renew := func() { must(t, l.Renew(t.Context(), 90*time.Second, 7, "")) }
+	renew := func() { must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, "")) }
 	at := time.Now()
 	beat := func(id string) func() {
 		return func() {
@@ -951,7 +943,7 @@ func testLost(t *testing.T, a admin) {
 	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
 		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
 	}
-	if err := l.Renew(t.Context(), 90*time.Second, 7, ""); err == nil {
+	if err := l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); err == nil {
 		t.Error("renewed on a broker that is away")
 	}
 	absent := connect(t, a.cp.Config()) // down at start

@@ -58,7 +58,8 @@ func FuzzLease(f *testing.F) {
 			return
 		}
 		h := heartbeats{seen: map[string]renewal{}}
-		if !h.observe(&l, true) || h.observe(&l, true) {
+		self := &holder{name: "east"}
+		if !h.observe(&l, self) || h.observe(&l, self) {
 			t.Errorf("%s: want a change the first time alone", text)
 		}
 		if r := h.seen[l.Namespace]; r.ttl < 0 || r.ttl > broker.MaxHeartbeatTTL || r.at.IsZero() {

@@ -22,17 +22,18 @@ type heartbeats struct {
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
 	// echo is when the newest renewal of this process was sent that came back; zero if none did.
-	echo  time.Time
-	rival rival
+	echo time.Time
+	// older is the newest renewal of the own Lease by a process that began before this one, since the first echo.
+	older protocol.Stamp
 }
 
-// A holder is who renews a heartbeat: one process of one cluster.
+// A holder is who renews a heartbeat: one process of one cluster, or of its copy.
 type holder struct {
 	name  string
 	since time.Time // by its own clock; zero if it does not say
 }
 
-// before reports whether a holder keeps the heartbeat if both renew it. Of two, both say the same.
+// before reports whether a holder began earlier. Of two, both say the same.
 func (h holder) before(other holder) bool {
 	return cmp.Or(h.since.Compare(other.since), cmp.Compare(h.name, other.name)) < 0
 }
@@ -47,21 +48,6 @@ func holderOf(l *coordinationv1.Lease) (h holder) {
 	}
 	return h
 }
-
-// A rival is another process that renews the heartbeat of this cluster beside this one. The one before this one in the same
-// cluster does not: it has stopped.
-type rival struct {
-	holder
-	seen int       // its renewals
-	last time.Time // of these
-	ttl  time.Duration
-}
-
-// rivalTTL is how long a rival that does not say so may be silent.
-const rivalTTL = time.Minute
-
-// rivalAfter is how many renewals make a rival: those of the process before this one that are still under way do not.
-const rivalAfter = 3
 
 // maxWritten bounds the renewals that are remembered.
 const maxWritten = 16
@@ -86,14 +72,15 @@ func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	return h
 }
 
-// observe records a Lease and reports whether it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this member's Lease.
-func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
+// observe records a Lease and reports whether it is a renewal. An old copy, as after a restore of the broker, is ignored. self is this process if the Lease is
+// this member's, else nil.
+func (h *heartbeats) observe(l *coordinationv1.Lease, self *holder) bool {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if own && r.Stamp != h.own {
+	if self != nil && r.Stamp != h.own {
 		h.own = r.Stamp
-		h.came(r, holderOf(l))
+		h.came(r.Stamp, holderOf(l), *self)
 	}
 	last, known := h.seen[l.Namespace]
 	if known && last.Stamp >= r.Stamp {
@@ -106,29 +93,16 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 }
 
 // came takes a renewal of the own Lease that the watch delivered. The caller holds h.mu.
-func (h *heartbeats) came(r renewal, by holder) {
+func (h *heartbeats) came(stamp protocol.Stamp, by, self holder) {
 	for i, w := range h.written {
-		if w.Stamp == r.Stamp {
+		if w.Stamp == stamp {
 			h.echo, h.written = w.at, h.written[i+1:]
 			return
 		}
 	}
-	if h.echo.IsZero() {
-		return // of before this process
+	if !h.echo.IsZero() && by.before(self) { // else it may be of before this process
+		h.older = stamp
 	}
-	if h.rival.holder != by {
-		h.rival = rival{holder: by}
-	}
-	h.rival.seen++
-	h.rival.last, h.rival.ttl = r.at, r.ttl
-}
-
-// rivalTo returns who renews the heartbeat of this cluster and keeps it, and whether there is one.
-func (h *heartbeats) rivalTo(self holder, now time.Time) (holder, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := h.rival
-	return r.holder, r.seen >= rivalAfter && r.before(self) && now.Sub(r.last) < cmp.Or(r.ttl, rivalTTL)
 }
 
 // lost records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is gone, the member keeps the rest
@@ -156,6 +130,13 @@ func (h *heartbeats) writing(at protocol.Stamp) {
 	defer h.mu.Unlock()
 	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],
 		renewal{Heartbeat: protocol.Heartbeat{Stamp: at}, at: time.Now()})
+}
+
+// renewedByOlder returns the stamp of the newest renewal of the own Lease by a process that began before this one, 0 if none was seen since the first echo.
+func (h *heartbeats) renewedByOlder() protocol.Stamp {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.older
 }
 
 // lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.

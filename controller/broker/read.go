@@ -2,7 +2,6 @@ package broker
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -230,16 +229,9 @@ func (b *Broker) Delivered(before time.Time) bool {
 	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before) && b.ownInventories.Seen(before)
 }
 
-// Rival says that another process renews the heartbeat of this cluster and keeps doing so, "" if none does: that of a cluster which
-// was cloned from this one, or from which this one was, as both have one identity and one credential. Of two, the one that began
-// later has a rival; the other one has none.
-func (b *Broker) Rival() string {
-	by, ok := b.heartbeats.rivalTo(b.self, time.Now())
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("another cluster renews the heartbeat of this one, as %.80s since %s: one is a clone of the other", by.name, by.since.UTC().Format(time.RFC3339))
-}
+// RenewedByOlder returns the stamp of the newest heartbeat of this cluster that was sent by another process, which began before this one, 0 if none was seen
+// since the first echo. It may be one of the original, if this cluster is a copy, or one on its way from a process of before.
+func (b *Broker) RenewedByOlder() protocol.Stamp { return b.heartbeats.renewedByOlder() }
 
 // Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
 // other services.

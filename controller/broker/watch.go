@@ -257,11 +257,12 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 		b.heartbeatLost(l.Namespace, true)
 		return
 	}
-	own := l.Namespace == b.cfg.Namespace
-	if own {
+	var self *holder
+	if l.Namespace == b.cfg.Namespace {
 		b.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
+		self = &b.self
 	}
-	if !b.heartbeats.observe(l, own) {
+	if !b.heartbeats.observe(l, self) {
 		return
 	}
 	if id, _, err := b.memberOf(l.Namespace); err == nil {

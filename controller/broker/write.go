@@ -88,10 +88,10 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 
 const maxBlind = 300 // octets
 
-// Renew renews the heartbeat of this member; others wait for ttl. complete is the stamp at which the last pass over all exports began. blind names
+// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the stamp at which the last pass over all exports began. blind names
 // what this member cannot see of its own cluster, or is "".
-func (b *Broker) Renew(ctx context.Context, ttl time.Duration, complete protocol.Stamp, blind string) error {
-	stamp, seconds := b.stamps.next(), int32(math.Ceil(ttl.Seconds()))
+func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp, blind string) error {
+	seconds := int32(math.Ceil(ttl.Seconds()))
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
@@ -112,6 +112,9 @@ func (b *Broker) Renew(ctx context.Context, ttl time.Duration, complete protocol
 	}
 	return nil
 }
+
+// SeeStamp has later stamps be higher than one of an earlier process.
+func (b *Broker) SeeStamp(s protocol.Stamp) { b.stamps.clock.See(s) }
 
 // Stamp returns a stamp that is higher than all before.
 func (b *Broker) Stamp() protocol.Stamp { return b.stamps.next() }

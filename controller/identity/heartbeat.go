@@ -25,6 +25,8 @@ const retry = time.Second
 // A Heartbeat renews the Lease of this member on the broker (docs/spec/controller.md 8). It renews only while the member's own API server answers:
 // without that the member knows nothing about its endpoints. A member that leaves deletes its Lease.
 //
+// Nothing is written while this cluster may be a copy of the member: see [Original].
+//
 // A round has as much time as there is between two heartbeats. In each, Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
@@ -36,7 +38,7 @@ const retry = time.Second
 // The first success after a failure calls Resumed. With "lease 0" the Lease is renewed seldom.
 // The fields are set before Run and do not change. Run is called once.
 type Heartbeat struct {
-	Membership *Membership
+	Membership *Membership // with the Original
 	Broker     *broker.Broker
 	Renew, TTL time.Duration // between two heartbeats, and until one is expired; 0 with "lease 0"
 	Log        logging.Logger
@@ -86,6 +88,12 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
 	pause = min(period, retry)
+	if !h.Membership.admitted() {
+		return false, waitPeriod, nil
+	}
+	if is, err := h.Membership.Original.check(ctx); !is || err != nil {
+		return false, pause, err
+	}
 	is, mayWrite := h.Membership.Status(), h.Membership.mayWrite()
 	if mayWrite && is.isMember() {
 		h.withdrawn = false
@@ -152,7 +160,11 @@ func (h *Heartbeat) blind(now time.Time) string {
 func (h *Heartbeat) beat(ctx context.Context, blind string) error {
 	says := saying{h.pass.complete, blind}
 	if now := time.Now(); h.Renew > 0 || says != h.said || h.renewed.IsZero() || (beat{at: h.renewed, ttl: seldom}).late(now) {
-		if err := h.Broker.Renew(ctx, h.ttl(), h.pass.complete, blind); err != nil {
+		stamp := h.Broker.Stamp()
+		if err := h.Membership.Original.note(ctx, stamp); err != nil {
+			return err
+		}
+		if err := h.Broker.Renew(ctx, stamp, h.ttl(), h.pass.complete, blind); err != nil {
 			return err
 		}
 		h.renewed, h.said = now, says

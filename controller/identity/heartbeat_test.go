@@ -14,10 +14,12 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
@@ -35,6 +37,7 @@ func TestHeartbeatResumes(t *testing.T) {
 		return is.Known && is.ClusterID != ""
 	})
 	var resumed atomic.Int32
+	own(i, time.Hour)
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
 		Resumed: func() { resumed.Add(1) }, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
@@ -81,6 +84,7 @@ func TestStatusIsRejected(t *testing.T) {
 	env.Deny(memberenv.Policy{Name: name, Resources: []string{v1alpha1.Members.Group + "/*/members/status"}, Want: []string{"false"}})
 	i := env.Start()
 	i.Follow(broker.Handlers{})
+	own(i, 3*time.Hour)
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, TTL: 3 * time.Hour, Log: i.Log,
 		Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
@@ -130,6 +134,7 @@ func TestLateHeartbeat(t *testing.T) {
 		name  string
 		ago   time.Duration // the heartbeat of an earlier process; 0 if there was none
 		blind bool          // it said so
+		lost  bool          // the broker was restored to before it
 		ttl   time.Duration
 		waits bool // for the exports
 	}{
@@ -138,11 +143,15 @@ func TestLateHeartbeat(t *testing.T) {
 		{name: "later", ago: 2 * time.Hour, ttl: time.Hour, waits: true},
 		{name: "within the TTL of a process that was blind", ago: 50 * time.Minute, blind: true, ttl: time.Hour, waits: true},
 		{name: "from a clock that is ahead", ago: -time.Hour, ttl: time.Hour, waits: true},
+		{name: "from a clock that is ahead, and lost", ago: -time.Hour, lost: true, ttl: time.Hour},
 		{name: "within an hour, without a TTL of its own", ago: 50 * time.Minute},
 		{name: "later, without a TTL of its own", ago: 2 * time.Hour, waits: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBeating(t, env, tt.ago, tt.ttl, tt.blind)
+			if tt.lost {
+				env.Delete(heartbeatLease())
+			}
 			b.run()
 			env.Await("a heartbeat that fails", func() bool { return b.Log.Count("trying again") > 0 || b.looked.Load() > 2 })
 			b.allow()
@@ -191,6 +200,82 @@ func TestBlindHeartbeat(t *testing.T) {
 	})
 }
 
+// docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if nobody renews the heartbeat, and is
+// frozen for good if somebody does, whether or not it leaves.
+func TestHeartbeatOfCopy(t *testing.T) {
+	env := memberenv.New(t)
+	env.Join()
+	renew := func() protocol.Stamp {
+		t.Helper()
+		theirs := heartbeatLease()
+		theirs.Spec.LeaseDurationSeconds = new(int32(1))
+		theirs.Spec.RenewTime = new(metav1.NowMicro())
+		if err := env.Admin.Apply(t.Context(), theirs, wellknown.ManagerExporter); err != nil {
+			t.Fatal(err)
+		}
+		return broker.HeartbeatOf(theirs).Stamp
+	}
+	// process runs until the returned function is called; cloned reports whether it is frozen as a copy.
+	process := func() (b *beating, cloned func() bool, end func()) {
+		b = &beating{Instance: env.Start(), t: t}
+		b.Follow(broker.Handlers{})
+		own(b.Instance, time.Second)
+		h := &identity.Heartbeat{
+			Membership: b.Membership, Broker: b.Broker, Renew: time.Second, TTL: time.Second, Log: b.Log,
+			Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- h.Run(ctx) }()
+		cloned = func() bool {
+			b.Membership.Review()
+			in := b.Freezes.InForce()
+			return len(in) == 1 && in[0].Code == reason.ClusterCloned && b.Freezes.Suspended(safety.Export) != ""
+		}
+		return b, cloned, func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			b.End()
+		}
+	}
+	stamp := renew()
+	b, cloned, end := process()
+	env.Await("a process that looks on", cloned)
+	env.Await("that it goes on after five TTLs", func() bool { return !cloned() && b.last().Stamp > stamp })
+	end()
+	b, cloned, end = process()
+	stamp = b.last().Stamp
+	env.Await("the next process, which goes on", func() bool { return !cloned() && b.last().Stamp > stamp })
+	end()
+
+	renew() // newer than what was noted
+	b, cloned, end = process()
+	env.Await("a process that looks on", cloned)
+	env.Await("the note that it is a copy", func() bool {
+		stamp = renew()
+		note := noteLease()
+		return env.Admin.Get(t.Context(), note, note.Namespace, note.Name) == nil && note.Annotations[wellknown.AnnotationCopy] != ""
+	})
+	end()
+	b, cloned, end = process()
+	env.Await("the next process, which is frozen at once", cloned)
+	env.Leave()
+	env.Await("that it leaves", func() bool { return identity.Leaving(b.Member) })
+	if !cloned() || b.last().Stamp != stamp {
+		t.Error("a copy that leaves is not frozen, or took the heartbeat off the broker")
+	}
+	note := noteLease()
+	if err := env.Admin.Get(t.Context(), note, note.Namespace, note.Name); err != nil {
+		t.Fatal(err)
+	}
+	delete(note.Annotations, wellknown.AnnotationCopy)
+	env.Update(note)
+	env.Await("that it looks on when a person removed the note", func() bool { return cloned() && strings.Contains(b.Freezes.Suspended(safety.Export), "unless") })
+	end()
+}
+
 // A beating is a Heartbeat whose broker denies heartbeats until allow is called, and whose exports are written when the test says so.
 type beating struct {
 	*memberenv.Instance
@@ -217,6 +302,9 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 		if err := env.Admin.Apply(t.Context(), l, wellknown.ManagerExporter); err != nil {
 			t.Fatal(err)
 		}
+		note := noteLease()
+		note.Spec.RenewTime = l.Spec.RenewTime
+		env.Create(note)
 	}
 	env.Deny(memberenv.Policy{
 		Name: noHeartbeats, Resources: []string{"coordination.k8s.io/v1/leases"}, Where: `request.namespace.startsWith("member-")`, Want: []string{"false"},
@@ -229,6 +317,7 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 	b.Instance = env.Start()
 	t.Cleanup(b.End)
 	b.Follow(broker.Handlers{})
+	own(b.Instance, ttl)
 	b.heartbeat = &identity.Heartbeat{
 		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
 		PublishAll: func(bool) func() bool {
@@ -241,6 +330,12 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 	return b
 }
 
+// own lets an instance find out whether it is the original.
+func own(i *memberenv.Instance, ttl time.Duration) {
+	i.Helper()
+	i.Membership.Original = &identity.Original{Member: i.Member, Broker: i.Broker, Namespace: wellknown.ControllerNamespace, TTL: ttl, Sent: &identity.Sent{}}
+}
+
 // run runs the Heartbeat until the test ends, and removes what the broker has of it then.
 func (b *beating) run() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
@@ -251,7 +346,7 @@ func (b *beating) run() {
 		if err := <-ended; err != nil {
 			b.t.Error(err)
 		}
-		b.Delete(heartbeatLease())
+		b.Delete(heartbeatLease(), noteLease())
 		if err := b.Server.Delete(b.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
 			b.t.Error(err)
 		}
@@ -273,6 +368,10 @@ func (b *beating) last() protocol.Heartbeat {
 		return protocol.Heartbeat{}
 	}
 	return broker.HeartbeatOf(l)
+}
+
+func noteLease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.HeartbeatLease}}
 }
 
 func heartbeatLease() *coordinationv1.Lease {

@@ -21,7 +21,8 @@ type MembershipConfig struct {
 	Member     *member.Cluster
 	Broker     *broker.Broker
 	Identity   Identity
-	Namespace  string // of this cluster on the broker, "" if unknown
+	Original   *Original // nil if it is known that this cluster is no copy
+	Namespace  string    // of this cluster on the broker, "" if unknown
 	Credential *Credential
 	Freezes    *safety.Freezes
 	Metrics    *metrics.Metrics
@@ -61,8 +62,9 @@ type inputs struct {
 	linked     bool   // there is a kubeconfig of the broker
 	taken      bool   // the Member of our id is another cluster
 	registered bool   // the Member of our broker namespace is this cluster, whatever its id
-	rival      string // that another cluster with our identity renews our heartbeat, "" otherwise
 	built      string // the cluster id that the controller was built for
+	original   verdict
+	copied     string // why this cluster may be a copy
 }
 
 // NewMembership returns a Membership that is unknown until the first review.
@@ -70,6 +72,7 @@ func NewMembership(cfg MembershipConfig) *Membership { return &Membership{Member
 
 // evaluate is the table of docs/spec/controller.md 7. While something is unknown the cluster stays what it was.
 func evaluate(in inputs) state {
+	admitted := in.broker.Membership == broker.Admitted && !in.taken
 	switch {
 	case in.unreadable != "":
 		return state{clusterID: in.built, detail: fmt.Sprintf("ClusterProperty %s does not decode: correct it", in.unreadable)}
@@ -81,14 +84,15 @@ func evaluate(in inputs) state {
 		return state{
 			detail: fmt.Sprintf("cluster id %q: want one RFC 1123 label, or two joined by a dot, of at most 63 octets", in.clusterID),
 		}
+	case in.original == isCopy || in.original == lookingOn && admitted:
+		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned, detail: in.copied}
+	case in.original == undecided && admitted:
+		return state{clusterID: in.clusterID, detail: "the broker has not said yet whose heartbeat it has"}
 	case in.leaving:
 		return state{known: true, detail: "this cluster is leaving the clusterset"}
 	case in.taken:
 		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken,
 			detail: fmt.Sprintf("cluster id %q belongs to another cluster: leave, and join with another id", in.clusterID)}
-	case in.rival != "" && in.broker.Membership == broker.Admitted:
-		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned,
-			detail: in.rival + ": stop the clone, which has to be made anew to join"}
 	}
 	switch in.broker.Membership {
 	case broker.Admitted:
@@ -143,6 +147,11 @@ func (m *Membership) mayWrite() bool {
 	return m.Identity.Digest != "" && m.Freezes.Suspended(safety.Beat) == ""
 }
 
+// admitted reports whether the broker has this cluster, or one that it is a copy of, as a member.
+func (m *Membership) admitted() bool {
+	return m.Identity.Digest != "" && m.Broker.State().Membership == broker.Admitted && !m.taken(m.Identity.ClusterID)
+}
+
 // Status returns the membership state of now.
 func (m *Membership) Status() Status {
 	leaving := Leaving(m.Member)
@@ -168,7 +177,8 @@ func (m *Membership) Review() (changed bool) {
 	in := inputs{
 		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
 	}
-	in.taken, in.registered, in.rival = m.taken(cmp.Or(in.clusterID, in.built)), m.registered(), m.Broker.Rival()
+	in.taken, in.registered = m.taken(cmp.Or(in.clusterID, in.built)), m.registered()
+	in.original, in.copied = m.Original.Verdict()
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now

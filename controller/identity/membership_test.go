@@ -11,7 +11,7 @@ import (
 // docs/spec/controller.md 7: while something is unknown the cluster stays what it was.
 func TestEvaluate(t *testing.T) {
 	member := inputs{
-		properties: properties{clusterID: "east", joined: true, brokerUID: "b1"}, broker: broker.State{Link: true, Membership: broker.Admitted}, linked: true,
+		properties: properties{clusterID: "east", joined: true, brokerUID: "b1"}, broker: broker.State{Link: true, Membership: broker.Admitted}, linked: true, original: original,
 	}
 	with := func(change func(*inputs)) inputs {
 		e := member
@@ -68,7 +68,13 @@ func TestEvaluate(t *testing.T) {
 		{name: "leaving", given: with(func(e *inputs) { e.leaving = true }), known: true},
 		{name: "leaving while the broker is away", given: with(func(e *inputs) { e.leaving, e.broker = true, broker.State{} }), known: true},
 		{name: "id of another cluster", given: with(func(e *inputs) { e.taken = true }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken},
-		{name: "cloned", given: with(func(e *inputs) { e.rival = "another cluster" }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned},
+		{name: "a copy", given: with(func(e *inputs) { e.original, e.copied = isCopy, "why" }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned},
+		{name: "a copy that leaves", given: with(func(e *inputs) { e.original, e.copied, e.leaving = isCopy, "why", true }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned},
+		{name: "a copy while the broker is away", given: with(func(e *inputs) { e.original, e.copied, e.broker = isCopy, "why", broker.State{} }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned},
+		{name: "perhaps a copy", given: with(func(e *inputs) { e.original, e.copied = lookingOn, "why" }), id: "east", known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned},
+		{name: "perhaps a copy, without a broker that could tell", given: with(func(e *inputs) { e.original, e.broker.Membership = lookingOn, broker.Empty }), id: "east", known: true, freeze: safety.BrokerEmpty, code: reason.BrokerUnprepared},
+		{name: "not known whether it is a copy", given: with(func(e *inputs) { e.original = undecided }), id: "east"},
+		{name: "not known whether it is a copy that leaves", given: with(func(e *inputs) { e.original, e.leaving = undecided, true }), id: "east"},
 		{name: "broker has not answered yet", given: with(func(e *inputs) { e.broker = broker.State{} }), id: "east"},
 		{name: "link lost", given: with(func(e *inputs) { e.broker.Link = false }), id: "east", known: true},
 		{name: "removed", given: on(broker.Expelled), known: true},

@@ -107,7 +107,7 @@ func (i importing) silence() {
 	g.Go(func() error { return e.Run(ctx) })
 	g.Go(func() error {
 		for ctx.Err() == nil {
-			if err := i.Broker.Renew(ctx, ttl, 0, ""); err != nil && ctx.Err() == nil {
+			if err := i.Broker.Renew(ctx, i.Broker.Stamp(), ttl, 0, ""); err != nil && ctx.Err() == nil {
 				return err
 			}
 			select {

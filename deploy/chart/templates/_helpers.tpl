@@ -367,7 +367,7 @@ rules:
     verbs: [create]
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    resourceNames: [clusterset-controller]
+    resourceNames: [clusterset-controller, clusterset-heartbeat]
     verbs: [get, update]
   # The credential for the broker, which the controller renews. No other Secret.
   - apiGroups: [""]

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +25,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -337,8 +339,9 @@ func TestMemberIsExpelled(t *testing.T) {
 	removed(t, w, ns)
 }
 
-// Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that began later is
-// frozen and says why, the other one and east go on (docs/spec/controller.md 7.8). When the first has ended, the second is the member.
+// Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that has not noted the heartbeat on the broker
+// finds that it is a copy, is frozen and says why, and its administrator can neither join nor leave. The other one goes on, also after a restart
+// (docs/spec/controller.md 7.8).
 func TestClusterIsCloned(t *testing.T) {
 	tier.All(t)
 	const ns = "cloned"
@@ -350,23 +353,49 @@ func TestClusterIsCloned(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	w.awaitHeartbeat("west")
 	check := undisturbed(t, east, ns)
-	// Both read one API server, and have a Lease of their own to lead by.
+	// Both read one API server, and have a Lease of their own to lead by, and a note of their own.
 	const other = "clusterset-clone"
 	west.Put(t, testclusterset.Namespace(other))
 	begin := time.Now()
-	clone := run(t, west, func(c *controller.Config) { c.Namespace, c.Local = other, west.Config() })
-	clone.awaitMetric("frozen", "broker_identity", 1)
-	outages.Measured(t, "F15", "the clone frozen %.1f s after its start, with a renewal each %s", time.Since(begin).Seconds(), renew)
-	if frozen, err := w.metric("frozen", "broker_identity"); err != nil || frozen != 0 {
-		t.Errorf("frozen{broker_identity} = %v (%v), want the cluster that was there first to go on", frozen, err)
+	start := func() *instance {
+		return run(t, west, func(c *controller.Config) { c.Namespace, c.Local = other, west.Config() })
 	}
-	serve(t, west, ns, "web", "10.22.0.2")
-	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
-	check()
+	clone := start()
+	clone.awaitMetric("frozen", "broker_identity", 1)
+	until.OK(t, "the note that it is a copy", func(ctx context.Context) error {
+		note, err := west.Dynamic().Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(other).Get(ctx, wellknown.HeartbeatLease, metav1.GetOptions{})
+		if err == nil && note.GetAnnotations()[wellknown.AnnotationCopy] == "" {
+			err = errors.New("without the annotation")
+		}
+		return err
+	})
+	outages.Measured(t, "F15", "known as a copy %.1f s after its start, with a renewal each %s", time.Since(begin).Seconds(), renew)
+	goesOn := func(address string) {
+		t.Helper()
+		if frozen, err := w.metric("frozen", "broker_identity"); err != nil || frozen != 0 {
+			t.Errorf("frozen{broker_identity} = %v (%v), want the original to go on", frozen, err)
+		}
+		serve(t, west, ns, "web", address)
+		awaitImport(t, east, ns, "web", "10.21.0.1 "+address)
+	}
+	goesOn("10.22.0.2")
+	if _, err := admin.Leave(t.Context(), clusters.Broker.Config(), west.Config(), admin.LeaveOptions{Namespace: other}); err == nil || !strings.Contains(err.Error(), "--take-over") {
+		t.Errorf("leave of the copy: %v, want that it fails", err)
+	}
+	o := admin.JoinDefaults()
+	o.Namespace, o.Components = other, nil
+	if _, err := admin.Join(t.Context(), clusters.Broker.Config(), west.Config(), o); err == nil || !strings.Contains(err.Error(), "--take-over") {
+		t.Errorf("join of the copy: %v, want that it fails", err)
+	}
+	clone.stop()
 	w.stop()
-	clone.awaitMetric("frozen", "broker_identity", 0)
-	serve(t, west, ns, "web", "10.22.0.3")
-	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.3")
+	clone = start()
+	clone.awaitMetric("frozen", "broker_identity", 1)
+	w = run(t, west)
+	w.awaitMetric("member", "", 1)
+	goesOn("10.22.0.3")
+	clone.awaitMetric("frozen", "broker_identity", 1)
+	check()
 }
 
 // removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns

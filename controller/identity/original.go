@@ -1,0 +1,216 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/elapsed"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
+)
+
+// lookOnTTLs is how long a process looks on, in TTLs of the heartbeat.
+const lookOnTTLs = 5
+
+// renewalsOfOther are the renewals by another process that make this cluster a copy. One may be of a process before this one, if the own etcd was restored.
+const renewalsOfOther = 2
+
+// A verdict says whether the heartbeat on the broker is that of this cluster.
+type verdict uint8
+
+const (
+	undecided verdict = iota // the broker was not asked yet
+	original
+	lookingOn
+	isCopy // for good
+)
+
+// An Original decides whether this cluster is the member whose heartbeat the broker has, or a copy: a clone, with the etcd of the member, has its id, its
+// credential and its objects (docs/spec/controller.md 7.8). This cluster notes the stamp of each heartbeat before it is sent. A newer one is not its own, or
+// its own etcd was restored.
+//
+//	undecided ── the heartbeat is not newer than the note, or is not there ──▶ original ◀── not renewed for five TTLs ─┐
+//	    └─────── newer ──▶ looking on ──────────────────────────────────────────────────────────────────────────────┘
+//	                           └──────── renewed twice ──▶ copy, for good
+//
+// An original looks on, too, when a process renews the heartbeat that has done so for longer.
+//
+// The exported fields do not change. Heartbeat is the only caller of check and note. Verdict may be called by several goroutines.
+type Original struct {
+	Member    *member.Cluster
+	Broker    *broker.Broker
+	Namespace string        // of the controller
+	TTL       time.Duration // of the own heartbeat; 0 with "lease 0"
+	Sent      *Sent         // by this process
+
+	lease *coordinationv1.Lease // the note, as it was last read or written; nil until then
+	sight sight
+	known protocol.Stamp // of a renewal by another process that was dealt with
+
+	mu      sync.Mutex
+	verdict verdict
+	detail  string
+}
+
+// Sent is the stamp of the newest heartbeat that a process sent, also as the leader of an earlier term: the note may go back, if the own etcd is restored. The
+// zero value is that of a process that sent none.
+type Sent struct{ stamp atomic.Int64 }
+
+// A sight is what a process that looks on has seen of the heartbeat of its cluster. The zero value is that of one that does not.
+type sight struct {
+	stamp   protocol.Stamp
+	renewed int       // since the process looks on
+	at      time.Time // of the last renewal; at first when the process began
+}
+
+// next adds a reading of the heartbeat: its stamp, 0 if there is none, and its TTL. noted is the highest stamp that a heartbeat of this cluster has.
+func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Time) (sight, verdict) {
+	switch {
+	case stamp <= noted:
+		return sight{}, original
+	case s.at.IsZero():
+		return sight{stamp: stamp, at: now}, lookingOn
+	case stamp > s.stamp:
+		s = sight{stamp, s.renewed + 1, now}
+	case stamp < s.stamp: // the broker was restored
+		s.stamp = stamp
+	case elapsed.Between(s.at, now) > lookOnTTLs*ttl:
+		return sight{}, original
+	}
+	if s.renewed >= renewalsOfOther {
+		return s, isCopy
+	}
+	return s, lookingOn
+}
+
+// load reads the note. It is empty where there is none.
+func (o *Original) load(ctx context.Context) error {
+	l := &coordinationv1.Lease{}
+	switch err := o.Member.Client().Get(ctx, l, o.Namespace, wellknown.HeartbeatLease); {
+	case apierrors.IsNotFound(err):
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: wellknown.HeartbeatLease}}
+	case err != nil:
+		return fmt.Errorf("note: %w", err)
+	}
+	o.lease = l
+	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost what it wrote
+	if o.copied() {
+		o.decide(isCopy, l.Annotations[wellknown.AnnotationCopy])
+	}
+	return nil
+}
+
+// copied reports whether the note says that this cluster is a copy.
+func (o *Original) copied() bool {
+	_, is := o.lease.Annotations[wellknown.AnnotationCopy]
+	return is
+}
+
+// Verdict returns what is known, and one phrase for people. A nil Original is one.
+func (o *Original) Verdict() (is verdict, detail string) {
+	if o == nil {
+		return original, ""
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.verdict, o.detail
+}
+
+func (o *Original) decide(is verdict, detail string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.verdict, o.detail = is, detail
+}
+
+// noted returns the highest stamp that a heartbeat of this cluster has.
+func (o *Original) noted() protocol.Stamp {
+	return max(broker.HeartbeatOf(o.lease).Stamp, protocol.Stamp(o.Sent.stamp.Load()))
+}
+
+// check reads the heartbeat on the broker where that is needed, and reports whether this cluster may renew it.
+func (o *Original) check(ctx context.Context) (bool, error) {
+	if is, _ := o.Verdict(); is == original {
+		other := o.Broker.RenewedByOlder()
+		if other <= max(o.known, o.noted()) {
+			return true, nil
+		}
+		o.known = other
+	} else if err := o.load(ctx); err != nil { // a person may have changed the note
+		return false, err
+	}
+	if o.copied() {
+		return false, nil
+	}
+	stored, ttl, err := o.Broker.LastHeartbeat(ctx)
+	if err != nil {
+		return false, err
+	}
+	ttl = cmp.Or(ttl, o.TTL, apibroker.MaxHeartbeatTTL)
+	next, is := o.sight.next(o.noted(), stored.Stamp, ttl, time.Now())
+	o.sight = next
+	o.decide(is, o.describe(is, ttl))
+	if is == isCopy {
+		o.sight = sight{} // if the note cannot be written, or is removed, it looks on anew
+		return false, o.write(ctx, func(l *coordinationv1.Lease) {
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationCopy, o.describe(is, ttl))
+		})
+	}
+	return is == original, nil
+}
+
+// describe returns one phrase for people, "" for an original.
+func (o *Original) describe(is verdict, ttl time.Duration) string {
+	switch is {
+	case lookingOn:
+		return fmt.Sprintf("the broker has a heartbeat of this cluster that it did not send: it is a copy of a cluster, or its etcd was restored. It goes on at %s unless another cluster renews the heartbeat",
+			o.sight.at.Add(lookOnTTLs*ttl).UTC().Format(time.RFC3339))
+	case isCopy:
+		return "another cluster renews the heartbeat of this one: this is a copy of it. Make it anew; if the other one is the copy, stop that and join here with --take-over"
+	}
+	return ""
+}
+
+// note notes the stamp of a heartbeat that is about to be sent.
+func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
+	err := o.write(ctx, func(l *coordinationv1.Lease) {
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}
+	})
+	if err == nil {
+		o.Sent.stamp.Store(int64(stamp))
+	}
+	return err
+}
+
+// write changes the note, whatever somebody else made of it meanwhile. Only the holder of the election writes it.
+func (o *Original) write(ctx context.Context, change func(*coordinationv1.Lease)) error {
+	for attempt := 1; ; attempt++ {
+		l := o.lease.DeepCopy()
+		change(l)
+		send := o.Member.Client().Update
+		if l.ResourceVersion == "" {
+			send = o.Member.Client().Create
+		}
+		err := send(ctx, l, wellknown.ManagerController)
+		if err == nil {
+			o.lease = l
+			return nil
+		}
+		if attempt == 2 || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("note: %w", err)
+		}
+		if err := o.load(ctx); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package identity
+
+import (
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset/controller/protocol"
+	"github.com/clusterset-dns/clusterset/test/harness/clocks"
+)
+
+// docs/spec/controller.md 7.8: what follows from readings of the heartbeat, of which 10 is the newest that this cluster sent.
+func TestSight(t *testing.T) {
+	const noted, ttl = 10, time.Minute
+	type reading struct {
+		stamp protocol.Stamp
+		after time.Duration
+		want  verdict
+	}
+	for name, readings := range map[string][]reading{
+		"no heartbeat":                  {{stamp: 0, want: original}},
+		"the own one":                   {{stamp: 10, want: original}},
+		"the one before":                {{stamp: 9, want: original}},
+		"not renewed":                   {{11, 0, lookingOn}, {11, 5 * ttl, lookingOn}, {11, 1, original}},
+		"renewed once":                  {{11, 0, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 1, original}},
+		"renewed twice":                 {{11, 0, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
+		"deleted":                       {{11, 0, lookingOn}, {12, 1, lookingOn}, {0, 1, original}},
+		"broker restored to before":     {{11, 0, lookingOn}, {12, 1, lookingOn}, {9, 1, original}},
+		"restored to less, renewed":     {{13, 0, lookingOn}, {11, 1, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
+		"restored to less, not renewed": {{13, 0, lookingOn}, {11, 1, lookingOn}, {11, 5 * ttl, original}},
+	} {
+		var s sight
+		var got verdict
+		now := time.Now()
+		for n, r := range readings {
+			now = now.Add(r.after)
+			if s, got = s.next(noted, r.stamp, ttl, now); got != r.want {
+				t.Errorf("%s: after reading %d: %d, want %d", name, n+1, got, r.want)
+			}
+		}
+	}
+	now := time.Now()
+	s, _ := sight{}.next(noted, 11, ttl, now)
+	if _, got := s.next(noted, 12, ttl, clocks.SetWall(now, time.Hour)); got != lookingOn {
+		t.Errorf("after the machine slept, and a renewal: %d, want that it looks on", got)
+	}
+}
