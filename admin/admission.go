@@ -80,6 +80,7 @@ type Admission struct {
 	Spec       v1alpha1.MemberSpec
 	Quota      Quota
 	Grant      broker.Grant // of tokens
+	Joined     string       // distinguishes this join from earlier ones; "" where the namespace does
 }
 
 // Objects returns all objects of a member on the broker, in the order in which they have to be written.
@@ -121,6 +122,9 @@ func (a Admission) member() *v1alpha1.Member {
 func (a Admission) namespace() *corev1.Namespace {
 	n := &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
 	n.Annotations = a.Grant.Annotations()
+	if a.Joined != "" {
+		n.Annotations[broker.AnnotationJoined] = a.Joined
+	}
 	return n
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -181,6 +182,7 @@ func contents(o *unstructured.Unstructured) string {
 	o.SetGeneration(0)
 	o.SetCreationTimestamp(metav1.Time{})
 	delete(o.Object, "status")
+	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", broker.AnnotationJoined) // after a join that was interrupted
 	if o.GetKind() == "Secret" {
 		_ = unstructured.SetNestedField(o.Object, "some", "data", "token")
 	}

@@ -158,7 +158,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	if j.kubeconfig, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace); err != nil {
 		return err
 	}
-	if a.Grant, err = j.grant(ctx, a); err != nil {
+	if err := j.readNamespace(ctx, &a); err != nil {
 		return err
 	}
 	if a.Quota, err = j.quota(ctx, a); err != nil {
@@ -215,20 +215,26 @@ func (j *joiner) readRegion(ctx context.Context) (err error) {
 	return err
 }
 
-// grant returns the bounds of the member's tokens, with the audiences that an earlier join recorded.
-func (j *joiner) grant(ctx context.Context, a Admission) (broker.Grant, error) {
+// readNamespace completes an admission with the bounds of the member's tokens, and what earlier joins recorded. A cluster that is no member, but has a
+// namespace that is not marked, may have left a broker that was restored to before that.
+func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	namespace, err := j.broker.find(ctx, toUnstructured(a.namespace()))
 	if err != nil {
-		return broker.Grant{}, err
+		return err
 	}
-	g := broker.Grant{Life: j.input.options.CredentialLife}
+	a.Grant.Life = j.input.options.CredentialLife
 	if namespace != nil && isMarked(namespace) {
-		j.former, namespace = &removal{broker: j.broker, admission: a}, nil
+		j.former, namespace = &removal{broker: j.broker, admission: *a}, nil
 	}
-	if j.newNamespace = namespace == nil; !j.newNamespace {
-		g.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
+	if j.newNamespace = namespace == nil; j.newNamespace {
+		return nil
 	}
-	return g, nil
+	a.Grant.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
+	a.Joined = namespace.GetAnnotations()[broker.AnnotationJoined]
+	if j.input.local.membership == nil {
+		a.Joined = j.input.options.Now().UTC().Format(time.RFC3339Nano)
+	}
+	return nil
 }
 
 // quota returns the limits of the member. One that has more than the defaults keeps them.

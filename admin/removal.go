@@ -145,6 +145,9 @@ func (r *removal) mark(ctx context.Context) error {
 	marked.Annotations[broker.AnnotationRemoved] = cmp.Or(
 		namespace.GetAnnotations()[broker.AnnotationRemoved], r.now.UTC().Format(time.RFC3339))
 	marked.Annotations[broker.AnnotationBrokerUID] = string(uid)
+	if joined, is := namespace.GetAnnotations()[broker.AnnotationJoined]; is {
+		marked.Annotations[broker.AnnotationJoined] = joined
+	}
 	r.marked = toUnstructured(marked)
 	if _, err = r.broker.apply(ctx, r.marked, "removed"); err != nil || r.leaving || lost {
 		return err

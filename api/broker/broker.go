@@ -113,6 +113,9 @@ const (
 	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
+	// AnnotationJoined on a broker namespace that was there when its cluster joined distinguishes that join from earlier ones: a mark of these says nothing about it.
+	AnnotationJoined = "clusterset-dns.io/joined"
+
 	// AnnotationComplete on a heartbeat is the stamp at which the member began its last pass over all exports.
 	AnnotationComplete = "clusterset-dns.io/complete"
 	// AnnotationBlind on a heartbeat names a kind of its own cluster that the member cannot read, or an inventory that it cannot write.

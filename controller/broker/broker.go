@@ -98,6 +98,7 @@ type Broker struct {
 	heartbeats heartbeats
 	self       holder // who renews the heartbeat for this Broker
 	removal    removal
+	marks      marks
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
 	noImports   sync.Once // logs that the broker has no ServiceImports

@@ -990,7 +990,43 @@ func testRestored(t *testing.T, a admin) {
 	l.awaitRecords(web, "east")
 }
 
+// docs/spec/controller.md 7.4: a cluster that was removed stays so if the broker is restored to before the mark, for later processes, too, until it joins anew.
+func markIsLost(t *testing.T, a admin) {
+	t.Helper()
+	a.join("south")
+	l := connect(t, a.cp.Config())
+	until.True(t, "the member", func() bool { return l.Member("south") != nil })
+	annotate := func(key, value string) {
+		t.Helper()
+		ns := namespace("south")
+		must(t, a.c.Get(t.Context(), ns, "", ns.Name))
+		ns.Annotations = map[string]string{}
+		if key != "" {
+			ns.Annotations[key] = value
+		}
+		must(t, a.c.Update(t.Context(), ns))
+	}
+	annotate(api.AnnotationRemoved, "2026-01-01T00:00:00Z")
+	until.True(t, "the mark", func() bool { return l.Removed("south") && len(l.Marks()) == 1 })
+	annotate("", "")
+	without := connect(t, a.cp.Config())
+	until.True(t, "a member for who did not note the mark", func() bool { return without.Member("south") != nil })
+	later := connect(t, a.cp.Config(), func(c *broker.Config) { c.ClusterID, c.Namespace = "south", namespaceOf("south") })
+	later.NoteMarks(l.Marks())
+	later.NoteMarks(map[string]time.Time{"old": time.Now().Add(-366 * 24 * time.Hour)})
+	later.awaitState(broker.Expelled)
+	if !l.Removed("south") || l.Member("south") != nil || len(later.Marks()) != 1 {
+		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not", l.Removed("south"), later.Marks())
+	}
+	annotate(api.AnnotationJoined, "now")
+	until.True(t, "a member by a new join", func() bool { return l.Member("south") != nil })
+	later.awaitState(broker.Admitted)
+	must(t, a.c.Delete(t.Context(), member("south")))
+	a.delete(namespace("south"))
+}
+
 func testMembership(t *testing.T, a admin) {
+	markIsLost(t, a)
 	wrong := connect(t, a.cp.Config(), func(c *broker.Config) { c.UID = "another" })
 	if s := wrong.awaitState(broker.Replaced); s.Link || wrong.Synced() {
 		t.Errorf("state = %+v of another cluster", s)

@@ -147,7 +147,7 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 func (b *Broker) Removed(id string) bool {
 	return b.Member(id) == nil && slices.ContainsFunc(b.namespaces.GetStore().List(), func(item any) bool {
 		ns := item.(*corev1.Namespace)
-		return ns.Labels[broker.LabelClusterID] == id && isRemoved(ns)
+		return ns.Labels[broker.LabelClusterID] == id && b.isRemoved(ns)
 	})
 }
 

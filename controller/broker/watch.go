@@ -113,14 +113,16 @@ func handle[T metav1.Object](
 // namespaceChanged ignores namespaces without Member, whose records are not accepted anyway; the marks of removed members count.
 func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	ns := latest(was, is)
-	if is != nil && isRemoved(*is) {
+	marked := is != nil && isMarked(*is)
+	if marked {
 		b.newest.forget(ns.Name)
+		b.marks.see(ns)
 	}
-	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && (*was).UID == (*is).UID &&
-		isRemoved(*was) == isRemoved(*is) {
+	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && identify(*was) == identify(*is) &&
+		isMarked(*was) == marked {
 		return
 	}
-	marked := is != nil && isRemoved(*is) && !initial
+	marked = marked && !initial
 	if marked || ns.Name == b.cfg.Namespace || has(b.members, byNamespace, ns.Name) {
 		b.membersChanged()
 	}
@@ -195,7 +197,7 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 		return
 	}
 	i := *is
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && isRemoved(item.(*corev1.Namespace)) {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && b.isRemoved(item.(*corev1.Namespace)) {
 		return
 	}
 	before, now := b.newest.see(i.Namespace+"/"+i.Name, i)

@@ -178,7 +178,7 @@ func (m *Membership) Review() (changed bool) {
 		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
 	}
 	in.taken, in.registered = m.taken(cmp.Or(in.clusterID, in.built)), m.registered()
-	in.original, in.copied = m.Original.Verdict()
+	in.original, in.copied = m.Original.state()
 	now := evaluate(in)
 	m.mu.Lock()
 	was := m.now

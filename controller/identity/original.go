@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ const (
 //
 // An original looks on, too, when a process renews the heartbeat that has done so for longer.
 //
-// The exported fields do not change. Heartbeat is the only caller of check and note. Verdict may be called by several goroutines.
+// The exported fields do not change. Heartbeat is the only caller of check and note. state may be called by several goroutines.
 type Original struct {
 	Member    *member.Cluster
 	Broker    *broker.Broker
@@ -105,6 +106,10 @@ func (o *Original) load(ctx context.Context) error {
 	}
 	o.lease = l
 	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost what it wrote
+	var marks map[string]time.Time
+	if json.Unmarshal([]byte(l.Annotations[wellknown.AnnotationMarks]), &marks) == nil {
+		o.Broker.NoteMarks(marks)
+	}
 	if o.copied() {
 		o.decide(isCopy, l.Annotations[wellknown.AnnotationCopy])
 	}
@@ -117,8 +122,8 @@ func (o *Original) copied() bool {
 	return is
 }
 
-// Verdict returns what is known, and one phrase for people. A nil Original is one.
-func (o *Original) Verdict() (is verdict, detail string) {
+// state returns what is known, and one phrase for people. A nil Original is one.
+func (o *Original) state() (is verdict, detail string) {
 	if o == nil {
 		return original, ""
 	}
@@ -140,7 +145,7 @@ func (o *Original) noted() protocol.Stamp {
 
 // check reads the heartbeat on the broker where that is needed, and reports whether this cluster may renew it.
 func (o *Original) check(ctx context.Context) (bool, error) {
-	if is, _ := o.Verdict(); is == original {
+	if is, _ := o.state(); is == original {
 		other := o.Broker.RenewedByOlder()
 		if other <= max(o.known, o.noted()) {
 			return true, nil
@@ -181,9 +186,14 @@ func (o *Original) describe(is verdict, ttl time.Duration) string {
 	return ""
 }
 
-// note notes the stamp of a heartbeat that is about to be sent.
+// note notes the stamp of a heartbeat that is about to be sent, and the marks of removed clusters.
 func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
-	err := o.write(ctx, func(l *coordinationv1.Lease) {
+	marks, err := json.Marshal(o.Broker.Marks())
+	if err != nil {
+		return fmt.Errorf("note: %w", err)
+	}
+	err = o.write(ctx, func(l *coordinationv1.Lease) {
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationMarks, string(marks))
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}
 	})
 	if err == nil {

@@ -310,6 +310,7 @@ func TestMemberIsExpelled(t *testing.T) {
 	w := run(t, west)
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitListed(t, ns, "web")
 	before, err := west.Dynamic().Resource(services).Namespace(ns).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -396,6 +397,49 @@ func TestClusterIsCloned(t *testing.T) {
 	goesOn("10.22.0.3")
 	clone.awaitMetric("frozen", "broker_identity", 1)
 	check()
+}
+
+// West is removed, and the broker is then restored to before that. West stays removed, for east and for itself, also after a restart, until it joins anew
+// (docs/spec/controller.md 7.4).
+func TestRemovalIsRestored(t *testing.T) {
+	tier.All(t)
+	const ns = "removed"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	e, w := run(t, east), run(t, west)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	saved := saveBroker(t)
+	o := admin.LeaveOptions{Force: true}
+	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("member", "", 0)
+	awaitImport(t, west, ns, "web", "none")
+	awaitImport(t, east, ns, "web", "10.21.0.1")
+	e.awaitHeartbeat("east") // the next one has noted the mark
+	e.stop()
+	restoreBroker(t, saved)
+	awaitRecord(t, west, ns, "web", true)
+	run(t, east)
+	export(t, east, ns, "new", "10.21.0.1")
+	awaitImport(t, east, ns, "new", "10.21.0.1")
+	checkImport(t, east, ns, "web", "10.21.0.1")
+	w.awaitMetric("member", "", 0)
+	checkImport(t, west, ns, "web", "none")
+
+	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := clusters.Broker.Delete(t.Context(), testclusterset.Namespace(west.BrokerNamespace())); err != nil {
+		t.Fatal(err)
+	}
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("member", "", 1)
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 }
 
 // removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns
