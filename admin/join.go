@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,16 +52,15 @@ type joiner struct {
 	brokerConfig   *rest.Config
 	memberConfig   *rest.Config
 
-	outdated     string                    // by read: what to do about an old broker
-	input        joinInput                 // by read and decide
-	install      *installer                // by prepareComponents
-	admission    Admission                 // by decide; its audiences by recordAudiences
-	newNamespace bool                      // by decide: the broker namespace did not exist
-	former       *removal                  // by decide: what is left of a member of this id that was removed; nil if nothing is
-	kubeconfig   []byte                    // by decide
-	original     originalCheck             // by checkOriginal
-	unnoted      *coordinationv1.LeaseSpec // by checkOriginal: a heartbeat on the broker that this cluster has not noted; nil if there is none
-	account      corev1.ServiceAccount     // by admit
+	outdated     string                // by read: what to do about an old broker
+	input        joinInput             // by read and decide
+	install      *installer            // by prepareComponents
+	admission    Admission             // by decide; its audiences by recordAudiences
+	newNamespace bool                  // by decide: the broker namespace did not exist
+	former       *removal              // by decide: what is left of a member of this id that was removed; nil if nothing is
+	kubeconfig   []byte                // by decide
+	original     originalCheck         // by checkOriginal
+	account      corev1.ServiceAccount // by admit
 	result       JoinResult
 }
 
@@ -182,31 +180,29 @@ func (j *joiner) decide(ctx context.Context) error {
 }
 
 // checkOriginal fails if this cluster may be a copy of the member.
-func (j *joiner) checkOriginal(ctx context.Context) (err error) {
+func (j *joiner) checkOriginal(ctx context.Context) error {
 	j.original = originalCheck{
 		member: j.member, broker: j.broker, namespace: j.input.options.Namespace, brokerNamespace: j.admission.Spec.Namespace, takeOver: j.input.options.TakeOver,
 	}
-	if j.newNamespace {
-		return nil
-	}
-	j.unnoted, err = j.original.run(ctx)
-	return err
+	return j.original.run(ctx, j.newNamespace)
 }
 
 // noteHeartbeat lets the controller go on at once. Where this cluster takes over, heartbeats of the other one may be on their way.
 func (j *joiner) noteHeartbeat(ctx context.Context) error {
-	switch {
-	case j.unnoted == nil:
+	var until time.Time
+	if o := j.original; o.unnoted != nil {
+		until = o.unnoted.RenewTime.Time
+	} else if !o.copied {
 		return nil
-	case !j.input.options.TakeOver:
-		return j.original.settle(ctx, j.unnoted.RenewTime.Time)
 	}
-	until := j.input.options.Now()
-	if last := j.unnoted.RenewTime.Time; last.After(until) {
-		until = last
+	if j.takesOver() {
+		until = slices.MaxFunc([]time.Time{until, j.input.options.Now()}, time.Time.Compare).Add(time.Minute)
 	}
-	return j.original.settle(ctx, until.Add(time.Minute))
+	return j.original.settle(ctx, until)
 }
+
+// takesOver reports whether the credential of another cluster has to end.
+func (j *joiner) takesOver() bool { return j.input.options.TakeOver && !j.newNamespace }
 
 // readRegion decides on the region of the cluster.
 func (j *joiner) readRegion(ctx context.Context) (err error) {
@@ -215,8 +211,8 @@ func (j *joiner) readRegion(ctx context.Context) (err error) {
 	return err
 }
 
-// readNamespace completes an admission with the bounds of the member's tokens, and what earlier joins recorded. A cluster that is no member, but has a
-// namespace that is not marked, may have left a broker that was restored to before that.
+// readNamespace completes an admission with the bounds of the member's tokens, and what earlier joins recorded. A cluster that is no member, or renews no
+// heartbeat, but has a namespace that is not marked, may have been removed from a broker that was restored to before that.
 func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	namespace, err := j.broker.find(ctx, toUnstructured(a.namespace()))
 	if err != nil {
@@ -231,10 +227,12 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	}
 	a.Grant.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
 	a.Joined = namespace.GetAnnotations()[broker.AnnotationJoined]
-	if j.input.local.membership == nil {
-		a.Joined = j.input.options.Now().UTC().Format(time.RFC3339Nano)
+	heartbeat, err := j.broker.heartbeat(ctx, a.Spec.Namespace)
+	now := j.input.options.Now()
+	if j.input.local.membership == nil || heartbeat != nil && now.Sub(heartbeat.RenewTime.Time) > broker.HeartbeatTTL(heartbeat, time.Minute) {
+		a.Joined = now.UTC().Format(time.RFC3339Nano)
 	}
-	return nil
+	return err
 }
 
 // quota returns the limits of the member. One that has more than the defaults keeps them.
@@ -359,7 +357,7 @@ func (j *joiner) forgetRemoval(ctx context.Context) error {
 func (j *joiner) admit(ctx context.Context) error {
 	for _, o := range j.admission.Objects()[1:] {
 		o := toUnstructured(o)
-		if o.GetKind() == "ServiceAccount" && j.unnoted != nil && j.input.options.TakeOver {
+		if o.GetKind() == "ServiceAccount" && j.takesOver() {
 			if _, err := j.broker.remove(ctx, o); err != nil { // the tokens of the other cluster end with it
 				return err
 			}

@@ -132,9 +132,8 @@ func (l *leaver) checkOriginal(ctx context.Context) error {
 	if l.removal == nil || l.options.TakeOver {
 		return nil
 	}
-	check := originalCheck{member: l.member, broker: l.broker, namespace: l.options.Namespace, brokerNamespace: l.removal.admission.Spec.Namespace}
-	_, err := check.run(ctx)
-	return err
+	check := &originalCheck{member: l.member, broker: l.broker, namespace: l.options.Namespace, brokerNamespace: l.removal.admission.Spec.Namespace}
+	return check.run(ctx, false)
 }
 
 // announce stops the controller of the member from writing.

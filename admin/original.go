@@ -15,13 +15,13 @@ import (
 )
 
 // errCopy is the error of a command in a cluster that may be a copy of the member.
-var errCopy = errors.New("another cluster renews the heartbeat of this one, and may be the original: this one may be a copy of its etcd, which has to be made anew. " +
+var errCopy = errors.New("this cluster may be a copy of the member, with its etcd, and has to be made anew. " +
 	"\"clusterset leave --force\" without a broker cleans up this cluster alone; --take-over lets this cluster act for the member")
 
-// The bounds of how long a command looks on, which otherwise is the TTL of the heartbeat. With "lease 0" a controller renews it every 5 minutes.
+// The bounds of how long a command looks on, which otherwise is a third of the TTL of the heartbeat: a controller renews it as often at least.
 const (
 	shortestLook = 10 * time.Second
-	longestLook  = 6 * time.Minute
+	lookMargin   = 5 * time.Second
 )
 
 // An originalCheck finds out whether this cluster is the member, or a copy of it (docs/spec/controller.md 7.8).
@@ -29,70 +29,81 @@ type originalCheck struct {
 	member, broker             *cluster
 	namespace, brokerNamespace string
 	takeOver                   bool // whatever it is
+
+	// By run.
+	unnoted *coordinationv1.LeaseSpec // the heartbeat on the broker, if the cluster did not note it: its controller would look on
+	copied  bool                      // the controller found that this cluster is a copy
 }
 
-// run returns the heartbeat on the broker, if the cluster did not note it: its controller would look on. It returns [errCopy] if another cluster renews it, or
-// did so as the controller looked on, unless this one shall take over.
-func (o originalCheck) run(ctx context.Context) (unnoted *coordinationv1.LeaseSpec, err error) {
-	first, copied, err := o.look(ctx)
+// run fails with [errCopy] if another cluster renews the heartbeat, or did so as the controller looked on. joins: the cluster has no namespace on the broker yet.
+func (o *originalCheck) run(ctx context.Context, joins bool) error {
+	noted, err := o.look(ctx)
+	first := o.unnoted
 	switch {
-	case err != nil || first == nil || o.takeOver:
-		return first, err
-	case copied:
-		return nil, errCopy
+	case err != nil || o.takeOver:
+		return err
+	case o.copied && !joins:
+		return fmt.Errorf("lease %s/%s says that another cluster renewed the heartbeat of this one: %w", o.namespace, wellknown.HeartbeatLease, errCopy)
+	case first == nil:
+		return nil
 	}
-	limit := min(broker.HeartbeatTTL(first, shortestLook), longestLook)
+	limit := max(broker.HeartbeatTTL(first, 0)/3+lookMargin, shortestLook)
 	if say := o.member.options.Progress; say != nil {
-		say(fmt.Sprintf("the broker has a heartbeat that this cluster has not noted (Lease %s/%s): looking on for %s whether another cluster renews it", o.namespace, wellknown.HeartbeatLease, limit))
+		say(fmt.Sprintf("the broker has a heartbeat that this cluster has not noted: looking on for %s whether another cluster renews it", limit))
 	}
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(time.Second):
 		}
-		switch now, _, err := o.look(ctx); {
-		case err != nil || now == nil:
-			return nil, err
-		case !now.RenewTime.Equal(first.RenewTime):
-			return nil, errCopy
+		switch _, err := o.look(ctx); {
+		case err != nil || o.unnoted == nil:
+			return err
+		case o.unnoted.RenewTime.Equal(first.RenewTime):
+		case !noted:
+			return fmt.Errorf("the heartbeat on the broker is renewed, and there is no Lease %s/%s, where the controller of this cluster would have noted it "+
+				"(--controller-namespace says in which namespace it is): %w", o.namespace, wellknown.HeartbeatLease, errCopy)
+		default:
+			return fmt.Errorf("another cluster renews the heartbeat of this one: %w", errCopy)
 		}
 	}
-	return first, nil
+	return nil
 }
 
-// look returns the heartbeat if it is newer than what the cluster noted, and whether the controller found that this cluster is a copy. The heartbeat is read first: a
-// controller notes it before it sends it.
-func (o originalCheck) look(ctx context.Context) (unnoted *coordinationv1.LeaseSpec, copied bool, err error) {
-	if unnoted, err = o.broker.heartbeat(ctx, o.brokerNamespace); err != nil {
-		return nil, false, err
+// look reads the heartbeat, and then the note: a controller notes a heartbeat before it sends it. It reports whether there is a note.
+func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
+	if o.unnoted, err = o.broker.heartbeat(ctx, o.brokerNamespace); err != nil {
+		return false, err
 	}
 	note := o.note()
-	if _, err := o.member.read(ctx, note); err != nil {
-		return nil, false, err
+	if noted, err = o.member.read(ctx, note); err != nil {
+		return false, err
 	}
-	_, copied = note.Annotations[wellknown.AnnotationCopy]
-	if unnoted != nil && !copied && note.Spec.RenewTime != nil && !unnoted.RenewTime.After(note.Spec.RenewTime.Time) {
-		return nil, false, nil
+	_, o.copied = note.Annotations[wellknown.AnnotationCopy]
+	if o.unnoted != nil && note.Spec.RenewTime != nil && !o.unnoted.RenewTime.After(note.Spec.RenewTime.Time) {
+		o.unnoted = nil
 	}
-	return unnoted, copied, nil
+	return noted, nil
 }
 
-func (o originalCheck) note() *coordinationv1.Lease {
+func (o *originalCheck) note() *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: wellknown.HeartbeatLease},
 	}
 }
 
-// settle notes that heartbeats up to a time are those of this cluster.
-func (o originalCheck) settle(ctx context.Context, until time.Time) error {
+// settle notes that heartbeats up to a time are those of this cluster, which is no copy.
+func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
 	note := o.note()
 	exists, err := o.member.read(ctx, note)
 	if err != nil {
 		return err
 	}
-	note.Spec.RenewTime = &metav1.MicroTime{Time: until}
+	if note.Spec.RenewTime == nil || note.Spec.RenewTime.Time.Before(until) {
+		note.Spec.RenewTime = &metav1.MicroTime{Time: until}
+	}
 	delete(note.Annotations, wellknown.AnnotationCopy)
 	u := toUnstructured(note)
 	if o.member.options.DryRun != DryRunNone {

@@ -89,7 +89,7 @@ spec: {namespace: shop, name: db, type: ClusterSetIP, ipFamilies: [IPv4], export
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {name: heartbeat, namespace: NAMESPACE}
-spec: {renewTime: "2026-01-01T00:00:00.000000Z"}
+spec: {renewTime: "2099-01-01T00:00:00.000000Z"}
 `
 
 // imported has objects that a controller imported, and objects that only have the same labels.
@@ -153,7 +153,7 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 			onBroker.ApplyYAML(ctx, []byte(strings.ReplaceAll(exported, "NAMESPACE", namespace))),
 			member.ApplyYAML(ctx, []byte(imported)))
 	})
-	renew(t, member, wellknown.ControllerNamespace, wellknown.HeartbeatLease, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	renew(t, member, wellknown.ControllerNamespace, wellknown.HeartbeatLease, time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
 	imp, err := member.Dynamic().Resource(serviceImportResource).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

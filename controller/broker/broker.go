@@ -96,7 +96,7 @@ type Broker struct {
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
-	self       holder // who renews the heartbeat for this Broker
+	self       string // who renews the heartbeat, for people
 	removal    removal
 	marks      marks
 	// undecodable has a value when an object was found that does not decode; capacity 1.
@@ -116,7 +116,7 @@ func New(cfg Config) (*Broker, error) {
 	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
-	b.self = holder{name: cfg.ClusterID + "/" + rand.String(10), since: time.Now().Truncate(time.Microsecond)}
+	b.self = cfg.ClusterID + "/" + rand.String(10)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
 		Barrier: b.cfg.Barrier, RolledBack: b.rolledBack,

@@ -1,7 +1,7 @@
 package broker
 
 import (
-	"cmp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,34 +19,12 @@ type heartbeats struct {
 	seen map[string]renewal // by broker namespace
 	own  protocol.Stamp     // of the own Lease as it was last seen
 
+	// version is the resource version of the own Lease that this process wrote or read last, "" if there was none: the next renewal replaces that one.
+	version string
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
 	// echo is when the newest renewal of this process was sent that came back; zero if none did.
 	echo time.Time
-	// older is the newest renewal of the own Lease by a process that began before this one, since the first echo.
-	older protocol.Stamp
-}
-
-// A holder is who renews a heartbeat: one process of one cluster, or of its copy.
-type holder struct {
-	name  string
-	since time.Time // by its own clock; zero if it does not say
-}
-
-// before reports whether a holder began earlier. Of two, both say the same.
-func (h holder) before(other holder) bool {
-	return cmp.Or(h.since.Compare(other.since), cmp.Compare(h.name, other.name)) < 0
-}
-
-// holderOf returns who renewed a Lease last.
-func holderOf(l *coordinationv1.Lease) (h holder) {
-	if l.Spec.HolderIdentity != nil {
-		h.name = *l.Spec.HolderIdentity
-	}
-	if l.Spec.AcquireTime != nil {
-		h.since = l.Spec.AcquireTime.Time
-	}
-	return h
 }
 
 // maxWritten bounds the renewals that are remembered.
@@ -72,15 +50,14 @@ func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	return h
 }
 
-// observe records a Lease and reports whether it is a renewal. An old copy, as after a restore of the broker, is ignored. self is this process if the Lease is
-// this member's, else nil.
-func (h *heartbeats) observe(l *coordinationv1.Lease, self *holder) bool {
+// observe records a Lease and reports whether it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this member's Lease.
+func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if self != nil && r.Stamp != h.own {
+	if own && r.Stamp != h.own {
 		h.own = r.Stamp
-		h.came(r.Stamp, holderOf(l), *self)
+		h.came(r.Stamp)
 	}
 	last, known := h.seen[l.Namespace]
 	if known && last.Stamp >= r.Stamp {
@@ -93,15 +70,9 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, self *holder) bool {
 }
 
 // came takes a renewal of the own Lease that the watch delivered. The caller holds h.mu.
-func (h *heartbeats) came(stamp protocol.Stamp, by, self holder) {
-	for i, w := range h.written {
-		if w.Stamp == stamp {
-			h.echo, h.written = w.at, h.written[i+1:]
-			return
-		}
-	}
-	if !h.echo.IsZero() && by.before(self) { // else it may be of before this process
-		h.older = stamp
+func (h *heartbeats) came(stamp protocol.Stamp) {
+	if i := slices.IndexFunc(h.written, func(w renewal) bool { return w.Stamp == stamp }); i >= 0 {
+		h.echo, h.written = h.written[i].at, h.written[i+1:]
 	}
 }
 
@@ -132,11 +103,17 @@ func (h *heartbeats) writing(at protocol.Stamp) {
 		renewal{Heartbeat: protocol.Heartbeat{Stamp: at}, at: time.Now()})
 }
 
-// renewedByOlder returns the stamp of the newest renewal of the own Lease by a process that began before this one, 0 if none was seen since the first echo.
-func (h *heartbeats) renewedByOlder() protocol.Stamp {
+// replaces returns the version of the own Lease that the next renewal replaces.
+func (h *heartbeats) replaces() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.older
+	return h.version
+}
+
+func (h *heartbeats) setVersion(version string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.version = version
 }
 
 // lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.

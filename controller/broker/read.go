@@ -229,10 +229,6 @@ func (b *Broker) Delivered(before time.Time) bool {
 	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before) && b.ownInventories.Seen(before)
 }
 
-// RenewedByOlder returns the stamp of the newest heartbeat of this cluster that was sent by another process, which began before this one, 0 if none was seen
-// since the first echo. It may be one of the original, if this cluster is a copy, or one on its way from a process of before.
-func (b *Broker) RenewedByOlder() protocol.Stamp { return b.heartbeats.renewedByOlder() }
-
 // Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
 // other services.
 func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {

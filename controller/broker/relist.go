@@ -31,7 +31,7 @@ func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protoco
 	case err != nil:
 		return h, fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.observe(lease, nil)
+	b.heartbeats.observe(lease, false)
 	return HeartbeatOf(lease), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
 // removal records whether the broker itself confirmed that this member was removed. A watch that omits the namespace is no
@@ -24,10 +25,17 @@ type removal struct {
 	asked     time.Time // used by [Broker.review] alone
 }
 
-// marks holds the broker namespaces that were seen marked as removed: the broker may be restored to before. The zero value is empty.
+// marks holds the broker namespaces that were seen marked as removed, by name: the broker may be restored to before. A namespace of that name that is
+// another one, and not marked, ends it: the cluster has joined anew. The zero value is empty.
 type marks struct {
 	mu   sync.Mutex
-	seen map[string]time.Time // when, by what identify returns
+	seen map[string]Mark
+}
+
+// A Mark is a broker namespace that was seen marked as removed.
+type Mark struct {
+	Which string    `json:"which"` // distinguishes the namespace from those of other joins
+	At    time.Time `json:"at"`    // when it was seen
 }
 
 // The bounds of the marks that are noted: see [Broker.Marks].
@@ -36,9 +44,12 @@ const (
 	maxMarks = 64
 )
 
+// maxJoined bounds what is noted of the annotation, in octets: a time.
+const maxJoined = 40
+
 // identify returns what distinguishes a broker namespace from those of other joins of its cluster.
 func identify(ns *corev1.Namespace) string {
-	return string(ns.UID) + "/" + ns.Annotations[broker.AnnotationJoined]
+	return string(ns.UID) + "/" + shorten.Text(ns.Annotations[broker.AnnotationJoined], maxJoined)
 }
 
 // isMarked reports whether a broker namespace has the mark of a cluster that was removed.
@@ -53,40 +64,54 @@ func (b *Broker) isRemoved(ns *corev1.Namespace) bool { return isMarked(ns) || b
 func (m *marks) has(ns *corev1.Namespace) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, is := m.seen[identify(ns)]
-	return is
+	mark, is := m.seen[ns.Name]
+	return is && mark.Which == identify(ns)
 }
 
-// see notes a namespace that is marked.
+// see takes a namespace as the broker has it.
 func (m *marks) see(ns *corev1.Namespace) {
-	m.note(map[string]time.Time{identify(ns): time.Now()})
-}
-
-// note adds marks that are not too old. Those that are known stay as they are.
-func (m *marks) note(noted map[string]time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.seen == nil {
-		m.seen = make(map[string]time.Time)
-	}
-	for which, at := range noted {
-		if _, known := m.seen[which]; !known && time.Since(at) < markLife {
-			m.seen[which] = at
-		}
+	which := identify(ns)
+	switch mark, known := m.seen[ns.Name]; {
+	case known && mark.Which == which:
+	case isMarked(ns):
+		m.set(ns.Name, Mark{which, time.Now()})
+	default:
+		delete(m.seen, ns.Name)
 	}
 }
 
-// Marks returns the newest marks of removed clusters, and when each was seen: at most 64, of the last year.
-func (b *Broker) Marks() map[string]time.Time {
+// set records a mark. The caller holds m.mu.
+func (m *marks) set(name string, mark Mark) {
+	if m.seen == nil {
+		m.seen = make(map[string]Mark)
+	}
+	m.seen[name] = mark
+}
+
+// Marks returns the newest marks of removed clusters by the name of the namespace: at most 64, of the last year.
+func (b *Broker) Marks() map[string]Mark {
 	b.marks.mu.Lock()
 	defer b.marks.mu.Unlock()
-	newest := slices.SortedFunc(maps.Keys(b.marks.seen), func(x, y string) int { return b.marks.seen[y].Compare(b.marks.seen[x]) })
-	noted := make(map[string]time.Time)
-	for _, which := range newest[:min(len(newest), maxMarks)] {
-		noted[which] = b.marks.seen[which]
+	newest := slices.SortedFunc(maps.Keys(b.marks.seen), func(x, y string) int { return b.marks.seen[y].At.Compare(b.marks.seen[x].At) })
+	noted := make(map[string]Mark)
+	for _, name := range newest[:min(len(newest), maxMarks)] {
+		noted[name] = b.marks.seen[name]
 	}
 	return noted
 }
 
-// NoteMarks adds marks that an earlier process noted.
-func (b *Broker) NoteMarks(noted map[string]time.Time) { b.marks.note(noted) }
+// NoteMarks adds marks that an earlier process noted, but those that are too old, and those of clusters that have joined anew.
+func (b *Broker) NoteMarks(noted map[string]Mark) {
+	b.marks.mu.Lock()
+	defer b.marks.mu.Unlock()
+	for name, mark := range noted {
+		if item, ok, _ := b.namespaces.GetStore().GetByKey(name); ok && identify(item.(*corev1.Namespace)) != mark.Which {
+			continue
+		}
+		if _, known := b.marks.seen[name]; !known && time.Since(mark.At) < markLife {
+			b.marks.set(name, mark)
+		}
+	}
+}

@@ -166,7 +166,11 @@ func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	case err == nil:
 		uid := types.UID(ns.Annotations[broker.AnnotationBrokerUID])
 		ours := b.cfg.ClusterID == "" || ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID
-		return ours && (isMarked(ns) && (b.cfg.UID == "" || uid == b.cfg.UID) || b.marks.has(ns))
+		removed := ours && (isMarked(ns) && (b.cfg.UID == "" || uid == b.cfg.UID) || b.marks.has(ns))
+		if removed {
+			b.marks.see(ns)
+		}
+		return removed
 	case !apierrors.IsNotFound(err):
 		return false
 	}

@@ -116,6 +116,8 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	marked := is != nil && isMarked(*is)
 	if marked {
 		b.newest.forget(ns.Name)
+	}
+	if is != nil {
 		b.marks.see(ns)
 	}
 	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && identify(*was) == identify(*is) &&
@@ -259,12 +261,11 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 		b.heartbeatLost(l.Namespace, true)
 		return
 	}
-	var self *holder
-	if l.Namespace == b.cfg.Namespace {
+	own := l.Namespace == b.cfg.Namespace
+	if own {
 		b.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
-		self = &b.self
 	}
-	if !b.heartbeats.observe(l, self) {
+	if !b.heartbeats.observe(l, own) {
 		return
 	}
 	if id, _, err := b.memberOf(l.Namespace); err == nil {

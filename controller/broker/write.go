@@ -88,19 +88,20 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 
 const maxBlind = 300 // octets
 
-// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the stamp at which the last pass over all exports began. blind names
-// what this member cannot see of its own cluster, or is "".
+// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the stamp at which the last pass over all
+// exports began. blind names what this member cannot see of its own cluster, or is "". Another heartbeat than that of the last Renew or LastHeartbeat is an error
+// ([apierrors.IsConflict]).
 func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp, blind string) error {
 	seconds := int32(math.Ceil(ttl.Seconds()))
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName,
+			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName, ResourceVersion: b.heartbeats.replaces(),
 			Labels:      map[string]string{broker.LabelManagedBy: broker.ManagedBy},
 			Annotations: map[string]string{broker.AnnotationComplete: complete.String()},
 		},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &b.self.name, AcquireTime: &metav1.MicroTime{Time: b.self.since},
-			RenewTime: &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}, LeaseDurationSeconds: &seconds,
+			HolderIdentity: &b.self,
+			RenewTime:      &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}, LeaseDurationSeconds: &seconds,
 		},
 	}
 	if blind != "" {
@@ -110,6 +111,7 @@ func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Durat
 	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
+	b.heartbeats.setVersion(lease.ResourceVersion)
 	return nil
 }
 
@@ -125,10 +127,12 @@ func (b *Broker) LastHeartbeat(ctx context.Context) (h protocol.Heartbeat, ttl t
 	lease := &coordinationv1.Lease{}
 	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {
 	case apierrors.IsNotFound(err):
+		b.heartbeats.setVersion("")
 		return h, 0, nil
 	case err != nil:
 		return h, 0, fmt.Errorf("broker: %w", err)
 	}
+	b.heartbeats.setVersion(lease.ResourceVersion)
 	h = HeartbeatOf(lease)
 	b.stamps.clock.See(max(h.Stamp, h.Complete))
 	return h, broker.HeartbeatTTL(&lease.Spec, 0), nil
@@ -140,6 +144,7 @@ func (b *Broker) DeleteHeartbeat(ctx context.Context) error {
 	if err := b.client.Delete(ctx, lease); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
+	b.heartbeats.setVersion("")
 	return nil
 }
 

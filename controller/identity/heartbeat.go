@@ -88,10 +88,7 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
 	pause = min(period, retry)
-	if !h.Membership.admitted() {
-		return false, waitPeriod, nil
-	}
-	if is, err := h.Membership.Original.check(ctx); !is || err != nil {
+	if done, pause, err := h.begin(ctx); !done {
 		return false, pause, err
 	}
 	is, mayWrite := h.Membership.Status(), h.Membership.mayWrite()
@@ -121,6 +118,22 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 		return true, pause, nil
 	}
 	return false, pause, nil
+}
+
+// begin reports whether this cluster is the member of the broker and no copy, and else when to ask again.
+func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, err error) {
+	o := h.Membership.Original
+	if err := o.noteMarks(ctx); err != nil {
+		return false, retry, err
+	}
+	if !h.Membership.admitted() {
+		if is, _ := o.state(); is == undecided && h.Membership.Identity.Digest != "" {
+			return false, waitPeriod, nil
+		}
+		return false, retry, nil
+	}
+	done, err = o.check(ctx)
+	return done, retry, err
 }
 
 // ttl returns how long other members wait for the next heartbeat.
@@ -165,6 +178,7 @@ func (h *Heartbeat) beat(ctx context.Context, blind string) error {
 			return err
 		}
 		if err := h.Broker.Renew(ctx, stamp, h.ttl(), h.pass.complete, blind); err != nil {
+			h.Membership.Original.again = true
 			return err
 		}
 		h.renewed, h.said = now, says

@@ -208,7 +208,7 @@ func TestHeartbeatOfCopy(t *testing.T) {
 	renew := func() protocol.Stamp {
 		t.Helper()
 		theirs := heartbeatLease()
-		theirs.Spec.LeaseDurationSeconds = new(int32(1))
+		theirs.Spec.LeaseDurationSeconds = new(int32(2))
 		theirs.Spec.RenewTime = new(metav1.NowMicro())
 		if err := env.Admin.Apply(t.Context(), theirs, wellknown.ManagerExporter); err != nil {
 			t.Fatal(err)

@@ -87,7 +87,7 @@ func evaluate(in inputs) state {
 	case in.original == isCopy || in.original == lookingOn && admitted:
 		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned, detail: in.copied}
 	case in.original == undecided && admitted:
-		return state{clusterID: in.clusterID, detail: "the broker has not said yet whose heartbeat it has"}
+		return state{clusterID: in.clusterID, detail: cmp.Or(in.copied, "it is not known yet whose heartbeat the broker has")}
 	case in.leaving:
 		return state{known: true, detail: "this cluster is leaving the clusterset"}
 	case in.taken:
@@ -144,7 +144,13 @@ func (s Status) isMember() bool { return s.Known && s.ClusterID != "" && !s.Leav
 
 // mayWrite reports whether the broker is the one that was joined, as far as is known.
 func (m *Membership) mayWrite() bool {
-	return m.Identity.Digest != "" && m.Freezes.Suspended(safety.Beat) == ""
+	return m.Identity.Digest != "" && m.IsOriginal() && m.Freezes.Suspended(safety.Beat) == ""
+}
+
+// IsOriginal reports whether this cluster is known not to be a copy of the member: a copy writes nothing to the broker.
+func (m *Membership) IsOriginal() bool {
+	is, _ := m.Original.state()
+	return is == original
 }
 
 // admitted reports whether the broker has this cluster, or one that it is a copy of, as a member.

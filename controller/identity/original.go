@@ -14,15 +14,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/elapsed"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// lookOnTTLs is how long a process looks on, in TTLs of the heartbeat.
-const lookOnTTLs = 5
+// lookOnTTLs is how long a process looks on, in TTLs of the heartbeat, which count as maxLookOnTTL at most: no controller renews its heartbeat more seldom than
+// each 20 minutes.
+const (
+	lookOnTTLs   = 5
+	maxLookOnTTL = 6 * time.Minute
+)
 
 // renewalsOfOther are the renewals by another process that make this cluster a copy. One may be of a process before this one, if the own etcd was restored.
 const renewalsOfOther = 2
@@ -45,7 +49,7 @@ const (
 //	    └─────── newer ──▶ looking on ──────────────────────────────────────────────────────────────────────────────┘
 //	                           └──────── renewed twice ──▶ copy, for good
 //
-// An original looks on, too, when a process renews the heartbeat that has done so for longer.
+// An original reads the heartbeat again when its own could not be written: another one may have been written meanwhile.
 //
 // The exported fields do not change. Heartbeat is the only caller of check and note. state may be called by several goroutines.
 type Original struct {
@@ -57,7 +61,7 @@ type Original struct {
 
 	lease *coordinationv1.Lease // the note, as it was last read or written; nil until then
 	sight sight
-	known protocol.Stamp // of a renewal by another process that was dealt with
+	again bool // the heartbeat has to be read again
 
 	mu      sync.Mutex
 	verdict verdict
@@ -73,24 +77,29 @@ type sight struct {
 	stamp   protocol.Stamp
 	renewed int       // since the process looks on
 	at      time.Time // of the last renewal; at first when the process began
+	read    time.Time // when the heartbeat was last read
 }
 
-// next adds a reading of the heartbeat: its stamp, 0 if there is none, and its TTL. noted is the highest stamp that a heartbeat of this cluster has.
+// next adds a reading of the heartbeat: its stamp, 0 if there is none, and its TTL. noted is the highest stamp that a heartbeat of this cluster has. Time in which
+// the heartbeat could not be read does not count, and neither does time that only the wall clock has seen.
 func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Time) (sight, verdict) {
-	switch {
+	ttl = min(ttl, maxLookOnTTL)
+	switch gap := now.Sub(s.read); {
 	case stamp <= noted:
 		return sight{}, original
 	case s.at.IsZero():
-		return sight{stamp: stamp, at: now}, lookingOn
+		return sight{stamp: stamp, at: now, read: now}, lookingOn
 	case stamp > s.stamp:
-		s = sight{stamp, s.renewed + 1, now}
-	case stamp < s.stamp: // the broker was restored
-		s.stamp = stamp
-	case elapsed.Between(s.at, now) > lookOnTTLs*ttl:
-		return sight{}, original
+		s.renewed, s.at = s.renewed+1, now
+	case gap > ttl:
+		s.at = now
 	}
-	if s.renewed >= renewalsOfOther {
+	s.stamp, s.read = stamp, now // which is lower if the broker was restored
+	switch {
+	case s.renewed >= renewalsOfOther:
 		return s, isCopy
+	case now.Sub(s.at) > lookOnTTLs*ttl:
+		return sight{}, original
 	}
 	return s, lookingOn
 }
@@ -106,7 +115,7 @@ func (o *Original) load(ctx context.Context) error {
 	}
 	o.lease = l
 	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost what it wrote
-	var marks map[string]time.Time
+	var marks map[string]broker.Mark
 	if json.Unmarshal([]byte(l.Annotations[wellknown.AnnotationMarks]), &marks) == nil {
 		o.Broker.NoteMarks(marks)
 	}
@@ -118,6 +127,9 @@ func (o *Original) load(ctx context.Context) error {
 
 // copied reports whether the note says that this cluster is a copy.
 func (o *Original) copied() bool {
+	if o.lease == nil {
+		return false
+	}
 	_, is := o.lease.Annotations[wellknown.AnnotationCopy]
 	return is
 }
@@ -145,33 +157,44 @@ func (o *Original) noted() protocol.Stamp {
 
 // check reads the heartbeat on the broker where that is needed, and reports whether this cluster may renew it.
 func (o *Original) check(ctx context.Context) (bool, error) {
-	if is, _ := o.state(); is == original {
-		other := o.Broker.RenewedByOlder()
-		if other <= max(o.known, o.noted()) {
-			return true, nil
-		}
-		o.known = other
-	} else if err := o.load(ctx); err != nil { // a person may have changed the note
-		return false, err
+	is, _ := o.state()
+	if is == original && !o.again {
+		return true, nil
 	}
-	if o.copied() {
-		return false, nil
+	is, err := o.look(ctx)
+	if err != nil && is == undecided {
+		o.decide(undecided, logging.Line(err))
+	}
+	return is == original && err == nil, err
+}
+
+// look reads the note and the heartbeat, and decides. With an error nothing changes.
+func (o *Original) look(ctx context.Context) (is verdict, err error) {
+	is, _ = o.state()
+	noted := o.copied()
+	if err := o.load(ctx); err != nil {
+		return is, err
+	}
+	switch {
+	case o.copied():
+		return isCopy, nil
+	case noted: // a person has removed that
+		o.sight = sight{}
 	}
 	stored, ttl, err := o.Broker.LastHeartbeat(ctx)
 	if err != nil {
-		return false, err
+		return is, err
 	}
+	o.again = false
 	ttl = cmp.Or(ttl, o.TTL, apibroker.MaxHeartbeatTTL)
-	next, is := o.sight.next(o.noted(), stored.Stamp, ttl, time.Now())
-	o.sight = next
+	o.sight, is = o.sight.next(o.noted(), stored.Stamp, ttl, time.Now())
 	o.decide(is, o.describe(is, ttl))
 	if is == isCopy {
-		o.sight = sight{} // if the note cannot be written, or is removed, it looks on anew
-		return false, o.write(ctx, func(l *coordinationv1.Lease) {
+		return is, o.write(ctx, func(l *coordinationv1.Lease) {
 			metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationCopy, o.describe(is, ttl))
 		})
 	}
-	return is == original, nil
+	return is, nil
 }
 
 // describe returns one phrase for people, "" for an original.
@@ -179,27 +202,39 @@ func (o *Original) describe(is verdict, ttl time.Duration) string {
 	switch is {
 	case lookingOn:
 		return fmt.Sprintf("the broker has a heartbeat of this cluster that it did not send: it is a copy of a cluster, or its etcd was restored. It goes on at %s unless another cluster renews the heartbeat",
-			o.sight.at.Add(lookOnTTLs*ttl).UTC().Format(time.RFC3339))
+			o.sight.at.Add(lookOnTTLs*min(ttl, maxLookOnTTL)).UTC().Format(time.RFC3339))
 	case isCopy:
 		return "another cluster renews the heartbeat of this one: this is a copy of it. Make it anew; if the other one is the copy, stop that and join here with --take-over"
 	}
 	return ""
 }
 
-// note notes the stamp of a heartbeat that is about to be sent, and the marks of removed clusters.
+// note notes the stamp of a heartbeat that is about to be sent.
 func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
-	marks, err := json.Marshal(o.Broker.Marks())
-	if err != nil {
-		return fmt.Errorf("note: %w", err)
-	}
-	err = o.write(ctx, func(l *coordinationv1.Lease) {
-		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationMarks, string(marks))
+	err := o.write(ctx, func(l *coordinationv1.Lease) {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}
 	})
 	if err == nil {
 		o.Sent.stamp.Store(int64(stamp))
 	}
 	return err
+}
+
+// noteMarks notes the marks of removed clusters, if there are others than those that are noted.
+func (o *Original) noteMarks(ctx context.Context) error {
+	all := o.Broker.Marks()
+	if o.lease == nil && len(all) > 0 {
+		if err := o.load(ctx); err != nil {
+			return err
+		}
+	}
+	marks, err := json.Marshal(all)
+	if err != nil || o.lease == nil || cmp.Or(o.lease.Annotations[wellknown.AnnotationMarks], "{}") == string(marks) {
+		return err
+	}
+	return o.write(ctx, func(l *coordinationv1.Lease) {
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationMarks, string(marks))
+	})
 }
 
 // write changes the note, whatever somebody else made of it meanwhile. Only the holder of the election writes it.

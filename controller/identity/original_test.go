@@ -13,7 +13,7 @@ func TestSight(t *testing.T) {
 	const noted, ttl = 10, time.Minute
 	type reading struct {
 		stamp protocol.Stamp
-		after time.Duration
+		after time.Duration // during which the heartbeat stays as it was, and is read
 		want  verdict
 	}
 	for name, readings := range map[string][]reading{
@@ -22,7 +22,7 @@ func TestSight(t *testing.T) {
 		"the one before":                {{stamp: 9, want: original}},
 		"not renewed":                   {{11, 0, lookingOn}, {11, 5 * ttl, lookingOn}, {11, 1, original}},
 		"renewed once":                  {{11, 0, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 1, original}},
-		"renewed twice":                 {{11, 0, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
+		"renewed twice":                 {{11, 0, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}, {13, 6 * ttl, isCopy}},
 		"deleted":                       {{11, 0, lookingOn}, {12, 1, lookingOn}, {0, 1, original}},
 		"broker restored to before":     {{11, 0, lookingOn}, {12, 1, lookingOn}, {9, 1, original}},
 		"restored to less, renewed":     {{13, 0, lookingOn}, {11, 1, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
@@ -30,17 +30,33 @@ func TestSight(t *testing.T) {
 	} {
 		var s sight
 		var got verdict
-		now := time.Now()
+		now, last := time.Now(), protocol.Stamp(0)
 		for n, r := range readings {
-			now = now.Add(r.after)
+			for end := now.Add(r.after); now.Before(end); now = now.Add(min(ttl, end.Sub(now))) {
+				if s, got = s.next(noted, last, ttl, now); got == original {
+					t.Fatalf("%s: original before reading %d", name, n+1)
+				}
+			}
 			if s, got = s.next(noted, r.stamp, ttl, now); got != r.want {
 				t.Errorf("%s: after reading %d: %d, want %d", name, n+1, got, r.want)
 			}
+			last = r.stamp
 		}
 	}
 	now := time.Now()
 	s, _ := sight{}.next(noted, 11, ttl, now)
-	if _, got := s.next(noted, 12, ttl, clocks.SetWall(now, time.Hour)); got != lookingOn {
-		t.Errorf("after the machine slept, and a renewal: %d, want that it looks on", got)
+	for what, later := range map[string]time.Time{"the broker was away": now.Add(time.Hour), "only the wall clock was set": clocks.SetWall(now, time.Hour)} {
+		if _, got := s.next(noted, 11, ttl, later); got != lookingOn {
+			t.Errorf("%s: %d, want that it looks on", what, got)
+		}
+	}
+	// With "lease 0" heartbeats ask for an hour.
+	s, _ = sight{}.next(noted, 11, time.Hour, now)
+	for range 31 {
+		now = now.Add(time.Minute)
+		s, _ = s.next(noted, 11, time.Hour, now)
+	}
+	if !s.at.IsZero() {
+		t.Error("it looks on for longer than half an hour")
 	}
 }

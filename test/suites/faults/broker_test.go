@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
+	exporting "github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -354,22 +354,18 @@ func TestClusterIsCloned(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	w.awaitHeartbeat("west")
 	check := undisturbed(t, east, ns)
-	// Both read one API server, and have a Lease of their own to lead by, and a note of their own.
+	// Both read one API server, and have a Lease of their own to lead by, and a note of their own. What the clone would export is something else.
 	const other = "clusterset-clone"
 	west.Put(t, testclusterset.Namespace(other))
 	begin := time.Now()
 	start := func() *instance {
-		return run(t, west, func(c *controller.Config) { c.Namespace, c.Local = other, west.Config() })
+		return run(t, west, func(c *controller.Config) {
+			c.Namespace, c.Local, c.Endpoints = other, west.Config(), exporting.ServiceIP
+		})
 	}
 	clone := start()
 	clone.awaitMetric("frozen", "broker_identity", 1)
-	until.OK(t, "the note that it is a copy", func(ctx context.Context) error {
-		note, err := west.Dynamic().Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(other).Get(ctx, wellknown.HeartbeatLease, metav1.GetOptions{})
-		if err == nil && note.GetAnnotations()[wellknown.AnnotationCopy] == "" {
-			err = errors.New("without the annotation")
-		}
-		return err
-	})
+	awaitNote(t, west, other, wellknown.AnnotationCopy)
 	outages.Measured(t, "F15", "known as a copy %.1f s after its start, with a renewal each %s", time.Since(begin).Seconds(), renew)
 	goesOn := func(address string) {
 		t.Helper()
@@ -417,11 +413,15 @@ func TestRemovalIsRestored(t *testing.T) {
 	w.awaitMetric("member", "", 0)
 	awaitImport(t, west, ns, "web", "none")
 	awaitImport(t, east, ns, "web", "10.21.0.1")
-	e.awaitHeartbeat("east") // the next one has noted the mark
+	for _, m := range clusters.Members {
+		awaitNote(t, m, wellknown.ControllerNamespace, wellknown.AnnotationMarks)
+	}
 	e.stop()
+	w.stop()
 	restoreBroker(t, saved)
 	awaitRecord(t, west, ns, "web", true)
 	run(t, east)
+	w = run(t, west)
 	export(t, east, ns, "new", "10.21.0.1")
 	awaitImport(t, east, ns, "new", "10.21.0.1")
 	checkImport(t, east, ns, "web", "10.21.0.1")
@@ -440,6 +440,18 @@ func TestRemovalIsRestored(t *testing.T) {
 	w.awaitMetric("member", "", 1)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+}
+
+// awaitNote waits until the note of the heartbeat has an annotation with a value.
+func awaitNote(t *testing.T, m *testclusterset.Member, namespace, annotation string) {
+	t.Helper()
+	until.OK(t, "the note "+annotation, func(ctx context.Context) error {
+		note, err := m.Dynamic().Resource(leases).Namespace(namespace).Get(ctx, wellknown.HeartbeatLease, metav1.GetOptions{})
+		if err == nil && len(note.GetAnnotations()[annotation]) <= len("{}") {
+			err = fmt.Errorf("annotations %q", note.GetAnnotations())
+		}
+		return err
+	})
 }
 
 // removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns
