@@ -18,10 +18,10 @@ import (
 var errCopy = errors.New("this cluster may be a copy of the member, with its etcd, and has to be made anew. " +
 	"\"clusterset leave --force\" without a broker cleans up this cluster alone; --take-over lets this cluster act for the member")
 
-// The bounds of how long a command looks on, which otherwise is a third of the TTL of the heartbeat: a controller renews it as often at least.
+// A command looks on for the TTL of the heartbeat and a margin, but not longer than longestLook: with "lease 0" a controller renews it every 5 minutes.
 const (
-	shortestLook = 10 * time.Second
-	lookMargin   = 5 * time.Second
+	lookMargin  = 5 * time.Second
+	longestLook = 6 * time.Minute
 )
 
 // An originalCheck finds out whether this cluster is the member, or a copy of it (docs/spec/controller.md 7.8).
@@ -47,7 +47,7 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	case first == nil:
 		return nil
 	}
-	limit := max(broker.HeartbeatTTL(first, 0)/3+lookMargin, shortestLook)
+	limit := min(broker.HeartbeatTTL(first, 0)+lookMargin, longestLook)
 	if say := o.member.options.Progress; say != nil {
 		say(fmt.Sprintf("the broker has a heartbeat that this cluster has not noted: looking on for %s whether another cluster renews it", limit))
 	}

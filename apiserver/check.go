@@ -287,6 +287,13 @@ func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 	return complete, nil
 }
 
+// ListAnew makes all watches list anew, and go on from no version that they have seen: whoever calls it found that the server was restored from a backup, which
+// a comparison of versions misses once the server has counted them up again.
+func (s *Set) ListAnew() {
+	s.rollBack(s.watches, func(*listWatch) error { return errRolledBack })
+	s.cfg.RolledBack()
+}
+
 // rollBack makes watches list anew, all of them before the first can.
 func (s *Set) rollBack(watches []*listWatch, why func(*listWatch) error) {
 	var open []*watchProxy

@@ -96,7 +96,7 @@ type Broker struct {
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
-	self       string // who renews the heartbeat, for people
+	self       string // who renews the heartbeat: this process
 	removal    removal
 	marks      marks
 	// undecodable has a value when an object was found that does not decode; capacity 1.
@@ -230,6 +230,9 @@ func (b *Broker) failure(of ...apiserver.WatchID) error {
 
 // Waiting names a kind that [Broker.Synced] waits for and the reason, "" if it waits for nothing.
 func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
+
+// ListAnew lists everything anew, and goes on from no version: the broker was restored.
+func (b *Broker) ListAnew() { b.set.ListAnew() }
 
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.
 func (b *Broker) rolledBack() {

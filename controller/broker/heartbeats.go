@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
@@ -19,8 +20,8 @@ type heartbeats struct {
 	seen map[string]renewal // by broker namespace
 	own  protocol.Stamp     // of the own Lease as it was last seen
 
-	// version is the resource version of the own Lease that this process wrote or read last, "" if there was none: the next renewal replaces that one.
-	version string
+	// stored names the own Lease that this process wrote or read last, by UID and version; zero if there was none. The next renewal replaces that one.
+	stored metav1.ObjectMeta
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
 	// echo is when the newest renewal of this process was sent that came back; zero if none did.
@@ -103,17 +104,18 @@ func (h *heartbeats) writing(at protocol.Stamp) {
 		renewal{Heartbeat: protocol.Heartbeat{Stamp: at}, at: time.Now()})
 }
 
-// replaces returns the version of the own Lease that the next renewal replaces.
-func (h *heartbeats) replaces() string {
+// replaces returns the own Lease that the next renewal replaces.
+func (h *heartbeats) replaces() metav1.ObjectMeta {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.version
+	return h.stored
 }
 
-func (h *heartbeats) setVersion(version string) {
+// store records the own Lease; the zero value says that there is none.
+func (h *heartbeats) store(m metav1.ObjectMeta) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.version = version
+	h.stored = metav1.ObjectMeta{UID: m.UID, ResourceVersion: m.ResourceVersion}
 }
 
 // lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.

@@ -147,7 +147,7 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 func (b *Broker) Removed(id string) bool {
 	return b.Member(id) == nil && slices.ContainsFunc(b.namespaces.GetStore().List(), func(item any) bool {
 		ns := item.(*corev1.Namespace)
-		return ns.Labels[broker.LabelClusterID] == id && b.isRemoved(ns)
+		return ns.Labels[broker.LabelClusterID] == id && b.marks.removed(ns)
 	})
 }
 
@@ -192,6 +192,12 @@ func (b *Broker) RecordCounts() map[string]int {
 	}
 	return counts
 }
+
+// Marks returns the newest marks of removed clusters by the name of the namespace: at most 64.
+func (b *Broker) Marks() map[string]Mark { return b.marks.newest() }
+
+// NoteMarks adds marks that an earlier process noted, but those that are more than a year old, and those of clusters that have joined anew.
+func (b *Broker) NoteMarks(noted map[string]Mark) { b.marks.note(noted, b.namespaces.GetStore()) }
 
 func (b *Broker) isMember(m *v1alpha1.Member) bool {
 	id, _, err := b.memberOf(m.Spec.Namespace)

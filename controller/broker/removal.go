@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/shorten"
@@ -38,7 +39,7 @@ type Mark struct {
 	At    time.Time `json:"at"`    // when it was seen
 }
 
-// The bounds of the marks that are noted: see [Broker.Marks].
+// The bounds of the marks that are noted: see newest.
 const (
 	markLife = 365 * 24 * time.Hour
 	maxMarks = 64
@@ -58,8 +59,8 @@ func isMarked(ns *corev1.Namespace) bool {
 	return is
 }
 
-// isRemoved reports whether the cluster of a broker namespace was removed, by its mark or one that was noted.
-func (b *Broker) isRemoved(ns *corev1.Namespace) bool { return isMarked(ns) || b.marks.has(ns) }
+// removed reports whether the cluster of a broker namespace was removed, by its mark or one that was noted.
+func (m *marks) removed(ns *corev1.Namespace) bool { return isMarked(ns) || m.has(ns) }
 
 func (m *marks) has(ns *corev1.Namespace) bool {
 	m.mu.Lock()
@@ -90,28 +91,28 @@ func (m *marks) set(name string, mark Mark) {
 	m.seen[name] = mark
 }
 
-// Marks returns the newest marks of removed clusters by the name of the namespace: at most 64, of the last year.
-func (b *Broker) Marks() map[string]Mark {
-	b.marks.mu.Lock()
-	defer b.marks.mu.Unlock()
-	newest := slices.SortedFunc(maps.Keys(b.marks.seen), func(x, y string) int { return b.marks.seen[y].At.Compare(b.marks.seen[x].At) })
+// newest returns the newest marks by the name of the namespace: at most 64.
+func (m *marks) newest() map[string]Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest := slices.SortedFunc(maps.Keys(m.seen), func(x, y string) int { return m.seen[y].At.Compare(m.seen[x].At) })
 	noted := make(map[string]Mark)
 	for _, name := range newest[:min(len(newest), maxMarks)] {
-		noted[name] = b.marks.seen[name]
+		noted[name] = m.seen[name]
 	}
 	return noted
 }
 
-// NoteMarks adds marks that an earlier process noted, but those that are too old, and those of clusters that have joined anew.
-func (b *Broker) NoteMarks(noted map[string]Mark) {
-	b.marks.mu.Lock()
-	defer b.marks.mu.Unlock()
+// note adds marks that an earlier process noted, but those that are too old, and those of clusters that have joined anew, by the namespaces that there are.
+func (m *marks) note(noted map[string]Mark, namespaces cache.Store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for name, mark := range noted {
-		if item, ok, _ := b.namespaces.GetStore().GetByKey(name); ok && identify(item.(*corev1.Namespace)) != mark.Which {
+		if item, ok, _ := namespaces.GetByKey(name); ok && identify(item.(*corev1.Namespace)) != mark.Which {
 			continue
 		}
-		if _, known := b.marks.seen[name]; !known && time.Since(mark.At) < markLife {
-			b.marks.set(name, mark)
+		if _, known := m.seen[name]; !known && time.Since(mark.At) < markLife {
+			m.set(name, mark)
 		}
 	}
 }

@@ -88,13 +88,13 @@ func (b *Broker) present() bool {
 		return false
 	}
 	ns := item.(*corev1.Namespace)
-	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !b.isRemoved(ns)
+	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !b.marks.removed(ns)
 }
 
 // Registered returns the one of [Broker.Members] that has the broker namespace of this cluster. It returns nil if no Member has it, and if
 // this cluster was removed. It works without the id of the cluster.
 func (b *Broker) Registered() *v1alpha1.Member {
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || b.isRemoved(item.(*corev1.Namespace)) || !b.Synced() {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || b.marks.removed(item.(*corev1.Namespace)) || !b.Synced() {
 		return nil
 	}
 	for _, m := range indexed[*v1alpha1.Member](b.members, byNamespace, b.cfg.Namespace) {

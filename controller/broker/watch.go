@@ -199,7 +199,7 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 		return
 	}
 	i := *is
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && b.isRemoved(item.(*corev1.Namespace)) {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && b.marks.removed(item.(*corev1.Namespace)) {
 		return
 	}
 	before, now := b.newest.see(i.Namespace+"/"+i.Name, i)

@@ -92,10 +92,10 @@ const maxBlind = 300 // octets
 // exports began. blind names what this member cannot see of its own cluster, or is "". Another heartbeat than that of the last Renew or LastHeartbeat is an error
 // ([apierrors.IsConflict]).
 func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp, blind string) error {
-	seconds := int32(math.Ceil(ttl.Seconds()))
+	seconds, replaced := int32(math.Ceil(ttl.Seconds())), b.heartbeats.replaces()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName, ResourceVersion: b.heartbeats.replaces(),
+			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName, UID: replaced.UID, ResourceVersion: replaced.ResourceVersion,
 			Labels:      map[string]string{broker.LabelManagedBy: broker.ManagedBy},
 			Annotations: map[string]string{broker.AnnotationComplete: complete.String()},
 		},
@@ -111,7 +111,7 @@ func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Durat
 	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.setVersion(lease.ResourceVersion)
+	b.heartbeats.store(lease.ObjectMeta)
 	return nil
 }
 
@@ -121,21 +121,28 @@ func (b *Broker) SeeStamp(s protocol.Stamp) { b.stamps.clock.See(s) }
 // Stamp returns a stamp that is higher than all before.
 func (b *Broker) Stamp() protocol.Stamp { return b.stamps.next() }
 
-// LastHeartbeat reads this member's heartbeat from the broker, which an earlier process may have written, and its TTL. Both are zero without a Lease.
-// Later stamps of this process are higher.
-func (b *Broker) LastHeartbeat(ctx context.Context) (h protocol.Heartbeat, ttl time.Duration, err error) {
+// A StoredHeartbeat is the own heartbeat as the broker has it. The zero value says that it has none.
+type StoredHeartbeat struct {
+	protocol.Heartbeat
+	TTL  time.Duration
+	Ours bool // of this process
+}
+
+// LastHeartbeat reads this member's heartbeat from the broker, which another process may have written. Later stamps of this process are higher.
+func (b *Broker) LastHeartbeat(ctx context.Context) (h StoredHeartbeat, err error) {
 	lease := &coordinationv1.Lease{}
 	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {
 	case apierrors.IsNotFound(err):
-		b.heartbeats.setVersion("")
-		return h, 0, nil
+		b.heartbeats.store(metav1.ObjectMeta{})
+		return h, nil
 	case err != nil:
-		return h, 0, fmt.Errorf("broker: %w", err)
+		return h, fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.setVersion(lease.ResourceVersion)
-	h = HeartbeatOf(lease)
+	b.heartbeats.store(lease.ObjectMeta)
+	holder := lease.Spec.HolderIdentity
+	h = StoredHeartbeat{HeartbeatOf(lease), broker.HeartbeatTTL(&lease.Spec, 0), holder != nil && *holder == b.self}
 	b.stamps.clock.See(max(h.Stamp, h.Complete))
-	return h, broker.HeartbeatTTL(&lease.Spec, 0), nil
+	return h, nil
 }
 
 // DeleteHeartbeat removes the heartbeat of this member, when it leaves.
@@ -144,7 +151,7 @@ func (b *Broker) DeleteHeartbeat(ctx context.Context) error {
 	if err := b.client.Delete(ctx, lease); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.setVersion("")
+	b.heartbeats.store(metav1.ObjectMeta{})
 	return nil
 }
 

@@ -99,10 +99,8 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 		}
 		blind := h.blind(time.Now())
 		h.SayBlind(blind)
-		switch may, err := h.pass.mayRenew(ctx, blind != "", h.Blind(h.failed) == ""); {
-		case err != nil:
-			return false, pause, err
-		case !may:
+		h.pass.load(h.Membership.Original.last)
+		if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {
 			return false, waitPeriod, nil
 		}
 		if err := h.beat(ctx, blind); err != nil {
@@ -132,7 +130,17 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 		}
 		return false, retry, nil
 	}
-	done, err = o.check(ctx)
+	looked := o.again
+	done, restored, err := o.check(ctx)
+	switch {
+	case restored:
+		h.Log.Warningf("heartbeat: the broker has an older one than it took: it was restored; listing it anew, and writing the exports")
+		h.Broker.ListAnew()
+		h.pass.due = true
+		o.wrote = 0
+	case done && looked: // reading took a part of the time of this round
+		return false, waitPeriod, nil
+	}
 	return done, retry, err
 }
 
@@ -178,9 +186,10 @@ func (h *Heartbeat) beat(ctx context.Context, blind string) error {
 			return err
 		}
 		if err := h.Broker.Renew(ctx, stamp, h.ttl(), h.pass.complete, blind); err != nil {
-			h.Membership.Original.again = true
+			h.Membership.Original.sent(stamp, false)
 			return err
 		}
+		h.Membership.Original.sent(stamp, true)
 		h.renewed, h.said = now, says
 		h.pass.sent(now)
 	}

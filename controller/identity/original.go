@@ -61,7 +61,10 @@ type Original struct {
 
 	lease *coordinationv1.Lease // the note, as it was last read or written; nil until then
 	sight sight
-	again bool // the heartbeat has to be read again
+	again bool                   // the heartbeat has to be read again
+	own   protocol.Stamp         // the highest stamp of another process that counts as this cluster's own
+	wrote protocol.Stamp         // of the newest heartbeat that the broker has taken
+	last  broker.StoredHeartbeat // as it was last read
 
 	mu      sync.Mutex
 	verdict verdict
@@ -74,27 +77,28 @@ type Sent struct{ stamp atomic.Int64 }
 
 // A sight is what a process that looks on has seen of the heartbeat of its cluster. The zero value is that of one that does not.
 type sight struct {
-	stamp   protocol.Stamp
-	renewed int       // since the process looks on
-	at      time.Time // of the last renewal; at first when the process began
-	read    time.Time // when the heartbeat was last read
+	stamp   protocol.Stamp // that was read last
+	top     protocol.Stamp // the highest
+	renewed int            // since the process looks on
+	at      time.Time      // of the last renewal; at first when the process began
+	read    time.Time      // when the heartbeat was last read
 }
 
-// next adds a reading of the heartbeat: its stamp, 0 if there is none, and its TTL. noted is the highest stamp that a heartbeat of this cluster has. Time in which
-// the heartbeat could not be read does not count, and neither does time that only the wall clock has seen.
+// next adds a reading of the heartbeat: its stamp, 0 if there is none, and its TTL. noted is the highest stamp that counts as this cluster's own. A process that looks
+// on does so whatever the broker loses meanwhile. Time in which the heartbeat could not be read does not count, and neither does time that only the wall clock has seen.
 func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Time) (sight, verdict) {
 	ttl = min(ttl, maxLookOnTTL)
-	switch gap := now.Sub(s.read); {
-	case stamp <= noted:
+	switch {
+	case max(s.top, stamp) <= noted:
 		return sight{}, original
 	case s.at.IsZero():
-		return sight{stamp: stamp, at: now, read: now}, lookingOn
+		return sight{stamp: stamp, top: stamp, at: now, read: now}, lookingOn
 	case stamp > s.stamp:
 		s.renewed, s.at = s.renewed+1, now
-	case gap > ttl:
+	case now.Sub(s.read) > ttl:
 		s.at = now
 	}
-	s.stamp, s.read = stamp, now // which is lower if the broker was restored
+	s.stamp, s.top, s.read = stamp, max(s.top, stamp), now
 	switch {
 	case s.renewed >= renewalsOfOther:
 		return s, isCopy
@@ -114,6 +118,9 @@ func (o *Original) load(ctx context.Context) error {
 		return fmt.Errorf("note: %w", err)
 	}
 	o.lease = l
+	if is, _ := o.state(); is != original { // else the note may be of a heartbeat that the broker did not take
+		o.own = max(o.own, o.noted())
+	}
 	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost what it wrote
 	var marks map[string]broker.Mark
 	if json.Unmarshal([]byte(l.Annotations[wellknown.AnnotationMarks]), &marks) == nil {
@@ -155,17 +162,20 @@ func (o *Original) noted() protocol.Stamp {
 	return max(broker.HeartbeatOf(o.lease).Stamp, protocol.Stamp(o.Sent.stamp.Load()))
 }
 
-// check reads the heartbeat on the broker where that is needed, and reports whether this cluster may renew it.
-func (o *Original) check(ctx context.Context) (bool, error) {
+// check reads the heartbeat on the broker where that is needed. It reports whether this cluster may renew the heartbeat, and whether the broker was restored.
+func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 	is, _ := o.state()
 	if is == original && !o.again {
-		return true, nil
+		return true, false, nil
 	}
-	is, err := o.look(ctx)
-	if err != nil && is == undecided {
-		o.decide(undecided, logging.Line(err))
+	is, err = o.look(ctx)
+	if err != nil {
+		if is == undecided {
+			o.decide(undecided, logging.Line(err))
+		}
+		return false, false, err
 	}
-	return is == original && err == nil, err
+	return is == original, is == original && o.last.Stamp < o.wrote, nil
 }
 
 // look reads the note and the heartbeat, and decides. With an error nothing changes.
@@ -181,20 +191,33 @@ func (o *Original) look(ctx context.Context) (is verdict, err error) {
 	case noted: // a person has removed that
 		o.sight = sight{}
 	}
-	stored, ttl, err := o.Broker.LastHeartbeat(ctx)
+	stored, err := o.Broker.LastHeartbeat(ctx)
 	if err != nil {
 		return is, err
 	}
-	o.again = false
-	ttl = cmp.Or(ttl, o.TTL, apibroker.MaxHeartbeatTTL)
-	o.sight, is = o.sight.next(o.noted(), stored.Stamp, ttl, time.Now())
+	o.last, o.again = stored, false
+	if stored.Ours {
+		o.own = max(o.own, stored.Stamp)
+	}
+	ttl := cmp.Or(stored.TTL, o.TTL, apibroker.MaxHeartbeatTTL)
+	o.sight, is = o.sight.next(o.own, stored.Stamp, ttl, time.Now())
 	o.decide(is, o.describe(is, ttl))
-	if is == isCopy {
+	switch is {
+	case original:
+		o.own = max(o.own, stored.Stamp)
+	case isCopy:
 		return is, o.write(ctx, func(l *coordinationv1.Lease) {
 			metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationCopy, o.describe(is, ttl))
 		})
 	}
 	return is, nil
+}
+
+// sent says whether the broker took the heartbeat with a stamp. If not, another one may be there.
+func (o *Original) sent(stamp protocol.Stamp, taken bool) {
+	if o.again = !taken; taken {
+		o.wrote = stamp
+	}
 }
 
 // describe returns one phrase for people, "" for an original.
@@ -222,13 +245,12 @@ func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
 
 // noteMarks notes the marks of removed clusters, if there are others than those that are noted.
 func (o *Original) noteMarks(ctx context.Context) error {
-	all := o.Broker.Marks()
-	if o.lease == nil && len(all) > 0 {
+	if o.lease == nil && len(o.Broker.Marks()) > 0 {
 		if err := o.load(ctx); err != nil {
 			return err
 		}
 	}
-	marks, err := json.Marshal(all)
+	marks, err := json.Marshal(o.Broker.Marks())
 	if err != nil || o.lease == nil || cmp.Or(o.lease.Annotations[wellknown.AnnotationMarks], "{}") == string(marks) {
 		return err
 	}

@@ -23,8 +23,8 @@ func TestSight(t *testing.T) {
 		"not renewed":                   {{11, 0, lookingOn}, {11, 5 * ttl, lookingOn}, {11, 1, original}},
 		"renewed once":                  {{11, 0, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 1, original}},
 		"renewed twice":                 {{11, 0, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}, {13, 6 * ttl, isCopy}},
-		"deleted":                       {{11, 0, lookingOn}, {12, 1, lookingOn}, {0, 1, original}},
-		"broker restored to before":     {{11, 0, lookingOn}, {12, 1, lookingOn}, {9, 1, original}},
+		"deleted":                       {{11, 0, lookingOn}, {12, 1, lookingOn}, {0, 5 * ttl, lookingOn}, {0, 1, original}},
+		"broker restored to before":     {{11, 0, lookingOn}, {9, 1, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
 		"restored to less, renewed":     {{13, 0, lookingOn}, {11, 1, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
 		"restored to less, not renewed": {{13, 0, lookingOn}, {11, 1, lookingOn}, {11, 5 * ttl, original}},
 	} {
@@ -49,6 +49,9 @@ func TestSight(t *testing.T) {
 		if _, got := s.next(noted, 11, ttl, later); got != lookingOn {
 			t.Errorf("%s: %d, want that it looks on", what, got)
 		}
+	}
+	if _, got := s.next(11, 11, ttl, now); got != original {
+		t.Errorf("a join has noted what was seen: %d, want that it goes on", got)
 	}
 	// With "lease 0" heartbeats ask for an hour.
 	s, _ = sight{}.next(noted, 11, time.Hour, now)

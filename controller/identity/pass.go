@@ -2,7 +2,6 @@ package identity
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/api/elapsed"
@@ -31,7 +30,7 @@ type pass struct {
 	publishAll func(mark bool) (done func() bool) // see [Heartbeat].PublishAll
 	log        logging.Logger
 
-	last     *beat // the last one that the broker has, at first that of an earlier process; nil until asked for
+	last     *beat // the last one that the broker has, at first that of an earlier process; nil until load
 	due      bool
 	complete protocol.Stamp // of the beginning of the last pass that ended
 	ended    time.Time      // when it ended; zero if none did
@@ -55,32 +54,23 @@ func (b beat) late(now time.Time) bool {
 	return !b.at.IsZero() && (age > b.ttl || age < 0)
 }
 
-// load reads the heartbeat of an earlier process from the broker, once.
-func (p *pass) load(ctx context.Context) error {
+// load takes the heartbeat of an earlier process, once.
+func (p *pass) load(h broker.StoredHeartbeat) {
 	if p.last != nil {
-		return nil
+		return
 	}
-	h, ttl, err := p.broker.LastHeartbeat(ctx)
-	if err != nil {
-		return err
-	}
-	p.last, p.complete, p.due = &beat{ttl: cmp.Or(ttl, p.ttl)}, h.Complete, h.Blind
+	p.last, p.complete, p.due = &beat{ttl: cmp.Or(h.TTL, p.ttl)}, h.Complete, p.due || h.Blind
 	if h.Stamp != 0 {
 		p.last.at = time.UnixMicro(int64(h.Stamp))
 	}
-	return nil
 }
 
-// mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API server last failed. An error means
-// that the broker does not answer.
-func (p *pass) mayRenew(ctx context.Context, blind, sees bool) (bool, error) {
-	if err := p.load(ctx); err != nil {
-		return false, err
-	}
+// mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API server last failed.
+func (p *pass) mayRenew(blind, sees bool) bool {
 	p.sent(p.broker.Echo()) // the broker may have stored one without an answer
 	if blind {
 		p.due, p.done = true, nil
-		return true, nil
+		return true
 	}
 	now := time.Now()
 	if p.late(now) && !p.due {
@@ -88,7 +78,7 @@ func (p *pass) mayRenew(ctx context.Context, blind, sees bool) (bool, error) {
 		p.due = true
 	}
 	p.proceed(now, sees)
-	return !p.due, nil
+	return !p.due
 }
 
 // late reports whether a TTL is over since the last heartbeat, and since the last pass.
