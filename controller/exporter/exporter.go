@@ -327,10 +327,10 @@ func (e *Exporter) waitsFor() string {
 		return "Waiting for the broker: it rejects the credential of this cluster."
 	case why != "":
 		return "Waiting for the broker: " + why + "."
-	case !e.cfg.Membership.IsOriginal():
-		return "Waiting for the broker: this cluster may be a copy of the member."
 	case e.cfg.Broker.MayExport() != nil || e.cfg.Broker.State().Membership != broker.Admitted:
 		return "Waiting for the broker: it does not answer."
+	case !e.cfg.Membership.IsOriginal():
+		return "Waiting for the broker: it is not known yet whose heartbeat it has."
 	}
 	return ""
 }

@@ -118,7 +118,8 @@ func (o *Original) load(ctx context.Context) error {
 		return fmt.Errorf("note: %w", err)
 	}
 	o.lease = l
-	if is, _ := o.state(); is != original { // else the note may be of a heartbeat that the broker did not take
+	// What this process noted itself may be of a heartbeat that the broker did not take, in place of which it took another one.
+	if is, _ := o.state(); is != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.stamp.Load()) {
 		o.own = max(o.own, o.noted())
 	}
 	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost what it wrote
