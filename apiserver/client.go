@@ -207,7 +207,7 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 // manager owned and obj leaves out goes away. Empty fields without omitempty are sent as they are; nulls are left out.
 //
 // A UID or a resource version that obj has makes another one on the server an error ([apierrors.IsConflict]): an object that
-// was compared is not applied over one that changed, nor over one that was made anew, nor is it made. Other
+// was compared is not applied over one that changed, nor over one that was made anew, nor, with a UID, is it made. Other
 // metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without, never a status.
 func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
 	k := kindOf(obj)
