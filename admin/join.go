@@ -187,7 +187,7 @@ func (j *joiner) checkOriginal(ctx context.Context) error {
 	return j.original.run(ctx, j.newNamespace)
 }
 
-// noteHeartbeat lets the controller go on at once. Where this cluster takes over, heartbeats of the other one may be on their way.
+// noteHeartbeat lets the controller go on at once. After a takeover, heartbeats of the other cluster may still arrive for a while.
 func (j *joiner) noteHeartbeat(ctx context.Context) error {
 	var until time.Time
 	if o := j.original; o.unnoted != nil {
@@ -201,7 +201,7 @@ func (j *joiner) noteHeartbeat(ctx context.Context) error {
 	return j.original.settle(ctx, until)
 }
 
-// takesOver reports whether the credential of another cluster has to end.
+// takesOver reports whether the account at the broker is replaced.
 func (j *joiner) takesOver() bool { return j.input.options.TakeOver && !j.newNamespace }
 
 // readRegion decides on the region of the cluster.
@@ -211,8 +211,8 @@ func (j *joiner) readRegion(ctx context.Context) (err error) {
 	return err
 }
 
-// readNamespace completes an admission with the bounds of the member's tokens, and what earlier joins recorded. A cluster that is no member, or renews no
-// heartbeat, but has a namespace that is not marked, may have been removed from a broker that was restored to before that.
+// readNamespace sets the bounds of the member's tokens, and the annotations of earlier joins. An unmarked namespace of a
+// cluster that left, or sends no heartbeat, may come from a backup of the broker: Joined then ends the marks of the others.
 func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	namespace, err := j.broker.find(ctx, toUnstructured(a.namespace()))
 	if err != nil {

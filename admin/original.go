@@ -14,28 +14,29 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// errCopy is the error of a command in a cluster that may be a copy of the member.
+// errCopy: this cluster may be a copy of the member.
 var errCopy = errors.New("this cluster may be a copy of the member, with its etcd, and has to be made anew. " +
 	"\"clusterset leave --force\" without a broker cleans up this cluster alone; --take-over lets this cluster act for the member")
 
-// A command looks on for the TTL of the heartbeat and a margin, but not longer than longestLook: with "lease 0" a controller renews it every 5 minutes.
+// A command looks on for the TTL of the heartbeat plus lookMargin, at most for longestLook: "lease 0" renews every 5 minutes.
 const (
 	lookMargin  = 5 * time.Second
 	longestLook = 6 * time.Minute
 )
 
-// An originalCheck finds out whether this cluster is the member, or a copy of it (docs/spec/controller.md 7.8).
+// An originalCheck tells the member from a copy of it (docs/spec/controller.md 7.8).
 type originalCheck struct {
 	member, broker             *cluster
 	namespace, brokerNamespace string
-	takeOver                   bool // whatever it is
+	takeOver                   bool // accept a copy
 
-	// By run.
-	unnoted *coordinationv1.LeaseSpec // the heartbeat on the broker, if the cluster did not note it: its controller would look on
-	copied  bool                      // the controller found that this cluster is a copy
+	// Results of run.
+	unnoted *coordinationv1.LeaseSpec // the heartbeat on the broker, unless this cluster noted it
+	copied  bool                      // the note has [wellknown.AnnotationCopy]
 }
 
-// run fails with [errCopy] if another cluster renews the heartbeat, or did so as the controller looked on. joins: the cluster has no namespace on the broker yet.
+// run returns [errCopy] if another cluster renews the heartbeat, or if the controller noted a copy. joins: the broker
+// namespace is new, so an old note of a copy does not count.
 func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	noted, err := o.look(ctx)
 	first := o.unnoted
@@ -43,13 +44,13 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	case err != nil || o.takeOver:
 		return err
 	case o.copied && !joins:
-		return fmt.Errorf("lease %s/%s says that another cluster renewed the heartbeat of this one: %w", o.namespace, wellknown.HeartbeatLease, errCopy)
+		return fmt.Errorf("lease %s/%s has the annotation of a copy: %w", o.namespace, wellknown.HeartbeatLease, errCopy)
 	case first == nil:
 		return nil
 	}
 	limit := min(broker.HeartbeatTTL(first, 0)+lookMargin, longestLook)
 	if say := o.member.options.Progress; say != nil {
-		say(fmt.Sprintf("the broker has a heartbeat that this cluster has not noted: looking on for %s whether another cluster renews it", limit))
+		say(fmt.Sprintf("the broker has an unknown heartbeat of this cluster: checking for %s whether another cluster renews it", limit))
 	}
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		select {
@@ -62,8 +63,8 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 			return err
 		case o.unnoted.RenewTime.Equal(first.RenewTime):
 		case !noted:
-			return fmt.Errorf("the heartbeat on the broker is renewed, and there is no Lease %s/%s, where the controller of this cluster would have noted it "+
-				"(--controller-namespace says in which namespace it is): %w", o.namespace, wellknown.HeartbeatLease, errCopy)
+			return fmt.Errorf("somebody renews the heartbeat on the broker, and Lease %s/%s of the controller does not exist "+
+				"(want its namespace in --controller-namespace): %w", o.namespace, wellknown.HeartbeatLease, errCopy)
 		default:
 			return fmt.Errorf("another cluster renews the heartbeat of this one: %w", errCopy)
 		}
@@ -71,7 +72,7 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	return nil
 }
 
-// look reads the heartbeat, and then the note: a controller notes a heartbeat before it sends it. It reports whether there is a note.
+// look reads the heartbeat and then the note, since a controller writes the note first. It reports whether the note exists.
 func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
 	if o.unnoted, err = o.broker.heartbeat(ctx, o.brokerNamespace); err != nil {
 		return false, err
@@ -94,7 +95,7 @@ func (o *originalCheck) note() *coordinationv1.Lease {
 	}
 }
 
-// settle notes that heartbeats up to a time are those of this cluster, which is no copy.
+// settle notes heartbeats up to a time as own ones, and removes the annotation of a copy.
 func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
 	note := o.note()
 	exists, err := o.member.read(ctx, note)
@@ -121,6 +122,6 @@ func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", describe(u), err)
 	}
-	o.member.report(u, Updated, "heartbeats on the broker are of this cluster")
+	o.member.report(u, Updated, "the heartbeat on the broker is noted")
 	return nil
 }

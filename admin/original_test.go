@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// docs/spec/controller.md 7.8: join and leave fail in a cluster that has not noted a heartbeat which another one renews. If nobody does, join notes it. With
-// TakeOver join ends the credential of the other one.
+// docs/spec/controller.md 7.8: join and leave fail while another cluster renews the heartbeat. Otherwise join notes it.
+// TakeOver ends the credential of the other cluster.
 func TestJoinOfCopy(t *testing.T) {
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
@@ -49,7 +49,7 @@ func TestJoinOfCopy(t *testing.T) {
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, sent)
 	mustJoin(t, onBroker, east, options("east"))
 	if at, copied := noted(); !at.Equal(sent) || copied {
-		t.Errorf("noted %s, a copy: %t; want the heartbeat that nobody renews, of %s", at, copied, sent)
+		t.Errorf("noted %s, copied: %t; want %s, false", at, copied, sent)
 	}
 
 	tryBoth := func() (join, leave error) {
@@ -84,17 +84,17 @@ func TestJoinOfCopy(t *testing.T) {
 		t.Errorf("in a known copy: join: %v, leave: %v; want that both fail", join, leave)
 	}
 	if account() != first {
-		t.Error("the account is another one although nobody took over")
+		t.Error("join replaced the account without TakeOver")
 	}
 
 	o := options("east")
 	o.TakeOver = true
 	mustJoin(t, onBroker, east, o)
 	if at, copied := noted(); !at.After(time.Now()) || copied {
-		t.Errorf("noted %s, a copy: %t; want that it counts for heartbeats that are on their way, and no copy", at, copied)
+		t.Errorf("noted %s, copied: %t; want a time in the future, false", at, copied)
 	}
 	if account() == first {
-		t.Error("the other cluster has an account")
+		t.Error("TakeOver kept the account")
 	}
 	l := leaveOptions()
 	l.TakeOver = true

@@ -287,8 +287,8 @@ func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 	return complete, nil
 }
 
-// ListAnew makes all watches list anew, and go on from no version that they have seen: whoever calls it found that the server was restored from a backup, which
-// a comparison of versions misses once the server has counted them up again.
+// ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was restored from
+// a backup: the server check misses a restore once new writes have raised the versions again.
 func (s *Set) ListAnew() {
 	s.rollBack(s.watches, func(*listWatch) error { return errRolledBack })
 	s.cfg.RolledBack()

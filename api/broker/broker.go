@@ -113,7 +113,8 @@ const (
 	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
-	// AnnotationJoined on a broker namespace that was there when its cluster joined distinguishes that join from earlier ones: a mark of these says nothing about it.
+	// AnnotationJoined on a broker namespace distinguishes this join from earlier ones in the same namespace. Marks of earlier
+	// joins do not apply to it.
 	AnnotationJoined = "clusterset-dns.io/joined"
 
 	// AnnotationComplete on a heartbeat is the stamp at which the member began its last pass over all exports.

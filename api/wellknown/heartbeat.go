@@ -1,12 +1,13 @@
 package wellknown
 
-// HeartbeatLease is the Lease in the controller's namespace whose renewTime is the stamp of the newest heartbeat that this cluster may have sent to the
-// broker (docs/spec/controller.md 7.8). It is written before the heartbeat.
+// HeartbeatLease is a Lease in the controller's namespace. Its renewTime is the stamp of the newest heartbeat of this cluster,
+// written before the heartbeat is sent (docs/spec/controller.md 7.8).
 const HeartbeatLease = "clusterset-heartbeat"
 
-// AnnotationMarks on [HeartbeatLease] has the broker namespaces of clusters that were removed, and when that was seen, for the next process
+// AnnotationMarks on [HeartbeatLease] lists the broker namespaces of removed clusters for the next process
 // (docs/spec/controller.md 7.4).
 const AnnotationMarks = "clusterset-dns.io/removed-members"
 
-// AnnotationCopy on [HeartbeatLease] says that this cluster is a copy of another one, and why, in one phrase. "clusterset join --take-over" removes it.
+// AnnotationCopy on [HeartbeatLease] marks a copy of another cluster. Its value is the reason, in one phrase.
+// "clusterset join --take-over" removes it.
 const AnnotationCopy = "clusterset-dns.io/copy"

@@ -96,7 +96,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.Int64Var(&o.Quota.Slices, "quota-slices", 0, fmt.Sprintf("maximum `NUMBER` of EndpointSlices that the cluster may export; default: that of the member, or %d", usual.Slices))
 	f.Int64Var(&o.Quota.Leases, "quota-leases", 0, fmt.Sprintf("maximum `NUMBER` of Leases that the cluster may have on the broker; default: that of the member, or %d", usual.Leases))
 	f.BoolVar(&o.AllowSameCluster, "allow-same-cluster", false, "allow that the broker and the cluster are the same; members can then read all EndpointSlices of it")
-	f.BoolVar(&o.TakeOver, "take-over", false, "act for the member although another cluster, the original or a copy, may renew its heartbeat; credentials of before end")
+	f.BoolVar(&o.TakeOver, "take-over", false, "act for the member even if another cluster, the original or a copy, renews its heartbeat; earlier credentials are revoked")
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false, "join although the cluster joined another broker before, which this broker replaces")
 	completeWords(c, "vip", "derived", "cidr", "none")
 	completeWords(c, "endpoints", "pod_ip", "service_ip")

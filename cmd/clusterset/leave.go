@@ -24,7 +24,7 @@ To rename a cluster, leave and join with the new id.`,
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
 	c.Flags().BoolVar(&o.Force, "force", false, "clean up only the cluster if the broker does not answer, is another one, or is not given")
-	c.Flags().BoolVar(&o.TakeOver, "take-over", false, "remove the member although another cluster, the original or a copy, renews its heartbeat")
+	c.Flags().BoolVar(&o.TakeOver, "take-over", false, "remove the member even if another cluster, the original or a copy, renews its heartbeat")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {

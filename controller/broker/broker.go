@@ -231,7 +231,7 @@ func (b *Broker) failure(of ...apiserver.WatchID) error {
 // Waiting names a kind that [Broker.Synced] waits for and the reason, "" if it waits for nothing.
 func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 
-// ListAnew lists everything anew, and goes on from no version: the broker was restored.
+// ListAnew lists all kinds anew after a restore of the broker.
 func (b *Broker) ListAnew() { b.set.ListAnew() }
 
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.

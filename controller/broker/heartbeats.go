@@ -18,9 +18,9 @@ import (
 type heartbeats struct {
 	mu   sync.Mutex
 	seen map[string]renewal // by broker namespace
-	own  protocol.Stamp     // of the own Lease as it was last seen
 
-	// stored names the own Lease that this process wrote or read last, by UID and version; zero if there was none. The next renewal replaces that one.
+	// stored holds UID and version of the own Lease as last written or read; zero if it was absent. The next renewal replaces
+	// this Lease only.
 	stored metav1.ObjectMeta
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
@@ -56,8 +56,7 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if own && r.Stamp != h.own {
-		h.own = r.Stamp
+	if own {
 		h.came(r.Stamp)
 	}
 	last, known := h.seen[l.Namespace]
@@ -70,7 +69,7 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 	return true
 }
 
-// came takes a renewal of the own Lease that the watch delivered. The caller holds h.mu.
+// came records the echo of an own renewal. The caller holds h.mu.
 func (h *heartbeats) came(stamp protocol.Stamp) {
 	if i := slices.IndexFunc(h.written, func(w renewal) bool { return w.Stamp == stamp }); i >= 0 {
 		h.echo, h.written = h.written[i].at, h.written[i+1:]
@@ -104,14 +103,14 @@ func (h *heartbeats) writing(at protocol.Stamp) {
 		renewal{Heartbeat: protocol.Heartbeat{Stamp: at}, at: time.Now()})
 }
 
-// replaces returns the own Lease that the next renewal replaces.
+// replaces returns UID and version for the next renewal.
 func (h *heartbeats) replaces() metav1.ObjectMeta {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stored
 }
 
-// store records the own Lease; the zero value says that there is none.
+// store records the own Lease; zero if it is absent.
 func (h *heartbeats) store(m metav1.ObjectMeta) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -196,7 +196,7 @@ func (b *Broker) RecordCounts() map[string]int {
 // Marks returns the newest marks of removed clusters by the name of the namespace: at most 64.
 func (b *Broker) Marks() map[string]Mark { return b.marks.newest() }
 
-// NoteMarks adds marks that an earlier process noted, but those that are more than a year old, and those of clusters that have joined anew.
+// NoteMarks adds the marks of an earlier process, without marks older than a year and without clusters that joined anew.
 func (b *Broker) NoteMarks(noted map[string]Mark) { b.marks.note(noted, b.namespaces.GetStore()) }
 
 func (b *Broker) isMember(m *v1alpha1.Member) bool {

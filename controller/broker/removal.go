@@ -26,8 +26,8 @@ type removal struct {
 	asked     time.Time // used by [Broker.review] alone
 }
 
-// marks holds the broker namespaces that were seen marked as removed, by name: the broker may be restored to before. A namespace of that name that is
-// another one, and not marked, ends it: the cluster has joined anew. The zero value is empty.
+// marks remembers broker namespaces that were marked as removed, by name, in case the broker is restored to an older state. An
+// unmarked namespace with the same name and another identity ends the mark: the cluster joined anew. The zero value is empty.
 type marks struct {
 	mu   sync.Mutex
 	seen map[string]Mark
@@ -35,7 +35,7 @@ type marks struct {
 
 // A Mark is a broker namespace that was seen marked as removed.
 type Mark struct {
-	Which string    `json:"which"` // distinguishes the namespace from those of other joins
+	Which string    `json:"which"` // identity of the namespace: see identify
 	At    time.Time `json:"at"`    // when it was seen
 }
 
@@ -45,10 +45,10 @@ const (
 	maxMarks = 64
 )
 
-// maxJoined bounds what is noted of the annotation, in octets: a time.
+// maxJoined bounds [broker.AnnotationJoined] in an identity, in octets.
 const maxJoined = 40
 
-// identify returns what distinguishes a broker namespace from those of other joins of its cluster.
+// identify returns the identity of a broker namespace, which differs for each join of its cluster.
 func identify(ns *corev1.Namespace) string {
 	return string(ns.UID) + "/" + shorten.Text(ns.Annotations[broker.AnnotationJoined], maxJoined)
 }
@@ -103,7 +103,7 @@ func (m *marks) newest() map[string]Mark {
 	return noted
 }
 
-// note adds marks that an earlier process noted, but those that are too old, and those of clusters that have joined anew, by the namespaces that there are.
+// note adds the marks of an earlier process, without expired marks and without clusters that joined anew.
 func (m *marks) note(noted map[string]Mark, namespaces cache.Store) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -89,8 +89,8 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 const maxBlind = 300 // octets
 
 // Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the stamp at which the last pass over all
-// exports began. blind names what this member cannot see of its own cluster, or is "". Another heartbeat than that of the last Renew or LastHeartbeat is an error
-// ([apierrors.IsConflict]).
+// exports began. blind names what this member cannot see of its own cluster, or is "". If the Lease changed since the last Renew
+// or LastHeartbeat, Renew returns a conflict ([apierrors.IsConflict]).
 func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp, blind string) error {
 	seconds, replaced := int32(math.Ceil(ttl.Seconds())), b.heartbeats.replaces()
 	lease := &coordinationv1.Lease{
@@ -115,20 +115,20 @@ func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Durat
 	return nil
 }
 
-// SeeStamp has later stamps be higher than one of an earlier process.
+// SeeStamp raises later stamps above a stamp of an earlier process.
 func (b *Broker) SeeStamp(s protocol.Stamp) { b.stamps.clock.See(s) }
 
 // Stamp returns a stamp that is higher than all before.
 func (b *Broker) Stamp() protocol.Stamp { return b.stamps.next() }
 
-// A StoredHeartbeat is the own heartbeat as the broker has it. The zero value says that it has none.
+// A StoredHeartbeat is the own heartbeat on the broker; zero without a Lease.
 type StoredHeartbeat struct {
 	protocol.Heartbeat
 	TTL  time.Duration
 	Ours bool // of this process
 }
 
-// LastHeartbeat reads this member's heartbeat from the broker, which another process may have written. Later stamps of this process are higher.
+// LastHeartbeat reads this member's heartbeat from the broker. Later stamps of this process are higher.
 func (b *Broker) LastHeartbeat(ctx context.Context) (h StoredHeartbeat, err error) {
 	lease := &coordinationv1.Lease{}
 	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {

@@ -118,7 +118,7 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 	return false, pause, nil
 }
 
-// begin reports whether this cluster is the member of the broker and no copy, and else when to ask again.
+// begin reports whether this cluster is a member and no copy, or else the pause until the next attempt.
 func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, err error) {
 	o := h.Membership.Original
 	if err := o.noteMarks(ctx); err != nil {
@@ -134,7 +134,7 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 	done, restored, err := o.check(ctx)
 	switch {
 	case restored:
-		h.Log.Warningf("heartbeat: the broker has an older one than it took: it was restored; listing it anew, and writing the exports")
+		h.Log.Warningf("heartbeat: the broker has lost the last one: it was restored; listing it anew, and writing the exports")
 		h.Broker.ListAnew()
 		h.pass.due = true
 		o.wrote = 0

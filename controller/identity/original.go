@@ -21,14 +21,15 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// lookOnTTLs is how long a process looks on, in TTLs of the heartbeat, which count as maxLookOnTTL at most: no controller renews its heartbeat more seldom than
-// each 20 minutes.
+// A process looks on for lookOnTTLs times the TTL of the heartbeat, at most maxLookOnTTL. The product exceeds the longest renewal
+// period, 20 minutes.
 const (
 	lookOnTTLs   = 5
 	maxLookOnTTL = 6 * time.Minute
 )
 
-// renewalsOfOther are the renewals by another process that make this cluster a copy. One may be of a process before this one, if the own etcd was restored.
+// renewalsOfOther renewals by another process make this cluster a copy. A single renewal may come from an earlier process of this
+// cluster, if the own etcd was restored.
 const renewalsOfOther = 2
 
 // A verdict says whether the heartbeat on the broker is that of this cluster.
@@ -41,17 +42,17 @@ const (
 	isCopy // for good
 )
 
-// An Original decides whether this cluster is the member whose heartbeat the broker has, or a copy: a clone, with the etcd of the member, has its id, its
-// credential and its objects (docs/spec/controller.md 7.8). This cluster notes the stamp of each heartbeat before it is sent. A newer one is not its own, or
-// its own etcd was restored.
+// An Original tells the member from a clone of it, which has the same etcd, ID and credential (docs/spec/controller.md 7.8). The
+// member notes the stamp of each heartbeat before it sends it. A newer heartbeat on the broker comes from another cluster, unless
+// the own etcd was restored.
 //
 //	undecided ── the heartbeat is not newer than the note, or is not there ──▶ original ◀── not renewed for five TTLs ─┐
 //	    └─────── newer ──▶ looking on ──────────────────────────────────────────────────────────────────────────────┘
 //	                           └──────── renewed twice ──▶ copy, for good
 //
-// An original reads the heartbeat again when its own could not be written: another one may have been written meanwhile.
+// After a failed write an original reads the heartbeat again, since another cluster may have written one.
 //
-// The exported fields do not change. Heartbeat is the only caller of check and note. state may be called by several goroutines.
+// The exported fields do not change. Only Heartbeat calls check and note. Several goroutines may call state.
 type Original struct {
 	Member    *member.Cluster
 	Broker    *broker.Broker
@@ -71,11 +72,11 @@ type Original struct {
 	detail  string
 }
 
-// Sent is the stamp of the newest heartbeat that a process sent, also as the leader of an earlier term: the note may go back, if the own etcd is restored. The
-// zero value is that of a process that sent none.
+// Sent is the stamp of the newest heartbeat of this process, over all its terms as a leader. It survives a restore of the own
+// etcd, which the note does not. The zero value is no heartbeat.
 type Sent struct{ stamp atomic.Int64 }
 
-// A sight is what a process that looks on has seen of the heartbeat of its cluster. The zero value is that of one that does not.
+// A sight holds the observations of a process that looks on; zero otherwise.
 type sight struct {
 	stamp   protocol.Stamp // that was read last
 	top     protocol.Stamp // the highest
@@ -84,8 +85,8 @@ type sight struct {
 	read    time.Time      // when the heartbeat was last read
 }
 
-// next adds a reading of the heartbeat: its stamp, 0 if there is none, and its TTL. noted is the highest stamp that counts as this cluster's own. A process that looks
-// on does so whatever the broker loses meanwhile. Time in which the heartbeat could not be read does not count, and neither does time that only the wall clock has seen.
+// next adds a reading of the heartbeat: its stamp (0 without a Lease) and its TTL. noted is the highest own stamp. A rollback of the
+// broker does not end the look. Only monotonic time with regular readings counts.
 func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Time) (sight, verdict) {
 	ttl = min(ttl, maxLookOnTTL)
 	switch {
@@ -118,13 +119,13 @@ func (o *Original) load(ctx context.Context) error {
 		return fmt.Errorf("note: %w", err)
 	}
 	o.lease = l
-	// What this process noted itself may be of a heartbeat that the broker did not take, in place of which it took another one.
+	// A note of this process does not count: the broker may have rejected its heartbeat in favour of another one.
 	if is, _ := o.state(); is != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.stamp.Load()) {
 		o.own = max(o.own, o.noted())
 	}
-	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost what it wrote
+	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost its writes
 	var marks map[string]broker.Mark
-	if json.Unmarshal([]byte(l.Annotations[wellknown.AnnotationMarks]), &marks) == nil {
+	if json.Unmarshal([]byte(l.Annotations[wellknown.AnnotationMarks]), &marks) == nil { // a malformed note is replaced
 		o.Broker.NoteMarks(marks)
 	}
 	if o.copied() {
@@ -133,7 +134,7 @@ func (o *Original) load(ctx context.Context) error {
 	return nil
 }
 
-// copied reports whether the note says that this cluster is a copy.
+// copied reports whether the note has the annotation of a copy.
 func (o *Original) copied() bool {
 	if o.lease == nil {
 		return false
@@ -142,7 +143,7 @@ func (o *Original) copied() bool {
 	return is
 }
 
-// state returns what is known, and one phrase for people. A nil Original is one.
+// state returns the verdict, and a phrase for people. A nil Original counts as original.
 func (o *Original) state() (is verdict, detail string) {
 	if o == nil {
 		return original, ""
@@ -163,7 +164,8 @@ func (o *Original) noted() protocol.Stamp {
 	return max(broker.HeartbeatOf(o.lease).Stamp, protocol.Stamp(o.Sent.stamp.Load()))
 }
 
-// check reads the heartbeat on the broker where that is needed. It reports whether this cluster may renew the heartbeat, and whether the broker was restored.
+// check reads the heartbeat on the broker if needed. It reports whether this cluster may renew it, and whether the broker was
+// restored.
 func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 	is, _ := o.state()
 	if is == original && !o.again {
@@ -214,7 +216,7 @@ func (o *Original) look(ctx context.Context) (is verdict, err error) {
 	return is, nil
 }
 
-// sent says whether the broker took the heartbeat with a stamp. If not, another one may be there.
+// sent records whether the broker accepted a heartbeat. After a failure the next check reads the broker's heartbeat.
 func (o *Original) sent(stamp protocol.Stamp, taken bool) {
 	if o.again = !taken; taken {
 		o.wrote = stamp
@@ -244,7 +246,7 @@ func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
 	return err
 }
 
-// noteMarks notes the marks of removed clusters, if there are others than those that are noted.
+// noteMarks notes the marks of removed clusters if they changed.
 func (o *Original) noteMarks(ctx context.Context) error {
 	if o.lease == nil && len(o.Broker.Marks()) > 0 {
 		if err := o.load(ctx); err != nil {

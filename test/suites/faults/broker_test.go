@@ -431,6 +431,14 @@ func TestRemovalIsRestored(t *testing.T) {
 	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
 		t.Fatal(err)
 	}
+	rejoin(t, w)
+	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
+}
+
+// rejoin deletes the namespace of a removed west, as kube-controller-manager does, and lets all clusters join.
+func rejoin(t *testing.T, w *instance) {
+	t.Helper()
 	if err := clusters.Broker.Delete(t.Context(), testclusterset.Namespace(west.BrokerNamespace())); err != nil {
 		t.Fatal(err)
 	}
@@ -438,8 +446,6 @@ func TestRemovalIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitMetric("member", "", 1)
-	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
-	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 }
 
 // awaitNote waits until the note of the heartbeat has an annotation with a value.
@@ -492,13 +498,7 @@ func removed(t *testing.T, w *instance, ns string) {
 	notMember("late")
 
 	// The mark outlives no join: the account of the cluster that was removed ends with it.
-	if err := clusters.Broker.Delete(t.Context(), testclusterset.Namespace(west.BrokerNamespace())); err != nil {
-		t.Fatal(err)
-	}
-	if err := join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	w.awaitMetric("member", "", 1)
+	rejoin(t, w)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, east, ns, "late", "10.22.0.2")
 }
