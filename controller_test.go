@@ -35,8 +35,8 @@ func TestControllerDirectives(t *testing.T) {
 	}
 	lines := map[string]string{
 		"broker": "", "cluster_id": "west", "controller_namespace": "dns", "vip": "cidr 243.1.0.0/16", "endpoints": "service_ip",
-		"service_cidr": "10.96.0.0/16 fd00:10:96::/108", "lease": "5s 20s", "on_expiry": "keep", "on_conflict": "withhold",
-		"port_merge": "intersection", "type_conflict": "exclude", "precedence": "broker", "import_namespaces": "shop bank",
+		"service_cidr": "10.96.0.0/16 fd00:10:96::/108", "lease": "5s 20s", "on_expiry": "keep", "merge": "first",
+		"import_namespaces": "shop bank",
 		"legacy_conditions": "on", "aggregate_view": "on", "controller_qps": "50", "status_page": "127.0.0.1:9155", "affinity": "local 5s", "exported_affinity": "off",
 	}
 	for _, o := range controller.Options() {

@@ -45,8 +45,8 @@ func StatusDefaults() StatusOptions {
 // credential of the member. Without onMember, only the broker is read, and conflicts are found by merging the records.
 //
 // An error means that something could not be read; the state holds what could be read. Expired heartbeats and credentials, a missing
-// leader, exports and imports that are not ready, and a broker that is not the one that the cluster joined are problems. Conflicts and merge options
-// that differ are warnings.
+// leader, exports and imports that are not ready, options that differ from those of the clusterset, and a broker that is not the one that the cluster
+// joined are problems. Conflicts are warnings.
 func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOptions) (State, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -391,8 +391,8 @@ func (s *collector) problem(format string, args ...any) {
 
 func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
-		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version, MergeOptions: m.Status.MergeOptions,
-		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, KubeSystemUID: m.Spec.KubeSystemUID,
+		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version,
+		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.isThis(m), Expired: true,
 	}
 	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)

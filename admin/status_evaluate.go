@@ -33,13 +33,9 @@ func (e evaluation) warn(format string, args ...any) {
 }
 
 func (e evaluation) evaluate() {
-	e.state.markDifferent()
 	var own *MemberState
 	for i := range e.state.Members {
 		m := &e.state.Members[i]
-		if m.OptionsDiffer {
-			e.warn("member %q has other merge options than most members: it may import services differently", m.ClusterID)
-		}
 		switch {
 		case m.This:
 			own = m
@@ -52,6 +48,7 @@ func (e evaluation) evaluate() {
 	}
 	e.evaluateVersions()
 	e.evaluateVIPs()
+	e.evaluateMerge()
 	if c := e.state.Cluster; c != nil {
 		e.evaluateCRDs(c, own)
 		switch {
@@ -114,7 +111,7 @@ func (e evaluation) evaluateVersions() {
 	}
 }
 
-// evaluateVIPs: members whose option "vip" is not that of the clusterset are a problem. Those of version 0.1 do not say which one they have.
+// evaluateVIPs compares the option "vip" of members with that of the clusterset.
 func (e evaluation) evaluateVIPs() {
 	if e.state.Broker == nil || e.state.Broker.VIP == "" {
 		return
@@ -123,14 +120,30 @@ func (e evaluation) evaluateVIPs() {
 	if err != nil {
 		return // reading it has reported that
 	}
+	e.compareSetting("vip", clusterset.String(), fmt.Sprintf("run \"%s\" there, or give its controller this option", joinWithVIP(clusterset)),
+		func(m *MemberState) string { return m.VIP })
+}
+
+// evaluateMerge compares the option "merge" of members with that of most members, or of the first one among equally many.
+func (e evaluation) evaluateMerge() {
+	count, most := make(map[string]int), ""
+	for i := range e.state.Members {
+		count[e.state.Members[i].Merge]++
+	}
+	for i := range e.state.Members {
+		if has := e.state.Members[i].Merge; has != "" && count[has] > count[most] {
+			most = has
+		}
+	}
+	e.compareSetting("merge", most, "give its controller this option", func(m *MemberState) string { return m.Merge })
+}
+
+// compareSetting reports members whose option is not that of the clusterset as a problem. A member whose controller has not run says nothing.
+func (e evaluation) compareSetting(option, clusterset, change string, of func(*MemberState) string) {
 	for i := range e.state.Members {
 		m := &e.state.Members[i]
-		if m.VIP == "" {
-			continue
-		}
-		if has, err := merge.ParseVIPSetting(strings.Fields(m.VIP)); err != nil || has.String() != clusterset.String() {
-			e.problem("member %q has vip %s, and the clusterset has vip %s: run \"%s\" there, or give its controller this option",
-				m.ClusterID, m.VIP, clusterset, joinWithVIP(clusterset))
+		if has := of(m); has != "" && has != clusterset {
+			e.problem("member %q has %s %s, and the clusterset has %s %s: %s", m.ClusterID, option, has, option, clusterset, change)
 		}
 	}
 }

@@ -117,8 +117,6 @@ type MemberState struct {
 	ClusterID     string     `json:"clusterID"`
 	Namespace     string     `json:"namespace"`
 	Version       string     `json:"version,omitempty"`
-	MergeOptions  string     `json:"mergeOptions,omitempty"`
-	OptionsDiffer bool       `json:"optionsDiffer,omitempty"` // from those of most members
 	Heartbeat     *time.Time `json:"heartbeat,omitempty"`
 	HeartbeatAge  string     `json:"heartbeatAge,omitempty"` // our clock minus the member's clock
 	Expired       bool       `json:"expired"`                // the heartbeat is older than the TTL, or there is no heartbeat
@@ -128,6 +126,7 @@ type MemberState struct {
 	VIPCIDR       string     `json:"vipCIDR,omitempty"`
 	SecondVIPCIDR string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
 	VIP           string     `json:"vip,omitempty"`           // the option of its controller, if it says so
+	Merge         string     `json:"merge,omitempty"`         // likewise
 	KubeSystemUID string     `json:"kubeSystemUID"`
 	This          bool       `json:"this,omitempty"` // the cluster that was read
 }
@@ -189,25 +188,4 @@ func (e NotReadyExport) String() string {
 // String is one phrase, as that of [NotReadyExport].
 func (i NotReadyImport) String() string {
 	return fmt.Sprintf("import %s/%s is not ready, %s: %s", i.Namespace, i.Name, i.Reason, apireason.Phrase(i.Message))
-}
-
-// markDifferent marks the members whose merge options differ from those of most members. Of options that are equally frequent, those
-// of the first member count as those of most.
-func (s *State) markDifferent() {
-	count := make(map[string]int)
-	var most string
-	for _, m := range s.Members {
-		if m.MergeOptions != "" {
-			count[m.MergeOptions]++
-		}
-	}
-	for _, m := range s.Members {
-		if count[m.MergeOptions] > count[most] {
-			most = m.MergeOptions
-		}
-	}
-	for i := range s.Members {
-		m := &s.Members[i]
-		m.OptionsDiffer = m.MergeOptions != "" && m.MergeOptions != most
-	}
 }

@@ -79,6 +79,16 @@ func TestOtherVIP(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 11: status names the members whose option merge is not that of the others.
+func TestOtherMerge(t *testing.T) {
+	state := State{Members: []MemberState{{ClusterID: "east", Merge: "first"}, {ClusterID: "north", Merge: "kep"}, {ClusterID: "old"}, {ClusterID: "west", Merge: "kep"}}}
+	evaluation{state: &state}.evaluateMerge()
+	want := `member "east" has merge first, and the clusterset has merge kep: give its controller this option`
+	if got := strings.Join(state.Problems, "\n"); got != want {
+		t.Errorf("problems %q, want %q", got, want)
+	}
+}
+
 // docs/spec/controller.md 7.9: the setting stands at the broker, where joins and status read it.
 func TestClustersetVIP(t *testing.T) {
 	tier.All(t)

@@ -50,10 +50,7 @@ type Config struct {
 	Renew, TTL time.Duration
 	OnExpiry   liveness.OnExpiry
 
-	OnConflict   merge.OnConflict
-	PortMerge    merge.PortMerge
-	TypeConflict merge.TypeConflict
-	Precedence   merge.Precedence
+	Merge merge.Mode
 
 	// Affinity says which clusters traffic goes to first where neither a Namespace nor exports say so. FailbackDelay is how long they must
 	// have been back before traffic returns to them.
@@ -110,10 +107,7 @@ func (c *Config) Difference(other *Config) string {
 		{"service_cidr", slices.Equal(c.ServiceCIDRs, other.ServiceCIDRs)},
 		{"lease", c.Renew == other.Renew && c.TTL == other.TTL},
 		{"on_expiry", c.OnExpiry == other.OnExpiry},
-		{"on_conflict", c.OnConflict == other.OnConflict},
-		{"port_merge", c.PortMerge == other.PortMerge},
-		{"type_conflict", c.TypeConflict == other.TypeConflict},
-		{"precedence", c.Precedence == other.Precedence},
+		{"merge", c.Merge == other.Merge},
 		{"affinity", c.Affinity == other.Affinity && c.FailbackDelay == other.FailbackDelay},
 		{"exported_affinity", c.ExportedAffinity == other.ExportedAffinity},
 		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels) &&
@@ -162,8 +156,5 @@ func (c *Config) selectors() selection.Selectors {
 
 // mergeOptions returns the options of package merge, without pools and claims.
 func (c *Config) mergeOptions() merge.Options {
-	return merge.Options{
-		OnConflict: c.OnConflict, PortMerge: c.PortMerge, TypeConflict: c.TypeConflict, Precedence: c.Precedence, VIP: c.VIP,
-		VIPNetworks: c.VIPNetworks,
-	}
+	return merge.Options{Mode: c.Merge, VIP: c.VIP, VIPNetworks: c.VIPNetworks}
 }

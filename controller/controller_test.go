@@ -104,7 +104,7 @@ func TestRun(t *testing.T) {
 	until.True(t, "it reviews its state", func() bool { return first.gauge("review_age_seconds") > 0 })
 	m := &v1alpha1.Member{}
 	until.True(t, "its status is on the broker", func() bool {
-		return env.Admin.Get(t.Context(), m, "", memberenv.ID) == nil && m.Status.Version == "v1" && m.Status.MergeOptions != ""
+		return env.Admin.Get(t.Context(), m, "", memberenv.ID) == nil && m.Status.Version == "v1" && m.Status.Merge == "kep"
 	})
 
 	frozenByDeletion(t, env)

@@ -42,11 +42,11 @@ const (
 	failbackDelay    = 10 * time.Second
 )
 
-// shared ends the text of each option of the merge.
+// shared ends the text of each option that all members share.
 const shared = "All members should have the same value: otherwise they see different imports of the same exports, and `clusterset status` marks those that differ."
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
-func Options() []Option { return slices.Concat(membership(), merging(), imports()) }
+func Options() []Option { return slices.Concat(membership(), imports()) }
 
 // membership returns the settings of membership and exports.
 func membership() []Option {
@@ -107,44 +107,18 @@ func membership() []Option {
 	}
 }
 
-// merging returns the settings of the merge.
-func merging() []Option {
-	return []Option{
-		{
-			Name: "on_conflict", Args: "oldest|withhold", Default: "oldest", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *merge.OnConflict { return &c.OnConflict }, merge.OldestWins, merge.Withhold),
-			Help: "action on a service whose exports disagree",
-			Text: "`oldest` lets the oldest export decide; `withhold` imports nothing until they agree. " + shared,
-			Rare: "`withhold` where a wrong merge is worse than none",
-		},
-		{
-			Name: "port_merge", Args: "union|intersection", Default: "union", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *merge.PortMerge { return &c.PortMerge }, merge.Union, merge.Intersection),
-			Help: "ports of an import: those of any export or those of all",
-			Text: "Where all exports have none in common, `intersection` takes the ports of the oldest. " + shared,
-			Rare: "`intersection` to merge as Lighthouse does",
-		},
-		{
-			Name: "type_conflict", Args: "keep|exclude", Default: "keep", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *merge.TypeConflict { return &c.TypeConflict }, merge.Keep, merge.Exclude),
-			Help: "action on an export whose type, headless or not, differs from that of the oldest",
-			Text: "`keep` imports its endpoints, `exclude` does not. " + shared,
-			Rare: "`exclude` to merge as Lighthouse does",
-		},
-		{
-			Name: "precedence", Args: "claimed|broker", Default: "claimed", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *merge.Precedence { return &c.Precedence }, merge.Claimed, merge.ByBroker),
-			Help: "creation time that decides which export is oldest",
-			Text: "`claimed` uses that of the ServiceExport, but not before the member was admitted and not after the export reached the broker; an early member can " +
-				"therefore win over any later export. `broker` takes the time at which the export reached the broker. " + shared,
-			Rare: "`broker` where members do not trust each other",
-		},
-	}
-}
-
 // imports returns the settings of imports and of the process.
 func imports() []Option {
 	return []Option{
+		{
+			Name: "merge", Args: "kep|lighthouse|first", Default: "kep", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *merge.Mode { return &c.Merge }, merge.KEP, merge.Lighthouse, merge.First),
+			Help: "document that decides how exports which disagree are merged",
+			Text: "`kep`: the oldest export decides, an import has the ports of any export, and endpoints of an export whose type, headless or not, differs from that " +
+				"of the oldest are imported. `lighthouse`: an import has the ports of all exports, or those of the oldest where all have none in common, and exports of " +
+				"the other type are left out. `first`, as the first version of KEP-1645: nothing is imported until the exports agree. " + shared,
+			Rare: "`lighthouse` to merge as Lighthouse does, `first` where a wrong merge is worse than none",
+		},
 		{
 			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 10s", Min: 1, Max: 2, Set: (*Config).setAffinity,
 			Help: "clusters that traffic goes to first, and how long they must have been back before it returns",

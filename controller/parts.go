@@ -114,7 +114,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	p.publication = &identity.Publication{
 		Membership: p.membership, Log: cfg.Log,
-		Status: v1alpha1.MemberStatus{Version: cfg.Version, MergeOptions: cfg.mergeOptions().Hash(), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
+		Status: v1alpha1.MemberStatus{Version: cfg.Version, Merge: string(cfg.Merge), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
 	}
 	p.importer = importer.New(importer.Config{
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,

@@ -165,8 +165,8 @@ func options(name string, value any) map[string]any {
 
 // chartOptions are values of controllerOptions, one for each option of the controller that the chart does not set by other values.
 var chartOptions = map[string]any{
-	"cluster_id": "east", "service_cidr": "10.96.0.0/12 fd00::/108", "lease": "5s 30s", "on_expiry": "keep", "on_conflict": "withhold", "port_merge": "intersection",
-	"type_conflict": "exclude", "precedence": "broker", "affinity": "local 1m", "exported_affinity": false, "import_namespaces": "shop bank", "legacy_conditions": true,
+	"cluster_id": "east", "service_cidr": "10.96.0.0/12 fd00::/108", "lease": "5s 30s", "on_expiry": "keep", "merge": "first",
+	"affinity": "local 1m", "exported_affinity": false, "import_namespaces": "shop bank", "legacy_conditions": true,
 	"aggregate_view": "on", "status_page": "0.0.0.0:9154", "controller_qps": 50,
 }
 

@@ -266,7 +266,7 @@ func elsewhere(in *Input) { in.Broker.Records.Value[0].Spec.ToClusters = to("sou
 
 // withholds gives the cluster options with which it withholds what conflicts.
 func withholds(in *Input) {
-	in.Broker.Members.Value[1].Status.MergeOptions = merge.Options{OnConflict: merge.Withhold, PortMerge: merge.Intersection}.Hash()
+	in.Broker.Members.Value[1].Status.Merge = string(merge.First)
 }
 
 func to(cluster string) []v1alpha1.ClusterSelector {

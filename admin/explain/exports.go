@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,28 +140,14 @@ func checkConflicts(w *walk) {
 	}
 }
 
-// mergeOptions returns the options of this cluster, of which its Member has a hash; the default options if the hash is that of no others.
-// Options of clusterset IPs from CIDRs that the broker names are not found: their networks are in the hash.
+// mergeOptions returns the options of this cluster that its Member names. The VIP CIDRs are not among them.
 func mergeOptions(in *Input) merge.Options {
-	hash := ""
-	if m := ownMember(in); m != nil {
-		hash = m.Status.MergeOptions
+	m := ownMember(in)
+	if m == nil {
+		return merge.Options{}
 	}
-	for _, onConflict := range []merge.OnConflict{merge.OldestWins, merge.Withhold} {
-		for _, ports := range []merge.PortMerge{merge.Union, merge.Intersection} {
-			for _, kind := range []merge.TypeConflict{merge.Keep, merge.Exclude} {
-				for _, precedence := range []merge.Precedence{merge.Claimed, merge.ByBroker} {
-					for _, vip := range []merge.VIPMode{merge.Derived, merge.CIDR} {
-						o := merge.Options{OnConflict: onConflict, PortMerge: ports, TypeConflict: kind, Precedence: precedence, VIP: vip}
-						if o.Hash() == hash {
-							return o
-						}
-					}
-				}
-			}
-		}
-	}
-	return merge.Options{}
+	vip, _, _ := strings.Cut(m.Status.VIP, " ")
+	return merge.Options{Mode: merge.Mode(m.Status.Merge), VIP: merge.VIPMode(vip)}
 }
 
 func checkHeartbeats(w *walk) {

@@ -402,7 +402,7 @@ var badMembers = []struct {
 
 // A member has rights to the status alone; a write there must not change the spec, nor the other way round.
 func testMemberStatus(t *testing.T, client *rest.RESTClient) {
-	patch := `{"spec":{"vipCIDR":"243.9.0.0/16"},"status":{"version":"v1.2.3","mergeOptions":"0123456789abcdef",` +
+	patch := `{"spec":{"vipCIDR":"243.9.0.0/16"},"status":{"version":"v1.2.3","merge":"first",` +
 		`"vip":"cidr 10.250.0.0/15 fd00:250::/48","properties":[{"name":"region.topology.k8s.io","value":"eu"}]}}`
 	var got v1alpha1.Member
 	err := client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
@@ -410,7 +410,7 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", MergeOptions: "0123456789abcdef", VIP: "cidr 10.250.0.0/15 fd00:250::/48", Properties: []v1alpha1.Property{
+	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", Merge: "first", VIP: "cidr 10.250.0.0/15 fd00:250::/48", Properties: []v1alpha1.Property{
 		{Name: "region.topology.k8s.io", Value: "eu"},
 	}}); !reflect.DeepEqual(got.Status, want) {
 		t.Errorf("status = %+v, want %+v", got.Status, want)
@@ -418,7 +418,7 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	if got.Spec.VIPCIDR != "243.0.0.0/16" {
 		t.Errorf("VIP CIDR = %s after a write to the status, want it as it was", got.Spec.VIPCIDR)
 	}
-	for _, status := range []string{`"mergeOptions":"all"`, `"vip":"some"`, `"vip":"derived 10.250.0.0/15"`} {
+	for _, status := range []string{`"merge":"all"`, `"vip":"some"`, `"vip":"derived 10.250.0.0/15"`} {
 		err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
 			Body([]byte(`{"status":{` + status + `}}`)).Do(t.Context()).Error()
 		if !apierrors.IsInvalid(err) {

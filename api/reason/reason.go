@@ -243,8 +243,8 @@ var table = []Entry{
 	{ConflictFamilies, "exports of the service have different IP families", "the oldest decides", "Make the families of the Services alike."},
 	{ConflictProperties, "exports of the service differ", "session affinity, traffic policy, preferred clusters, labels or annotations: the oldest decides", "Make the Services and ServiceExports alike."},
 	{
-		ConflictWithheld, "the exports of the service conflict, and this cluster withholds it until they agree", "the option on_conflict is withhold",
-		"Make the Services agree in what the step names, or set the option on_conflict to oldest in all members.",
+		ConflictWithheld, "the exports of the service conflict, and this cluster withholds it until they agree", "its controllers have \"merge first\"",
+		"Make the Services agree in what the step names, or give all members \"merge kep\".",
 	},
 
 	{ExporterNeverRan, "an exporting cluster has no heartbeat", "its controller has never run, or may not write", "Look at the controller there."},

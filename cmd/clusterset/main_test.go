@@ -175,7 +175,7 @@ func TestCompletion(t *testing.T) {
 		{"dns diff -o ", "json\nyaml\n"},
 		{"dns undo --dry-run=", "none\nclient\nserver\n"},
 		{"controller --vip ", "derived\ncidr\nnone\n"},
-		{"controller --port-merge ", "union\nintersection\n"},
+		{"controller --merge ", "kep\nlighthouse\nfirst\n"},
 		{"export --lab", "--label\tKEY=VALUE of a label of the imports, repeatable\n"},
 	} {
 		code, out, errOut := command(t, append([]string{"__complete"}, strings.Split(tt.args, " ")...)...)
@@ -243,13 +243,13 @@ func TestPrintState(t *testing.T) {
 		Broker: &admin.BrokerState{Server: "https://broker.example:6443", UID: "11111111-2222-3333-4444-555555555555"},
 		Members: []admin.MemberState{
 			{
-				ClusterID: "east", Namespace: "clusterset-0123456789abcdef", Version: "v1.0.0", MergeOptions: "0011223344556677",
+				ClusterID: "east", Namespace: "clusterset-0123456789abcdef", Version: "v1.0.0", Merge: "kep",
 				Heartbeat: ago(4 * time.Second), HeartbeatAge: "4s", Services: 3, PodCIDRs: []string{"10.1.0.0/16", "fd01::/48"},
 				ServiceCIDRs: []string{"10.101.0.0/16"}, VIPCIDR: "243.0.0.0/16", KubeSystemUID: "22222222-2222-3333-4444-555555555555", This: true,
 			},
 			{
-				ClusterID: "west", Namespace: "clusterset-fedcba9876543210", Version: "v1.0.1", MergeOptions: "8899aabbccddeeff",
-				OptionsDiffer: true, Heartbeat: ago(5 * time.Minute), HeartbeatAge: "5m0s", Expired: true,
+				ClusterID: "west", Namespace: "clusterset-fedcba9876543210", Version: "v1.0.1", Merge: "first",
+				Heartbeat: ago(5 * time.Minute), HeartbeatAge: "5m0s", Expired: true,
 				KubeSystemUID: "33333333-2222-3333-4444-555555555555",
 			},
 			{ClusterID: "xeno", Namespace: "clusterset-0000000000000000", Expired: true, KubeSystemUID: "44444444-2222-3333-4444-555555555555"},

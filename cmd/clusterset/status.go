@@ -23,10 +23,10 @@ The output ends with one line for each problem and each warning.
 
 Problems, which mean that something does not work, such as: a heartbeat is missing or has expired, the credential has expired, no controller is the leader, the controller is
 frozen, the broker is not the one that the cluster joined, has removed the cluster or has no Member for it, CRDs or policies of the broker are missing or were changed, a CRD
-of the cluster is missing or too old, a member has another option vip than the clusterset, the cluster lacks the ClusterProperty that makes it a member, a leave was interrupted, an export or an import is
+of the cluster is missing or too old, a member has another option vip or merge than the clusterset, the cluster lacks the ClusterProperty that makes it a member, a leave was interrupted, an export or an import is
 not ready (the first ten of each are named; an import may be pending for 10s), endpoints or Pods have addresses outside of the networks that the cluster declared. For the last one all Pods are read, with --watch once a minute.
 
-Warnings, which mean that services still work: conflicting exports, different merge options, a cluster that is not a member, Nodes with networks that the cluster
+Warnings, which mean that services still work: conflicting exports, a cluster that is not a member, Nodes with networks that the cluster
 did not declare, and what an upgrade to the version of this program would change: CRDs and policies of the broker, CRDs and policies of the cluster, and controllers of
 different versions (docs/upgrading.md).
 

@@ -106,14 +106,14 @@ func controllerText(c *admin.ClusterState, now time.Time) string {
 }
 
 func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
-	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION\tMERGE OPTIONS")
+	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION")
 	if wide {
 		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tVIP CIDR")
 	}
 	fmt.Fprintln(w)
 	for i := range members {
 		m := &members[i]
-		name, heartbeat, options := m.ClusterID, "none", cmp.Or(m.MergeOptions, "-")
+		name, heartbeat := m.ClusterID, "none"
 		if m.This {
 			name += " (this)"
 		}
@@ -123,10 +123,7 @@ func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
 				heartbeat += " (expired)"
 			}
 		}
-		if m.OptionsDiffer {
-			options += " (differ)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"), options)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"))
 		if wide {
 			list := func(s []string) string { return cmp.Or(strings.Join(s, ","), "-") }
 			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, list(m.PodCIDRs), list(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))

@@ -55,10 +55,7 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
-		Merge: merge.Options{
-			OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-			VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks,
-		},
+		Merge:      merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks},
 		RequeueNow: func(types.NamespacedName) {},
 		Requeue:    func(types.NamespacedName) {},
 		Retry:      func(types.NamespacedName, time.Duration) {},

@@ -51,10 +51,7 @@ type importing struct {
 func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	e.Helper()
 	i := e.Start(serviceCIDRs...)
-	o := merge.Options{
-		OnConflict: merge.OldestWins, PortMerge: merge.Union, TypeConflict: merge.Keep, Precedence: merge.Claimed,
-		VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks,
-	}
+	o := merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks}
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),

@@ -366,9 +366,7 @@ func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 	t.Logf("-interleaving %d", *interleavingSeed)
 	for seed := *interleavingSeed; seed < *interleavingSeed+uint64(tier.Size(3, 12)); seed++ {
 		g := newGenerator(seed)
-		o := Options{
-			OnConflict: pick(g, OldestWins, Withhold), PortMerge: pick(g, Union, Intersection), TypeConflict: pick(g, Keep, Exclude), VIP: Derived,
-		}
+		o := Options{Mode: pick(g, KEP, Lighthouse, First), VIP: Derived}
 		count := 2 + g.IntN(len(clusters)-1)
 		todo := make([][]local, count)
 		for i := range todo {

@@ -89,10 +89,7 @@ func (g generator) records() []Record {
 }
 
 func (g generator) options() Options {
-	o := Options{
-		OnConflict: pick(g, "", OldestWins, Withhold), PortMerge: pick(g, Union, Intersection),
-		TypeConflict: pick(g, Keep, Exclude), Precedence: pick(g, Claimed, ByBroker), VIP: pick(g, Derived, CIDR, NoVIP),
-	}
+	o := Options{Mode: pick(g, "", KEP, Lighthouse, First), VIP: pick(g, Derived, CIDR, NoVIP)}
 	left := g.IntN(len(clusters) + 1) // none, if out of range
 	o.VIPNetworks = pick(g, VIPNetworks{}, DefaultVIPNetworks)
 	for i, cluster := range clusters {
@@ -173,7 +170,7 @@ func TestAnyOrderGivesTheSameBytes(t *testing.T) {
 func TestRemovingTheNewestNeverChangesTheWinner(t *testing.T) {
 	for seed := range uint64(2000) {
 		g := newGenerator(seed)
-		records, o := g.records(), Options{PortMerge: pick(g, Union, Intersection), TypeConflict: pick(g, Keep, Exclude), Precedence: pick(g, Claimed, ByBroker)}
+		records, o := g.records(), Options{Mode: pick(g, KEP, Lighthouse)}
 		entries, _ := admit(shop, records, o)
 		if len(entries) < 2 {
 			continue

@@ -66,7 +66,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	r.Oldest, r.Conflicts, r.Selectors = m.oldest.Cluster, m.conflicts, m.oldest.Spec.ClusterSelectors
 	r.Rejected = append(r.Rejected, m.rejected...)
 	slices.SortFunc(r.Rejected, compareRejections)
-	if o.OnConflict == Withhold && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
+	if o.Mode.withholds() && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
 		m.withhold()
 	} else {
 		r.Import = m.newImport(service)
@@ -76,7 +76,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	return r
 }
 
-// mergeTypes compares the types; under "type_conflict exclude" whoever disagrees is left out.
+// mergeTypes compares the types; "merge lighthouse" leaves out whoever disagrees.
 func (m *merger) mergeTypes() {
 	var disagree int
 	for _, e := range m.all {
@@ -84,7 +84,7 @@ func (m *merger) mergeTypes() {
 			continue
 		}
 		disagree++
-		if m.o.TypeConflict == Exclude {
+		if m.o.Mode.excludes() {
 			e.out = LeftOutType
 		}
 	}

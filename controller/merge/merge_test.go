@@ -167,23 +167,23 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 2, headless), record("b", 1)},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "TypeConflict",
 		}, {
-			name: "type_conflict exclude", options: Options{TypeConflict: Exclude},
+			name: "lighthouse leaves the other type out", options: Options{Mode: Lighthouse},
 			records: []Record{record("a", 2, headless, ports("x/TCP/1"), clientIP(5)), record("b", 1)},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [b]", members: "a: !TypeConflict; b: http", reason: "TypeConflict",
 		}, {
-			name: "on_conflict withhold", options: Options{OnConflict: Withhold},
+			name: "first withholds", options: Options{Mode: First},
 			records: []Record{record("a", 2, headless), record("b", 1)},
 			want:    "none", members: "a: !Conflict; b: !Conflict", reason: "TypeConflict",
 		}, {
-			name:    "withhold does not mind ports that only add up (first KEP: superset)",
-			options: Options{OnConflict: Withhold},
+			name:    "first does not mind ports that only add up (first KEP: superset)",
+			options: Options{Mode: First},
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53] [IPv4] of [a b]", reason: "PortConflict",
 		}, {
-			name: "withhold minds different ports with the same name", options: Options{OnConflict: Withhold},
+			name: "first minds different ports with the same name", options: Options{Mode: First},
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/81"))}, want: "none", reason: "PortConflict",
 		}, {
-			name: "withhold does not mind cluster selectors, which members of older versions do not have", options: Options{OnConflict: Withhold},
+			name: "first does not mind cluster selectors, which members of older versions do not have", options: Options{Mode: First},
 			records: []Record{record("a", 1), record("b", 2, selects("a"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "ClusterSelectorsConflict",
 		}, {
@@ -192,11 +192,11 @@ func TestMerge(t *testing.T) {
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53 https/TCP/443] [IPv4] of [a b]",
 			members: "a: https http; b: http dns", reason: "PortConflict",
 		}, {
-			name: "port_merge intersection", options: Options{PortMerge: Intersection},
+			name: "lighthouse intersects ports", options: Options{Mode: Lighthouse},
 			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "PortConflict",
 		}, {
-			name: "with an empty intersection the ports of the oldest count", options: Options{PortMerge: Intersection},
+			name: "with an empty intersection the ports of the oldest count", options: Options{Mode: Lighthouse},
 			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 3, ports("dns/UDP/53")), record("c", 1, ports("https/TCP/443", "x/TCP/1"))},
 			want:    "ClusterSetIP [https/TCP/443 x/TCP/1] [IPv4] of [a b c]", members: "a: https; b: !PortConflict; c: https x", reason: "PortConflict",
 		}, {
@@ -252,7 +252,7 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, families(v4)), record("b", 2, families(v6, v4))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http",
 		}, {
-			name: "one that lacks a family is no reason to withhold", options: Options{OnConflict: Withhold},
+			name: "one that lacks a family is no reason to withhold", options: Options{Mode: First},
 			records: []Record{record("a", 1, families(v6, v4)), record("b", 2, families(v4))},
 			want:    "ClusterSetIP [http/TCP/80] [IPv6 IPv4] of [a b]", members: "a: http; b: http", reason: "IPFamilyConflict",
 		}, {
@@ -318,7 +318,6 @@ func TestPrecedence(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		records []Record
-		options Options
 		want    string
 	}{
 		{name: "older claim", records: []Record{at("b", 1, 0, 9), at("a", 2, 0, 3)}, want: "b"},
@@ -326,10 +325,9 @@ func TestPrecedence(t *testing.T) {
 		{name: "equal times: a dotted id", records: []Record{at("a.b", 1, 0, 9), at("a-b", 1, 0, 9)}, want: "a-b"},
 		{name: "nobody backdates past their admission", records: []Record{at("a", 1, 7, 9), at("b", 6, 0, 9)}, want: "b"},
 		{name: "a clock that runs ahead does not hurt", records: []Record{at("a", 20, 0, 3), at("b", 4, 0, 5)}, want: "a"},
-		{name: "precedence broker", records: []Record{at("a", 1, 0, 9), at("b", 2, 0, 3)}, options: Options{Precedence: ByBroker}, want: "b"},
 		{name: "what the broker does not have yet comes last", records: []Record{pending, at("b", 8, 0, 9)}, want: "b"},
 	} {
-		if got := Merge(shop, tt.records, tt.options).Oldest; got != tt.want {
+		if got := Merge(shop, tt.records, Options{}).Oldest; got != tt.want {
 			t.Errorf("%s: oldest = %s, want %s", tt.name, got, tt.want)
 		}
 	}
@@ -360,7 +358,7 @@ func TestSentences(t *testing.T) {
 			want: `Conflicting ports. Using the union "http/TCP/80, dns/UDP/53", by precedence from oldest service export in "a". 2/2 clusters disagree. [conflict-ports]`},
 		{name: "ports of a member that serves none", with: opts(ports("http/TCP/81")),
 			want: `Conflicting ports. Using the union "http/TCP/80", by precedence from oldest service export in "a". 1/2 clusters disagree. Left out: "b". [conflict-ports]`},
-		{name: "families", older: opts(families(v4, v6)), with: opts(headless, families(v6)), opts: Options{TypeConflict: Exclude},
+		{name: "families", older: opts(families(v4, v6)), with: opts(headless, families(v6)), opts: Options{Mode: Lighthouse},
 			want: `Conflicting type. Using "ClusterSetIP" from oldest service export in "a". 1/2 clusters disagree. Left out: "b". [conflict-type]`},
 		{name: "a family that one lacks", older: opts(families(v4, v6)), with: opts(families(v6)),
 			want: `Conflicting IP families. Using "IPv4, IPv6" from oldest service export in "a". 1/2 clusters disagree. Not reached by IPv4: "b". [conflict-families]`},
@@ -378,7 +376,7 @@ func TestSentences(t *testing.T) {
 		{name: "cluster selectors in another order", older: opts(selects("a", "b")), with: opts(selects("b", "a")),
 			want: `Conflicting cluster selectors. Using "[{\"propertySelector\":{\"matchProperties\":{\"cluster.clusterset.k8s.io\":\"a\",\"tier\":..." ` +
 				`from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
-		{name: "withheld", opts: Options{OnConflict: Withhold}, with: opts(distribution("PreferClose")),
+		{name: "withheld", opts: Options{Mode: First}, with: opts(distribution("PreferClose")),
 			want: `Conflicting traffic distribution. Service withheld, not using "none" from oldest service export in "a". 1/2 clusters disagree. [conflict-properties]`},
 	} {
 		got := Condition(Merge(shop, []Record{record("b", 2, tt.with...), record("a", 1, tt.older...)}, tt.opts).Conflicts, 0)
@@ -488,22 +486,6 @@ func TestResultSharesNoMemory(t *testing.T) {
 	r.Import.Spec.IPFamilies[0], *r.Members[0].Ports[0].AppProtocol = "changed", "changed"
 	if after, _ := json.Marshal(records); string(after) != string(before) {
 		t.Errorf("records = %s after a change of the result, want %s", after, before)
-	}
-}
-
-func TestOptionsHash(t *testing.T) {
-	spelled := Options{OnConflict: OldestWins, PortMerge: Union, TypeConflict: Keep, Precedence: Claimed, VIP: NoVIP}
-	if a, b := (Options{}).Hash(), spelled.Hash(); a != b || len(a) != 16 {
-		t.Errorf("hash = %s for the defaults and %s spelled out, want the same 16 digits", a, b)
-	}
-	seen := map[string]Options{}
-	for _, o := range []Options{
-		{}, {OnConflict: Withhold}, {PortMerge: Intersection}, {TypeConflict: Exclude}, {Precedence: ByBroker}, {VIP: CIDR},
-	} {
-		if other, ok := seen[o.Hash()]; ok {
-			t.Errorf("%+v and %+v have one hash", o, other)
-		}
-		seen[o.Hash()] = o
 	}
 }
 

@@ -64,18 +64,6 @@ func (n VIPNetworks) String() string {
 	return strings.Join(networkTexts(n.IPv4, n.IPv6), ",")
 }
 
-// hashed returns the networks as they are hashed. A default is left out beside a network that is not, and that of IPv6 always: members of
-// version 0.1 know one network.
-func (n VIPNetworks) hashed() string {
-	switch d := DefaultVIPNetworks; {
-	case n.IPv6 == d.IPv6:
-		return n.IPv4.String()
-	case n.IPv4 == d.IPv4:
-		return n.IPv6.String()
-	}
-	return strings.Join(networkTexts(n.IPv4, n.IPv6), " ")
-}
-
 func networkTexts(all ...netip.Prefix) (texts []string) {
 	for _, p := range all {
 		if p.IsValid() {

@@ -20,7 +20,7 @@ func (m *merger) mergePorts() {
 		clash = m.unitePorts(e) || clash
 	}
 	union, merged := len(m.ports), "the union"
-	if m.o.PortMerge == Intersection {
+	if m.o.Mode.intersects() {
 		merged = m.keepCommonPorts(in)
 	}
 	disagree := m.comparePorts(in)

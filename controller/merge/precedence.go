@@ -34,7 +34,7 @@ func admit(service types.NamespacedName, records []Record, o Options) ([]*entry,
 			reject(r, BadName, "service "+r.Spec.Namespace+"/"+r.Spec.Name+": want "+service.String())
 			continue
 		}
-		when := o.Precedence.moment(r.Spec.ExportCreated, r.Admitted, r.Created)
+		when := momentOf(r.Spec.ExportCreated, r.Admitted, r.Created)
 		entries = append(entries, &entry{Record: Record{
 			Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy(), Elsewhere: r.Elsewhere,
 		}, when: when})

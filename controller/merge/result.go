@@ -50,7 +50,7 @@ func (r Result) hasService() bool {
 // (docs/spec/controller.md 5.7).
 func (r Result) Routed() bool { return r.vip == CIDR && r.Import != nil && len(r.Import.Spec.IPs) > 0 }
 
-// Withheld reports whether the exports conflict and there is no import until they agree ([Withhold]).
+// Withheld reports whether the exports conflict and there is no import until they agree ([First]).
 func (r Result) Withheld() bool {
 	return r.Import == nil && slices.ContainsFunc(r.Members, func(m Member) bool { return m.LeftOut == LeftOutConflict })
 }
@@ -67,10 +67,10 @@ type LeftOut string
 
 // The reasons for leaving a member out.
 const (
-	LeftOutType     LeftOut = "TypeConflict"     // "type_conflict exclude", and the type is another
+	LeftOutType     LeftOut = "TypeConflict"     // "merge lighthouse", and the type is another
 	LeftOutFamily   LeftOut = "IPFamilyConflict" // no IP family of the oldest export
 	LeftOutPorts    LeftOut = "PortConflict"     // no port that it serves is one of the import
-	LeftOutConflict LeftOut = "Conflict"         // "on_conflict withhold", and there is a conflict
+	LeftOutConflict LeftOut = "Conflict"         // "merge first", and there is a conflict
 )
 
 // A PortMapping says which port of the import one port of a member's slices is.

@@ -91,7 +91,7 @@ func (m *merger) conflict(f finding) {
 	fmt.Fprintf(&b, "Conflicting %s. ", f.what)
 	using := fmt.Sprintf("%q", shorten.Text(f.using, maxUsing))
 	switch {
-	case m.o.OnConflict == Withhold && f.unresolved:
+	case m.o.Mode.withholds() && f.unresolved:
 		fmt.Fprintf(&b, "Service withheld, not using %s", using)
 	case f.merged != "":
 		fmt.Fprintf(&b, "Using %s %s, by precedence", f.merged, using)

@@ -65,8 +65,8 @@ func judge(claims []Claim, o Options) (valid, invalid []claim) {
 				invalid = append(invalid, c)
 				continue
 			}
-			c.when = o.Precedence.moment(a.At, from.Admitted, from.Created)
-			c.had = ByBroker.moment(a.At, from.Admitted, from.Created)
+			c.when = momentOf(a.At, from.Admitted, from.Created)
+			c.had = moment{pending: from.Created.IsZero(), unix: from.Created.Unix()}
 			valid = append(valid, c)
 		}
 	}

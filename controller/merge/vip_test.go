@@ -261,25 +261,6 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	}
 }
 
-// What members of version 0.1 say of their options stays the same with the default of the other family.
-func TestHashOfNetworks(t *testing.T) {
-	of := func(n VIPNetworks) string { return Options{VIP: CIDR, VIPNetworks: n}.Hash() }
-	d, four, six := DefaultVIPNetworks, netip.MustParsePrefix("10.200.0.0/14"), netip.MustParsePrefix("fd00:200::/96")
-	seen := map[string]VIPNetworks{}
-	for _, n := range []VIPNetworks{d, d.With(four), d.With(six), d.With(four).With(six)} {
-		if other, again := seen[of(n)]; again {
-			t.Errorf("%s and %s have one hash", n, other)
-		}
-		seen[of(n)] = n
-	}
-	if got, want := d.hashed(), "243.0.0.0/8"; got != want {
-		t.Errorf("hashed = %s, want %s", got, want)
-	}
-	if got, want := d.With(six).hashed(), "fd00:200::/96"; got != want {
-		t.Errorf("hashed = %s, want %s", got, want)
-	}
-}
-
 // No address is that of two services, whatever the records say.
 func TestNoAddressTwice(t *testing.T) {
 	names := []types.NamespacedName{{Namespace: "n", Name: "x"}, {Namespace: "n", Name: "y"}, {Namespace: "n", Name: "z"}}

@@ -103,12 +103,11 @@ type MemberStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version,omitempty"`
 
-	// MergeOptions is a hash of the options that decide how exports are merged. Members whose hashes differ may see
-	// different imports of the same exports.
+	// Merge is its option "merge". Members whose option differs may see different imports of the same exports.
 	//
 	// +optional
-	// +kubebuilder:validation:Pattern=`^([0-9a-f]{16})?$`
-	MergeOptions string `json:"mergeOptions,omitempty"`
+	// +kubebuilder:validation:Pattern=`^(kep|lighthouse|first)?$`
+	Merge string `json:"merge,omitempty"`
 
 	// VIP is its option "vip", as in the Corefile, with the networks that are not the default: "cidr 10.250.0.0/16".
 	//

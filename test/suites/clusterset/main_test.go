@@ -65,7 +65,7 @@ func run(m *testing.M) (code int, err error) {
 // withVIPs gives a member a VIP CIDR, for "vip cidr".
 func withVIPs(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto }
 
-// option returns the change of a setting that a line of a Corefile makes: "port_merge intersection".
+// option returns the change of a setting that a line of a Corefile makes: "merge lighthouse".
 func option(t testing.TB, line string) func(*controller.Config) {
 	t.Helper()
 	fields := strings.Fields(line)

@@ -105,15 +105,15 @@ Export db`)
 		"1 local Service patch, 1 local ServiceImport patch, 2 broker EndpointSlice apply, "+twice, sorted(ports), sorted(ports))
 }
 
-// awaitStatuses waits until the status of each Member on the broker has the merge options of its controller, here the defaults. A
+// awaitStatuses waits until the status of each Member on the broker has the option "merge" of its controller, here the default. A
 // controller writes it with its heartbeat.
 func awaitStatuses(t *testing.T) {
 	t.Helper()
 	until.OK(t, "status of all members", func(ctx context.Context) error {
 		all, err := listOn[v1alpha1.Member](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "members", "")
 		for _, m := range all {
-			if want := (merge.Options{}).Hash(); m.Status.MergeOptions != want {
-				return fmt.Errorf("%s: merge options %q, want %q", m.Name, m.Status.MergeOptions, want)
+			if want := string(merge.KEP); m.Status.Merge != want {
+				return fmt.Errorf("%s: merge %q, want %q", m.Name, m.Status.Merge, want)
 			}
 		}
 		return err

@@ -403,7 +403,7 @@ var members = []fault{
 	}},
 	{reason.ConflictWithheld, "typed.shop", 0, func(w *env) {
 		w.change(at(w.broker, "members", ""), "west", []string{"status"}, func(o object) {
-			o.set(merge.Options{OnConflict: merge.Withhold}.Hash(), "status", "mergeOptions")
+			o.set(string(merge.First), "status", "merge")
 		})
 		w.remove(w.west.ControlPlane, "serviceimports", "shop", "typed")
 	}},

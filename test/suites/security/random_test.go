@@ -296,7 +296,7 @@ func (r *randomWriter) heartbeat() *coordinationv1.Lease {
 
 // status returns what a member says of itself: the properties by which exports reach it, and its options.
 func (r *randomWriter) status() (s v1alpha1.MemberStatus) {
-	s.Version, s.MergeOptions = r.choose("", "0.1.0", "9.9.9"), r.choose("", "0123456789abcdef")
+	s.Version, s.Merge = r.choose("", "0.1.0", "9.9.9"), r.choose("", "kep", "first")
 	s.VIP = r.choose("", "derived", "none", "cidr 243.0.0.0/8", "cidr 0.0.0.0/0")
 	for _, name := range []string{about.ClusterIDName, "region.topology.k8s.io", "x"} {
 		if r.IntN(2) == 0 {
