@@ -79,6 +79,8 @@ type Values struct {
 	// CreateNamespaces is whether the controller creates namespaces that imports lack; nil keeps what there is.
 	CreateNamespaces *bool `json:"createNamespaces,omitempty"`
 	OpenShift        bool  `json:"openshift,omitempty"` // found out
+	// ControllerOptions are further options of the controller, which the clusterset says.
+	ControllerOptions map[string]string `json:"controllerOptions,omitempty"`
 }
 
 // or completes v with older values.

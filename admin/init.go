@@ -11,6 +11,7 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
@@ -24,7 +25,8 @@ type InitOptions struct {
 	// VIP is the option "vip" that joins give to members (docs/spec/controller.md 7.9): derived, cidr, none or [VIPAny]; "" keeps what there is. VIPPool
 	// is that of [JoinOptions], of which "" is the default.
 	VIP, VIPPool  string
-	AggregateView bool // also install the CRD ServiceImport, which members with "aggregate_view on" need
+	Merge         string // the option "merge" of all members; "" keeps what there is
+	AggregateView bool   // also install the CRD ServiceImport, which members with "aggregate_view on" need
 }
 
 // Init prepares an API server to be a broker: it installs the CRDs, the role that lets members read, a priority level and the
@@ -33,15 +35,16 @@ type InitOptions struct {
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	c, err := open(RoleBroker, config, o.WriteOptions)
 	crds := brokerCRDs()
+	var state setState
 	for _, step := range []func() error{
 		func() error {
-			state, err := c.readSet(ctx, brokerSet())
-			if err == nil {
-				err = state.checkNotNewer()
+			var err error
+			if state, err = c.readSet(ctx, brokerSet()); err != nil {
+				return err
 			}
-			return err
+			return state.checkNotNewer()
 		},
-		func() error { return setVIP(ctx, c, crds[0], o) },
+		func() error { return o.setSettings(crds[0], state.crd(v1alpha1.Members)) },
 		func() error { return c.install(ctx, stamped(crds), true) },
 		func() error {
 			if !o.AggregateView {
@@ -61,23 +64,28 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	return nil
 }
 
-// setVIP adds to the CRD of Member of a broker the setting of the clusterset: the one that the options give, or else that which exists.
-func setVIP(ctx context.Context, c *cluster, definition *unstructured.Unstructured, o InitOptions) error {
-	existing, err := readClustersetVIP(ctx, c)
+// setSettings adds to the CRD of Member the settings of the clusterset: those that the options give, or else those of existing, the CRD at the
+// broker.
+func (o InitOptions) setSettings(definition, existing *unstructured.Unstructured) error {
+	setting, err := vipOf(existing)
 	if err != nil && o.VIP == "" {
 		return err
 	}
-	setting, err := o.vip(existing)
-	if err != nil {
+	if setting, err = o.vip(setting); err != nil {
 		return err
 	}
-	if setting.Mode == "" && o.VIP == "" {
-		return nil
+	mode, err := mergeOf(existing)
+	if err != nil && o.Merge == "" {
+		return err
 	}
 	annotations := definition.GetAnnotations()
-	annotations[broker.AnnotationVIP] = setting.String()
+	annotations[broker.AnnotationMerge] = cmp.Or(o.Merge, string(mode), string(merge.KEP))
+	if setting.Mode != "" || o.VIP != "" {
+		annotations[broker.AnnotationVIP] = setting.String()
+	}
 	definition.SetAnnotations(annotations)
-	return nil
+	_, err = mergeOf(definition)
+	return err
 }
 
 func (o InitOptions) vip(existing merge.VIPSetting) (merge.VIPSetting, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
@@ -78,7 +79,11 @@ func (j *joiner) read(ctx context.Context) error {
 	}
 	j.outdated = state.outdated()
 	in := &j.input
-	if in.clustersetVIP, err = readClustersetVIP(ctx, j.broker); err != nil {
+	definition := state.crd(v1alpha1.Members)
+	if in.clustersetVIP, err = vipOf(definition); err != nil {
+		return err
+	}
+	if in.merge, err = mergeOf(definition); err != nil {
 		return err
 	}
 	if in.brokerUID, err = j.broker.kubeSystem(ctx); err != nil {
@@ -112,6 +117,9 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 		return err
 	}
 	values.VIP = j.input.vip.String()
+	if j.input.merge != merge.KEP {
+		values.ControllerOptions = map[string]string{"merge": string(j.input.merge)}
+	}
 	if err := j.install.prepare(ctx, values); err != nil {
 		return err
 	}
@@ -166,7 +174,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	j.result = JoinResult{
 		ClusterID: a.ClusterID, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR,
-		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Networks: in.networkStates(), Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
+		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge), Networks: in.networkStates(), Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
 	if j.outdated != "" {

@@ -28,6 +28,7 @@ type joinInput struct {
 	clustersetVIP     merge.VIPSetting // the zero value if it is not set
 	vip               merge.VIPSetting // by chooseVIP
 	vipFromClusterset bool             // neither flags nor what the cluster has decided
+	merge             merge.Mode       // of the clusterset
 
 	pods, services []netip.Prefix   // networks that the cluster will declare
 	found          networks.Found   // in the cluster

@@ -73,6 +73,7 @@ type JoinResult struct {
 	VIPCIDR           string         `json:"vipCIDR,omitempty"`
 	SecondVIPCIDR     string         `json:"secondVIPCIDR,omitempty"`    // of the other IP family
 	VIP               string         `json:"vip,omitempty"`              // the option of the controller
+	Merge             string         `json:"merge,omitempty"`            // likewise
 	Region            string         `json:"region,omitempty"`           // that the cluster got
 	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has no region
 	Components        []Component    `json:"components,omitempty"`       // that are installed

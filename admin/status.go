@@ -274,7 +274,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.addVIP(set)
+	s.addSettings(set)
 	members, err := list[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
 	if err != nil {
 		return err
@@ -375,14 +375,19 @@ func (s *collector) readVersion(ctx context.Context, c *cluster) (setState, erro
 	return found, nil
 }
 
-// addVIP adds the setting of the clusterset. A broker of version 0.1 does not let members read its CRDs, and has no such setting.
-func (s *collector) addVIP(set setState) {
-	setting, err := vipOf(set.crd(v1alpha1.Members))
+// addSettings adds the settings of the clusterset.
+func (s *collector) addSettings(set setState) {
+	definition := set.crd(v1alpha1.Members)
+	if vip, err := vipOf(definition); err != nil {
+		s.problem("broker: %v", err)
+	} else {
+		s.state.Broker.VIP = vip.String()
+	}
+	mode, err := mergeOf(definition)
 	if err != nil {
 		s.problem("broker: %v", err)
-		return
 	}
-	s.state.Broker.VIP = setting.String()
+	s.state.Broker.Merge = string(mode)
 }
 
 func (s *collector) problem(format string, args ...any) {

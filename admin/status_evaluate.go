@@ -47,8 +47,7 @@ func (e evaluation) evaluate() {
 		}
 	}
 	e.evaluateVersions()
-	e.evaluateVIPs()
-	e.evaluateMerge()
+	e.evaluateSettings()
 	if c := e.state.Cluster; c != nil {
 		e.evaluateCRDs(c, own)
 		switch {
@@ -111,39 +110,25 @@ func (e evaluation) evaluateVersions() {
 	}
 }
 
-// evaluateVIPs compares the option "vip" of members with that of the clusterset.
-func (e evaluation) evaluateVIPs() {
-	if e.state.Broker == nil || e.state.Broker.VIP == "" {
+// evaluateSettings compares the options "vip" and "merge" of members with those of the clusterset.
+func (e evaluation) evaluateSettings() {
+	if e.state.Broker == nil {
 		return
 	}
-	clusterset, err := merge.ParseVIPSetting(strings.Fields(e.state.Broker.VIP))
-	if err != nil {
-		return // reading it has reported that
+	if vip, err := merge.ParseVIPSetting(strings.Fields(e.state.Broker.VIP)); err == nil && vip.Mode != "" {
+		e.compareSetting("vip", e.state.Broker.VIP, joinWithVIP(vip), func(m *MemberState) string { return m.VIP })
 	}
-	e.compareSetting("vip", clusterset.String(), fmt.Sprintf("run \"%s\" there, or give its controller this option", joinWithVIP(clusterset)),
-		func(m *MemberState) string { return m.VIP })
+	e.compareSetting("merge", e.state.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
 }
 
-// evaluateMerge compares the option "merge" of members with that of most members, or of the first one among equally many.
-func (e evaluation) evaluateMerge() {
-	count, most := make(map[string]int), ""
-	for i := range e.state.Members {
-		count[e.state.Members[i].Merge]++
-	}
-	for i := range e.state.Members {
-		if has := e.state.Members[i].Merge; has != "" && count[has] > count[most] {
-			most = has
-		}
-	}
-	e.compareSetting("merge", most, "give its controller this option", func(m *MemberState) string { return m.Merge })
-}
-
-// compareSetting reports members whose option is not that of the clusterset as a problem. A member whose controller has not run says nothing.
-func (e evaluation) compareSetting(option, clusterset, change string, of func(*MemberState) string) {
+// compareSetting reports members whose option is not that of the clusterset, which says nothing if it is "", as a problem. A member whose
+// controller has not run says nothing, either.
+func (e evaluation) compareSetting(option, clusterset, command string, of func(*MemberState) string) {
 	for i := range e.state.Members {
 		m := &e.state.Members[i]
-		if has := of(m); has != "" && has != clusterset {
-			e.problem("member %q has %s %s, and the clusterset has %s %s: %s", m.ClusterID, option, has, option, clusterset, change)
+		if has := of(m); clusterset != "" && has != "" && has != clusterset {
+			e.problem("member %q has %s %s, and the clusterset has %s %s: run \"%s\" there, or give its controller this option",
+				m.ClusterID, option, has, option, clusterset, command)
 		}
 	}
 }

@@ -109,6 +109,7 @@ type BrokerState struct {
 	Server  string    `json:"server"`
 	UID     types.UID `json:"uid"`               // of its Namespace kube-system
 	VIP     string    `json:"vip,omitempty"`     // the option that members shall have; "" if nothing is said
+	Merge   string    `json:"merge,omitempty"`   // likewise; "" if it could not be read
 	Version int       `json:"version,omitempty"` // of the oldest of its CRDs and policies; 0 if they could not be read
 }
 

@@ -2,8 +2,8 @@ package admin
 
 import (
 	"cmp"
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,7 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// The setting "vip" of a clusterset is an annotation on the CRD of Member at the broker, which every member may read
+// The settings "vip" and "merge" of a clusterset are annotations on the CRD of Member at the broker, which every member may read
 // (docs/spec/controller.md 7.9).
 
 // vipOf returns the setting of the clusterset, the zero value if it is not set. definition is the CRD of Member at the broker, nil if it does not exist.
@@ -28,13 +28,17 @@ func vipOf(definition *unstructured.Unstructured) (merge.VIPSetting, error) {
 	return s, nil
 }
 
-// readClustersetVIP reads the setting of the clusterset.
-func readClustersetVIP(ctx context.Context, c *cluster) (merge.VIPSetting, error) {
-	definition, err := c.find(ctx, brokerCRDs()[0])
-	if err != nil {
-		return merge.VIPSetting{}, err
+// mergeOf returns the option "merge" of the clusterset, "" without the CRD of Member at the broker.
+func mergeOf(definition *unstructured.Unstructured) (merge.Mode, error) {
+	if definition == nil {
+		return "", nil
 	}
-	return vipOf(definition)
+	mode := cmp.Or(merge.Mode(definition.GetAnnotations()[broker.AnnotationMerge]), merge.KEP)
+	if !slices.Contains(merge.Modes, mode) {
+		return "", fmt.Errorf("annotation %s of %s: %q: want one of %s; set it with \"clusterset broker init --merge\"",
+			broker.AnnotationMerge, describe(definition), mode, merge.Modes)
+	}
+	return mode, nil
 }
 
 // chooseVIP decides on the option "vip" of the controller of the cluster (docs/spec/controller.md 7.9): given by a flag or an earlier join, else

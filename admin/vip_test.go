@@ -56,8 +56,8 @@ func TestChooseVIP(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 7.9: join warns of an option vip that is not that of the clusterset, and status names the members that have one.
-func TestOtherVIP(t *testing.T) {
+// docs/spec/controller.md 7.9: join warns of an option vip that is not that of the clusterset, and status names the members with other options.
+func TestOtherSettings(t *testing.T) {
 	clusterset, err := merge.ParseVIPSetting([]string{"cidr", "10.250.0.0/15"})
 	if err != nil {
 		t.Fatal(err)
@@ -67,25 +67,18 @@ func TestOtherVIP(t *testing.T) {
 	if got, want := strings.Join(in.vipWarnings(v1alpha1.MemberSpec{}), "\n"), "this cluster has vip none, and the clusterset has vip cidr 10.250.0.0/15: "+command; !strings.HasPrefix(got, want) {
 		t.Errorf("join warns %q, want %q", got, want)
 	}
-	members := []MemberState{{ClusterID: "east", VIP: "cidr 10.250.0.0/15"}, {ClusterID: "west", VIP: "derived"}, {ClusterID: "old"}}
-	for vip, want := range map[string]string{
-		"cidr 10.250.0.0/15": `member "west" has vip derived, and the clusterset has vip cidr 10.250.0.0/15: ` + command + " there, or give its controller this option", "": "",
+	members := []MemberState{{ClusterID: "east", VIP: "cidr 10.250.0.0/15", Merge: "first"}, {ClusterID: "west", VIP: "derived", Merge: "kep"}, {ClusterID: "old"}}
+	const change = " there, or give its controller this option"
+	for clusterset, want := range map[BrokerState]string{
+		{VIP: "cidr 10.250.0.0/15"}: `member "west" has vip derived, and the clusterset has vip cidr 10.250.0.0/15: ` + command + change,
+		{Merge: "first"}:            `member "west" has merge kep, and the clusterset has merge first: run "clusterset join"` + change,
+		{}:                          "",
 	} {
-		state := State{Members: members, Broker: &BrokerState{VIP: vip}}
-		evaluation{state: &state}.evaluateVIPs()
+		state := State{Members: members, Broker: &clusterset}
+		evaluation{state: &state}.evaluateSettings()
 		if got := strings.Join(state.Problems, "\n"); got != want {
-			t.Errorf("clusterset with vip %q: problems %q, want %q", vip, got, want)
+			t.Errorf("clusterset with %+v: problems %q, want %q", clusterset, got, want)
 		}
-	}
-}
-
-// docs/spec/controller.md 11: status names the members whose option merge is not that of the others.
-func TestOtherMerge(t *testing.T) {
-	state := State{Members: []MemberState{{ClusterID: "east", Merge: "first"}, {ClusterID: "north", Merge: "kep"}, {ClusterID: "old"}, {ClusterID: "west", Merge: "kep"}}}
-	evaluation{state: &state}.evaluateMerge()
-	want := `member "east" has merge first, and the clusterset has merge kep: give its controller this option`
-	if got := strings.Join(state.Problems, "\n"); got != want {
-		t.Errorf("problems %q, want %q", got, want)
 	}
 }
 
@@ -105,6 +98,9 @@ func TestClustersetVIP(t *testing.T) {
 		t.Errorf("without a setting: vip %s, VIP CIDR %q, warnings %q, want derived and no more", joined.VIP, joined.VIPCIDR, joined.Warnings)
 	}
 	initAs("cidr", "10.250.0.0/15")
+	if err := Init(t.Context(), onBroker.Config(), InitOptions{Merge: "first"}); err != nil {
+		t.Fatal(err)
+	}
 	initAs("", "") // as an upgrade does
 	o := options("east")
 	var said []string
@@ -118,8 +114,8 @@ func TestClustersetVIP(t *testing.T) {
 	if err := onBroker.AwaitRights(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := status(t, nil, east.Config(), StatusDefaults()).Broker.VIP; got != "cidr 10.250.0.0/15" {
-		t.Errorf("status has vip %q of the clusterset, want cidr 10.250.0.0/15", got)
+	if got := status(t, nil, east.Config(), StatusDefaults()).Broker; got.VIP != "cidr 10.250.0.0/15" || got.Merge != "first" {
+		t.Errorf("status has vip %q and merge %q of the clusterset, want cidr 10.250.0.0/15 and first", got.VIP, got.Merge)
 	}
 	installedVIP(t, onBroker, east)
 	initAs(VIPAny, "")
@@ -130,6 +126,9 @@ func TestClustersetVIP(t *testing.T) {
 		if err := Init(t.Context(), onBroker.Config(), InitOptions{VIP: vip, VIPPool: "ten"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("init with vip %s and the pool ten: %v, want %s", vip, err, want)
 		}
+	}
+	if err := Init(t.Context(), onBroker.Config(), InitOptions{Merge: "union"}); err == nil || !strings.Contains(err.Error(), `"union": want one of [kep lighthouse first]`) {
+		t.Errorf("init with merge union: %v, want it rejected", err)
 	}
 }
 
@@ -149,7 +148,8 @@ func installedVIP(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 		t.Fatal(err)
 	}
 	containers, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
-	if args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args"); !slices.Contains(args, "--vip=cidr 10.250.0.0/15") {
-		t.Errorf("args of the controller %q, want the option of the clusterset", args)
+	args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	if !slices.Contains(args, "--vip=cidr 10.250.0.0/15") || !slices.Contains(args, "--merge=first") {
+		t.Errorf("args of the controller %q, want the options of the clusterset", args)
 	}
 }

@@ -112,7 +112,7 @@ func imports() []Option {
 	return []Option{
 		{
 			Name: "merge", Args: "kep|lighthouse|first", Default: "kep", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *merge.Mode { return &c.Merge }, merge.KEP, merge.Lighthouse, merge.First),
+			Set:  choice(func(c *Config) *merge.Mode { return &c.Merge }, merge.Modes...),
 			Help: "document that decides how exports which disagree are merged",
 			Text: "`kep`: the oldest export decides, an import has the ports of any export, and endpoints of an export whose type, headless or not, differs from that " +
 				"of the oldest are imported. `lighthouse`: an import has the ports of all exports, or those of the oldest where all have none in common, and exports of " +

@@ -109,6 +109,9 @@ const (
 	// nothing is said.
 	AnnotationVIP = "clusterset-dns.io/vip"
 
+	// AnnotationMerge beside it is the option "merge"; empty or absent: kep.
+	AnnotationMerge = "clusterset-dns.io/merge"
+
 	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, when its cluster left or was removed. The namespace then also has
 	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"

@@ -27,7 +27,8 @@ of clusterset runs on the broker. The broker needs kube-controller-manager, whic
 You can run the command again at any time; it then updates what an older version has installed.
 
 --vip says which option "vip" the members shall have: "clusterset join" takes it where neither a flag nor the cluster says otherwise, and
-"clusterset status" names the members that have another one. Nothing changes in clusters that are members already.`,
+"clusterset status" names the members that have another one. The same holds for --merge, for which join has no flag. Nothing changes in clusters that are
+members already.`,
 		Example: `  clusterset broker init --broker-context hub
   clusterset broker init --broker-context hub --vip cidr --vip-cidr-pool 10.250.0.0/15
   clusterset broker init --broker-kubeconfig hub.yaml --dry-run=server`,
@@ -37,6 +38,8 @@ You can run the command again at any time; it then updates what an older version
 	c.Flags().StringVar(&o.VIP, "vip", "", "vip `MODE` of all members: derived, cidr or none; any lets each member choose; default: the one given before, or any")
 	c.Flags().StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the VIP CIDRs of all members with --vip=cidr, one of each IP family; default: "+merge.DefaultVIPNetworks.String())
 	completeWords(c, "vip", "derived", "cidr", "none", admin.VIPAny)
+	c.Flags().StringVar(&o.Merge, "merge", "", "merge `MODE` of all members: kep, lighthouse or first; default: the one given before, or kep")
+	completeWords(c, "merge", "kep", "lighthouse", "first")
 	c.Flags().BoolVar(&o.AggregateView, "aggregate-view", false, "also install the CRD ServiceImport, for members whose controller has aggregate_view on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error

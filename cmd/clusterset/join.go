@@ -193,14 +193,17 @@ func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
 	if slices.ContainsFunc(j.Components, func(c admin.Component) bool { return c == admin.ComponentController || c == admin.ComponentAllInOne }) {
 		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
 	}
-	vip := ""
+	options := ""
 	if j.VIP != string(merge.Derived) {
-		vip = fmt.Sprintf(" Its option vip has to be %q.", j.VIP)
+		options = fmt.Sprintf(" Its option vip has to be %q.", j.VIP)
+	}
+	if j.Merge != string(merge.KEP) {
+		options += fmt.Sprintf(" Its option merge has to be %q.", j.Merge)
 	}
 	return member + fmt.Sprintf(`Next:
   1. Install the controller and the DNS server with Helm or kubectl (docs/deployment.md). The controller reads the file
      "kubeconfig" of Secret %s/clusterset-broker.%s
   2. clusterset dns apply
   3. clusterset export SERVICE -n NAMESPACE
-  4. clusterset status`, o.Namespace, vip)
+  4. clusterset status`, o.Namespace, options)
 }

@@ -37,6 +37,9 @@ const (
 	First      Mode = "first"      // first version of KEP-1645: no import until the exports agree
 )
 
+// Modes are all modes, the default first.
+var Modes = []Mode{KEP, Lighthouse, First}
+
 func (m Mode) withholds() bool  { return m == First }
 func (m Mode) intersects() bool { return m == Lighthouse }
 func (m Mode) excludes() bool   { return m == Lighthouse }
