@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -36,7 +34,6 @@ func prefixStrings(all []netip.Prefix) []string {
 type claim struct {
 	network netip.Prefix
 	by      string // the user, in the words of messages: member "east"
-	former  bool   // the user is no member any more
 }
 
 // overlap returns the first claim that overlaps with p.
@@ -51,8 +48,7 @@ func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 // within reports whether pool contains all of p.
 func within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
 
-// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool. If every
-// network overlaps with a claim, it returns the result of leastUsed.
+// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool.
 func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 	size := pool.Addr().BitLen() - 16
 	if pool.Addr().Is4() {
@@ -71,34 +67,7 @@ func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 		}
 		next = last(taken.network).Next()
 	}
-	if p, ok := leastUsed(pool, size, claims); ok {
-		return p, nil
-	}
 	return netip.Prefix{}, fmt.Errorf("vip CIDR: no /%d in %s is free: want a larger --vip-cidr-pool", size, pool)
-}
-
-// leastUsed returns the part of pool that no member claims and of which records name the fewest addresses of former members, for a pool without a
-// free part: every member that exports can write such records. It reports false if members claim every part.
-func leastUsed(pool netip.Prefix, bits int, claims []claim) (netip.Prefix, bool) {
-	used := make(map[netip.Prefix]map[netip.Addr]bool)
-	members := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.former })
-	for _, c := range claims {
-		part := netip.PrefixFrom(c.network.Addr(), bits).Masked()
-		if _, taken := overlap(part, members); !c.former || !within(part, pool) || taken {
-			continue
-		}
-		if used[part] == nil {
-			used[part] = make(map[netip.Addr]bool)
-		}
-		used[part][c.network.Addr()] = true
-	}
-	parts := slices.Collect(maps.Keys(used))
-	if len(parts) == 0 {
-		return netip.Prefix{}, false
-	}
-	return slices.MinFunc(parts, func(a, b netip.Prefix) int {
-		return cmp.Or(cmp.Compare(len(used[a]), len(used[b])), a.Compare(b))
-	}), true
 }
 
 // last returns the highest address of p.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,50 +48,6 @@ func TestFirstFree(t *testing.T) {
 				t.Errorf("firstFree(%s, %s) = %s, which is taken", tt.pool, tt.taken, p)
 			}
 		})
-	}
-}
-
-// docs/spec/controller.md 5.7: records that name clusters which are no members do not keep a cluster from joining.
-func TestLeastUsed(t *testing.T) {
-	for _, tt := range []struct{ name, pool, members, former, want string }{
-		{name: "free of both", pool: "243.0.0.0/14", members: "243.0.0.0/16", former: "243.1.0.1/32", want: "243.2.0.0/16"},
-		{name: "the fewest addresses", pool: "243.0.0.0/14", members: "243.0.0.0/16",
-			former: "243.1.0.1/32 243.1.0.2/32 243.2.0.1/32 243.2.0.1/32 243.3.0.1/32 243.3.0.9/32", want: "243.2.0.0/16"},
-		{name: "the first of several", pool: "243.0.0.0/15", former: "243.1.0.1/32 243.0.0.1/32", want: "243.0.0.0/16"},
-		{name: "never that of a member", pool: "243.0.0.0/15", members: "243.0.0.0/16 243.1.128.0/17", former: "243.0.0.1/32 243.1.0.1/32", want: "no /16"},
-		{name: "IPv6", pool: "fd00::/111", members: "fd00::/112", former: "fd00::1:0/128", want: "fd00::1:0/112"},
-	} {
-		var claims []claim
-		for _, p := range prefixes(t, tt.members) {
-			claims = append(claims, claim{network: p, by: "a member"})
-		}
-		for _, p := range prefixes(t, tt.former) {
-			claims = append(claims, claim{network: p, by: "a former member", former: true})
-		}
-		p, err := firstFree(netip.MustParsePrefix(tt.pool), claims)
-		if got := p.String(); got != tt.want && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %s, %v, want %s", tt.name, got, err, tt.want)
-		}
-	}
-}
-
-// What a join tells of the addresses of former members in its VIP CIDR.
-func TestTakenFromFormer(t *testing.T) {
-	at := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	in := joinInput{members: []v1alpha1.Member{{ObjectMeta: metav1.ObjectMeta{Name: "west"}}}}
-	for _, vip := range []v1alpha1.VIP{
-		{IPs: []string{"243.0.0.1"}, AllocatedBy: "gone", At: &at}, {IPs: []string{"243.0.0.1"}, AllocatedBy: "gone", At: &at},
-		{IPs: []string{"243.0.0.2"}, AllocatedBy: "west", At: &at}, {IPs: []string{"243.1.0.1"}, AllocatedBy: "gone", At: &at},
-	} {
-		in.records = append(in.records, v1alpha1.ExportedService{Spec: v1alpha1.ExportedServiceSpec{VIP: &vip}})
-	}
-	a := Admission{ClusterID: "east", Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16"}}
-	if got := strings.Join(in.warnings(a), "\n"); !strings.Contains(got, "1 addresses in 243.0.0.0/16 still belong to clusters that have left") {
-		t.Errorf("warnings = %q, want how many addresses are taken", got)
-	}
-	a.Spec.VIPCIDR = "243.2.0.0/16"
-	if got := strings.Join(in.warnings(a), "\n"); strings.Contains(got, "243.2.0.0/16") {
-		t.Errorf("warnings = %q of a free VIP CIDR", got)
 	}
 }
 

@@ -278,8 +278,7 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 	return nil
 }
 
-// readNetworks completes the input with the networks of the cluster, those that addresses are outside of, and, where VIP CIDRs may have to
-// be chosen, with all records.
+// readNetworks completes the input with the networks of the cluster, and those that addresses are outside of.
 func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	in := &j.input
 	var err error
@@ -293,10 +292,7 @@ func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	in.podsOutside, in.podsUnread = j.member.podsOutside(ctx, all)
 	in.nodesOutside = j.member.nodesOutside(ctx, all)
 	j.sayNetworks()
-	if in.needsRecords(id) {
-		in.records, err = list[v1alpha1.ExportedService](ctx, j.broker, v1alpha1.ExportedServices, "")
-	}
-	return err
+	return nil
 }
 
 // sayNetworks reports, before the first write, which networks will be declared and which addresses are outside of them.

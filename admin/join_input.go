@@ -23,7 +23,6 @@ type joinInput struct {
 	local     localState
 	brokerUID types.UID
 	members   []v1alpha1.Member
-	records   []v1alpha1.ExportedService // read only if a VIP CIDR has to be chosen
 
 	clustersetVIP     merge.VIPSetting // the zero value if it is not set
 	vip               merge.VIPSetting // by chooseVIP

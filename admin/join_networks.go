@@ -87,19 +87,6 @@ func claimsOf(cidrs []string, member string) []claim {
 	return all
 }
 
-// needsRecords reports whether vipCIDRs needs the records of all members, of which there may be tens of thousands.
-func (in *joinInput) needsRecords(id string) bool {
-	switch own := in.member(id); in.options.VIPCIDR {
-	case VIPNone:
-		return false
-	case "":
-		return own != nil && len(ownVIPCIDRs(in.members, id)) < len(own.Spec.VIPCIDRs())
-	case VIPAuto:
-		return len(in.lackedVIPFamilies(id)) > 0
-	}
-	return true
-}
-
 // vipCIDRs returns the networks from which the cluster will allocate clusterset IPs, "" for none: the first, and the one of the other IP family.
 func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
 	pools, err := merge.ParseVIPNetworks(strings.Split(cmp.Or(in.options.VIPPool, merge.DefaultVIPNetworks.String()), ","))
@@ -183,51 +170,23 @@ func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNet
 	return all, nil
 }
 
-// vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of all members, and addresses that a
-// former member allocated and that a record still uses (docs/spec/controller.md 5).
+// vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of the cluster and of all members.
 func (in *joinInput) vipClaims(id string) []claim {
 	all := claimsOf(slices.Concat(prefixStrings(in.pods), prefixStrings(in.services)), id)
-	current := map[string]bool{id: true}
 	for i := range in.members {
 		m := &in.members[i]
-		current[m.Name] = true
 		if m.Name != id {
 			all = append(all, claimsOf(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()), m.Name)...)
 		}
 	}
-	for i := range in.records {
-		vip := in.records[i].Spec.VIP
-		if vip == nil || vip.Validate() != nil {
-			continue
-		}
-		for _, a := range merge.AllocationsOf(vip) {
-			if !current[a.By] {
-				by := fmt.Sprintf("former member %q, whose address is still in use", a.By)
-				all = append(all, claim{netip.PrefixFrom(a.IP, a.IP.BitLen()), by, true})
-			}
-		}
-	}
 	return all
-}
-
-// takenFromFormer returns how many addresses in the VIP CIDRs of this cluster are those of former members.
-func (in *joinInput) takenFromFormer(a Admission) int {
-	all := make(map[netip.Addr]bool)
-	for _, c := range in.vipClaims(a.ClusterID) {
-		for _, text := range a.Spec.VIPCIDRs() {
-			if p, err := broker.ParsePrefix(text); err == nil && c.former && p.Contains(c.network.Addr()) {
-				all[c.network.Addr()] = true
-			}
-		}
-	}
-	return len(all)
 }
 
 // ownVIPCIDRs returns the VIP CIDRs of a member that no older Member claims, the first one first.
 func ownVIPCIDRs(members []v1alpha1.Member, id string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range merge.Pools(members, merge.VIPNetworks{}) {
-		if p.Cluster == id && p.Prefix.IsValid() {
+		if p.Cluster == id {
 			all = append(all, p.Prefix)
 		}
 	}
@@ -255,10 +214,6 @@ func (in *joinInput) warnings(a Admission) []string {
 	if families := familiesOf(in.services); len(families) == 2 && len(a.Spec.VIPCIDRs()) == 1 {
 		warn("the VIP CIDR %s is of one IP family, and this cluster has Services of both: with vip cidr they get clusterset IPs of that family alone; "+
 			"join with --vip-cidr auto to have one of each", a.Spec.VIPCIDR)
-	}
-	if n := in.takenFromFormer(a); n > 0 {
-		warn("no part of the VIP CIDR pool is free: %d addresses in %s still belong to clusters that have left, according to export records; "+
-			"services that use them get other ones", n, strings.Join(a.Spec.VIPCIDRs(), ","))
 	}
 	if o := in.overlapping(a.ClusterID); o != "" {
 		warn("%s: no endpoint in both is imported by a cluster that has that network", o)

@@ -72,7 +72,7 @@ func membership() []Option {
 			Name: "vip", Args: "derived|cidr [CIDR...]|none", Default: "derived", Min: 1, Max: 3, Set: (*Config).setVIP,
 			Help: "source of the addresses of ClusterSetIP imports",
 			Text: "`derived`: a Service without selector in every importing cluster, so that kube-proxy or its replacement carries the traffic. `cidr` **[CIDR...]**: the " +
-				"first exporter allocates an address of each IP family of the service from the blocks that `clusterset join --vip cidr` reserved for its cluster; these " +
+				"first exporter claims an address of each IP family of the service from the blocks that `clusterset join --vip cidr` reserved for its cluster; these " +
 				"blocks, and `--vip-cidr-pool`, must lie in **CIDR...**, at most one of each family (243.0.0.0/8 and fd17:87d8:f436::/48 where not given). In every " +
 				"importing cluster a Service of the load balancer class `clusterset-dns.io/vip` carries these addresses ([above](#one-address-everywhere)). `none`: no " +
 				"addresses, DNS answers with endpoints. " + shared,

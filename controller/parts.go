@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -104,6 +103,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
 		Log: cfg.Log, TTL: cfg.TTL, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
+		Silent:           func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		RequeueNow: requeue.exportNow, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
 	})
@@ -168,10 +168,7 @@ func checkInterval(ttl time.Duration) time.Duration { return min(10*time.Second,
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
 	return broker.Handlers{
-		Changed: func(svc types.NamespacedName, initial, lost bool) {
-			p.exporter.RecordsChanged(svc)
-			p.requeue.brokerChanged(svc, initial, lost)
-		},
+		Changed:           p.requeue.brokerChanged,
 		MembersChanged:    p.requeue.all,
 		PropertiesChanged: newThrottle(ctx, p.requeue.all).call,
 		Heartbeat:         func(string) { p.expiry.Renewed() },

@@ -40,11 +40,11 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
-// reconciled, too: it is restored if someone else changed it, and follows the allocations of others. A lost endpoint does not wait for other changes.
+// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes.
 func (r requeuer) brokerChanged(svc types.NamespacedName, initial, lost bool) {
 	addChange(r.imports, svc, initial, lost)
 	record, slices := r.broker.Own(svc)
-	if record != nil || len(slices) > 0 || r.member.Export(svc) != nil {
+	if record != nil || len(slices) > 0 || r.member.Export(svc) != nil || len(r.broker.OwnClaims(svc)) > 0 {
 		addChange(r.exports, svc, initial, false)
 	}
 }

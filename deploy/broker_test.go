@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +28,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -710,25 +708,6 @@ func TestBrokerAddresses(t *testing.T) {
 	} {
 		if err := rejected(create(t.Context(), tt.id, tt.slice), tt.refused); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
-		}
-	}
-
-	for _, tt := range []struct{ name, id, by, ip, refused string }{
-		{"its own", "east", "east", "243.0.7.1", ""},
-		{"a copy", "east", "west", "243.1.7.1", ""},
-		{"not in its CIDR", "east", "east", "243.1.7.1", badVIP},
-		{"without a CIDR", "none", "none", "243.0.7.1", badVIP},
-		{"its own second", "east", "east", "fd00:243::7", ""},
-		{"a copied second", "east", "west", "fd00:244::7", ""},
-		{"a second not in its CIDR", "east", "east", "fd00:244::7", badVIP},
-		{"a second without a CIDR", "none", "none", "fd00:243::7", badVIP},
-	} {
-		addr := netip.MustParseAddr(tt.ip)
-		at := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
-		vip := merge.VIPOf([]merge.Allocation{{IP: addr, By: tt.by, At: at, Second: addr.Is6()}})
-		r, _ := exported(tt.id, export.Options{VIP: &export.VIP{Allocation: &vip}})
-		if err := rejected(write{object: r}.do(t.Context(), c.Dynamic()), tt.refused); err != nil {
-			t.Errorf("clusterset IP %s: %v", tt.name, err)
 		}
 	}
 }

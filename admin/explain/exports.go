@@ -140,14 +140,16 @@ func checkConflicts(w *walk) {
 	}
 }
 
-// mergeOptions returns the options of this cluster that its Member names. The VIP CIDRs are not among them.
+// mergeOptions returns the options of this cluster that its Member names, with the clusterset IPs that its import has.
 func mergeOptions(in *Input) merge.Options {
 	m := ownMember(in)
 	if m == nil {
 		return merge.Options{}
 	}
 	vip, _, _ := strings.Cut(m.Status.VIP, " ")
-	return merge.Options{Mode: merge.Mode(m.Status.Merge), VIP: merge.VIPMode(vip)}
+	o := merge.Options{Mode: merge.Mode(m.Status.Merge), VIP: merge.VIPMode(vip)}
+	o.VIPs.Has = merge.AddressesOf(in.Here.Import.Value.Object, merge.VIPNetworks{})
+	return o
 }
 
 func checkHeartbeats(w *walk) {

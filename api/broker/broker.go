@@ -173,6 +173,9 @@ const AnnotationSliceStrategy = "clusterset-dns.io/slice-strategy"
 // takes a Service of this class.
 const VIPClass = "clusterset-dns.io/vip"
 
+// AnnotationVIPs on a ServiceImport notes its clusterset IPs, and by which inventories it has them (docs/spec/controller.md 5.7).
+const AnnotationVIPs = "clusterset-dns.io/clusterset-ips"
+
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
 	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster. On an import it says what came of

@@ -7,6 +7,3 @@ const ControllerNamespace = "clusterset-system"
 
 // ControllerLease is the Lease in the controller's namespace that the leading instance of the controller holds.
 const ControllerLease = "clusterset-controller"
-
-// AnnotationQuarantine on [ControllerLease] has the clusterset IPs that the controller allocates to no other service yet.
-const AnnotationQuarantine = "clusterset-dns.io/vip-quarantine"

@@ -4,9 +4,9 @@
 //	broker API server                       validate                              reads
 //	Namespaces, Members      --watch-->  which namespace belongs to        --> Members, State
 //	                                     which cluster id
-//	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices, Claims
+//	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices
 //	of all members                       namespace, and is it well-formed?     (of accepted objects only)
-//	Inventories              --watch-->  which copy is the newest?         --> Entry, OwnEntry
+//	Inventories              --watch-->  which copy is the newest?         --> Entry, OwnEntry, claims
 //	Leases                   --watch-->  when was each seen to change?     --> Liveness
 //
 //	this member's namespace  <--apply--  ApplyRecord, ApplySlice, Renew, ... ; Own returns its own writes at once
@@ -167,7 +167,7 @@ func (b *Broker) follow() {
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Undecodable: undecodable,
-		Indexers: cache.Indexers{byService: recordService, byAddress: recordAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		Indexers: cache.Indexers{byService: recordService, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused,

@@ -16,7 +16,6 @@ import (
 // The indexes of what is read.
 const (
 	byService   = "service"   // "<name>.<namespace>" of the service
-	byAddress   = "address"   // each address of a VIP
 	byNamespace = "namespace" // the broker namespace that a Member names
 	byOwner     = "owner"     // "<broker namespace>/<name>.<namespace>" of the service of a slice
 )
@@ -89,12 +88,3 @@ func ServiceOf(record string) (types.NamespacedName, bool) {
 }
 
 func recordOf(svc types.NamespacedName) string { return broker.RecordName(svc.Namespace, svc.Name) }
-
-// recordAddresses indexes an export record by the canonical addresses of its VIP.
-func recordAddresses(obj any) ([]string, error) {
-	vip := obj.(*v1alpha1.ExportedService).Spec.VIP
-	if vip == nil || vip.Validate() != nil {
-		return nil, nil
-	}
-	return vip.Addresses(), nil
-}

@@ -1,11 +1,17 @@
 package broker
 
 import (
+	"slices"
+	"strings"
+	"time"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -15,24 +21,81 @@ func entryOf(i *v1alpha1.Inventory, svc types.NamespacedName) (e protocol.Entry)
 		return e
 	}
 	e.Stamp = protocol.Stamp(i.Spec.Stamp)
-	name := recordOf(svc)
-	for _, listed := range i.Spec.Exports {
-		if listed.Name == name {
-			e.UID, e.From, e.Behind = types.UID(listed.UID), protocol.Stamp(listed.From), protocol.Stamp(listed.Behind)
-		}
+	if listed, ok := listedIn(i, svc); ok {
+		e.UID, e.From, e.Behind = types.UID(listed.UID), protocol.Stamp(listed.From), protocol.Stamp(listed.Behind)
 	}
 	return e
 }
 
+// listedIn returns what an inventory, which is sorted, lists of a service.
+func listedIn(i *v1alpha1.Inventory, svc types.NamespacedName) (e v1alpha1.InventoryEntry, ok bool) {
+	at, ok := slices.BinarySearchFunc(i.Spec.Exports, recordOf(svc), func(e v1alpha1.InventoryEntry, name string) int { return strings.Compare(e.Name, name) })
+	if ok {
+		e = i.Spec.Exports[at]
+	}
+	return e, ok
+}
+
 // Entry returns the entry of a service in the newest known inventory of a member.
 func (b *Broker) Entry(m *v1alpha1.Member, svc types.NamespacedName) protocol.Entry {
+	return entryOf(b.part(m, svc), svc)
+}
+
+// part returns the newest known copy of the part of a member's inventory that a service belongs to, or nil.
+func (b *Broker) part(m *v1alpha1.Member, svc types.NamespacedName) *v1alpha1.Inventory {
 	key := m.Spec.Namespace + "/" + broker.InventoryPart(svc.Namespace, svc.Name)
 	seen := b.newest.get(key)
 	// The store may be ahead of its handler.
 	if item, ok, _ := b.inventories.GetStore().GetByKey(key); ok {
 		seen = newer(seen, item.(*v1alpha1.Inventory))
 	}
-	return entryOf(seen, svc)
+	return seen
+}
+
+// vips returns what decides on the clusterset IPs of a service: the pools, and what the members' inventories say. records are those of the service.
+func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, records []merge.Record) merge.VIPs {
+	members := b.Members()
+	v := merge.VIPs{Pools: merge.Pools(members, networks), Stamps: make(map[string]int64)}
+	for i := range members {
+		m := &members[i]
+		part := b.part(m, svc)
+		if part == nil {
+			continue
+		}
+		v.Stamps[m.Name] = part.Spec.Stamp
+		if listed, _ := listedIn(part, svc); len(listed.Claims) > 0 {
+			of := merge.Claim{Address: merge.Address{Cluster: m.Name, Stamp: part.Spec.Stamp}}
+			if _, since, err := b.memberOf(m.Spec.Namespace); err == nil {
+				of.Admitted = since
+			}
+			if at := slices.IndexFunc(records, func(r merge.Record) bool { return r.Cluster == m.Name }); at >= 0 {
+				of.Created = records[at].Created
+			}
+			v.Claims = append(v.Claims, claimsOf(listed, of)...)
+		}
+	}
+	return v
+}
+
+// claimsOf returns the valid claims of an entry that are not released. of has what they share.
+func claimsOf(e v1alpha1.InventoryEntry, of merge.Claim) (all []merge.Claim) {
+	for _, c := range e.Claims {
+		if ip, err := broker.ParseAddress(c.IP); err == nil && c.Released == 0 {
+			of.IP, of.Since = ip, metav1.NewTime(time.UnixMicro(c.Since))
+			all = append(all, of)
+		}
+	}
+	return all
+}
+
+// OwnClaims returns what the newest known inventory of this member says about the clusterset IPs of a service.
+func (b *Broker) OwnClaims(svc types.NamespacedName) []v1alpha1.Claim {
+	i, _ := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
+	if i == nil {
+		return nil
+	}
+	e, _ := listedIn(i, svc)
+	return e.Claims
 }
 
 // OldRecord reports whether an own record must be written again: this process wrote a newer copy, or the entry counts from a later stamp.

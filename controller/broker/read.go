@@ -2,7 +2,6 @@ package broker
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -233,71 +232,6 @@ func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 // Delivered reports whether the watches of the broker brought back all records, slices and inventories that this process wrote before a time.
 func (b *Broker) Delivered(before time.Time) bool {
 	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before) && b.ownInventories.Seen(before)
-}
-
-// Claims returns the VIPs in the accepted records of a service, and the VIPs with the same addresses in the accepted records of
-// other services.
-func (b *Broker) Claims(svc types.NamespacedName) []merge.Claim {
-	return b.claimsWith(svc, b.Records(svc))
-}
-
-// claimsWith is [Broker.Claims] for a service whose accepted records are known.
-func (b *Broker) claimsWith(svc types.NamespacedName, records []merge.Record) []merge.Claim {
-	var claims []merge.Claim
-	for _, r := range records {
-		if len(r.Spec.VIP.Addresses()) > 0 {
-			claims = append(claims, merge.Claim{Service: svc, Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, VIP: *r.Spec.VIP})
-		}
-	}
-	seen := make(map[string]bool)
-	for _, own := range slices.Clone(claims) {
-		for _, ip := range own.VIP.Addresses() {
-			if seen[ip] {
-				continue
-			}
-			seen[ip] = true
-			for _, other := range b.claims(indexed[*v1alpha1.ExportedService](b.records, byAddress, ip)) {
-				if other.Service != svc {
-					claims = append(claims, other)
-				}
-			}
-		}
-	}
-	slices.SortStableFunc(claims, func(a, b merge.Claim) int {
-		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), cmp.Compare(a.Cluster, b.Cluster))
-	})
-	return slices.CompactFunc(claims, func(a, b merge.Claim) bool { return a.Service == b.Service && a.Cluster == b.Cluster })
-}
-
-// VIPs returns every address that an accepted record names as VIP, with all claims to it.
-func (b *Broker) VIPs() map[netip.Addr][]merge.Claim {
-	vips := make(map[netip.Addr][]merge.Claim)
-	for _, ip := range b.records.GetIndexer().ListIndexFuncValues(byAddress) {
-		claims := b.claims(indexed[*v1alpha1.ExportedService](b.records, byAddress, ip))
-		if addr, err := netip.ParseAddr(ip); err == nil && len(claims) > 0 {
-			vips[addr] = claims
-		}
-	}
-	return vips
-}
-
-// claims returns the VIPs in those of the records that are accepted and have one.
-func (b *Broker) claims(records []*v1alpha1.ExportedService) []merge.Claim {
-	var claims []merge.Claim
-	for _, r := range records {
-		if len(r.Spec.VIP.Addresses()) == 0 {
-			continue
-		}
-		record, ok := b.acceptRecord(r)
-		if !ok {
-			continue
-		}
-		claims = append(claims, merge.Claim{
-			Service: types.NamespacedName{Namespace: r.Spec.Namespace, Name: r.Spec.Name},
-			Cluster: record.Cluster, Admitted: record.Admitted, Created: record.Created, VIP: *r.Spec.VIP,
-		})
-	}
-	return claims
 }
 
 // indexed returns the objects that an index has under value.

@@ -29,15 +29,11 @@ func (b *Broker) View(svc types.NamespacedName) View {
 	return v
 }
 
-// MergeView is [Broker.View] with the options to merge the service by: o with what the records say about clusterset IPs, with "vip cidr".
-// The claims are those of the view. The Members are read before it: one that is gone since is one that the view lacks, too.
+// MergeView is [Broker.View] with the options to merge the service by: o, and with "vip cidr" what the inventories say about clusterset IPs.
 func (b *Broker) MergeView(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
-	if o.VIP != merge.CIDR {
-		return b.View(svc), o
-	}
-	members := b.Members()
-	o.Pools, o.Declared = merge.Pools(members, o.VIPNetworks), merge.Declared(members)
 	v := b.View(svc)
-	o.Claims = b.claimsWith(svc, v.Records)
+	if o.VIP == merge.CIDR {
+		o.VIPs = b.vips(svc, o.VIPNetworks, v.Records)
+	}
 	return v, o
 }

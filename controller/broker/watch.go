@@ -217,8 +217,8 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 		entries[e.Name] = entry{was: entries[e.Name].was, is: e}
 	}
 	for name, e := range entries {
-		if svc, ok := ServiceOf(name); ok && e.was != e.is {
-			b.handlers.Changed(svc, initial, e.is.UID == "" && b.counts(i.Namespace, name))
+		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.was, e.is) {
+			b.handlers.Changed(svc, initial, e.was.UID != "" && e.is.UID == "" && b.counts(i.Namespace, name))
 		}
 	}
 }

@@ -289,10 +289,10 @@ func (x *exporter) hasEndpoint(f corev1.IPFamily) bool {
 // vip returns what the record says about a clusterset IP: the annotation of the export says more than the flag of the
 // cluster (second Lighthouse document, "Creating ServiceExport").
 func (x *exporter) vip() *v1alpha1.VIP {
-	if x.o.VIP == nil || x.headless() {
+	if x.o.WantsVIP == nil || x.headless() {
 		return nil
 	}
-	v := &v1alpha1.VIP{Wanted: x.o.VIP.Wanted}
+	v := &v1alpha1.VIP{Wanted: *x.o.WantsVIP}
 	if text, annotated := x.exp.Annotations[broker.AnnotationUseVIP]; annotated {
 		wanted, err := strconv.ParseBool(text)
 		if err == nil {
@@ -301,10 +301,5 @@ func (x *exporter) vip() *v1alpha1.VIP {
 			x.ignore("Ignored: annotation %s: %.80q: want true or false.", broker.AnnotationUseVIP, text)
 		}
 	}
-	if x.o.VIP.Allocation == nil {
-		return v
-	}
-	allocated := x.o.VIP.Allocation.DeepCopy()
-	allocated.Wanted = v.Wanted
-	return allocated
+	return v
 }

@@ -16,7 +16,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -411,26 +410,23 @@ func TestMetadata(t *testing.T) {
 
 // docs/spec/controller.md 5.7: the annotation overrides the option.
 func TestVIP(t *testing.T) {
-	given := &v1alpha1.VIP{IPs: []string{"243.0.0.1"}, AllocatedBy: "west", At: &created, Wanted: true}
 	for _, tt := range []struct {
 		name, annotation string
-		vip              *VIP
+		wants            *bool
 		want             string
 	}{
 		{name: "not vip cidr", annotation: "true", want: "null"},
-		{name: "flag off", vip: &VIP{}, want: `{"wanted":false}`},
-		{name: "flag on", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
-		{name: "annotation against the flag", annotation: "false", vip: &VIP{Wanted: true}, want: `{"wanted":false}`},
-		{name: "annotation without the flag", annotation: "true", vip: &VIP{}, want: `{"wanted":true}`},
-		{name: "annotation that says nothing", annotation: "maybe", vip: &VIP{Wanted: true}, want: `{"wanted":true}`},
-		{name: "a copy of another's allocation, not of its request", vip: &VIP{Allocation: given},
-			want: `{"wanted":false,"ips":["243.0.0.1"],"allocatedBy":"west","at":"2026-03-01T09:00:00Z"}`},
+		{name: "flag off", wants: new(false), want: `{"wanted":false}`},
+		{name: "flag on", wants: new(true), want: `{"wanted":true}`},
+		{name: "annotation against the flag", annotation: "false", wants: new(true), want: `{"wanted":false}`},
+		{name: "annotation without the flag", annotation: "true", wants: new(false), want: `{"wanted":true}`},
+		{name: "annotation that says nothing", annotation: "maybe", wants: new(true), want: `{"wanted":true}`},
 	} {
 		exp, o := newExport(), options()
 		if tt.annotation != "" {
 			exp.Annotations[broker.AnnotationUseVIP] = tt.annotation
 		}
-		o.VIP = tt.vip
+		o.WantsVIP = tt.wants
 		r := From(exp, newService(), nil, o)
 		if got := mustJSON(t, r.Record.Spec.VIP); got != tt.want {
 			t.Errorf("%s: vip = %s, want %s", tt.name, got, tt.want)
@@ -557,7 +553,7 @@ func FuzzFrom(f *testing.F) {
 		_ = json.Unmarshal(svc, s)
 		_ = json.Unmarshal(list, &sources)
 		o := options()
-		o.VIP = &VIP{}
+		o.WantsVIP = new(false)
 		if serviceIP {
 			o.Endpoints = ServiceIP
 		}

@@ -2,8 +2,6 @@ package export
 
 import (
 	"net/netip"
-
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // Options say how, and whether, the cluster exports.
@@ -21,8 +19,8 @@ type Options struct {
 	Endpoints Endpoints
 	// ByZone says that the endpoints of the export are divided by zone on the broker now. It counts for the strategy PreferZone alone.
 	ByZone bool
-	// VIP is there with "vip cidr".
-	VIP *VIP
+	// WantsVIP is whether an export without the annotation wants a clusterset IP; nil if exports say nothing about one.
+	WantsVIP *bool
 }
 
 // NamespacePolicy says whether services of a namespace may be exported. The zero value allows no export.
@@ -43,11 +41,3 @@ const (
 	PodIP     Endpoints = "pod_ip"     // what the source slices hold (KEP-1645, second Lighthouse document)
 	ServiceIP Endpoints = "service_ip" // the cluster IPs of the Service (first Lighthouse document); Headless as PodIP
 )
-
-// A VIP is what decides about the clusterset IP of an export.
-type VIP struct {
-	// Wanted is the default for a ServiceExport without the annotation.
-	Wanted bool
-	// Allocation has the addresses for the record: this cluster's own, or copies of other clusters'. All of it counts but wanted.
-	Allocation *v1alpha1.VIP
-}

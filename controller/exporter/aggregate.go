@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -96,6 +97,9 @@ func (a *aggregates) of(svc types.NamespacedName, own *v1alpha1.ExportedService)
 	merged := merge.Merge(svc, a.broker.Replace(has.Records, own), o)
 	if merged.Oldest != a.clusterID {
 		return nil
+	}
+	if merged.Import != nil {
+		delete(merged.Import.Annotations, apibroker.AnnotationVIPs) // its stamps change without the addresses
 	}
 	return merged.Import
 }

@@ -30,7 +30,7 @@ func TestAggregates(t *testing.T) {
 	a = b.start(on)
 	a.Expect("a restart", a.do(db, "", now))
 
-	older := alphaRecord(db, nil)
+	older := alphaRecord(db)
 	b.Create(older)
 	records := func(n int) func() bool { return func() bool { return len(a.Broker.Records(db)) == n } }
 	a.Expect("no longer the oldest", a.do(db, "alpha's record seen", records(2)), gone)

@@ -18,7 +18,7 @@ func (b *baselines) changed(svc types.NamespacedName, r export.Result, ready boo
 		b.forget(svc)
 		return false
 	}
-	// The broker allocates VIPs, and may be read before the rest of it.
+	// Whether exports say something about clusterset IPs depends on the Member, which may be read before the rest of the broker.
 	local := export.Result{Record: r.Record.DeepCopy(), Slices: r.Local}
 	local.Record.Spec.VIP = nil
 	first, seen := b.exports.Load(svc)

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -41,9 +39,7 @@ type exporting struct {
 func (e *env) start(set func(*Config)) *exporting {
 	e.Helper()
 	x := e.startWithoutBroker(set)
-	x.Follow(broker.Handlers{
-		Changed: func(svc types.NamespacedName, _, _ bool) { x.RecordsChanged(svc) },
-	})
+	x.Follow(broker.Handlers{})
 	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
 	return x
 }
@@ -56,6 +52,7 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
 		Merge:      merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks},
+		Silent:     func(string) bool { return false },
 		RequeueNow: func(types.NamespacedName) {},
 		Requeue:    func(types.NamespacedName) {},
 		Retry:      func(types.NamespacedName, time.Duration) {},
@@ -109,10 +106,4 @@ func (x *exporting) review(what, id string, known bool) {
 		is := x.Membership.Status()
 		return is.ClusterID == id && is.Known == known
 	})
-}
-
-// merged returns the import that follows from what the broker has of a service, and from our own record.
-func (x *exporting) merged(svc types.NamespacedName, own *v1alpha1.ExportedService) *mcsv1beta1.ServiceImport {
-	has, o := x.Broker.MergeView(svc, x.cfg.Merge)
-	return merge.Merge(svc, x.Broker.Replace(has.Records, own), o).Import
 }

@@ -7,7 +7,7 @@
 //	       Own  ---- export.From (pure) ----> record and slices, or why there are none
 //	        |                                      |
 //	        v                                      v
-//	  [Exporter.Reconcile] --> VIPs.allocate --> publisher --> broker: slices, then record, listed in the inventory (new)
+//	  [Exporter.Reconcile] --> claims.review --> publisher --> broker: slices, then record, listed in the inventory (new)
 //	        |                                       |               inventory, then slices and record             (withdrawn)
 //	        |                                       +--> aggregates: the merged import, for people
 //	        v
@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -63,9 +61,10 @@ type Config struct {
 	Namespace        string        // of this controller
 	Policy           member.Policy
 	Endpoints        export.Endpoints
-	Merge            merge.Options // without pools and claims
-	LegacyConditions bool          // mirror the conditions under the names of the first KEP-1645
-	Aggregates       bool          // publish merged imports ("aggregate_view")
+	Merge            merge.Options             // without what decides on one service
+	Silent           func(cluster string) bool // whether a member is silent
+	LegacyConditions bool                      // mirror the conditions under the names of the first KEP-1645
+	Aggregates       bool                      // publish merged imports ("aggregate_view")
 
 	RequeueNow func(types.NamespacedName)                // as Requeue, as a service that changed
 	Requeue    func(types.NamespacedName)                // reconciles the export of a service again
@@ -79,7 +78,7 @@ type Config struct {
 type Exporter struct {
 	cfg       Config
 	own       *Own
-	vips      *vips
+	claims    *claims
 	inventory *inventory
 	publisher publisher
 	aggregate *aggregates
@@ -92,21 +91,26 @@ type Exporter struct {
 
 // New returns an Exporter.
 func New(cfg Config) *Exporter {
-	v := &vips{
-		broker: cfg.Broker, quarantine: newQuarantine(cfg.Member, cfg.Namespace), clusterID: cfg.Membership.Identity.ClusterID,
-		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, reserved: make(map[types.NamespacedName][]merge.Allocation),
+	v := &claims{
+		broker: cfg.Broker, member: cfg.Member, silent: cfg.Silent, clusterID: cfg.Membership.Identity.ClusterID,
+		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, now: time.Now,
 	}
 	own := &Own{
 		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,
-		vips: v,
+		wantsVIP: v.wants,
+	}
+	v.own = func(svc types.NamespacedName) (*v1alpha1.ExportedService, bool) {
+		r, _, readable := own.Export(svc, cfg.Membership.Status())
+		return r.Record, readable
 	}
 	a := &aggregates{
 		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
 		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
-	e := &Exporter{cfg: cfg, own: own, vips: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
+	e := &Exporter{cfg: cfg, own: own, claims: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, log: cfg.Log, wake: make(chan struct{}, 1),
+		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v, log: cfg.Log, wake: make(chan struct{}, 1),
+		vips:     make(map[string]map[types.NamespacedName]struct{}),
 		complete: make(map[string]bool), wanted: make(map[string]map[types.NamespacedName]string),
 	}
 	e.publisher = publisher{member: cfg.Member, broker: cfg.Broker, inventory: e.inventory, forget: a.set}
@@ -128,30 +132,18 @@ func (e *Exporter) exported(part string) (uids map[types.NamespacedName]string, 
 	return uids, complete
 }
 
-// Run writes the inventory until ctx ends, and saves which clusterset IPs are in quarantine, for the instance that comes next.
+// Run writes the inventory until ctx ends.
 func (e *Exporter) Run(ctx context.Context) error {
-	var inventory sync.WaitGroup
-	defer inventory.Wait()
-	inventory.Go(func() { e.inventory.Run(ctx) })
-	var failing logging.Failure[bool]
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		err := e.vips.save(ctx)
-		if failing.Changed(err != nil && !apierrors.IsConflict(err), err) && err != nil && ctx.Err() == nil {
-			e.cfg.Log.Warningf("clusterset IPs in quarantine: %v; trying again", err)
-		}
-	}, time.Second)
+	e.inventory.Run(ctx)
 	return nil
 }
 
 // Own returns the exports of this cluster, which the importer needs, too.
 func (e *Exporter) Own() *Own { return e.own }
 
-// RecordsChanged reports that the records of a service changed on the broker, of whatever member. The addresses in them are
-// not free.
-func (e *Exporter) RecordsChanged(svc types.NamespacedName) { e.vips.observe(svc) }
-
 // Review reconciles the exports that wait for the broker, once it takes writes. It marks exports as behind that failed for a TTL. Call it every second.
 func (e *Exporter) Review() {
+	e.claims.count()
 	if e.waitsFor() == "" {
 		e.requeue(e.waiting.take())
 		// Without own heartbeats the broker may take no writes at all.
@@ -228,7 +220,6 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		e.behind.fail(svc, time.Now())
 		return err
 	}
-	e.vips.sync(ctx, svc)
 	r, exp, readable := e.own.Export(svc, is)
 	if !readable {
 		e.postpone(svc)
@@ -298,7 +289,11 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		return o
 	}
 	e.baselines.forget(svc)
-	o.noVIP = e.vips.allocate(svc, r.Record)
+	vips, due := e.claims.review(svc, r.Record)
+	if o.noVIP, o.undecided = vips.noVIP, len(vips.lacks) > 0; due {
+		e.inventory.claim(svc)
+		defer e.inventory.wakeUp() // publish has set the UID, for the same write
+	}
 	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)
 		e.behind.fail(svc, time.Now())
@@ -311,7 +306,6 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	if r.Record == nil && !e.inventory.lists(svc, "") {
 		e.skipped.Add(1) // deleted after the write of the inventory
 	}
-	e.vips.endReservation(svc) // no address is released after an error
 	if o.aggregateErr = e.aggregate.publish(ctx, svc, r.Record); o.aggregateErr != nil {
 		e.failed.add(svc)
 	} else {
@@ -348,7 +342,8 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	valid := r.Valid(exp.Generation)
 	ready := readiness(r, o, has)
 	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
-	if was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type); !e.cfg.Broker.Synced() && !o.old && outlivesRestart(was, &ready) {
+	was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type)
+	if o.undecided && o.err == nil && e.inventory.stuckSince(time.Now()) == "" && was != nil || !e.cfg.Broker.Synced() && !o.old && outlivesRestart(was, &ready) {
 		ready = *was
 	}
 	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready))

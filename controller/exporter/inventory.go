@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,15 +40,17 @@ type inventory struct {
 	exported func(part string) (map[types.NamespacedName]string, bool)
 	written  func(types.NamespacedName) // called after the entry of a service was written
 	behind   *behind
+	claims   *claims
 	log      logging.Logger
 	wake     chan struct{} // capacity 1
 
 	complete map[string]bool // parts that this process has written; used by Run alone
 
 	mu     sync.Mutex
-	wanted map[string]map[types.NamespacedName]string // UIDs by part; "" removes the entry
-	marks  map[string]int                             // parts whose marks changed; a counter, to tell new marks from old
-	stuck  map[string]time.Time                       // parts that the broker rejects, and since when
+	wanted map[string]map[types.NamespacedName]string   // UIDs by part; "" removes the entry
+	vips   map[string]map[types.NamespacedName]struct{} // services by part whose claims are to be decided
+	marks  map[string]int                               // parts whose marks changed; a counter, to tell new marks from old
+	stuck  map[string]time.Time                         // parts that the broker rejects, and since when
 }
 
 // lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not list it.
@@ -71,6 +74,28 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 	v.wanted[part][svc] = uid
 	v.wakeUp()
 	return false
+}
+
+// claim queues services whose clusterset IPs have to be decided at the next write of their part.
+func (v *inventory) claim(services ...types.NamespacedName) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, svc := range services {
+		part := apibroker.InventoryPart(svc.Namespace, svc.Name)
+		if v.vips[part] == nil {
+			v.vips[part] = make(map[types.NamespacedName]struct{})
+		}
+		v.vips[part][svc] = struct{}{}
+	}
+}
+
+// takeClaims returns the services of a part whose claims are to be decided, and forgets them.
+func (v *inventory) takeClaims(part string) map[types.NamespacedName]struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := v.vips[part]
+	delete(v.vips, part)
+	return all
 }
 
 // mark queues the parts of these services, whose marks changed.
@@ -149,7 +174,7 @@ func (v *inventory) due() []string {
 	var change, lost []string
 	for n := range apibroker.InventoryParts {
 		part := apibroker.InventoryPartName(n)
-		if len(v.wanted[part]) > 0 || v.marks[part] > 0 {
+		if len(v.wanted[part]) > 0 || len(v.vips[part]) > 0 || v.marks[part] > 0 {
 			change = append(change, part)
 		} else if is, old := v.broker.OwnInventory(part); is == nil || old {
 			lost = append(lost, part)
@@ -176,13 +201,27 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	}
 	next := changed(part, has, wanted)
 	v.behind.annotate(next)
-	if same := has != nil && !old && slices.Equal(has.Spec.Exports, next.Spec.Exports); !same {
+	if !v.complete[part] {
+		v.claim(v.claims.noted(part)...)
+	}
+	claiming := v.takeClaims(part)
+	for svc, all := range v.claims.choose(claiming) {
+		if !setClaims(next, svc, all) {
+			v.claims.note(svc, "There is no clusterset IP, as part "+part+" of the inventory is full: export less.", time.Now())
+		}
+	}
+	if same := has != nil && !old && equality.Semantic.DeepEqual(has.Spec.Exports, next.Spec.Exports); !same {
 		if err := v.broker.ApplyInventory(ctx, next); err != nil {
+			v.claims.failed()
+			v.claim(slices.Collect(maps.Keys(claiming))...)
 			return err
 		}
 	}
 	v.complete[part] = true
 	v.unmark(part, marks)
+	for svc := range claiming {
+		v.written(svc)
+	}
 	for _, svc := range behindIn(has, next) { // it may have been written meanwhile
 		v.written(svc)
 	}
@@ -282,18 +321,48 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 	var begins []types.NamespacedName
 	for svc, uid := range wanted {
 		switch at := indexOf(is, svc); {
-		case at >= 0 && uid == "":
+		case at >= 0 && uid == "" && len(is.Spec.Exports[at].Claims) == 0:
 			is.Spec.Exports = slices.Delete(is.Spec.Exports, at, at+1)
+		case at >= 0 && uid == "":
+			is.Spec.Exports[at] = v1alpha1.InventoryEntry{Name: is.Spec.Exports[at].Name, Claims: is.Spec.Exports[at].Claims}
+		case at >= 0 && is.Spec.Exports[at].UID == "":
+			is.Spec.Exports[at].UID, is.Spec.Exports[at].From = uid, stamp
 		case at >= 0:
 			is.Spec.Exports[at].UID = uid
 		case uid != "":
 			begins = append(begins, svc)
 		}
 	}
+	for _, released := range []bool{true, false} { // exports come before addresses of services that this member does not export
+		is.Spec.Exports = slices.DeleteFunc(is.Spec.Exports, func(e v1alpha1.InventoryEntry) bool {
+			return len(is.Spec.Exports)+len(begins) > apibroker.MaxInventory && e.UID == "" &&
+				(!released || !slices.ContainsFunc(e.Claims, func(x v1alpha1.Claim) bool { return x.Released == 0 }))
+		})
+	}
 	room := apibroker.MaxInventory - len(is.Spec.Exports) // a part that is too long would be rejected, and with it the ends of exports
 	for _, svc := range begins[:min(len(begins), max(room, 0))] {
 		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: stamp})
 	}
-	slices.SortFunc(is.Spec.Exports, func(a, b v1alpha1.InventoryEntry) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(is.Spec.Exports, byName)
 	return is
+}
+
+func byName(a, b v1alpha1.InventoryEntry) int { return cmp.Compare(a.Name, b.Name) }
+
+// setClaims sets the claims of a service in a part of the inventory, if it has room. An entry without an export lasts as long as its claims.
+func setClaims(part *v1alpha1.Inventory, svc types.NamespacedName, all []v1alpha1.Claim) bool {
+	at := indexOf(part, svc)
+	switch {
+	case at >= 0 && len(all) == 0 && part.Spec.Exports[at].UID == "":
+		part.Spec.Exports = slices.Delete(part.Spec.Exports, at, at+1)
+	case at >= 0:
+		part.Spec.Exports[at].Claims = all
+	case len(all) > 0 && len(part.Spec.Exports) < apibroker.MaxInventory:
+		entry := v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace, svc.Name), Claims: all}
+		at, _ := slices.BinarySearchFunc(part.Spec.Exports, entry, byName)
+		part.Spec.Exports = slices.Insert(part.Spec.Exports, at, entry)
+	case len(all) > 0:
+		return false
+	}
+	return true
 }

@@ -25,7 +25,7 @@ type Own struct {
 	namespace string // of this member on the broker
 	policy    member.Policy
 	endpoints export.Endpoints
-	vips      *vips
+	wantsVIP  func() *bool // the default of exports
 }
 
 // Export returns the export of a service under a given membership, and its ServiceExport, or nil. readable is false if the ServiceExport does not decode,
@@ -90,7 +90,7 @@ func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Resul
 	svc := member.KeyOf(exp)
 	options := export.Options{Namespace: o.policy.Of(o.member.Namespace(svc.Namespace)), Endpoints: o.endpoints}
 	if is.ClusterID != "" && !is.Leaving {
-		options.ClusterID, options.BrokerNamespace, options.VIP = is.ClusterID, o.namespace, o.vips.of(svc)
+		options.ClusterID, options.BrokerNamespace, options.WantsVIP = is.ClusterID, o.namespace, o.wantsVIP()
 		if m := o.broker.Member(is.ClusterID); m != nil {
 			options.Networks = m.Networks()
 		}

@@ -3,8 +3,6 @@ package exporter
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
-	"github.com/clusterset-dns/clusterset/controller/vip"
 )
 
 var (
@@ -30,58 +26,6 @@ var (
 
 func condition(typ string, status metav1.ConditionStatus, reason string, at metav1.Time) metav1.Condition {
 	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1, LastTransitionTime: at}
-}
-
-// docs/spec/controller.md 5.7: what is saved is read again, and what someone else wrote there costs its line.
-func TestQuarantineIsText(t *testing.T) {
-	all := []vip.Freed{
-		{Addr: netip.MustParseAddr("243.0.0.4"), Until: earlier.Time, Service: types.NamespacedName{Namespace: "shop", Name: "db"}},
-		{Addr: netip.MustParseAddr("fd00:243::1"), Until: later.Time, Service: types.NamespacedName{Namespace: "bank", Name: "pay"}},
-	}
-	text := formatQuarantine(all)
-	if got := parseQuarantine("x\n243.0.0 2026-03-01T09:00:00Z a/b\n243.0.0.4 soon a/b\n" + text); !reflect.DeepEqual(got, all) {
-		t.Errorf("%q is read as %v, want %v", text, got, all)
-	}
-}
-
-// docs/spec/controller.md 5.7: what comes to the quarantine while it is written is written again, and so is what could not be.
-func TestQuarantineIsSavedAgain(t *testing.T) {
-	cidr, svc, start := netip.MustParsePrefix("243.0.0.4/31"), types.NamespacedName{Namespace: "shop", Name: "db"}, time.Now()
-	freed := func() vip.Pools {
-		pools := vip.NewPools([]netip.Prefix{cidr}, vip.Quarantine)
-		pools.Name(svc, []netip.Addr{cidr.Addr()}, start)
-		pools.Own([]netip.Addr{cidr.Addr()})
-		pools.Name(svc, nil, start)
-		return pools
-	}
-	for _, tt := range []struct {
-		name string
-		// meanwhile is what happens while the quarantine is written.
-		meanwhile func(*vips)
-		err       error
-		again     bool
-	}{
-		{name: "nothing new", meanwhile: func(*vips) {}},
-		{name: "pools that were made anew", meanwhile: func(v *vips) {
-			v.pools = vip.NewPools([]netip.Prefix{cidr}, vip.Quarantine)
-			v.unsaved = v.pools.Continue(freed(), start) || v.unsaved
-		}, again: true},
-		{name: "not written", meanwhile: func(*vips) {}, err: fmt.Errorf("no"), again: true},
-	} {
-		v := &vips{pools: freed()}
-		all, due := v.toSave(start)
-		if !due || len(all) != 1 {
-			t.Fatalf("%s: %v, %t; want one address, to be written", tt.name, all, due)
-		}
-		tt.meanwhile(v)
-		v.wrote(start, tt.err)
-		for _, want := range []bool{tt.again, false} {
-			if _, due := v.toSave(start); due != want {
-				t.Errorf("%s: to be written again = %t, want %t", tt.name, due, want)
-			}
-			v.wrote(start, nil)
-		}
-	}
 }
 
 // docs/spec/controller.md 6: what Ready says.

@@ -19,6 +19,7 @@ import (
 type outcome struct {
 	waitsFor     string // why it was not attempted
 	old          bool   // it was not attempted, and the broker has an older state of the export
+	undecided    bool   // a clusterset IP is being chosen
 	noVIP        string // why there is no clusterset IP although one was asked for; the rest is exported
 	err          error  // of the last write of the record or a slice
 	aggregateErr error  // of the aggregate, which the export does not need

@@ -69,7 +69,7 @@ type Config struct {
 	Log        logging.Logger
 
 	Policy member.Policy
-	Merge  merge.Options                             // without pools and claims
+	Merge  merge.Options                             // without what decides on one service
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
 	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
@@ -194,6 +194,9 @@ func (i *Importer) retryBehind(in inputs) {
 	}
 }
 
+// vipRetry is the time until a service is reconciled again of which a clusterset IP is rejected: another service may have it no more.
+const vipRetry = time.Minute
+
 // report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.
 func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) {
 	for _, r := range rejected {
@@ -201,8 +204,13 @@ func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) 
 			i.ignored(svc.Namespace, r.Detail)
 		}
 	}
-	if slices.ContainsFunc(rejected, func(r merge.Rejection) bool { return r.Reason == merge.BeyondLimit }) {
-		i.cfg.Retry(svc, limitRetry)
+	for _, r := range rejected {
+		switch r.Reason {
+		case merge.BeyondLimit:
+			i.cfg.Retry(svc, limitRetry)
+		case merge.AlienVIP:
+			i.cfg.Retry(svc, vipRetry)
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ type reader struct {
 	broker    *broker.Broker
 	expiry    *safety.Expiry
 	clusterID string        // of this cluster
-	options   merge.Options // without pools, claims and reserved networks
+	options   merge.Options // without what decides on one service
 }
 
 // read returns the inputs as they are now.
@@ -80,6 +80,10 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	}
 	self := r.broker.Member(r.clusterID)
 	in.has, in.options = r.broker.MergeView(svc, r.options)
+	if in.options.VIP == merge.CIDR && member.IsOurs(in.imported) {
+		in.options.VIPs.Has = merge.AddressesOf(in.imported, r.options.VIPNetworks)
+	}
+	r.completeVIPs(svc, &in.options.VIPs)
 	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
 	in.notes = notesOf(in.imported)
 	in.entries = r.entries(in)
@@ -90,6 +94,26 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 		in.reach[r.clusterID] = published
 	}
 	return in
+}
+
+// completeVIPs adds what this cluster knows of the addresses that a service has, or may get.
+func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
+	taken := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
+		if slices.ContainsFunc(r.member.ImportsWith(ip), func(other types.NamespacedName) bool { return other != svc && by(other) }) {
+			v.Taken = append(v.Taken, ip)
+		}
+	}
+	for _, a := range v.Has {
+		if r.broker.Removed(a.Cluster) {
+			v.Removed = append(v.Removed, a.Cluster)
+		}
+		taken(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
+	}
+	for _, c := range v.Claims {
+		if !slices.ContainsFunc(v.Has, func(a merge.Address) bool { return a.IP == c.IP }) {
+			taken(c.IP, func(types.NamespacedName) bool { return true })
+		}
+	}
 }
 
 // entries returns the service's entries in the inventories.

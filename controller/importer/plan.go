@@ -31,7 +31,7 @@ type plan struct {
 	// in the clusters that it reaches.
 	conflicts []merge.Conflict
 	exporters []string       // clusters of the records that are valid and reach this cluster
-	records   []merge.Record // those that the namespace accepts, also of exports that do not reach this cluster
+	records   []merge.Record // those that the namespace accepts
 	wanted    bool           // the oldest export asks for a clusterset IP ("vip cidr")
 	prefers   preferences
 	rejected  []merge.Rejection // what does not count of what members wrote, to be reported
@@ -53,7 +53,7 @@ func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
 
 // accepts reports whether the plan has a record of a cluster.
 func (p plan) accepts(cluster string) bool {
-	return slices.ContainsFunc(p.records, func(r merge.Record) bool { return r.Cluster == cluster && !r.Elsewhere })
+	return slices.ContainsFunc(p.records, func(r merge.Record) bool { return r.Cluster == cluster })
 }
 
 // sourceOf returns the slices of a cluster.
@@ -84,6 +84,7 @@ type planner struct {
 
 // plan merges the records of a service.
 func (p planner) plan(in inputs) plan {
+	in.options.VIPs = accepted(in)
 	seen := merge.Seen(in.records, p.clusterID, in.reach[p.clusterID])
 	all := merge.Merge(in.service, seen, in.options)
 	made := plan{result: all, conflicts: all.Conflicts, exporters: exportersOf(all.Members), rejected: all.Rejected}
@@ -134,6 +135,17 @@ func keepsDerived(in inputs, r merge.Result) bool {
 		return in.imported.Annotations[apibroker.AnnotationAllocatedBy] == "" // else they were clusterset IPs
 	}
 	return merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
+}
+
+// accepted returns what decides on the clusterset IPs, without the claims of clusters that the namespace does not accept.
+func accepted(in inputs) merge.VIPs {
+	v := in.options.VIPs
+	if in.namespace == nil {
+		return v
+	}
+	v.Claims = slices.DeleteFunc(slices.Clone(v.Claims), func(c merge.Claim) bool { return !apibroker.SourceAllowed(in.namespace, c.Cluster) })
+	v.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a merge.Address) bool { return !apibroker.SourceAllowed(in.namespace, a.Cluster) })
+	return v
 }
 
 func exportersOf(members []merge.Member) []string {
@@ -211,8 +223,7 @@ func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]str
 	return clusters
 }
 
-// acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md 9). What an export that
-// does not reach this cluster says about clusterset IPs counts on the same terms, but for the limits.
+// acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md 9).
 func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]merge.Rejection) []merge.Record {
 	policy := p.policy.Of(in.namespace)
 	var accepted []merge.Record
@@ -220,13 +231,12 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 		var why merge.Rejection
 		switch {
 		case policy == export.Allowed && apibroker.SourceAllowed(in.namespace, r.Cluster):
-			if !r.Elsewhere && r.Cluster != p.clusterID {
+			if r.Cluster != p.clusterID {
 				why = p.beyondLimit(in, r)
 			}
 			if why.Reason == "" {
 				accepted = append(accepted, r)
 			}
-		case r.Elsewhere: // not meant for this cluster, so no rejection
 		case policy == export.Allowed:
 			why = merge.Rejection{Reason: merge.NotTaken, Detail: fmt.Sprintf("namespace %s: want a cluster that its annotation %s names",
 				in.service.Namespace, apibroker.AnnotationAllowedSources)}
@@ -240,7 +250,7 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 		}
 	}
 	p.limits.release(in.service, func(cluster string) bool {
-		return !hasCluster(in.imported, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster && !r.Elsewhere })
+		return !hasCluster(in.imported, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster })
 	})
 	return accepted
 }
@@ -262,7 +272,7 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 // beyondLimit counts the record of another cluster, unless the limits have no room for it: then it returns why the record is rejected.
 func (p planner) beyondLimit(in inputs, r merge.Record) merge.Rejection {
 	has := in.derived != nil && merge.IsDerived(in.derived)
-	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR && len(r.Spec.VIP.Addresses()) > 0
+	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR && in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
 	why := p.limits.admit(in.service, r.Cluster, has, !has && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
 	if why == "" {
 		return merge.Rejection{}

@@ -123,7 +123,7 @@ func TestReadiness(t *testing.T) {
 		{name: "a Service that fails", derived: true, failure: errors.New("no"), spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated. [import-pending]"},
 		{name: "nothing allocated", wanted: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
-			want: "False Pending Waiting for an exporter to allocate a clusterset IP. [import-pending]"},
+			want: "False Pending Waiting for an exporter to claim a clusterset IP. [import-pending]"},
 		{name: "reached on no node", want: "True Ready The service has its addresses, but connections to them fail: its internalTrafficPolicy is Local, " +
 			"and no node of this cluster has an endpoint of it.",
 			spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, Ports: port, InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyLocal)}},

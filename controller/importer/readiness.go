@@ -37,7 +37,7 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	case len(spec.IPs) == 0 && o.Service != nil:
 		return pending("Waiting for the addresses of the derived Service.")
 	case len(spec.IPs) == 0 && p.wanted && spec.Type == mcsv1beta1.ClusterSetIP:
-		return pending("Waiting for an exporter to allocate a clusterset IP.")
+		return pending("Waiting for an exporter to claim a clusterset IP.")
 	}
 	message := "The service can be used in this cluster."
 	switch {

@@ -18,7 +18,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
 // ingressOf returns the addresses that a Service carries, with their mode.
@@ -51,10 +50,8 @@ func (i importing) setIngress(ip string) {
 func TestVIPsAreRouted(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
-	record, slice := west.record(), west.slice("a", "10.2.0.1")
-	at := metav1.Now().Rfc3339Copy()
-	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
-	b.Create(record, slice)
+	record := west.claiming("243.7.0.9")
+	b.Create(record, west.slice("a", "10.2.0.1"))
 	var waits []time.Duration
 	i := b.start(func(c *Config) {
 		c.Merge.VIP, c.Retry = merge.CIDR, func(_ types.NamespacedName, d time.Duration) { waits = append(waits, d) }
@@ -98,57 +95,101 @@ func TestVIPsAreRouted(t *testing.T) {
 	i.Expect("again", i.do("", always))
 
 	// Without an address there is no Service.
-	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null,"wanted":false}}}`)); err != nil {
-		t.Fatal(err)
-	}
-	i.do("no address", func() bool { return len(i.Broker.Claims(db)) == 0 })
+	west.claim()
+	i.do("no address", func() bool { return len(i.claims()) == 0 })
 	if o := i.read(); o.Service != nil || len(o.Import.Spec.IPs) > 0 {
 		t.Errorf("derived Service = %+v and ips %v without an address, want neither", o.Service, o.Import.Spec.IPs)
 	}
-	i.beaten(west)
 }
 
-// beaten gives the record of db an address that another service has a better right to, and takes it away again while the import is being
-// reconciled: records and claims are those of one reading, so that the import never has the address.
-func (i importing) beaten(west partner) {
-	i.Helper()
-	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	app := west.recordOf("app") // the first by name of two that are equally old
-	app.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: "west", At: &at}
-	i.Create(app)
-	record := west.record()
-	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":["243.7.0.9"],"allocatedBy":"west","at":"2026-01-02T03:04:05Z","wanted":true}}}`)); err != nil {
-		i.Fatal(err)
+// claiming is a record that wants a clusterset IP; the partner claims these for it.
+func (p partner) claiming(ips ...string) *v1alpha1.ExportedService {
+	record := p.record()
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true}
+	p.claim(ips...)
+	return record
+}
+
+// claim makes the partner claim these clusterset IPs for db, and no others.
+func (p partner) claim(ips ...string) {
+	p.Helper()
+	p.Claim(p.namespace, db, time.Now(), ips...)
+}
+
+// claims returns the claims for db.
+func (i importing) claims() []merge.Claim {
+	_, o := i.Broker.MergeView(db, merge.Options{VIP: merge.CIDR})
+	return o.VIPs.Claims
+}
+
+// docs/spec/controller.md 5.7: an import keeps its clusterset IP until the member that claims it says otherwise, whatever the broker loses. No two imports
+// have one address.
+func TestVIPsStay(t *testing.T) {
+	b := newEnv(t)
+	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
+	b.Create(west.claiming("243.7.0.9"), west.slice("a", "10.2.0.1"))
+	cidr := func(c *Config) { c.Merge.VIP = merge.CIDR }
+	i := b.start(cidr)
+	ips := func(what, want string) {
+		t.Helper()
+		if got := strings.Join(i.read().Import.Spec.IPs, " "); got != want {
+			t.Errorf("%s: ips = %q, want %q", what, got, want)
+		}
 	}
-	i.do("beaten", func() bool { return len(i.Broker.Claims(db)) == 2 })
-	if o := i.read(); len(o.Import.Spec.IPs) > 0 {
-		i.Fatalf("ips = %v, want none: they are those of app", o.Import.Spec.IPs)
+	i.do("record", func() bool { return i.addressOf("west") != "" })
+	ips("new", "243.7.0.9")
+
+	patch := func(spec string) {
+		t.Helper()
+		if err := i.Admin.Patch(i.Context(), &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "west"}}, []byte(`{"spec":`+spec+`}`)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	result, exp, _ := i.cfg.Own.Export(db, i.Membership.Status())
-	own := ownExport{result, exp, memberenv.ID}
-	before := i.reader.read(db, own)
-	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null}}}`)); err != nil {
-		i.Fatal(err)
+	patch(`{"vipCIDR":null}`)
+	i.do("no VIP CIDR", func() bool { return i.Broker.Member("west").Spec.VIPCIDR == "" })
+	ips("a Member from before the VIP CIDR", "243.7.0.9")
+	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: west.namespace, Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
+	i.End()
+	b.Lose(part)
+	i = b.start(cidr)
+	if err := i.Reconcile(t.Context(), db); err != nil {
+		t.Fatal(err)
 	}
-	i.Await("no address", func() bool { return len(i.Broker.Claims(db)) == 0 })
-	i.Writes.Take()
-	if err := i.follow(i.Context(), before); err != nil {
-		i.Error(err)
+	ips("no inventory", "243.7.0.9")
+
+	// Another service, whose claim is of the same address, has it when db has it no more.
+	app := types.NamespacedName{Namespace: "shop", Name: "app"}
+	patch(`{"vipCIDR":"243.7.0.0/16"}`)
+	west.claim("243.7.0.9")
+	b.Claim(west.namespace, app, time.Now(), "243.7.0.9")
+	record := west.recordOf("app")
+	record.Spec.VIP = &v1alpha1.VIP{Wanted: true}
+	b.Create(record)
+	i.Await("app", func() bool {
+		return len(i.Broker.Records(app)) == 1 && i.Broker.Member("west").Spec.VIPCIDR != "" && i.Listed(app) && i.Listed(db)
+	})
+	has := func(what string, svc types.NamespacedName, want int) {
+		t.Helper()
+		if err := i.Reconcile(i.Context(), svc); err != nil {
+			t.Fatal(err)
+		}
+		if imp := i.Member.Import(svc); imp == nil || len(imp.Spec.IPs) != want {
+			t.Errorf("%s: import of %s = %+v, want %d addresses", what, svc, imp, want)
+		}
 	}
-	i.Expect("a claim from before", i.Writes.Take())
+	has("both claim one address", app, 0)
+	has("both claim one address", db, 1)
+	west.claim()
+	i.Await("released", func() bool { return len(i.claims()) == 0 })
+	has("released", db, 0)
+	has("released", app, 1)
 }
 
 // docs/spec/controller.md 5.7, docs/spec/controller.md 9.2: which clusterset IPs do not count here, whatever the records say.
 func TestVIPsThatDoNotCount(t *testing.T) {
 	b := newEnv(t)
-	north := b.partner("north")
-	at := metav1.Now().Rfc3339Copy()
-	of := func(ip, by string) *v1alpha1.VIP {
-		return &v1alpha1.VIP{Wanted: true, IPs: []string{ip}, AllocatedBy: by, At: &at}
-	}
-	record := north.record()
-	record.Spec.VIP = of("10.96.0.10", "ghost")
-	b.Create(record, north.slice("a", "10.2.0.1"))
+	north := partner{b, "north", b.AddMember("north", "10.96.0.0/24")}
+	b.Create(north.claiming("10.96.0.10"), north.slice("a", "10.2.0.1"))
 	i := b.start(func(c *Config) {
 		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.With(netip.MustParsePrefix("10.0.0.0/8"))
 	}, netip.MustParsePrefix("10.96.0.0/16"))
@@ -167,8 +208,8 @@ func TestVIPsThatDoNotCount(t *testing.T) {
 
 	west := partner{b, "west", b.AddMember("west", "10.200.0.0/16")}
 	i.annotate("north")
-	record = west.record()
-	record.Spec.ToClusters, record.Spec.VIP = toProperty("cluster.clusterset.k8s.io", "north"), of("10.200.0.9", "west")
+	record := west.claiming("10.200.0.9")
+	record.Spec.ToClusters = toProperty("cluster.clusterset.k8s.io", "north")
 	b.Create(record)
 	i.do("west", func() bool { return i.allowed() == "north" && len(i.Broker.Records(db)) == 2 })
 	check("an export elsewhere, of a cluster that the namespace does not take")
@@ -222,18 +263,11 @@ func (i importing) tryBalancer() error {
 	return err
 }
 
-// recordWithVIP is a record with a clusterset IP that the partner has allocated now.
-func (p partner) recordWithVIP() *v1alpha1.ExportedService {
-	record, at := p.record(), metav1.Now().Rfc3339Copy()
-	record.Spec.VIP = &v1alpha1.VIP{Wanted: true, IPs: []string{"243.7.0.9"}, AllocatedBy: p.id, At: &at}
-	return record
-}
-
 // docs/spec/controller.md 5.7: where the mode changes the Service is changed in place. While that is denied, the import keeps the addresses that it has.
 func TestChangeOfMode(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
-	record := west.recordWithVIP()
+	record := west.claiming("243.7.0.9")
 	b.Create(record, west.slice("a", "10.2.0.1"))
 	i := b.start(func(*Config) {})
 	i.do("record", func() bool { return i.addressOf("west") != "" })
@@ -320,21 +354,17 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	}
 	i.Expect("made again", routed.do("", always))
 
-	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":["243.7.0.9"],"allocatedBy":"west","at":"2026-01-02T03:04:05Z"}}}`)); err != nil {
-		t.Fatal(err)
-	}
-	routed.do("a clusterset IP", func() bool { return len(i.Broker.Claims(db)) == 1 })
+	west.claim("243.7.0.9")
+	routed.do("a clusterset IP", func() bool { return len(i.claims()) == 1 })
 	if is := i.read(); is.Service == nil || is.Service.UID != again.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
 		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) {
 		t.Errorf("%+v, want the same Service, which carries the clusterset IP", is)
 	}
 
 	// The addresses of an import that has had a clusterset IP are not those of a derived Service.
-	if err := i.Admin.Patch(i.Context(), record, []byte(`{"spec":{"vip":{"ips":null,"allocatedBy":null,"at":null}}}`)); err != nil {
-		t.Fatal(err)
-	}
+	west.claim()
 	i.Delete(again.Service)
-	routed.do("no clusterset IP, and no Service", func() bool { return len(i.Broker.Claims(db)) == 0 && i.Member.Derived(db) == nil })
+	routed.do("no clusterset IP, and no Service", func() bool { return len(i.claims()) == 0 && i.Member.Derived(db) == nil })
 	if is := i.read(); is.Service != nil || len(is.Import.Spec.IPs) > 0 {
 		t.Errorf("%+v, want neither a Service nor addresses", is)
 	}
@@ -386,7 +416,7 @@ func (i importing) endBarrier(resource, name string) {
 func TestVIPsThatAreNotRouted(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
-	record := west.recordWithVIP()
+	record := west.claiming("243.7.0.9")
 	b.Create(record, west.slice("a", "10.2.0.1"))
 	i := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
 	i.forbidBalancers()

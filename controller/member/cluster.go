@@ -130,7 +130,7 @@ func New(cfg Config) (*Cluster, error) {
 	if _, err := c.kindOf(&mcsv1beta1.ServiceExport{}).informer.AddEventHandler(c.kept.handler()); err != nil {
 		return nil, fmt.Errorf("member: handler of ServiceExport: %w", err)
 	}
-	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys)})
+	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys), indexAddress: index(addressKeys)})
 	c.slices = follow(c, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)})
 	var property apiserver.Object = &aboutv1beta1.ClusterProperty{}
@@ -286,6 +286,16 @@ func (c *Cluster) WithheldExports() int { return c.kept.waiting() }
 // Import returns the ServiceImport, whether we manage it or not; nil if it does not exist.
 func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
 	return found(c.imports.Get(svc.String()))
+}
+
+// ImportsWith returns the services of imports of ours that have a clusterset IP.
+func (c *Cluster) ImportsWith(address netip.Addr) (services []types.NamespacedName) {
+	for _, imp := range c.imports.ByIndex(indexAddress, address.String()) {
+		if IsOurs(imp) {
+			services = append(services, KeyOf(imp))
+		}
+	}
+	return services
 }
 
 // found returns the object, nil if it does not exist.

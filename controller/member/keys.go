@@ -19,6 +19,7 @@ const (
 	indexSource   = "source"   // EndpointSlices of a Service of this cluster
 	indexImported = "imported" // EndpointSlices of a ServiceImport
 	indexDerived  = "derived"  // ServiceImports by the name of their derived Service
+	indexAddress  = "address"  // ServiceImports by each clusterset IP; its values are addresses
 )
 
 func index(keys func(metav1.Object) []string) cache.IndexFunc {
@@ -46,6 +47,14 @@ func parseKey(key string) types.NamespacedName {
 
 func derivedKeys(o metav1.Object) []string {
 	return []string{o.GetNamespace() + "/" + merge.DerivedName(o.GetNamespace(), o.GetName())}
+}
+
+// addressKeys returns the clusterset IPs that an import notes.
+func addressKeys(o metav1.Object) (ips []string) {
+	for _, a := range merge.AddressesOf(o.(*mcsv1beta1.ServiceImport), merge.VIPNetworks{}) {
+		ips = append(ips, a.IP.String())
+	}
+	return ips
 }
 
 // sourceKeys returns the Service of a slice, unless the slice is imported, by this controller or by another implementation.

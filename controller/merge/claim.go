@@ -2,83 +2,153 @@ package merge
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A Pool is a network that a member may allocate clusterset IPs from. A member without one has the zero Prefix.
-type Pool struct {
-	Cluster string
-	Prefix  netip.Prefix
-	Second  bool // the second VIP CIDR of its Member, which members of version 0.1 do not know
+// An Address is a clusterset IP of a service. The import of the service notes it.
+type Address struct {
+	IP      netip.Addr `json:"ip"`
+	Cluster string     `json:"cluster"` // the member that claims it
+	Stamp   int64      `json:"stamp"`   // of the inventory by which the import got it
+	// Exported is whether the member has exported the service since then: it keeps the address for others that do.
+	Exported bool `json:"exported,omitempty"`
 }
 
-// A Claim is what one export record says about the clusterset IP of a service, be it allocated there or copied.
+// A Claim is a clusterset IP that the inventory of a member gives to a service.
 type Claim struct {
-	Service  types.NamespacedName
-	Cluster  string      // whose record it is
+	Address
+	Since    metav1.Time
 	Admitted metav1.Time // as in Record
-	Created  metav1.Time
-	VIP      v1alpha1.VIP
-	// Barred is whether the importing cluster does not accept the record. Then the service has no address from it, but goes on having one that a
-	// record which it accepts names, too: what others may have does not depend on who accepts it.
-	Barred bool
+	Created  metav1.Time // of the member's export record of the service; zero without one
 }
 
-// An Allocation is a clusterset IP of a service, one of at most two: each IP family has an allocation of its own.
-type Allocation struct {
-	IP     netip.Addr
-	By     string // id of the cluster that allocated it
-	At     metav1.Time
-	Second bool // records name it as their second, for the sake of members of version 0.1
+// VIPs is what decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The zero value gives none.
+type VIPs struct {
+	// Pools are the VIP CIDRs of the members.
+	Pools []Pool
+	// Claims are those of members, without released ones.
+	Claims []Claim
+	// Stamps are those of the newest known inventories, by member; nothing is known of others.
+	Stamps map[string]int64
+	// Removed are the clusters of Has that were removed from the clusterset.
+	Removed []string
+	// Has are the addresses that the import has, at most one of each family.
+	Has []Address
+	// Taken are addresses that another import of this cluster has; of those in Has, only where that one comes first.
+	Taken []netip.Addr
 }
 
-// VIPOf returns what a record says about the allocations of a service, which are at most one of each family. What members of version 0.1 know
-// they go on finding where it was, also in copies.
-func VIPOf(all []Allocation) v1alpha1.VIP {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b Allocation) int {
-		if a.Second != b.Second {
-			return cmp.Compare(rank(a.Second), rank(b.Second))
-		}
-		return cmp.Or(cmp.Compare(a.At.Unix(), b.At.Unix()), a.IP.Compare(b.IP))
-	})
-	var v v1alpha1.VIP
-	for i, a := range all {
-		if len(all) == 2 && i == 1 || len(all) == 1 && a.Second {
-			v.Second = &v1alpha1.SecondVIP{IP: a.IP.String(), AllocatedBy: a.By, At: *a.At.DeepCopy()}
-		} else {
-			v.IPs, v.AllocatedBy, v.At = []string{a.IP.String()}, a.By, a.At.DeepCopy()
-		}
-	}
-	return v
+// exports reports whether the member of a claim exports the service. Any member can claim an address for any service.
+func (c Claim) exports() bool { return !c.Created.IsZero() }
+
+// when returns the time of a claim: no earlier than the member and its export are known to the broker.
+func (c Claim) when() int64 {
+	return later(later(c.Since.Time, c.Admitted.Time), c.Created.Time).Unix()
 }
 
-func rank(last bool) int {
-	if last {
-		return 1
-	}
-	return 0
+// valid reports whether the address of a claim is in a VIP CIDR of its member.
+func (v VIPs) valid(c Claim) bool {
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster == c.Cluster && p.Prefix.Contains(c.IP) })
 }
 
-// AllocationsOf returns what a record says about clusterset IPs, each address by itself.
-func AllocationsOf(v *v1alpha1.VIP) []Allocation {
-	var all []Allocation
-	add := func(ip, by string, at metav1.Time, second bool) {
-		if addr, err := netip.ParseAddr(ip); err == nil {
-			all = append(all, Allocation{IP: addr, By: by, At: *at.DeepCopy(), Second: second})
+// Foreign reports whether an address is in a VIP CIDR of another member than the one that claims it.
+func (v VIPs) Foreign(a Address) bool {
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster != a.Cluster && p.Prefix.Contains(a.IP) })
+}
+
+// First returns the claim that others of an IP family give way to: the oldest valid one of a member that exports the service. ok is false if there is
+// none.
+func (v VIPs) First(v4 bool) (first Claim, ok bool) { return v.first(v4, true) }
+
+func (v VIPs) first(v4, exporting bool) (first Claim, ok bool) {
+	for _, c := range v.Claims {
+		older := !ok || cmp.Or(cmp.Compare(c.when(), first.when()), cmp.Compare(c.Cluster, first.Cluster), c.IP.Compare(first.IP)) < 0
+		if c.IP.Is4() == v4 && c.exports() == exporting && v.valid(c) && older {
+			first, ok = c, true
 		}
 	}
-	for _, ip := range v.IPs {
-		add(ip, v.AllocatedBy, *v.At, false)
+	return first, ok
+}
+
+// claimed returns the claim of an address of the import.
+func (v VIPs) claimed(a Address) (Claim, bool) {
+	at := slices.IndexFunc(v.Claims, func(c Claim) bool { return c.IP == a.IP && c.Cluster == a.Cluster })
+	if at < 0 {
+		return Claim{}, false
 	}
-	if v.Second != nil {
-		add(v.Second.IP, v.Second.AllocatedBy, v.Second.At, true)
+	return v.Claims[at], true
+}
+
+// stands reports whether an address of the import stays: its claim stands, or the known inventory of its member is older than the one by which the
+// import got it, and says nothing about it.
+func (v VIPs) stands(a Address) bool {
+	_, claimed := v.claimed(a)
+	return !v.Foreign(a) && (claimed || v.Stamps[a.Cluster] < a.Stamp && !slices.Contains(v.Removed, a.Cluster))
+}
+
+// Keeps returns the address of an IP family that the import keeps, whoever else claims one.
+func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
+	for _, a := range v.Has {
+		if c, _ := v.claimed(a); a.IP.Is4() == v4 && (a.Exported || c.exports()) && v.stands(a) {
+			a.Exported = true
+			return a, true
+		}
 	}
-	return all
+	return a, false
+}
+
+// of returns the clusterset IP of an IP family, of the first of these that there is: what the import keeps; the oldest claim of a member that exports the
+// service; what the import has otherwise; if the oldest export wants one, the oldest other claim. ok is false if the service has none.
+func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
+	if a, ok = v.Keeps(v4); ok {
+		return a, true
+	}
+	if c, ok := v.First(v4); ok {
+		c.Exported = true
+		return c.Address, true
+	}
+	for _, a := range v.Has {
+		gone := a.Stamp == 0 || slices.Contains(v.Removed, a.Cluster)
+		if gone {
+			a.Stamp, a.Exported = 0, false // also when the mark of the removal is gone
+		}
+		if a.IP.Is4() == v4 && (v.stands(a) || gone && !v.Foreign(a)) {
+			return a, true
+		}
+	}
+	c, ok := v.first(v4, false)
+	return c.Address, ok && wanted
+}
+
+// Give reports whether the service has a clusterset IP. reserved are the networks of the importing cluster, and wanted is whether an export wants one.
+func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
+	counts, _ := v.split(reserved)
+	_, four := counts.of(true, wanted)
+	_, six := counts.of(false, wanted)
+	return four || six
+}
+
+// split divides the claims into those that count and, with the reason, the others.
+func (v VIPs) split(reserved []netip.Prefix) (counts VIPs, rejected map[Address]string) {
+	counts, rejected = v, make(map[Address]string)
+	counts.Claims = nil
+	for _, c := range v.Claims {
+		has := slices.ContainsFunc(v.Has, func(a Address) bool { return a.IP == c.IP && a.Cluster == c.Cluster && !v.Foreign(a) })
+		switch {
+		case contains(reserved, c.IP):
+			rejected[c.Address] = "one outside of the networks of Pods and Services of this cluster"
+		case slices.Contains(v.Taken, c.IP):
+			rejected[c.Address] = "one that no other service has"
+		case !has && !v.valid(c):
+			rejected[c.Address] = fmt.Sprintf("one in a VIP CIDR of %.80q", c.Cluster)
+		default:
+			counts.Claims = append(counts.Claims, c)
+		}
+	}
+	counts.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a Address) bool { return contains(reserved, a.IP) || slices.Contains(v.Taken, a.IP) })
+	return counts, rejected
 }

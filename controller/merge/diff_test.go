@@ -3,7 +3,6 @@ package merge
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -262,9 +261,9 @@ func TestDerivedService(t *testing.T) {
 // docs/spec/controller.md 5.7: a Service carries the clusterset IPs of the families that this cluster has, as addresses of a load balancer that
 // no cloud makes.
 func TestRoutedService(t *testing.T) {
-	o := Options{VIP: CIDR, VIPNetworks: DefaultVIPNetworks, Pools: append(pools(), Pool{Cluster: "a", Prefix: netip.MustParsePrefix("fd17:87d8:f436::/112"), Second: true})}
 	of := func(ip string) Result {
-		return Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true, ip, "a", 1), second("fd17:87d8:f436::1", "a", 1))}, o)
+		o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: claims("a "+ip+" 1", "a fd17:87d8:f436::1 1")}}
+		return Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true))}, o)
 	}
 	both := Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
 	made, _ := Desired(of("243.0.0.1"), both)
@@ -319,7 +318,7 @@ func TestRoutedService(t *testing.T) {
 		ingress(kept.Service) != ingress(made.Service) {
 		t.Errorf("import = %+v, Service = %+v; want the cluster IPs until the Service carries the clusterset IPs", kept.Import, kept.Service)
 	}
-	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, o), both); o.Service != nil {
+	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, Options{VIP: CIDR}), both); o.Service != nil {
 		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
 	}
 }

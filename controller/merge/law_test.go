@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -60,21 +59,16 @@ func (g generator) record(cluster string) Record {
 			f(s)
 		}
 	}
-	s.VIP = g.vip()
+	s.VIP = pick(g, nil, &v1alpha1.VIP{}, &v1alpha1.VIP{Wanted: true})
 	return r
 }
 
-func (g generator) vip() *v1alpha1.VIP {
-	v := &v1alpha1.VIP{Wanted: g.IntN(2) == 0}
-	if g.IntN(2) == 0 {
-		by := g.IntN(len(clusters))
-		v.IPs, v.AllocatedBy, v.At = []string{fmt.Sprintf("243.%d.0.%d", by, 1+g.IntN(2))}, clusters[by], ptr(hour(g.IntN(5)))
-	}
+// address is one that a cluster may claim.
+func (g generator) address(by int) netip.Addr {
 	if g.IntN(3) == 0 {
-		by := g.IntN(len(clusters))
-		v.Second = &v1alpha1.SecondVIP{IP: fmt.Sprintf("fd17:87d8:f436:%d::%d", by, 1+g.IntN(2)), AllocatedBy: clusters[by], At: hour(g.IntN(5))}
+		return netip.MustParseAddr(fmt.Sprintf("fd17:87d8:f436:%d::%d", by, 1+g.IntN(2)))
 	}
-	return v
+	return netip.MustParseAddr(fmt.Sprintf("243.%d.0.%d", by, 1+g.IntN(2)))
 }
 
 func (g generator) records() []Record {
@@ -90,19 +84,22 @@ func (g generator) records() []Record {
 
 func (g generator) options() Options {
 	o := Options{Mode: pick(g, "", KEP, Lighthouse, First), VIP: pick(g, Derived, CIDR, NoVIP)}
-	left := g.IntN(len(clusters) + 1) // none, if out of range
 	o.VIPNetworks = pick(g, VIPNetworks{}, DefaultVIPNetworks)
+	v := &o.VIPs
+	v.Stamps = make(map[string]int64)
 	for i, cluster := range clusters {
-		if i != left {
-			o.Pools = append(o.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("243.%d.0.0/16", i))})
-			if i%2 == 0 {
-				o.Pools = append(o.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("fd17:87d8:f436:%d::/64", i)), Second: true})
-			}
+		v.Pools = append(v.Pools, Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("243.%d.0.0/16", i))},
+			Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("fd17:87d8:f436:%d::/64", i))})
+		v.Stamps[cluster] = int64(g.IntN(3))
+		if g.IntN(2) == 0 {
+			v.Claims = append(v.Claims, Claim{Address{IP: g.address(g.IntN(len(clusters))), Cluster: cluster, Stamp: v.Stamps[cluster]}, hour(g.IntN(5)), hour(g.IntN(2)), pick(g, metav1.Time{}, hour(2+g.IntN(4)))})
 		}
-		o.Claims = append(o.Claims, Claim{
-			Service: types.NamespacedName{Namespace: "other", Name: pick(g, "x", "y")}, Cluster: cluster,
-			Admitted: hour(g.IntN(2)), Created: hour(2 + g.IntN(4)), VIP: *g.vip(),
-		})
+		if g.IntN(6) == 0 {
+			v.Has = append(v.Has, Address{g.address(i), cluster, int64(g.IntN(3)), g.IntN(2) == 0})
+		}
+		if g.IntN(6) == 0 {
+			v.Removed, v.Taken = append(v.Removed, cluster), append(v.Taken, g.address(i))
+		}
 	}
 	return o
 }
@@ -157,8 +154,8 @@ func TestAnyOrderGivesTheSameBytes(t *testing.T) {
 		want := mustJSON(t, Merge(shop, records, o))
 		for range 5 {
 			g.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
-			g.Shuffle(len(o.Pools), func(i, j int) { o.Pools[i], o.Pools[j] = o.Pools[j], o.Pools[i] })
-			g.Shuffle(len(o.Claims), func(i, j int) { o.Claims[i], o.Claims[j] = o.Claims[j], o.Claims[i] })
+			g.Shuffle(len(o.VIPs.Pools), func(i, j int) { o.VIPs.Pools[i], o.VIPs.Pools[j] = o.VIPs.Pools[j], o.VIPs.Pools[i] })
+			g.Shuffle(len(o.VIPs.Claims), func(i, j int) { o.VIPs.Claims[i], o.VIPs.Claims[j] = o.VIPs.Claims[j], o.VIPs.Claims[i] })
 			if got := mustJSON(t, Merge(shop, records, o)); got != want {
 				t.Fatalf("seed %d: %s\nin another order %s", seed, want, got)
 			}
@@ -405,7 +402,7 @@ func FuzzMerge(f *testing.F) {
 		r := Merge(shop, records, o)
 		rejected := len(r.Rejected)
 		for _, rejection := range r.Rejected {
-			if rejection.Reason == AlienVIP { // its record counts without the address
+			if rejection.Reason == AlienVIP { // no record, but a claim
 				rejected--
 			}
 		}

@@ -40,19 +40,12 @@ import (
 //
 // Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from the
 // oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import. [Seen]
-// says which records do not reach the importing cluster.
+// returns the records that reach the importing cluster.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	entries, rejected := admit(service, records, o)
 	r := Result{Rejected: rejected, vip: o.VIP}
-	m := &merger{o: o}
-	for _, e := range entries {
-		if e.Elsewhere {
-			m.elsewhere = append(m.elsewhere, e)
-		} else {
-			m.all = append(m.all, e)
-		}
-	}
-	if len(m.all) == 0 {
+	m := &merger{o: o, all: entries}
+	if len(entries) == 0 {
 		return r
 	}
 	m.oldest = m.all[0]
@@ -60,7 +53,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	m.mergeFamilies()
 	m.mergePorts()
 	m.compareProperties()
-	m.vips = m.mergeVIP(service)
+	m.vips = m.mergeVIP(broker.RecordName(service.Namespace, service.Name))
 	m.orderConflicts()
 
 	r.Oldest, r.Conflicts, r.Selectors = m.oldest.Cluster, m.conflicts, m.oldest.Spec.ClusterSelectors
@@ -196,10 +189,7 @@ func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImpo
 	if m.o.VIP == CIDR && spec.Type == v1alpha1.ClusterSetIP {
 		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationUseVIP, strconv.FormatBool(m.usesVIPs))
 	}
-	if len(m.vips) > 0 {
-		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationAllocatedBy, m.vips[0].By)
-		setIPs(imp, addresses(m.vips))
-	}
+	setVIPs(imp, m.vips)
 	for _, e := range m.in() {
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.Cluster})
 	}

@@ -471,7 +471,8 @@ func TestRejected(t *testing.T) {
 
 // Rejected records and rejected clusterset IPs are found one after the other, and listed by cluster.
 func TestRejectedInOrder(t *testing.T) {
-	got := Merge(shop, []Record{record("z", 1, ports("x/TCP/0")), record("a", 2, vip(true, "243.0.0.1", "ghost", 1))}, Options{VIP: CIDR, VIPNetworks: vipPool, Pools: pools()})
+	got := Merge(shop, []Record{record("z", 1, ports("x/TCP/0")), record("b", 2, vip(true))},
+		Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: claims("a 243.9.0.1 1")}})
 	if len(got.Rejected) != 2 || got.Rejected[0].Cluster != "a" || got.Rejected[1].Cluster != "z" {
 		t.Errorf("rejected = %v, want that of a, then that of z", got.Rejected)
 	}

@@ -73,7 +73,7 @@ func networkTexts(all ...netip.Prefix) (texts []string) {
 	return texts
 }
 
-// Pools returns of every member its VIP CIDRs, sorted by cluster id, the first one first; of one without any the zero Prefix. Of two
+// Pools returns the VIP CIDRs of the members, sorted by cluster id, the first one first. Of two
 // members whose networks overlap only the one that was created first has its own, by cluster id among equals
 // (docs/spec/controller.md 2.1); it takes the network even while it is being deleted itself. A network that is not part of within does not
 // count; the zero within has all.
@@ -84,32 +84,25 @@ func Pools(members []v1alpha1.Member, within VIPNetworks) []Pool {
 	})
 	var pools []Pool
 	for i := range sorted {
-		id, none := sorted[i].Name, true
-		for at, text := range []string{sorted[i].Spec.VIPCIDR, sorted[i].Spec.SecondVIPCIDR} {
+		id := sorted[i].Name
+		for _, text := range []string{sorted[i].Spec.VIPCIDR, sorted[i].Spec.SecondVIPCIDR} {
 			prefix, err := broker.ParsePrefix(text)
 			overlaps := func(p Pool) bool { return p.Prefix.Overlaps(prefix) }
 			if err == nil && broker.IsClusterID(id) && within.contain(prefix) && !slices.ContainsFunc(pools, overlaps) {
-				pools, none = append(pools, Pool{Cluster: id, Prefix: prefix, Second: at > 0}), false
+				pools = append(pools, Pool{Cluster: id, Prefix: prefix})
 			}
-		}
-		if none {
-			pools = append(pools, Pool{Cluster: id})
 		}
 	}
 	slices.SortStableFunc(pools, func(a, b Pool) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return pools
 }
 
-// Declared returns the networks of Pods and Services that members declare.
-func Declared(members []v1alpha1.Member) (all []netip.Prefix) {
-	for i := range members {
-		all = append(all, members[i].Networks()...)
-	}
-	return all
-}
-
 // contain reports whether a VIP CIDR is part of the networks.
 func (n VIPNetworks) contain(p netip.Prefix) bool {
 	in := n.Of(p.Addr())
 	return n == VIPNetworks{} || in.IsValid() && in.Bits() <= p.Bits() && in.Contains(p.Addr())
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }

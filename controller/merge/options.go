@@ -2,7 +2,6 @@ package merge
 
 import (
 	"net/netip"
-	"slices"
 )
 
 // Options decide where the sources disagree (docs/spec/controller.md 11). The zero value is the
@@ -11,17 +10,9 @@ type Options struct {
 	Mode Mode
 	VIP  VIPMode
 
-	// The next three are for [CIDR]. VIPNetworks are the networks that contain the VIP CIDRs of all members, also of those that
-	// left. Without them, the allocations of members that left no longer count.
+	// VIPNetworks are the networks that contain the VIP CIDRs of all members, and VIPs what decides on a service, with [CIDR].
 	VIPNetworks VIPNetworks
-	// Pools are the VIP CIDRs of the members.
-	Pools []Pool
-	// Claims are what other records say about the addresses that the merged records claim: records of other services, and records of
-	// the same service that the importing cluster does not accept. Claims on other addresses do no harm.
-	Claims []Claim
-	// Declared are the networks of Pods and Services of all members, with [CIDR]. What a cluster that left has allocated there does not count: the
-	// traffic of others to these would go to the derived Service.
-	Declared []netip.Prefix
+	VIPs        VIPs
 	// Reserved are the networks of the Pods and Services of the importing cluster. It has no clusterset IP there, whoever allocates one: the
 	// derived Service would take the traffic to what has the address.
 	Reserved []netip.Prefix
@@ -53,17 +44,3 @@ const (
 	CIDR    VIPMode = "cidr"    // allocated by an exporter from its VIP CIDR (second Lighthouse document)
 	NoVIP   VIPMode = "none"    // no addresses
 )
-
-// Left reports whether a cluster is no member, though it may have been one.
-func (o Options) Left(cluster string) bool {
-	return !slices.ContainsFunc(o.Pools, func(p Pool) bool { return p.Cluster == cluster })
-}
-
-// reserves reports whether an address is in a network of the importing cluster itself.
-func (o Options) reserves(a netip.Addr) bool {
-	return contains(o.Reserved, a)
-}
-
-func contains(networks []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
-}

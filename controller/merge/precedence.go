@@ -35,9 +35,7 @@ func admit(service types.NamespacedName, records []Record, o Options) ([]*entry,
 			continue
 		}
 		when := momentOf(r.Spec.ExportCreated, r.Admitted, r.Created)
-		entries = append(entries, &entry{Record: Record{
-			Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy(), Elsewhere: r.Elsewhere,
-		}, when: when})
+		entries = append(entries, &entry{Record: Record{Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy()}, when: when})
 	}
 	slices.SortFunc(entries, byPrecedence)
 	kept := entries[:0]

@@ -21,14 +21,13 @@ func Restricted(records []Record) bool {
 	return slices.ContainsFunc(records, func(r Record) bool { return len(r.Spec.ToClusters) > 0 })
 }
 
-// Seen returns the records as an importing cluster with these ClusterProperties sees them. The result shares memory with records.
+// Seen returns the records of exports that reach an importing cluster with these ClusterProperties. The result shares memory with records.
 func Seen(records []Record, cluster string, properties map[string]string) []Record {
-	seen := slices.Clone(records)
-	for i := range seen {
-		r := &seen[i]
-		r.Elsewhere = !selection.Reaches(r.Cluster, r.Spec.ToClusters, cluster, properties)
-	}
-	return seen
+	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return !reaches(r, cluster, properties) })
+}
+
+func reaches(r Record, cluster string, properties map[string]string) bool {
+	return selection.Reaches(r.Cluster, r.Spec.ToClusters, cluster, properties)
 }
 
 // A view is what clusters see that the same exports reach.
@@ -39,7 +38,7 @@ type view struct {
 
 // has reports whether an export reaches the clusters of the view.
 func (v view) has(cluster string) bool {
-	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster && !r.Elsewhere })
+	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster })
 }
 
 // views returns what members and exporting clusters see. properties are the ClusterProperties of all members by their ids.
@@ -55,16 +54,15 @@ func views(records []Record, properties map[string]map[string]string) []view {
 	var all []view
 	at := make(map[string]int)
 	for _, id := range slices.Compact(importers) {
-		seen := Seen(records, id, properties[id])
 		var key strings.Builder
-		for _, r := range seen {
-			fmt.Fprintf(&key, "%t ", r.Elsewhere)
+		for _, r := range records {
+			fmt.Fprintf(&key, "%t ", reaches(r, id, properties[id]))
 		}
 		i, known := at[key.String()]
 		if !known {
 			i = len(all)
 			at[key.String()] = i
-			all = append(all, view{records: seen})
+			all = append(all, view{records: Seen(records, id, properties[id])})
 		}
 		all[i].clusters = append(all[i].clusters, id)
 	}
@@ -107,7 +105,7 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	var ids []string
 	for id, of := range properties {
-		if selection.Reaches(r.Cluster, r.Spec.ToClusters, id, of) {
+		if reaches(r, id, of) {
 			ids = append(ids, id)
 		}
 	}
@@ -164,7 +162,7 @@ func reachesOthers(r Record, properties map[string]map[string]string) bool {
 
 // hasPoolFor reports whether the cluster of an export has a VIP CIDR of one of its families.
 func (o Options) hasPoolFor(r Record) bool {
-	return slices.ContainsFunc(o.Pools, func(p Pool) bool {
-		return p.Cluster == r.Cluster && p.Prefix.IsValid() && slices.Contains(r.Spec.IPFamilies, broker.FamilyOf(p.Prefix.Addr()))
+	return slices.ContainsFunc(o.VIPs.Pools, func(p Pool) bool {
+		return p.Cluster == r.Cluster && slices.Contains(r.Spec.IPFamilies, broker.FamilyOf(p.Prefix.Addr()))
 	})
 }

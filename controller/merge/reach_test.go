@@ -136,18 +136,14 @@ func TestConflictsOfIsALaw(t *testing.T) {
 
 // docs/spec/controller.md 3.8: one address in all clusters, whoever sees the export that has it, and one cluster that chooses it.
 func TestVIPReach(t *testing.T) {
-	o := Options{VIP: CIDR, VIPNetworks: vipPool, Pools: pools()}
-	records := []Record{record("a", 1, vip(true, "243.0.0.1", "a", 1), to("b")), record("b", 2, vip(true, "", "", 0), to("c")), record("c", 3)}
+	o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: exporting(1, claims("a 243.0.0.1 1"))}}
+	records := []Record{record("a", 1, vip(true), to("b")), record("b", 2, vip(true), to("c")), record("c", 3)}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		if imp := Merge(shop, Seen(records, id, nil), o).Import; imp == nil || !slices.Equal(imp.Spec.IPs, []string{"243.0.0.1"}) {
-			t.Errorf("import in %s = %v, want one with the address that the record of a has", id, imp)
+			t.Errorf("import in %s = %v, want one with the address that a claims", id, imp)
 		}
 	}
-	foreign := []Record{record("a", 1, headless, vip(true, "243.0.0.1", "a", 1), to("a")), record("b", 2)}
-	if imp := Merge(shop, Seen(foreign, "c", nil), o).Import; imp == nil || len(imp.Spec.IPs) > 0 {
-		t.Errorf("import in c = %v, want one without the address of an export elsewhere that is Headless", imp)
-	}
-	wants, not := vip(true, "", "", 0), vip(false, "", "", 0)
+	wants, not := vip(true), vip(false)
 	for _, tt := range []struct {
 		name    string
 		records []Record

@@ -16,10 +16,6 @@ type Record struct {
 	Admitted metav1.Time // creation of that namespace
 	Created  metav1.Time // creation of the record; zero while the broker does not have it
 	Spec     v1alpha1.ExportedServiceSpec
-
-	// Elsewhere is whether the export does not reach the importing cluster. All that counts of it is the clusterset IP that it names, which
-	// is that of the service wherever it is imported (docs/spec/controller.md 3.8).
-	Elsewhere bool
 }
 
 // A Result is what the export records of one service come to. It shares no memory with them.
@@ -33,7 +29,7 @@ type Result struct {
 	Selectors []v1alpha1.ClusterSelector
 
 	Oldest    string      // cluster whose export comes first in precedence; "" without exports
-	Members   []Member    // one for each record that is not rejected whole and reaches the cluster, sorted by cluster
+	Members   []Member    // one for each record that is not rejected whole, sorted by cluster
 	Conflicts []Conflict  // in the order of the table in docs/spec/controller.md 6.2
 	Rejected  []Rejection // sorted by cluster
 

@@ -22,11 +22,10 @@ import (
 type merger struct {
 	o         Options
 	all       []*entry // oldest first
-	elsewhere []*entry // of exports that do not reach the importing cluster
 	oldest    *entry
 	families  []corev1.IPFamily
 	ports     []unionPort
-	vips      []Allocation
+	vips      []Address
 	usesVIPs  bool // the service has clusterset IPs, or waits for them
 	conflicts []Conflict
 	rejected  []Rejection // of what a record says, while the record counts

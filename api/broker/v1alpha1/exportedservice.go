@@ -1,8 +1,6 @@
 package v1alpha1
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -15,7 +13,6 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=exsvc
 // +kubebuilder:printcolumn:name=Type,type=string,JSONPath=`.spec.type`
-// +kubebuilder:printcolumn:name=VIP,type=string,JSONPath=`.spec.vip.ips`
 // +kubebuilder:printcolumn:name=Exported,type=date,JSONPath=`.spec.exportCreated`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.name + '.' + self.spec.__namespace__",message="the name of an ExportedService has to be <spec.name>.<spec.namespace>"
@@ -158,8 +155,7 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	ExportGeneration int64 `json:"exportGeneration,omitempty"`
 
-	// VIP is set while the cluster allocates, or copies, clusterset IPs of its own
-	// ("vip cidr", docs/spec/controller.md 5.7).
+	// VIP is set where the export, or the cluster, says something about clusterset IPs ("vip cidr", docs/spec/controller.md 5.7).
 	//
 	// +optional
 	VIP *VIP `json:"vip,omitempty"`
@@ -254,82 +250,14 @@ type Annotation struct {
 	Value string `json:"value,omitempty"`
 }
 
-// VIP is what a member says about the clusterset IP of a service (second Lighthouse document, "VIP CIDR and allocation").
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.second) || !has(self.ips) || self.ips.size() < 2 && self.ips.all(i, !isIP(i) || !isIP(self.second.ip) || ip(i).family() != ip(self.second.ip).family())",message="second has to be of the other IP family than ips"
-// +kubebuilder:validation:XValidation:rule="has(self.ips) && self.ips.size() > 0 ? has(self.allocatedBy) && has(self.at) : !has(self.allocatedBy) && !has(self.at)",message="ips, allocatedBy and at go together"
+// VIP is what an export says about the clusterset IP of its service (second Lighthouse document, "Creating ServiceExport"). The addresses are in the
+// inventories.
 type VIP struct {
 	// Wanted is whether this export asks for a clusterset IP. Changing it later changes only whether exports are in
 	// conflict.
 	//
 	// +optional
 	Wanted bool `json:"wanted"` // also false: an object that loses all of its fields becomes null when it is applied
-
-	// IPs are the addresses, at most one for each family, in the VIP CIDR of the member that allocated them.
-	//
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2
-	// +kubebuilder:validation:items:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="self.all(i, isIP(i) && ip.isCanonical(i) && ip(i).isGlobalUnicast())",message="want IP addresses in canonical form that are neither loopback, link-local nor multicast"
-	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !self.all(i, isIP(i)) || ip(self[0]).family() != ip(self[1]).family()",message="want one address for each family"
-	IPs []string `json:"ips,omitempty"`
-
-	// AllocatedBy is the id of the cluster that allocated them: the writer of this record, or the one it copies.
-	//
-	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
-	AllocatedBy string `json:"allocatedBy,omitempty"`
-
-	// At is when, by the clock of that cluster.
-	//
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Format=date-time
-	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
-	At *metav1.Time `json:"at,omitempty"`
-
-	// Second is an address of the other IP family than ips, allocated by itself: maybe by another cluster, and at another time.
-	// Members of version 0.1 do not know it, and go on with ips alone.
-	//
-	// +optional
-	Second *SecondVIP `json:"second,omitempty"`
-}
-
-// SecondVIP is one address, with its allocation.
-type SecondVIP struct {
-	// IP is an address in a VIP CIDR of the member that allocated it.
-	//
-	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",message="want an IP address in canonical form that is neither loopback, link-local nor multicast"
-	IP string `json:"ip"`
-
-	// AllocatedBy is as in VIP.
-	//
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
-	AllocatedBy string `json:"allocatedBy"`
-
-	// At is when, by the clock of that cluster.
-	//
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Format=date-time
-	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
-	At metav1.Time `json:"at"`
-}
-
-// Addresses returns the addresses of a VIP, at most one of each IP family; v may be nil.
-func (v *VIP) Addresses() []string {
-	if v == nil {
-		return nil
-	}
-	if v.Second == nil {
-		return v.IPs
-	}
-	return append(slices.Clip(v.IPs), v.Second.IP)
 }
 
 // ExportedServiceList is a list of ExportedService objects.

@@ -2,7 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Inventory lists a part of the services that a member exports. An export ends when its inventory no longer lists it. A listed record that is
+// Inventory lists a part of the services that a member exports, and of those to which it gives clusterset IPs. An export ends when its inventory no
+// longer lists its UID. A listed record that is
 // missing was lost by the broker. Each inventory lies in the broker namespace of its member, the only writer. Its name is two hexadecimal
 // digits, 00 to 3f: a hash of each listed service.
 //
@@ -26,7 +27,7 @@ type InventorySpec struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	Stamp int64 `json:"stamp"`
 
-	// Exports are the services of this part that the member exports, at most 500, sorted by name.
+	// Exports are the services of this part that the member exports or gives clusterset IPs to, at most 500, sorted by name.
 	//
 	// +optional
 	// +listType=atomic
@@ -34,7 +35,7 @@ type InventorySpec struct {
 	Exports []InventoryEntry `json:"exports,omitempty"`
 }
 
-// InventoryEntry is one service that a member exports.
+// InventoryEntry is one service that a member exports or gives clusterset IPs to.
 type InventoryEntry struct {
 	// Name is the name of the export record: "<name>.<namespace>".
 	//
@@ -42,11 +43,12 @@ type InventoryEntry struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// UID is the UID of the ServiceExport.
+	// UID is the UID of the ServiceExport; none if the entry only has claims.
 	//
+	// +optional
 	// +kubebuilder:validation:MaxLength=36
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
-	UID string `json:"uid"`
+	UID string `json:"uid,omitempty"`
 
 	// From is the stamp of the last inventory without this service. Older records and slices do not count.
 	//
@@ -61,6 +63,35 @@ type InventoryEntry struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	Behind int64 `json:"behind,omitempty"`
+
+	// Claims are the clusterset IPs that the member gives to the service, at most one of each IP family.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Claim is a clusterset IP that a member gives to a service (docs/spec/controller.md 5.7).
+type Claim struct {
+	// IP is an address in a VIP CIDR of the member. Readers ignore others.
+	//
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:Pattern=`^[0-9a-f.:]+$`
+	IP string `json:"ip"`
+
+	// Since is when the member claimed it, in microseconds since 1970.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=9007199254740991
+	Since int64 `json:"since"`
+
+	// Released is since when the service no longer has the address, in microseconds since 1970. The member gives it to no other service for ten minutes.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
+	Released int64 `json:"released,omitempty"`
 }
 
 // InventoryList is a list of Inventory objects.

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -18,7 +17,7 @@ import (
 // have lost its CRD or have one of another version; but only the CRD can compare the name of the object with its contents.
 func (s *ExportedServiceSpec) Validate() error {
 	for _, check := range []func(*ExportedServiceSpec) error{
-		checkNames, checkPorts, checkPolicies, checkMetadata, checkFamilies, checkVIP, checkSelectors, checkSlices,
+		checkNames, checkPorts, checkPolicies, checkMetadata, checkFamilies, checkSelectors, checkSlices,
 	} {
 		if err := check(s); err != nil {
 			return err
@@ -166,42 +165,6 @@ func checkFamilies(s *ExportedServiceSpec) error {
 		}
 	}
 	return checkIPs(s.ClusterIPs)
-}
-
-func checkVIP(s *ExportedServiceSpec) error {
-	if s.VIP == nil {
-		return nil
-	}
-	return s.VIP.Validate()
-}
-
-// Validate returns why a VIP counts for nothing, or nil.
-func (v *VIP) Validate() error {
-	if allocated := len(v.IPs) > 0; allocated != (v.AllocatedBy != "") || allocated != (v.At != nil) {
-		return errors.New("vip: want ips, allocatedBy and at together")
-	}
-	if len(v.IPs) > 0 {
-		if err := checkAllocation(v.AllocatedBy, *v.At); err != nil {
-			return err
-		}
-	}
-	if v.Second != nil {
-		if err := checkAllocation(v.Second.AllocatedBy, v.Second.At); err != nil {
-			return err
-		}
-	}
-	return checkIPs(v.Addresses())
-}
-
-// checkAllocation rejects who allocated an address, and when.
-func checkAllocation(by string, at metav1.Time) error {
-	if !broker.IsClusterID(by) {
-		return fmt.Errorf("vip allocated by %.80q: want a cluster id", by)
-	}
-	if at.IsZero() || at.Year() < 0 || at.Year() > 9999 {
-		return errors.New("vip: want a time that RFC 3339 can say")
-	}
-	return nil
 }
 
 // checkIPs rejects anything but at most one usable address of each family, in canonical form.

@@ -94,7 +94,7 @@ func New(t *testing.T) *Env {
 func (e *Env) AddMember(id, vips string) string {
 	e.Helper()
 	namespace := apibroker.NamespaceName("member", id)
-	e.owners[namespace] = &owner{Env: e, namespace: namespace, parts: make(map[string]*v1alpha1.Inventory), from: make(map[string]int64)}
+	e.owners[namespace] = &owner{Env: e, namespace: namespace, parts: make(map[string]*v1alpha1.Inventory), from: make(map[string]int64), claims: make(map[string][]v1alpha1.Claim), uids: make(map[string]string)}
 	return e.addMember(id, v1alpha1.MemberSpec{
 		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips, PodCIDRs: []string{"10.2.0.0/16", "10.1.128.0/17"},
 	})

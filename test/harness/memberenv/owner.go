@@ -1,6 +1,7 @@
 package memberenv
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,9 @@ type owner struct {
 	*Env
 	namespace string
 	parts     map[string]*v1alpha1.Inventory
-	from      map[string]int64 // by record: the stamp of the inventory that ended it
+	from      map[string]int64            // by record: the stamp of the inventory that ended it
+	claims    map[string][]v1alpha1.Claim // by record
+	uids      map[string]string           // of the listed ServiceExports, by record
 }
 
 // ownerOf returns the owner of a record or slice, or nil.
@@ -81,7 +84,7 @@ func split(slice string) (record, hash string) {
 // list lists a record that is to be written.
 func (w *owner) list(o apiserver.Object) {
 	if r, ok := o.(*v1alpha1.ExportedService); ok && r.Name == apibroker.RecordName(r.Spec.Namespace, r.Spec.Name) {
-		w.replace(r, []v1alpha1.InventoryEntry{{Name: r.Name, UID: r.Spec.ExportUID, From: w.from[r.Name]}})
+		w.replace(r.Name, r.Spec.ExportUID)
 	}
 }
 
@@ -89,7 +92,7 @@ func (w *owner) list(o apiserver.Object) {
 func (w *owner) end(o apiserver.Object) {
 	switch o := o.(type) {
 	case *v1alpha1.ExportedService:
-		w.replace(o, nil)
+		w.replace(o.Name, "")
 		w.from[o.Name] = w.last
 	case *discoveryv1.EndpointSlice:
 		name, hash := split(o.Name)
@@ -107,9 +110,9 @@ func (w *owner) end(o apiserver.Object) {
 	}
 }
 
-// replace makes entries those of a record in the inventory.
-func (w *owner) replace(r *v1alpha1.ExportedService, entries []v1alpha1.InventoryEntry) {
-	service, namespace, _ := strings.Cut(r.Name, ".")
+// replace makes uid, or none, that of a record in the inventory, with the claims of its service.
+func (w *owner) replace(record, uid string) {
+	service, namespace, _ := strings.Cut(record, ".")
 	name := apibroker.InventoryPart(namespace, service)
 	part, exists := w.parts[name]
 	if !exists {
@@ -117,19 +120,40 @@ func (w *owner) replace(r *v1alpha1.ExportedService, entries []v1alpha1.Inventor
 		w.parts[name] = part
 	}
 	was := slices.Clone(part.Spec.Exports)
-	all := append(slices.DeleteFunc(slices.Clone(was), func(e v1alpha1.InventoryEntry) bool { return e.Name == r.Name }), entries...)
+	all := slices.DeleteFunc(slices.Clone(was), func(e v1alpha1.InventoryEntry) bool { return e.Name == record })
+	w.uids[record] = uid
+	entry := v1alpha1.InventoryEntry{Name: record, UID: uid, Claims: w.claims[record]}
+	if uid != "" {
+		entry.From = w.from[record]
+	}
+	if uid != "" || len(entry.Claims) > 0 {
+		all = append(all, entry)
+	}
 	slices.SortFunc(all, func(a, b v1alpha1.InventoryEntry) int { return strings.Compare(a.Name, b.Name) })
-	if slices.Equal(was, all) {
+	if reflect.DeepEqual(was, all) {
 		return
 	}
 	part.Spec.Exports, part.Spec.Stamp = all, w.stamp()
-	write := w.Admin.Update
-	if !exists {
-		write = w.Admin.Create
+	err := w.Admin.Update(w.Context(), part)
+	if !exists || apierrors.IsNotFound(err) { // see Lose
+		part.ResourceVersion, part.UID = "", ""
+		err = w.Admin.Create(w.Context(), part)
 	}
-	if err := write(w.Context(), part); err != nil {
+	if err != nil {
 		w.Fatal(err)
 	}
+}
+
+// Claim makes the member of a broker namespace claim clusterset IPs for a service, since a time, and no others. A test calls it before it creates the
+// record of the service, or after.
+func (e *Env) Claim(namespace string, svc types.NamespacedName, since time.Time, ips ...string) {
+	e.Helper()
+	w, record := e.owners[namespace], apibroker.RecordName(svc.Namespace, svc.Name)
+	w.claims[record] = nil
+	for _, ip := range ips {
+		w.claims[record] = append(w.claims[record], v1alpha1.Claim{IP: ip, Since: since.UnixMicro()})
+	}
+	w.replace(record, w.uids[record])
 }
 
 // current gives a record or slice that is to be written the version that it has by now: the owner may have changed it.

@@ -13,7 +13,7 @@ var quoted = regexp.MustCompile("`([a-z/]+)`")
 
 // words of the table for several packages. An empty name stands for all of them.
 var words = map[string][]string{
-	"pure packages": {"controller/merge", "controller/export", "controller/vip", "controller/liveness", "controller/selection"},
+	"pure packages": {"controller/merge", "controller/export", "controller/liveness", "controller/selection"},
 	"all below":     {"controller/", "apiserver", "api/"},
 	"each other":    {"api/"},
 	"the rest":      {""},

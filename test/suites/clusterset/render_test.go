@@ -104,6 +104,7 @@ func (s *script) importsOf(ctx context.Context, m *testclusterset.Member) (strin
 	named := make(map[string]bool)
 	for i := range imports {
 		delete(imports[i].Annotations, broker.AnnotationSources) // stamps and UIDs
+		delete(imports[i].Annotations, broker.AnnotationVIPs)    // stamps
 		name := imports[i].Annotations[broker.AnnotationDerivedService]
 		if named[name] = slices.ContainsFunc(derived, func(svc corev1.Service) bool { return svc.Name == name }); named[name] {
 			delete(imports[i].Annotations, broker.AnnotationDerivedService)

@@ -2,6 +2,7 @@ package security
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -165,10 +166,9 @@ const (
 	asSpec      = "have to be those of the spec"
 	sliceName   = "the name of a slice is"
 	notDeclared = "addresses have to be in the networks of Member mallory"
-	badVIP      = "has to be in a VIP CIDR of its Member"
 )
 
-// all returns every attack. vip is the clusterset IP of bank/ledger, which east allocated.
+// all returns every attack. vip is the clusterset IP of bank/ledger, which east claims.
 func (h attacker) all(f *testclusterset.Clusterset, vip string) []attack {
 	return slices.Concat(h.onOthers(f), h.records(), h.vips(vip), h.slices(), h.addresses())
 }
@@ -277,20 +277,30 @@ func (h attacker) records() []attack {
 	}
 }
 
-// vips returns records of a service that only mallory exports, with clusterset IPs that are not hers. Of the honest members only east has
+// inventory is the part of mallory's inventory that shop/loot belongs to, which lists what is given.
+func (h attacker) inventory(stamp int64, entries ...v1alpha1.InventoryEntry) runtime.Object {
+	return &v1alpha1.Inventory{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Inventory"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: h.BrokerNamespace(), Name: broker.InventoryPart("shop", "loot")},
+		Spec:       v1alpha1.InventorySpec{Stamp: stamp, Exports: entries},
+	}
+}
+
+// loot lists shop/loot, and claims clusterset IPs for it.
+func (h attacker) loot(ips ...string) v1alpha1.InventoryEntry {
+	r, _ := h.export("shop", "loot", "10.23.0.1")
+	entry := v1alpha1.InventoryEntry{Name: r.Name, UID: r.Spec.ExportUID}
+	for _, ip := range ips {
+		entry.Claims = append(entry.Claims, v1alpha1.Claim{IP: ip, Since: longAgo.UnixMicro()})
+	}
+	return entry
+}
+
+// vips returns an inventory that gives a service, which only mallory exports, a clusterset IP that is not hers. Of the honest members only east has
 // "vip cidr".
 func (h attacker) vips(stolen string) []attack {
-	const vip = string(merge.AlienVIP)
-	loot := func(by string) runtime.Object {
-		return h.record("loot", func(r *v1alpha1.ExportedService) {
-			r.Spec.VIP = &v1alpha1.VIP{IPs: []string{stolen}, AllocatedBy: by, At: longAgo.DeepCopy()}
-		})
-	}
-	return []attack{
-		{"record: another's clusterset IP as its own", "", loot("mallory"), badVIP, "", vip, ""},
-		// No policy can look up what east allocated.
-		{"record: another's clusterset IP as a copy", "", loot("east"), "", "", vip, ""},
-	}
+	// A policy that denies it would deny all exports in that part, where the broker has a Member from before a join.
+	return []attack{{"inventory: another's clusterset IP", "", h.inventory(2, h.loot(stolen)), "", "", string(merge.AlienVIP), ""}}
 }
 
 // slices returns slices in mallory's own namespace that no honest controller writes.
@@ -398,6 +408,9 @@ func TestAttacks(t *testing.T) {
 		before.unchanged(t)
 	})
 	t.Run("withdrawal", func(t *testing.T) {
+		if err := mallory.do(t.Context(), "apply", mallory.inventory(3)); err != nil {
+			t.Fatal(err)
+		}
 		mallory.withdraw(t, e, w)
 		for _, v := range []member{east, west} {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
@@ -413,15 +426,18 @@ func (h attacker) takesPart(t *testing.T, honest ...member) {
 	t.Helper()
 	web, slice := h.export("shop", "web", "10.23.0.1")
 	web.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	for _, o := range []runtime.Object{web, slice, h.record("loot", nil)} {
+	for _, o := range []runtime.Object{web, slice, h.inventory(1, h.loot()), h.record("loot", nil)} {
 		if err := h.do(t.Context(), "apply", o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, v := range honest {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1", "10.23.0.1")
-		until.OK(t, "import of loot", func(ctx context.Context) error {
-			_, err := v.Import(ctx, "shop", "loot")
+		until.OK(t, "import of loot, which is listed", func(ctx context.Context) error {
+			imp, err := v.Import(ctx, "shop", "loot")
+			if err == nil && !strings.Contains(imp.Annotations[broker.AnnotationSources], "listed") {
+				err = errors.New("not listed yet")
+			}
 			return err
 		})
 		imp, err := v.Import(t.Context(), "shop", "web")

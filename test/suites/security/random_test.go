@@ -243,7 +243,7 @@ func (r *randomWriter) object() runtime.Object {
 
 // vary gives a record random values of the fields that merge, DNS and the choice of clusters depend on.
 func (r *randomWriter) vary(spec *v1alpha1.ExportedServiceSpec) {
-	spec.VIP = []*v1alpha1.VIP{nil, nil, {Wanted: true}, {IPs: []string{"243.0.0.1"}, AllocatedBy: r.choose("east", "mallory"), At: longAgo.DeepCopy()}}[r.IntN(4)]
+	spec.VIP = []*v1alpha1.VIP{nil, {}, {Wanted: true}}[r.IntN(3)]
 	spec.Type = []v1alpha1.ServiceType{v1alpha1.ClusterSetIP, v1alpha1.Headless}[r.IntN(2)]
 	spec.IPFamilies = [][]corev1.IPFamily{{corev1.IPv4Protocol}, {corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol}}[r.IntN(3)]
 	spec.Ports[0].Port = []int32{80, 81, 5432}[r.IntN(3)]

@@ -1,0 +1,91 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// awaitIPs waits until the imports of a service in both members have these endpoints and one clusterset IP, the same, and returns it.
+func awaitIPs(t *testing.T, namespace, name, endpoints string) (ip string) {
+	t.Helper()
+	until.OK(t, fmt.Sprintf("a clusterset IP of %s/%s", namespace, name), func(ctx context.Context) error {
+		ip = ""
+		for _, m := range clusters.Members {
+			imp, err := m.Import(ctx, namespace, name)
+			if err != nil {
+				return err
+			}
+			if got := strings.Join(imp.Spec.IPs, " "); len(imp.Spec.IPs) != 1 || ip != "" && got != ip {
+				return fmt.Errorf("%s has %q, want one address, as the other member has %q", m.ID, got, ip)
+			}
+			ip = imp.Spec.IPs[0]
+		}
+		return nil
+	})
+	for _, m := range clusters.Members {
+		awaitImport(t, m, namespace, name, endpoints)
+	}
+	return ip
+}
+
+// docs/spec/controller.md 5.7: the clusterset IP of a service stays when the member that claims it ends its export and deletes the namespace, and when the broker
+// is restored to before the claim while that member's controller is restarted.
+func TestClaimsStay(t *testing.T) {
+	tier.All(t)
+	const ns = "claims"
+	cidr := func(c *controller.Config) { c.VIP = merge.CIDR }
+	e := run(t, east, cidr)
+	run(t, west, cidr)
+	west.Put(t, testclusterset.Namespace(ns))
+	export(t, east, ns, "shared", "10.21.0.1")
+	first := awaitIPs(t, ns, "shared", "10.21.0.1")
+	export(t, west, ns, "shared", "10.22.0.1")
+	if got := awaitIPs(t, ns, "shared", "10.21.0.1 10.22.0.1"); got != first {
+		t.Errorf("clusterset IP %s with a second export, want %s", got, first)
+	}
+	east.Drop(t, testclusterset.Export(ns, "shared"))
+	if got := awaitIPs(t, ns, "shared", "10.22.0.1"); got != first {
+		t.Errorf("clusterset IP %s after the end of the first export, want %s", got, first)
+	}
+
+	saved := saveBroker(t)
+	export(t, east, ns, "later", "10.21.0.1")
+	later := awaitIPs(t, ns, "later", "10.21.0.1")
+	noted := func() {
+		t.Helper()
+		until.OK(t, "a note in west that later is listed", func(ctx context.Context) error {
+			imp, err := west.Import(ctx, ns, "later")
+			if err == nil && !strings.Contains(imp.Annotations[broker.AnnotationSources], `"listed":`) {
+				err = fmt.Errorf("notes %q", imp.Annotations[broker.AnnotationSources])
+			}
+			return err
+		})
+	}
+	noted()
+	e.stop()
+	restoreBroker(t, saved)
+	run(t, east, cidr)
+	awaitRecord(t, east, ns, "later", true)
+	noted()
+	for name, want := range map[string]string{"shared": first, "later": later} {
+		if got := awaitIPs(t, ns, name, map[string]string{"shared": "10.22.0.1", "later": "10.21.0.1"}[name]); got != want {
+			t.Errorf("clusterset IP %s of %s after a restore, want %s", got, name, want)
+		}
+	}
+
+	east.Drop(t, testclusterset.Namespace(ns))
+	until.OK(t, "no import in east", func(ctx context.Context) error { return testclusterset.Gone(east.Import(ctx, ns, "shared")) })
+	awaitImport(t, west, ns, "shared", "10.22.0.1")
+	if imp, err := west.Import(t.Context(), ns, "shared"); err != nil || len(imp.Spec.IPs) != 1 || imp.Spec.IPs[0] != first {
+		t.Errorf("import of shared in west is %v (%v) without the namespace in east, want %s", imp, err, first)
+	}
+}
