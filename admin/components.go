@@ -79,7 +79,7 @@ type Values struct {
 	// CreateNamespaces is whether the controller creates namespaces that imports lack; nil keeps what there is.
 	CreateNamespaces *bool `json:"createNamespaces,omitempty"`
 	OpenShift        bool  `json:"openshift,omitempty"` // found out
-	// ControllerOptions are further options of the controller, which the clusterset says.
+	// ControllerOptions are options of the controller that the clusterset sets for all members.
 	ControllerOptions map[string]string `json:"controllerOptions,omitempty"`
 }
 

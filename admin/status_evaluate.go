@@ -121,8 +121,8 @@ func (e evaluation) evaluateSettings() {
 	e.compareSetting("merge", e.state.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
 }
 
-// compareSetting reports members whose option is not that of the clusterset, which says nothing if it is "", as a problem. A member whose
-// controller has not run says nothing, either.
+// compareSetting adds a problem for each member whose option differs from that of the clusterset. Empty values are not compared: the clusterset sets
+// none, or the controller of the member has not run.
 func (e evaluation) compareSetting(option, clusterset, command string, of func(*MemberState) string) {
 	for i := range e.state.Members {
 		m := &e.state.Members[i]

@@ -27,7 +27,7 @@ func entryOf(i *v1alpha1.Inventory, svc types.NamespacedName) (e protocol.Entry)
 	return e
 }
 
-// listedIn returns what an inventory, which is sorted, lists of a service.
+// listedIn returns the entry of a service in an inventory, which is sorted by name.
 func listedIn(i *v1alpha1.Inventory, svc types.NamespacedName) (e v1alpha1.InventoryEntry, ok bool) {
 	at, ok := slices.BinarySearchFunc(i.Spec.Exports, recordOf(svc), func(e v1alpha1.InventoryEntry, name string) int { return strings.Compare(e.Name, name) })
 	if ok {
@@ -52,7 +52,7 @@ func (b *Broker) part(m *v1alpha1.Member, svc types.NamespacedName) *v1alpha1.In
 	return seen
 }
 
-// vips returns what decides on the clusterset IPs of a service: the pools, and what the members' inventories say. records are those of the service.
+// vips returns the pools, and the claims of all members for a service. records are those of the service.
 func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, records []merge.Record) merge.VIPs {
 	members := b.Members()
 	v := merge.VIPs{Pools: merge.Pools(members, networks), Stamps: make(map[string]int64)}
@@ -77,18 +77,18 @@ func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, reco
 	return v
 }
 
-// claimsOf returns the valid claims of an entry that are not released. of has what they share.
-func claimsOf(e v1alpha1.InventoryEntry, of merge.Claim) (all []merge.Claim) {
+// claimsOf returns the valid claims of an entry that are not released, as copies of template.
+func claimsOf(e v1alpha1.InventoryEntry, template merge.Claim) (all []merge.Claim) {
 	for _, c := range e.Claims {
 		if ip, err := broker.ParseAddress(c.IP); err == nil && c.Released == 0 {
-			of.IP, of.Since = ip, metav1.NewTime(time.UnixMicro(c.Since))
-			all = append(all, of)
+			template.IP, template.Since = ip, metav1.NewTime(time.UnixMicro(c.Since))
+			all = append(all, template)
 		}
 	}
 	return all
 }
 
-// OwnClaims returns what the newest known inventory of this member says about the clusterset IPs of a service.
+// OwnClaims returns the claims for a service in the newest known inventory of this member.
 func (b *Broker) OwnClaims(svc types.NamespacedName) []v1alpha1.Claim {
 	i, _ := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
 	if i == nil {

@@ -19,7 +19,7 @@ type Options struct {
 	Endpoints Endpoints
 	// ByZone says that the endpoints of the export are divided by zone on the broker now. It counts for the strategy PreferZone alone.
 	ByZone bool
-	// WantsVIP is whether an export without the annotation wants a clusterset IP; nil if exports say nothing about one.
+	// WantsVIP applies to exports without the annotation. If it is nil, the record has no VIP.
 	WantsVIP *bool
 }
 

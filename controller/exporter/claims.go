@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,11 +19,11 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
-// quarantine is how long a released address is given to no other service: clients and data planes may still send to it what is meant for the one that had it.
+// quarantine is the time before a released address goes to another service. Clients and data planes may still use it for the old one.
 const quarantine = 10 * time.Minute
 
-// retryPool is when an export that got no clusterset IP is tried again, and when it is asked again whether other members export a service: no event
-// tells.
+// retryPool is the time until the claims of a service are decided again without an event: a VIP CIDR may have room, or other members may have ended
+// their exports.
 const retryPool = time.Minute
 
 // claims decides which clusterset IPs the inventory of this member gives to services (docs/spec/controller.md 5.7):
@@ -35,73 +34,73 @@ const retryPool = time.Minute
 //	                                         ▲                                          │  10 minutes
 //	                                         └──────────────── it lacks one again ──────┘
 //
-// The inventory is the only state: this member alone gives addresses of its VIP CIDRs. What the inventory lost is claimed again by the notes of the
-// own imports. Its methods may be called by several goroutines, but for choose.
+// The inventory is the only state, since no other member claims addresses of these VIP CIDRs. After a restore of the broker, lost claims are made
+// again from the notes of the own imports. Several goroutines may call the methods; only one may call choose and failed.
 type claims struct {
 	broker    *broker.Broker
 	member    *member.Cluster
-	silent    func(cluster string) bool // whether a member is silent
-	own       func(types.NamespacedName) (record *v1alpha1.ExportedService, readable bool)
+	silent    func(cluster string) bool                                                    // whether a member is silent
+	export    func(types.NamespacedName) (record *v1alpha1.ExportedService, readable bool) // of this cluster
 	clusterID string
 	options   merge.Options
 	metrics   *metrics.Metrics
 	retry     func(types.NamespacedName, time.Duration)
 	now       func() time.Time
 
-	owners  map[netip.Addr]types.NamespacedName // used by choose alone: see taken
+	owners  map[netip.Addr]types.NamespacedName // cache of taken; used by choose alone
 	counted time.Time                           // when owners was made
 
 	mu        sync.Mutex
-	members   map[string]bool // all that this process has seen
+	members   map[string]bool // seen by this process
 	exhausted map[types.NamespacedName]exhaustion
 }
 
-// An exhaustion is why a service got no address, and when.
+// An exhaustion is a failed attempt to give a service an address.
 type exhaustion struct {
-	text string
+	text string // the reason, for people
 	at   time.Time
 }
 
-// A claimant is a service that may need clusterset IPs, and what decides on them.
+// A claimant is a service that may need clusterset IPs.
 type claimant struct {
 	name   types.NamespacedName
-	record *v1alpha1.ExportedService // what this cluster exports of it, nil if nothing
+	record *v1alpha1.ExportedService // of this cluster; nil if it does not export the service
 	vips   merge.VIPs
 	pools  []merge.Pool // of this member
 	now    time.Time
 }
 
-// A decision is what the inventory is to say about the clusterset IPs of a service.
+// A decision holds the claims of a service that the inventory shall have.
 type decision struct {
 	claims []v1alpha1.Claim
-	lacks  []merge.Pool  // of an address from each
-	again  time.Duration // after which it may change without an event; 0 for never
-	noVIP  string        // why there is none, in sentences
+	lacks  []merge.Pool  // each has to give one more address
+	again  time.Duration // until the decision may change without an event; 0 for never
+	noVIP  string        // the reason why the service has no address, in sentences; "" if it has one, or needs none
 }
 
-// retryIn makes the decision due again after a time, if it is not before.
+// retryIn makes the decision due again after a time at the latest.
 func (d *decision) retryIn(wait time.Duration) {
 	if d.again == 0 || wait < d.again {
 		d.again = wait
 	}
 }
 
-// wants returns the defaults of exports: nil if they say nothing about clusterset IPs. With another "vip" than cidr an export may still ask for one by
-// annotation, for the members that have "vip cidr", if this member has a VIP CIDR.
+// wants returns whether exports want a clusterset IP by default; nil if records do not mention it. Without "vip cidr" an export may still ask
+// for one by annotation, for members with that option, if this member has a VIP CIDR.
 func (c *claims) wants() *bool {
-	if len(c.pools(c.options.VIPNetworks)) == 0 && c.options.VIP != merge.CIDR {
+	wanted := c.options.VIP == merge.CIDR
+	if !wanted && len(c.own(merge.Pools(c.broker.Members(), c.options.VIPNetworks))) == 0 {
 		return nil
 	}
-	wanted := c.options.VIP == merge.CIDR
 	return &wanted
 }
 
-// pools returns the VIP CIDRs of this member.
-func (c *claims) pools(within merge.VIPNetworks) []merge.Pool {
-	return slices.DeleteFunc(merge.Pools(c.broker.Members(), within), func(p merge.Pool) bool { return p.Cluster != c.clusterID })
+// own returns the pools of this member.
+func (c *claims) own(pools []merge.Pool) []merge.Pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(p merge.Pool) bool { return p.Cluster != c.clusterID })
 }
 
-// decide returns what the inventory is to say of a service. record is what this cluster exports of it, nil if nothing.
+// decide decides on the claims of a service. record is that of this cluster, or nil.
 func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedService, now time.Time) (d decision) {
 	has, wanted := c.broker.OwnClaims(svc), record != nil && record.Spec.VIP != nil && record.Spec.VIP.Wanted
 	noted := c.notedIn(svc)
@@ -117,11 +116,11 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 			o.VIPs.Removed = append(o.VIPs.Removed, a.Cluster)
 		}
 	}
-	s := claimant{name: svc, record: record, vips: o.VIPs, pools: c.pools(o.VIPNetworks), now: now}
+	s := claimant{name: svc, record: record, vips: o.VIPs, pools: c.own(o.VIPs.Pools), now: now}
 	has = append(slices.Clone(has), c.lost(has, s)...)
 	exported := len(has) == 0 || c.exported(svc, record, view)
 	for _, x := range has {
-		addr, _ := netip.ParseAddr(x.IP)
+		addr := addrOf(x)
 		pool, ok := poolOf(s.pools, addr.Is4())
 		first, some := s.vips.First(addr.Is4())
 		switch {
@@ -152,19 +151,17 @@ func (c *claims) notedIn(svc types.NamespacedName) []merge.Address {
 	return nil
 }
 
-// lost returns claims that the own import notes and an inventory before that note lacks: the broker was restored.
+// lost returns the claims that the own import notes, and that an inventory from before the note lacks: the broker was restored.
 func (c *claims) lost(has []v1alpha1.Claim, s claimant) (all []v1alpha1.Claim) {
 	for _, a := range s.vips.Has {
 		pool, ok := poolOf(s.pools, a.IP.Is4())
-		known := slices.ContainsFunc(has, func(x v1alpha1.Claim) bool { return isIPv4(x) == a.IP.Is4() })
+		known := slices.ContainsFunc(has, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == a.IP.Is4() })
 		if !known && a.Cluster == c.clusterID && s.vips.Stamps[c.clusterID] < a.Stamp && (!ok || pool.Prefix.Contains(a.IP)) {
 			all = append(all, v1alpha1.Claim{IP: a.IP.String(), Since: s.now.UnixMicro()})
 		}
 	}
 	return all
 }
-
-func isIPv4(x v1alpha1.Claim) bool { return strings.Contains(x.IP, ".") }
 
 func poolOf(pools []merge.Pool, v4 bool) (merge.Pool, bool) {
 	at := slices.IndexFunc(pools, func(p merge.Pool) bool { return p.Prefix.Addr().Is4() == v4 })
@@ -174,7 +171,8 @@ func poolOf(pools []merge.Pool, v4 bool) (merge.Pool, bool) {
 	return pools[at], true
 }
 
-// exported reports whether some member exports the service, or may: an address is released by what all members say, never by what is missing.
+// exported reports whether a member exports the service, or may do so. An address is released only after all members have listed their exports
+// without it.
 func (c *claims) exported(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	others := slices.ContainsFunc(view.Records, func(r merge.Record) bool { return r.Cluster != c.clusterID })
 	if record != nil || others || member.IsOurs(c.member.Import(svc)) || c.broker.Member(c.clusterID) == nil {
@@ -187,7 +185,7 @@ func (c *claims) exported(svc types.NamespacedName, record *v1alpha1.ExportedSer
 	})
 }
 
-// missing reports whether a member of before is none now, and was not removed: the broker was restored.
+// missing reports whether a Member has vanished that was not removed: the broker was restored.
 func (c *claims) missing(members []v1alpha1.Member) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,8 +203,8 @@ func (c *claims) missing(members []v1alpha1.Member) bool {
 	return false
 }
 
-// allocates reports whether this member is to give the service its addresses. All VIP CIDRs of Members count: by the option "vip cidr" of each member
-// alone two could choose themselves while it is changed.
+// allocates reports whether this member has to give the service its addresses. All VIP CIDRs of Members count, so that members with different
+// options come to the same result.
 func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	o := c.options
 	o.VIPs = merge.VIPs{Pools: merge.Pools(c.broker.Members(), merge.VIPNetworks{})}
@@ -214,7 +212,7 @@ func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedSe
 	return merge.Allocates(svc, c.clusterID, records, c.broker.Selectable(records), o)
 }
 
-// give adds to a decision the addresses that the service lacks.
+// give revives released claims of a service that lacks addresses, or sets lacks, or noVIP.
 func (c *claims) give(d *decision, s claimant) {
 	others := s.vips
 	others.Has = slices.DeleteFunc(slices.Clone(others.Has), func(a merge.Address) bool { return a.Cluster == c.clusterID })
@@ -222,7 +220,7 @@ func (c *claims) give(d *decision, s claimant) {
 	var without []corev1.IPFamily // no VIP CIDR
 	for _, f := range s.record.Spec.IPFamilies {
 		v4 := f == corev1.IPv4Protocol
-		at := slices.IndexFunc(d.claims, func(x v1alpha1.Claim) bool { return isIPv4(x) == v4 })
+		at := slices.IndexFunc(d.claims, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == v4 })
 		pool, ok := poolOf(s.pools, v4)
 		_, claimed := others.First(v4)
 		_, kept := others.Keeps(v4)
@@ -253,7 +251,7 @@ func (c *claims) give(d *decision, s claimant) {
 	}
 }
 
-// review returns what the inventory is to say of a service, and whether it has to be written.
+// review decides on the claims of a service, and reports whether the inventory has to be written.
 func (c *claims) review(svc types.NamespacedName, record *v1alpha1.ExportedService) (d decision, due bool) {
 	d = c.decide(svc, record, c.now())
 	if d.again > 0 {
@@ -270,10 +268,10 @@ func (c *claims) review(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	return d, due
 }
 
-// failed forgets who has which address: what was chosen could not be written.
+// failed drops the chosen addresses after a failed write.
 func (c *claims) failed() { c.owners = nil }
 
-// noted returns the services of a part of the inventory for which this member has claims, or had by the notes of the own imports.
+// noted returns the services of a part of the inventory with claims there, or in the note of the own import.
 func (c *claims) noted(part string) (services []types.NamespacedName) {
 	for _, svc := range slices.Concat(c.member.Imports(), c.broker.OwnServices()) {
 		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part && (len(c.notedIn(svc)) > 0 || len(c.broker.OwnClaims(svc)) > 0) {
@@ -283,7 +281,7 @@ func (c *claims) noted(part string) (services []types.NamespacedName) {
 	return services
 }
 
-// choose returns the claims of services in a part of the inventory that is about to be written. One goroutine calls it.
+// choose returns the claims of services for the next write of their part of the inventory.
 func (c *claims) choose(services map[types.NamespacedName]struct{}) map[types.NamespacedName][]v1alpha1.Claim {
 	if len(services) == 0 {
 		return nil
@@ -292,7 +290,7 @@ func (c *claims) choose(services map[types.NamespacedName]struct{}) map[types.Na
 	taken := c.taken()
 	now := c.now()
 	for svc := range services {
-		record, readable := c.own(svc)
+		record, readable := c.export(svc)
 		if !readable {
 			continue // it is reconciled again
 		}
@@ -332,7 +330,7 @@ func addrOf(x v1alpha1.Claim) netip.Addr {
 	return addr
 }
 
-// note records why a service got no address, or with "" that it did.
+// note records the reason why a service got no address, or with "" that it got one.
 func (c *claims) note(svc types.NamespacedName, text string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,11 +342,11 @@ func (c *claims) note(svc types.NamespacedName, text string, now time.Time) {
 	}
 }
 
-// ownersAge is how old the result of taken may be: it reads all imports.
+// ownersAge bounds the age of owners: making it reads all imports.
 const ownersAge = 10 * time.Second
 
-// taken returns which service has an address, or had it some seconds ago: by the inventory, or else by the notes of the own imports. The caller adds what it
-// gives.
+// taken returns the services that have an address, by the inventory or else by the notes of the own imports. It may be older by ownersAge; the
+// caller keeps it up to date with its own choices.
 func (c *claims) taken() map[netip.Addr]types.NamespacedName {
 	if c.owners != nil && time.Since(c.counted) < ownersAge {
 		return c.owners
@@ -359,42 +357,45 @@ func (c *claims) taken() map[netip.Addr]types.NamespacedName {
 			all[a.IP] = svc
 		}
 	}
+	for svc, x := range c.all {
+		all[addrOf(x)] = svc
+	}
+	c.owners, c.counted = all, time.Now()
+	return all
+}
+
+// all yields the claims in the inventory, with their services.
+func (c *claims) all(yield func(types.NamespacedName, v1alpha1.Claim) bool) {
 	for n := range apibroker.InventoryParts {
 		part, _ := c.broker.OwnInventory(apibroker.InventoryPartName(n))
 		if part == nil {
 			continue
 		}
 		for _, e := range part.Spec.Exports {
-			if svc, ok := broker.ServiceOf(e.Name); ok {
-				for _, x := range e.Claims {
-					all[addrOf(x)] = svc
+			svc, _ := broker.ServiceOf(e.Name)
+			for _, x := range e.Claims {
+				if !yield(svc, x) {
+					return
 				}
 			}
 		}
 	}
-	c.owners, c.counted = all, time.Now()
-	return all
 }
 
-// count records the use of the VIP CIDRs. A family without one has no addresses.
+// count sets the metric of the VIP CIDRs. A family without one has no addresses.
 func (c *claims) count() {
-	used, quarantined := make(map[bool]int), make(map[bool]int) // by whether they are IPv4
-	for n := range apibroker.InventoryParts {
-		if part, _ := c.broker.OwnInventory(apibroker.InventoryPartName(n)); part != nil {
-			for _, e := range part.Spec.Exports {
-				for _, x := range e.Claims {
-					if v4 := isIPv4(x); x.Released == 0 {
-						used[v4]++
-					} else {
-						quarantined[v4]++
-					}
-				}
-			}
+	used, quarantined := make(map[bool]int), make(map[bool]int) // by IPv4
+	for _, x := range c.all {
+		if v4 := addrOf(x).Is4(); x.Released == 0 {
+			used[v4]++
+		} else {
+			quarantined[v4]++
 		}
 	}
-	pools := c.pools(c.options.VIPNetworks)
-	for v4, family := range maps.All(map[bool]corev1.IPFamily{true: corev1.IPv4Protocol, false: corev1.IPv6Protocol}) {
+	pools := c.own(merge.Pools(c.broker.Members(), c.options.VIPNetworks))
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		var free int
+		v4 := family == corev1.IPv4Protocol
 		if pool, ok := poolOf(pools, v4); ok {
 			free = max(0, pool.Size()-used[v4]-quarantined[v4])
 		}

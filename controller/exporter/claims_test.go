@@ -373,7 +373,7 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pools := func() []merge.Pool { return a.claims.pools(merge.DefaultVIPNetworks) }
+	pools := func() []merge.Pool { return a.claims.own(merge.Pools(a.Broker.Members(), merge.DefaultVIPNetworks)) }
 	patch(`{"secondVIPCIDR":"fd17:87d8:f436::4/126"}`)
 	a.do(both, "second VIP CIDR seen", func() bool { return len(pools()) == 2 })
 	second, _ := a.claimed(both)

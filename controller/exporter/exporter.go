@@ -61,7 +61,7 @@ type Config struct {
 	Namespace        string        // of this controller
 	Policy           member.Policy
 	Endpoints        export.Endpoints
-	Merge            merge.Options             // without what decides on one service
+	Merge            merge.Options             // VIPs and Reserved are not set
 	Silent           func(cluster string) bool // whether a member is silent
 	LegacyConditions bool                      // mirror the conditions under the names of the first KEP-1645
 	Aggregates       bool                      // publish merged imports ("aggregate_view")
@@ -99,7 +99,7 @@ func New(cfg Config) *Exporter {
 		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,
 		wantsVIP: v.wants,
 	}
-	v.own = func(svc types.NamespacedName) (*v1alpha1.ExportedService, bool) {
+	v.export = func(svc types.NamespacedName) (*v1alpha1.ExportedService, bool) {
 		r, _, readable := own.Export(svc, cfg.Membership.Status())
 		return r.Record, readable
 	}

@@ -48,7 +48,7 @@ type inventory struct {
 
 	mu     sync.Mutex
 	wanted map[string]map[types.NamespacedName]string   // UIDs by part; "" removes the entry
-	vips   map[string]map[types.NamespacedName]struct{} // services by part whose claims are to be decided
+	vips   map[string]map[types.NamespacedName]struct{} // queued by claim, by part
 	marks  map[string]int                               // parts whose marks changed; a counter, to tell new marks from old
 	stuck  map[string]time.Time                         // parts that the broker rejects, and since when
 }
@@ -76,7 +76,7 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 	return false
 }
 
-// claim queues services whose clusterset IPs have to be decided at the next write of their part.
+// claim queues services: the next write of their part decides on their clusterset IPs.
 func (v *inventory) claim(services ...types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -89,7 +89,7 @@ func (v *inventory) claim(services ...types.NamespacedName) {
 	}
 }
 
-// takeClaims returns the services of a part whose claims are to be decided, and forgets them.
+// takeClaims returns the services of a part that claim queued, and drops them from the queue.
 func (v *inventory) takeClaims(part string) map[types.NamespacedName]struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -333,12 +333,7 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 			begins = append(begins, svc)
 		}
 	}
-	for _, released := range []bool{true, false} { // exports come before addresses of services that this member does not export
-		is.Spec.Exports = slices.DeleteFunc(is.Spec.Exports, func(e v1alpha1.InventoryEntry) bool {
-			return len(is.Spec.Exports)+len(begins) > apibroker.MaxInventory && e.UID == "" &&
-				(!released || !slices.ContainsFunc(e.Claims, func(x v1alpha1.Claim) bool { return x.Released == 0 }))
-		})
-	}
+	makeRoom(is, len(begins))
 	room := apibroker.MaxInventory - len(is.Spec.Exports) // a part that is too long would be rejected, and with it the ends of exports
 	for _, svc := range begins[:min(len(begins), max(room, 0))] {
 		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: stamp})
@@ -347,9 +342,24 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 	return is
 }
 
+// makeRoom deletes entries that have claims only, until new exports fit: those whose claims are all released first.
+func makeRoom(part *v1alpha1.Inventory, exports int) {
+	excess := len(part.Spec.Exports) + exports - apibroker.MaxInventory
+	for _, released := range []bool{true, false} {
+		part.Spec.Exports = slices.DeleteFunc(part.Spec.Exports, func(e v1alpha1.InventoryEntry) bool {
+			stands := slices.ContainsFunc(e.Claims, func(x v1alpha1.Claim) bool { return x.Released == 0 })
+			drop := excess > 0 && e.UID == "" && (!released || !stands)
+			if drop {
+				excess--
+			}
+			return drop
+		})
+	}
+}
+
 func byName(a, b v1alpha1.InventoryEntry) int { return cmp.Compare(a.Name, b.Name) }
 
-// setClaims sets the claims of a service in a part of the inventory, if it has room. An entry without an export lasts as long as its claims.
+// setClaims sets the claims of a service. It returns false if the part has no room. An entry without an export lasts as long as its claims.
 func setClaims(part *v1alpha1.Inventory, svc types.NamespacedName, all []v1alpha1.Claim) bool {
 	at := indexOf(part, svc)
 	switch {

@@ -3,6 +3,7 @@ package exporter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,5 +208,32 @@ func TestEndDuringWrite(t *testing.T) {
 	}
 	if len(again) != 1 || again[0] != db || a.inventory.set(db, "") {
 		t.Errorf("reconciled again: %v, want %s, which the broker lists now", again, db)
+	}
+}
+
+// docs/spec/controller.md 5.7: a full part drops as many entries without an export as new exports need, those with a released claim first.
+func TestRoomForExports(t *testing.T) {
+	has := &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7, Exports: []v1alpha1.InventoryEntry{
+		{Name: "a.shop", Claims: []v1alpha1.Claim{{IP: "243.0.0.1", Since: 1}}},
+		{Name: "b.shop", Claims: []v1alpha1.Claim{{IP: "243.0.0.2", Since: 1, Released: 2}}},
+	}}}
+	for n := range apibroker.MaxInventory - 2 {
+		has.Spec.Exports = append(has.Spec.Exports, v1alpha1.InventoryEntry{Name: fmt.Sprintf("c-%03d.shop", n), UID: "1"})
+	}
+	for _, tt := range []struct{ begins, gone []string }{{[]string{"x"}, []string{"b"}}, {[]string{"x", "y"}, []string{"a", "b"}}} {
+		wanted := make(map[types.NamespacedName]string)
+		for _, name := range tt.begins {
+			wanted[memberenv.Service(name)] = "1"
+		}
+		next := changed("00", has, wanted)
+		var gone []string
+		for _, name := range []string{"a", "b"} {
+			if indexOf(next, memberenv.Service(name)) < 0 {
+				gone = append(gone, name)
+			}
+		}
+		if !slices.Equal(gone, tt.gone) || len(next.Spec.Exports) != apibroker.MaxInventory || uidIn(next, memberenv.Service("x")) != "1" {
+			t.Errorf("%d new exports: %d entries without %q, want %d without %q", len(tt.begins), len(next.Spec.Exports), gone, apibroker.MaxInventory, tt.gone)
+		}
 	}
 }

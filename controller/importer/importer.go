@@ -69,7 +69,7 @@ type Config struct {
 	Log        logging.Logger
 
 	Policy member.Policy
-	Merge  merge.Options                             // without what decides on one service
+	Merge  merge.Options                             // VIPs and Reserved are not set
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
 	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
@@ -194,7 +194,7 @@ func (i *Importer) retryBehind(in inputs) {
 	}
 }
 
-// vipRetry is the time until a service is reconciled again of which a clusterset IP is rejected: another service may have it no more.
+// vipRetry is the time until a service with a rejected clusterset IP is reconciled again: another service may have released the address.
 const vipRetry = time.Minute
 
 // report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.

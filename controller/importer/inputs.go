@@ -69,7 +69,7 @@ type reader struct {
 	broker    *broker.Broker
 	expiry    *safety.Expiry
 	clusterID string        // of this cluster
-	options   merge.Options // without what decides on one service
+	options   merge.Options // VIPs and Reserved are not set
 }
 
 // read returns the inputs as they are now.
@@ -96,7 +96,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	return in
 }
 
-// completeVIPs adds what this cluster knows of the addresses that a service has, or may get.
+// completeVIPs sets Removed and Taken.
 func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 	taken := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
 		if slices.ContainsFunc(r.member.ImportsWith(ip), func(other types.NamespacedName) bool { return other != svc && by(other) }) {

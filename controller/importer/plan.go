@@ -137,7 +137,7 @@ func keepsDerived(in inputs, r merge.Result) bool {
 	return merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
 }
 
-// accepted returns what decides on the clusterset IPs, without the claims of clusters that the namespace does not accept.
+// accepted returns the VIPs without claims and addresses of clusters that the namespace does not accept.
 func accepted(in inputs) merge.VIPs {
 	v := in.options.VIPs
 	if in.namespace == nil {

@@ -14,7 +14,7 @@ type Address struct {
 	IP      netip.Addr `json:"ip"`
 	Cluster string     `json:"cluster"` // the member that claims it
 	Stamp   int64      `json:"stamp"`   // of the inventory by which the import got it
-	// Exported is whether the member has exported the service since then: it keeps the address for others that do.
+	// Exported is set once the member was seen to export the service. Then the claim stands after the end of that export, too.
 	Exported bool `json:"exported,omitempty"`
 }
 
@@ -26,26 +26,26 @@ type Claim struct {
 	Created  metav1.Time // of the member's export record of the service; zero without one
 }
 
-// VIPs is what decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The zero value gives none.
+// VIPs is the state that decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The zero value gives none.
 type VIPs struct {
 	// Pools are the VIP CIDRs of the members.
 	Pools []Pool
-	// Claims are those of members, without released ones.
+	// Claims of members; released ones are left out.
 	Claims []Claim
-	// Stamps are those of the newest known inventories, by member; nothing is known of others.
+	// Stamps of the newest known inventories, by member.
 	Stamps map[string]int64
 	// Removed are the clusters of Has that were removed from the clusterset.
 	Removed []string
 	// Has are the addresses that the import has, at most one of each family.
 	Has []Address
-	// Taken are addresses that another import of this cluster has; of those in Has, only where that one comes first.
+	// Taken are addresses of other imports of this cluster. An address in Has is taken only if the other import is first by name.
 	Taken []netip.Addr
 }
 
 // exports reports whether the member of a claim exports the service. Any member can claim an address for any service.
 func (c Claim) exports() bool { return !c.Created.IsZero() }
 
-// when returns the time of a claim: no earlier than the member and its export are known to the broker.
+// when returns the time of a claim, in seconds since 1970. Claims are no older than the admission of the member, and than its export record.
 func (c Claim) when() int64 {
 	return later(later(c.Since.Time, c.Admitted.Time), c.Created.Time).Unix()
 }
@@ -60,8 +60,7 @@ func (v VIPs) Foreign(a Address) bool {
 	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster != a.Cluster && p.Prefix.Contains(a.IP) })
 }
 
-// First returns the claim that others of an IP family give way to: the oldest valid one of a member that exports the service. ok is false if there is
-// none.
+// First returns the oldest valid claim of an IP family by a member that exports the service. Others give way to it.
 func (v VIPs) First(v4 bool) (first Claim, ok bool) { return v.first(v4, true) }
 
 func (v VIPs) first(v4, exporting bool) (first Claim, ok bool) {
@@ -83,14 +82,13 @@ func (v VIPs) claimed(a Address) (Claim, bool) {
 	return v.Claims[at], true
 }
 
-// stands reports whether an address of the import stays: its claim stands, or the known inventory of its member is older than the one by which the
-// import got it, and says nothing about it.
+// stands reports whether the import may keep an address: the claim is there, or the known inventory is older than the one that gave the address.
 func (v VIPs) stands(a Address) bool {
 	_, claimed := v.claimed(a)
 	return !v.Foreign(a) && (claimed || v.Stamps[a.Cluster] < a.Stamp && !slices.Contains(v.Removed, a.Cluster))
 }
 
-// Keeps returns the address of an IP family that the import keeps, whoever else claims one.
+// Keeps returns the address of an IP family that the import keeps despite all other claims.
 func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
 	for _, a := range v.Has {
 		if c, _ := v.claimed(a); a.IP.Is4() == v4 && (a.Exported || c.exports()) && v.stands(a) {
@@ -101,8 +99,8 @@ func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
 	return a, false
 }
 
-// of returns the clusterset IP of an IP family, of the first of these that there is: what the import keeps; the oldest claim of a member that exports the
-// service; what the import has otherwise; if the oldest export wants one, the oldest other claim. ok is false if the service has none.
+// of returns the clusterset IP of an IP family, in this order: the address that the import keeps; the oldest claim of an exporting member; another
+// address of the import; if wanted, the oldest other claim.
 func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
 	if a, ok = v.Keeps(v4); ok {
 		return a, true
@@ -124,7 +122,7 @@ func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
 	return c.Address, ok && wanted
 }
 
-// Give reports whether the service has a clusterset IP. reserved are the networks of the importing cluster, and wanted is whether an export wants one.
+// Give reports whether the service has a clusterset IP. reserved holds the networks of the importing cluster; wanted is set if an export wants one.
 func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
 	counts, _ := v.split(reserved)
 	_, four := counts.of(true, wanted)
@@ -132,7 +130,7 @@ func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
 	return four || six
 }
 
-// split divides the claims into those that count and, with the reason, the others.
+// split drops claims and addresses that this cluster must not use. rejected has the wanted state for each dropped claim.
 func (v VIPs) split(reserved []netip.Prefix) (counts VIPs, rejected map[Address]string) {
 	counts, rejected = v, make(map[Address]string)
 	counts.Claims = nil

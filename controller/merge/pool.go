@@ -15,8 +15,8 @@ type Pool struct {
 	Prefix  netip.Prefix
 }
 
-// Choose returns an address of the pool for a service: the one that a hash of its name says, or the next one that is not taken. It returns false if all
-// are. So a member that lost its memory chooses the same one.
+// Choose returns a free address for a service: the one at a hash of its name, or the next free one. So a member that lost its memory chooses the
+// same address again. It returns false if all addresses are taken.
 func (p Pool) Choose(service types.NamespacedName, taken map[netip.Addr]types.NamespacedName) (netip.Addr, bool) {
 	addr := p.preferred(service)
 	// No more than these are in the way, with the two ends: the next one is free. A pool with addresses that no service may

@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// mergeVIP returns the clusterset IPs under "vip cidr", in the order of the families of the import, and compares who wants one with what is
-// (second Lighthouse document, "Conflict Resolution"). What was allocated stays, whoever changes their mind.
+// mergeVIP returns the clusterset IPs under "vip cidr", in the order of the families of the import. An export that wants another outcome is in
+// conflict (second Lighthouse document, "Conflict Resolution").
 func (m *merger) mergeVIP(object string) (vips []Address) {
 	if m.o.VIP != CIDR || m.oldest.Spec.Type != v1alpha1.ClusterSetIP {
 		return nil
@@ -79,7 +79,7 @@ func addresses(vips []Address) []string {
 
 func wantsVIP(e *entry) bool { return e.Spec.VIP != nil && e.Spec.VIP.Wanted }
 
-// setVIPs gives the import its clusterset IPs, and notes where they are from.
+// setVIPs sets the clusterset IPs of an import, and notes their claims.
 func setVIPs(imp *mcsv1beta1.ServiceImport, vips []Address) {
 	if len(vips) == 0 {
 		return
@@ -93,7 +93,8 @@ func setVIPs(imp *mcsv1beta1.ServiceImport, vips []Address) {
 	setIPs(imp, addresses(vips))
 }
 
-// AddressesOf returns the clusterset IPs that an import notes, the first of each family in the networks; the zero networks have all. A note that does not decode has none.
+// AddressesOf returns the clusterset IPs in the note of an import: at most one of each family, and only addresses in the networks, unless these are
+// zero. A malformed note is ignored.
 func AddressesOf(imp *mcsv1beta1.ServiceImport, networks VIPNetworks) []Address {
 	var all []Address
 	if imp == nil || json.Unmarshal([]byte(imp.Annotations[broker.AnnotationVIPs]), &all) != nil {

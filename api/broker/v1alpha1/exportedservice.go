@@ -155,7 +155,7 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	ExportGeneration int64 `json:"exportGeneration,omitempty"`
 
-	// VIP is set where the export, or the cluster, says something about clusterset IPs ("vip cidr", docs/spec/controller.md 5.7).
+	// VIP holds the request for a clusterset IP ("vip cidr", docs/spec/controller.md 5.7).
 	//
 	// +optional
 	VIP *VIP `json:"vip,omitempty"`
@@ -250,8 +250,7 @@ type Annotation struct {
 	Value string `json:"value,omitempty"`
 }
 
-// VIP is what an export says about the clusterset IP of its service (second Lighthouse document, "Creating ServiceExport"). The addresses are in the
-// inventories.
+// VIP is the request for a clusterset IP (second Lighthouse document, "Creating ServiceExport"). Inventories have the addresses.
 type VIP struct {
 	// Wanted is whether this export asks for a clusterset IP. Changing it later changes only whether exports are in
 	// conflict.

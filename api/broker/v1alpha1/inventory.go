@@ -2,10 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Inventory lists a part of the services that a member exports, and of those to which it gives clusterset IPs. An export ends when its inventory no
-// longer lists its UID. A listed record that is
-// missing was lost by the broker. Each inventory lies in the broker namespace of its member, the only writer. Its name is two hexadecimal
-// digits, 00 to 3f: a hash of each listed service.
+// Inventory lists a part of the services that a member exports, or gives clusterset IPs to. An export ends when its inventory no longer lists its
+// UID. A listed record that is missing was lost by the broker. Each inventory lies in the broker namespace of its member, the only writer. Its
+// name is two hexadecimal digits, 00 to 3f: a hash of each listed service.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=inventories
@@ -74,7 +73,7 @@ type InventoryEntry struct {
 
 // Claim is a clusterset IP that a member gives to a service (docs/spec/controller.md 5.7).
 type Claim struct {
-	// IP is an address in a VIP CIDR of the member. Readers ignore others.
+	// IP is an address in a VIP CIDR of the member. Readers ignore all other addresses.
 	//
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:Pattern=`^[0-9a-f.:]+$`
@@ -86,7 +85,7 @@ type Claim struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	Since int64 `json:"since"`
 
-	// Released is since when the service no longer has the address, in microseconds since 1970. The member gives it to no other service for ten minutes.
+	// Released is the time when the service lost the address, in microseconds since 1970; 0 while it has it. Another service may get it after ten minutes.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

@@ -103,7 +103,7 @@ type MemberStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version,omitempty"`
 
-	// Merge is its option "merge". Members whose option differs may see different imports of the same exports.
+	// Merge is the option "merge". Members with different values may see different imports of the same exports.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(kep|lighthouse|first)?$`

@@ -110,7 +110,7 @@ func (w *owner) end(o apiserver.Object) {
 	}
 }
 
-// replace makes uid, or none, that of a record in the inventory, with the claims of its service.
+// replace sets the UID of a record in the inventory, or with "" ends its export. Claims stay.
 func (w *owner) replace(record, uid string) {
 	service, namespace, _ := strings.Cut(record, ".")
 	name := apibroker.InventoryPart(namespace, service)
@@ -144,8 +144,7 @@ func (w *owner) replace(record, uid string) {
 	}
 }
 
-// Claim makes the member of a broker namespace claim clusterset IPs for a service, since a time, and no others. A test calls it before it creates the
-// record of the service, or after.
+// Claim replaces the claims of a member for a service, in the inventory in its broker namespace.
 func (e *Env) Claim(namespace string, svc types.NamespacedName, since time.Time, ips ...string) {
 	e.Helper()
 	w, record := e.owners[namespace], apibroker.RecordName(svc.Namespace, svc.Name)
