@@ -59,6 +59,7 @@ func TestJoinOfCopy(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error)
+	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, time.Now()) // before join looks
 	go func() {
 		for err := error(nil); ; {
 			select {
