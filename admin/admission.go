@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"strconv"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +79,7 @@ type Admission struct {
 	ClusterID  string
 	ClusterSet string // name of the clusterset, for an annotation of the Member; no annotation if empty
 	Spec       v1alpha1.MemberSpec
+	Stamp      int64 // of the Member
 	Quota      Quota
 	Grant      broker.Grant // of tokens
 	Joined     string       // distinguishes this join from earlier ones; "" where the namespace does
@@ -113,8 +115,9 @@ func (a Admission) member() *v1alpha1.Member {
 		ObjectMeta: metav1.ObjectMeta{Name: a.ClusterID},
 		Spec:       *a.Spec.DeepCopy(),
 	}
+	m.Annotations = map[string]string{broker.AnnotationStamp: strconv.FormatInt(a.Stamp, 10)}
 	if a.ClusterSet != "" {
-		m.Annotations = map[string]string{broker.AnnotationClusterSet: a.ClusterSet}
+		m.Annotations[broker.AnnotationClusterSet] = a.ClusterSet
 	}
 	return m
 }

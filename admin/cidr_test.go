@@ -1,15 +1,20 @@
 package admin
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 func prefixes(t *testing.T, text string) []netip.Prefix {
@@ -161,5 +166,48 @@ func TestVIPCIDRs(t *testing.T) {
 				t.Errorf("VIP CIDRs = %s, %v, want %s", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// docs/spec/controller.md 7.4: what a cluster declares on a broker that was restored to before its last join, and the stamp of its Member.
+func TestJoinRestoredBroker(t *testing.T) {
+	const has = 5
+	now := time.UnixMicro(9)
+	noted := wellknown.NotedMember{Stamp: 7, PodCIDRs: []string{"10.7.0.0/16"}, VIPCIDR: "243.7.0.0/16"}
+	none := wellknown.NotedMember{}
+	for _, tt := range []struct {
+		name      string
+		lost      bool // the broker has no Members
+		own       wellknown.NotedMember
+		other     string // VIP CIDR that was noted
+		requested string
+		vip, pods string
+		stamp     int64
+	}{
+		{name: "nothing is noted", own: none, vip: "243.2.0.0/16", pods: "10.2.0.0/16", stamp: has},
+		{name: "no older one", own: wellknown.NotedMember{Stamp: has, VIPCIDR: "243.2.0.0/16"}, vip: "243.2.0.0/16", pods: "10.2.0.0/16", stamp: has},
+		{name: "an older one", own: noted, vip: "243.7.0.0/16", pods: "10.7.0.0/16", stamp: 9},
+		{name: "no Member", lost: true, own: noted, vip: "243.7.0.0/16", pods: "10.7.0.0/16", stamp: 9},
+		{name: "a stamp in the future", lost: true, own: wellknown.NotedMember{Stamp: 20}, stamp: 21},
+		{name: "another member has the VIP CIDR now", own: wellknown.NotedMember{Stamp: 7, VIPCIDR: "243.1.0.0/16"}, vip: "243.0.0.0/16", stamp: 9},
+		{name: "a lost member will have its VIP CIDR again", lost: true, own: none, other: "243.0.0.0/16", requested: VIPAuto, vip: "243.1.0.0/16", stamp: 9},
+	} {
+		in := joinInput{}
+		in.options.Now, in.options.VIPCIDR = func() time.Time { return now }, tt.requested
+		in.noted.Members = map[string]wellknown.NotedMember{"this": tt.own, "other": {VIPCIDR: tt.other}}
+		if !tt.lost {
+			stamped := metav1.ObjectMeta{Name: "this", Annotations: map[string]string{broker.AnnotationStamp: strconv.Itoa(has)}}
+			in.members = []v1alpha1.Member{
+				{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.1.0.0/16"}},
+				{ObjectMeta: stamped, Spec: v1alpha1.MemberSpec{PodCIDRs: []string{"10.2.0.0/16"}, VIPCIDR: "243.2.0.0/16"}},
+			}
+		}
+		a := Admission{ClusterID: "this"}
+		if err := errors.Join(in.declareNetworks("this"), in.admitNetworks(&a)); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if a.Spec.VIPCIDR != tt.vip || strings.Join(a.Spec.PodCIDRs, " ") != tt.pods || in.stamp(a) != tt.stamp {
+			t.Errorf("%s: %+v, stamp %d; want %s, %s, %d", tt.name, a.Spec, in.stamp(a), tt.vip, tt.pods, tt.stamp)
+		}
 	}
 }

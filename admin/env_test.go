@@ -182,7 +182,9 @@ func contents(o *unstructured.Unstructured) string {
 	o.SetGeneration(0)
 	o.SetCreationTimestamp(metav1.Time{})
 	delete(o.Object, "status")
-	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", broker.AnnotationJoined) // after a join that was interrupted
+	for _, at := range []string{broker.AnnotationStamp, broker.AnnotationJoined} { // of the join, and after one that was interrupted
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", at)
+	}
 	if o.GetKind() == "Secret" {
 		_ = unstructured.SetNestedField(o.Object, "some", "data", "token")
 	}

@@ -8,14 +8,17 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
@@ -95,8 +98,21 @@ func (j *joiner) read(ctx context.Context) error {
 	if len(in.local.invalidCRDs) > 0 {
 		return fmt.Errorf("member: %w", in.local.invalidCRDs[0])
 	}
+	if in.noted, err = j.readNoted(ctx); err != nil {
+		return err
+	}
 	in.members, err = list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "")
 	return err
+}
+
+// readNoted reads what the controller has noted of the clusterset that it is in.
+func (j *joiner) readNoted(ctx context.Context) (wellknown.Noted, error) {
+	note := &coordinationv1.Lease{
+		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.input.options.Namespace, Name: wellknown.MembersLease},
+	}
+	_, err := j.member.read(ctx, note)
+	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.brokerUID()), err
 }
 
 // prepareComponents decides what is installed. It comes before the decision about networks, which depends on what the controller exports.
@@ -170,6 +186,7 @@ func (j *joiner) decide(ctx context.Context) error {
 	if a.Quota, err = j.quota(ctx, a); err != nil {
 		return err
 	}
+	a.Stamp = in.stamp(a)
 	j.admission = a
 	j.result = JoinResult{
 		ClusterID: a.ClusterID, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,

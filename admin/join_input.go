@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -23,6 +25,7 @@ type joinInput struct {
 	local     localState
 	brokerUID types.UID
 	members   []v1alpha1.Member
+	noted     wellknown.Noted // by the controller, of the clusterset that it is in
 
 	clustersetVIP     merge.VIPSetting // the zero value if it is not set
 	vip               merge.VIPSetting // by chooseVIP
@@ -119,6 +122,29 @@ func (in *joinInput) member(id string) *v1alpha1.Member {
 		return nil
 	}
 	return &in.members[i]
+}
+
+// declared returns the networks that this cluster declares: those of its Member, or those that its controller noted, if the broker was restored to
+// before. since is the stamp of these.
+func (in *joinInput) declared(id string) (spec v1alpha1.MemberSpec, since int64) {
+	if m := in.member(id); m != nil {
+		spec, since = m.Spec, m.Stamp()
+	}
+	if noted := in.noted.Members[id]; noted.Stamp > since {
+		noted.Declare(&spec)
+		since = noted.Stamp
+	}
+	return spec, since
+}
+
+// stamp returns the stamp of the Member, which is a new one if the Member changes, or if the broker has lost one.
+func (in *joinInput) stamp(a Admission) int64 {
+	m := in.member(a.ClusterID)
+	declared, since := in.declared(a.ClusterID)
+	if m != nil && since == m.Stamp() && since > 0 && reflect.DeepEqual(declared, a.Spec) {
+		return since
+	}
+	return max(in.options.Now().UnixMicro(), since+1)
 }
 
 // otherClusterSet returns the name of the clusterset that the other members are in, and one of them; "" if no Member has a name.

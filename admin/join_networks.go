@@ -16,10 +16,7 @@ import (
 
 // declareNetworks sets the networks that the cluster will declare: those of the flags, of an earlier join, or those found in it.
 func (in *joinInput) declareNetworks(id string) (err error) {
-	var declared v1alpha1.MemberSpec
-	if m := in.member(id); m != nil {
-		declared = m.Spec
-	}
+	declared, _ := in.declared(id)
 	if in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, networks.Prefixes(in.found.Pods)); err != nil {
 		return err
 	}
@@ -107,8 +104,9 @@ func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
 
 // keptOrFree returns the VIP CIDRs that the cluster has, and the first free one of each IP family that it lacks.
 func (in *joinInput) keptOrFree(id string, pools merge.VIPNetworks) ([]netip.Prefix, error) {
-	all, claims := ownVIPCIDRs(in.members, id), in.vipClaims(id)
-	for _, v4 := range in.lackedVIPFamilies(id) {
+	claims := slices.Concat(in.vipClaims(id), in.lostVIPClaims(id))
+	all := in.keptVIPCIDRs(id)
+	for _, v4 := range in.lackedVIPFamilies(id, all) {
 		pool := pools.IPv6
 		if v4 {
 			pool = pools.IPv4
@@ -122,20 +120,31 @@ func (in *joinInput) keptOrFree(id string, pools merge.VIPNetworks) ([]netip.Pre
 	return all, nil
 }
 
-// lackedVIPFamilies returns of which IP families, true for IPv4, the cluster needs a VIP CIDR that it does not have: with [VIPAuto] those of its
-// Services, else those that its Member names and another member took.
-func (in *joinInput) lackedVIPFamilies(id string) []bool {
+// keptVIPCIDRs returns the VIP CIDRs that the cluster has, or had before the broker was restored, but for those that another member has.
+func (in *joinInput) keptVIPCIDRs(id string) []netip.Prefix {
+	spec, since := in.declared(id)
+	if m := in.member(id); m != nil && m.Stamp() == since {
+		return ownVIPCIDRs(in.members, id)
+	}
+	had, _ := parseCIDRs(spec.VIPCIDRs()) // of another text nothing is kept
+	return slices.DeleteFunc(had, func(p netip.Prefix) bool { _, taken := overlap(p, in.vipClaims(id)); return taken })
+}
+
+// lackedVIPFamilies returns of which IP families, true for IPv4, the cluster needs a VIP CIDR besides those that it keeps: with [VIPAuto] those of its
+// Services, else those that it declares and another member took.
+func (in *joinInput) lackedVIPFamilies(id string, kept []netip.Prefix) []bool {
 	var wanted []bool
 	if in.options.VIPCIDR == VIPAuto {
 		wanted = familiesOf(in.services)
 		if len(wanted) == 0 {
 			wanted = []bool{true}
 		}
-	} else if m := in.member(id); m != nil {
-		named, _ := parseCIDRs(m.Spec.VIPCIDRs()) // of another text nothing is kept
+	} else {
+		spec, _ := in.declared(id)
+		named, _ := parseCIDRs(spec.VIPCIDRs()) // of another text nothing is kept
 		wanted = familiesOf(named)
 	}
-	has := familiesOf(ownVIPCIDRs(in.members, id))
+	has := familiesOf(kept)
 	return slices.DeleteFunc(wanted, func(v4 bool) bool { return slices.Contains(has, v4) })
 }
 
@@ -177,6 +186,19 @@ func (in *joinInput) vipClaims(id string) []claim {
 		m := &in.members[i]
 		if m.Name != id {
 			all = append(all, claimsOf(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()), m.Name)...)
+		}
+	}
+	return all
+}
+
+// lostVIPClaims lists the VIP CIDRs of members that the broker has lost: they will join again.
+func (in *joinInput) lostVIPClaims(id string) []claim {
+	var all []claim
+	for other, noted := range in.noted.Members {
+		if other != id && in.member(other) == nil {
+			var spec v1alpha1.MemberSpec
+			noted.Declare(&spec)
+			all = append(all, claimsOf(spec.VIPCIDRs(), other)...)
 		}
 	}
 	return all

@@ -73,7 +73,7 @@ func (in *joinInput) chooseVIP(given string) error {
 
 func (in *joinInput) hasVIPCIDR() bool {
 	id, err := in.clusterID() // without an id, decide has the error
-	return err == nil && len(ownVIPCIDRs(in.members, id)) > 0
+	return err == nil && len(in.keptVIPCIDRs(id)) > 0
 }
 
 // vipWarnings lists what is not as the clusterset, or the pool, says.

@@ -40,8 +40,8 @@ func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote
 		chosen.Selector = cfg.NamespaceLabels.String()
 	}
 	return &frozenNote{
-		note:    member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Key: wellknown.AnnotationFrozen},
-		choice:  member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Key: wellknown.AnnotationNamespaces},
+		note:    member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationFrozen},
+		choice:  member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationNamespaces},
 		chosen:  chosen.String(),
 		freezes: f, log: cfg.Log,
 	}

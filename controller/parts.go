@@ -76,9 +76,11 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		cfg.Log.Errorf("broker: %v; trying again", err)
 	}
 	id, credential := identity.Of(m, link), identity.NewCredential(link, cfg.Metrics)
-	b, err := newBroker(cfg, id, link, guarded(credential.Config(), sideBroker), barrier)
+	b, memory, err := newBroker(ctx, cfg, m, broker.Config{
+		REST: guarded(credential.Config(), sideBroker), Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID, Barrier: barrier,
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("controller: %w", err)
 	}
 	requeue := requeuer{
 		member: m, broker: b,
@@ -108,7 +110,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		RequeueNow: requeue.exportNow, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
 	})
 	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Broker: b, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
+		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
 		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
 		Blind: p.blind, SayBlind: func(why string) { freezes.Set(safety.Blind, why) },
 	}
@@ -152,15 +154,17 @@ func setClusterID(ctx context.Context, cfg Config, m *member.Cluster) {
 	}
 }
 
-func newBroker(
-	cfg Config, id identity.Identity, link identity.Link, config *rest.Config, barrier *logging.Barrier,
-) (*broker.Broker, error) {
-	return broker.New(broker.Config{
-		REST: config, Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID,
-		Log: cfg.Log, Barrier: barrier,
-		// A lost link has to be known as such before the silence is taken for that of other members.
-		Interval: checkInterval(cfg.TTL), Silence: min(25*time.Second, cfg.TTL*5/12),
-	})
+// newBroker completes c, and makes a Broker that knows what an earlier process noted.
+func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Config) (*broker.Broker, *identity.Memory, error) {
+	memory, noted, err := identity.LoadMemory(ctx, m, cfg.Namespace, c.UID)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Log, c.Noted = cfg.Log, noted
+	// A lost link has to be known as such before the silence is taken for that of other members.
+	c.Interval, c.Silence = checkInterval(cfg.TTL), min(25*time.Second, cfg.TTL*5/12)
+	b, err := broker.New(c)
+	return b, memory, err
 }
 
 // checkInterval returns the time between two checks of an API server: short enough to notice a lost watch within half a TTL.

@@ -69,9 +69,9 @@ ClusterRole clusterset-member: [get] [customresourcedefinitions] [] [members.bro
 ClusterRole clusterset-member: [get] [validatingadmissionpolicies validatingadmissionpolicybindings] [] [clusterset-broker-writes clusterset-broker-addresses]
 ClusterRole clusterset: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
 Role clusterset-controller: [get patch] [secrets] [] [clusterset-broker]
-Role clusterset-controller: [get update] [leases] [] [clusterset-controller clusterset-heartbeat]
+Role clusterset-controller: [get update] [leases] [] [clusterset-controller clusterset-heartbeat clusterset-members]
 Role clusterset: [get patch] [secrets] [] [clusterset-broker]
-Role clusterset: [get update] [leases] [] [clusterset-controller clusterset-heartbeat]
+Role clusterset: [get update] [leases] [] [clusterset-controller clusterset-heartbeat clusterset-members]
 `
 
 // TestRights asks for every verb on every resource that the API server has.
@@ -335,6 +335,7 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 	}{
 		{leases, system, "clusterset-controller", "get create update"},
 		{leases, system, wellknown.HeartbeatLease, "get create update"},
+		{leases, system, wellknown.MembersLease, "get create update"},
 		{leases, system, "other", "create"},
 		{leases, "kube-system", "clusterset-controller", ""},
 		{secrets, system, broker.SecretName, "get patch"},

@@ -67,6 +67,7 @@ var words = []Word{
 	{Frozen, "broker_empty", BrokerUnprepared},
 	{Frozen, "credential", CredentialRejected},
 	{Frozen, "lost_members", ControllerFrozen},
+	{Frozen, "old_member", ControllerFrozen},
 	{Frozen, "blind", ControllerFrozen},
 	{Frozen, "own_heartbeat", ControllerFrozen},
 

@@ -4,10 +4,6 @@ package wellknown
 // written before the heartbeat is sent (docs/spec/controller.md 7.8).
 const HeartbeatLease = "clusterset-heartbeat"
 
-// AnnotationMarks on [HeartbeatLease] lists the broker namespaces of removed clusters for the next process
-// (docs/spec/controller.md 7.4).
-const AnnotationMarks = "clusterset-dns.io/removed-members"
-
 // AnnotationCopy on [HeartbeatLease] marks a copy of another cluster. Its value is the reason, in one phrase.
 // "clusterset join --take-over" removes it.
 const AnnotationCopy = "clusterset-dns.io/copy"

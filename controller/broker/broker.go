@@ -37,6 +37,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -49,6 +50,7 @@ type Config struct {
 	UID       types.UID    // of the broker's kube-system at the join; "" means that of the first check
 	Log       logging.Logger
 	Barrier   *logging.Barrier // nil counts and logs no panic
+	Noted     wellknown.Noted  // by an earlier process
 
 	// Interval is the time between two checks of the broker, 10 s if 0. The link is lost after Silence without contact, 25 s if
 	// 0.
@@ -98,7 +100,7 @@ type Broker struct {
 	heartbeats heartbeats
 	self       string // who renews the heartbeat: this process
 	removal    removal
-	marks      marks
+	memory     *memory
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
 	noImports   sync.Once // logs that the broker has no ServiceImports
@@ -116,6 +118,7 @@ func New(cfg Config) (*Broker, error) {
 	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
+	b.memory = newMemory(cfg.Noted)
 	b.self = cfg.ClusterID + "/" + rand.String(10)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
@@ -163,7 +166,7 @@ func (b *Broker) follow() {
 	}
 	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID})
 	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
-		Indexers: cache.Indexers{byNamespace: memberNamespace}, Undecodable: undecodable,
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Transform: b.memory.seeMember, Undecodable: undecodable,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Undecodable: undecodable,

@@ -33,6 +33,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
@@ -1055,16 +1056,17 @@ func markIsLost(t *testing.T, a admin) {
 		must(t, a.c.Update(t.Context(), ns))
 	}
 	annotate(api.AnnotationRemoved, "2026-01-01T00:00:00Z")
-	until.True(t, "the mark", func() bool { return l.Removed("south") && len(l.Marks()) == 1 })
+	until.True(t, "the mark", func() bool { return l.Removed("south") && len(l.Noted().Removed) == 1 })
 	annotate("", "")
 	without := connect(t, a.cp.Config())
 	until.True(t, "a member for who did not note the mark", func() bool { return without.Member("south") != nil })
-	later := connect(t, a.cp.Config(), func(c *broker.Config) { c.ClusterID, c.Namespace = "south", namespaceOf("south") })
-	later.NoteMarks(l.Marks())
-	later.NoteMarks(map[string]broker.Mark{"old": {At: time.Now().Add(-366 * 24 * time.Hour)}})
+	later := connect(t, a.cp.Config(), func(c *broker.Config) {
+		c.ClusterID, c.Namespace, c.Noted = "south", namespaceOf("south"), l.Noted()
+		c.Noted.Removed["old"] = wellknown.Mark{At: time.Now().Add(-366 * 24 * time.Hour)}
+	})
 	later.awaitState(broker.Expelled)
-	if !l.Removed("south") || l.Member("south") != nil || len(later.Marks()) != 1 {
-		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not", l.Removed("south"), later.Marks())
+	if !l.Removed("south") || l.Member("south") != nil || len(later.Noted().Removed) != 1 {
+		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not", l.Removed("south"), later.Noted().Removed)
 	}
 	annotate(api.AnnotationJoined, "now")
 	until.True(t, "a member by a new join", func() bool { return l.Member("south") != nil })
@@ -1073,14 +1075,45 @@ func markIsLost(t *testing.T, a admin) {
 	until.True(t, "a member on a broker restored to before a removal that a join has undone", func() bool {
 		ns := namespace("south")
 		must(t, a.c.Get(t.Context(), ns, "", ns.Name))
-		return len(ns.Annotations) == 0 && l.Member("south") != nil && len(l.Marks()) == 0
+		return len(ns.Annotations) == 0 && l.Member("south") != nil && len(l.Noted().Removed) == 0
 	})
 	later.awaitState(broker.Admitted)
 	must(t, a.c.Delete(t.Context(), member("south")))
 	a.delete(namespace("south"))
 }
 
+// docs/spec/controller.md 7.4: what the newest Member declares counts if the broker is restored to an older one, for later processes, too.
+func memberIsOld(t *testing.T, a admin) {
+	t.Helper()
+	l := connect(t, a.cp.Config())
+	write := func(stamp, cidr string) {
+		m := member("south")
+		m.Annotations, m.Spec.PodCIDRs = map[string]string{api.AnnotationStamp: stamp}, []string{cidr}
+		a.apply(namespace("south"), m)
+	}
+	await := func(l *link, cidr string, old bool) {
+		t.Helper()
+		until.True(t, "the networks", func() bool {
+			m := l.Member("south")
+			return m != nil && m.Spec.PodCIDRs[0] == cidr && l.HasOlder("south") == old
+		})
+	}
+	write("2", "10.2.0.0/16")
+	await(l, "10.2.0.0/16", false)
+	write("1", "10.1.0.0/16")
+	await(l, "10.2.0.0/16", true)
+	await(connect(t, a.cp.Config()), "10.1.0.0/16", false)
+	await(connect(t, a.cp.Config(), func(c *broker.Config) { c.Noted = l.Noted() }), "10.2.0.0/16", true)
+	write("3", "10.3.0.0/16")
+	await(l, "10.3.0.0/16", false)
+	write("3", "10.4.0.0/16") // by hand
+	await(l, "10.4.0.0/16", false)
+	must(t, a.c.Delete(t.Context(), member("south")))
+	a.delete(namespace("south"))
+}
+
 func testMembership(t *testing.T, a admin) {
+	memberIsOld(t, a)
 	markIsLost(t, a)
 	wrong := connect(t, a.cp.Config(), func(c *broker.Config) { c.UID = "another" })
 	if s := wrong.awaitState(broker.Replaced); s.Link || wrong.Synced() {

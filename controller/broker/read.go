@@ -146,7 +146,7 @@ func (b *Broker) Member(id string) *v1alpha1.Member {
 func (b *Broker) Removed(id string) bool {
 	return b.Member(id) == nil && slices.ContainsFunc(b.namespaces.GetStore().List(), func(item any) bool {
 		ns := item.(*corev1.Namespace)
-		return ns.Labels[broker.LabelClusterID] == id && b.marks.removed(ns)
+		return ns.Labels[broker.LabelClusterID] == id && b.memory.removed(ns)
 	})
 }
 
@@ -191,12 +191,6 @@ func (b *Broker) RecordCounts() map[string]int {
 	}
 	return counts
 }
-
-// Marks returns the newest marks of removed clusters by the name of the namespace: at most 64.
-func (b *Broker) Marks() map[string]Mark { return b.marks.newest() }
-
-// NoteMarks adds the marks of an earlier process, without marks older than a year and without clusters that joined anew.
-func (b *Broker) NoteMarks(noted map[string]Mark) { b.marks.note(noted, b.namespaces.GetStore()) }
 
 func (b *Broker) isMember(m *v1alpha1.Member) bool {
 	id, _, err := b.memberOf(m.Spec.Namespace)

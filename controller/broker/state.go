@@ -88,13 +88,13 @@ func (b *Broker) present() bool {
 		return false
 	}
 	ns := item.(*corev1.Namespace)
-	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !b.marks.removed(ns)
+	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !b.memory.removed(ns)
 }
 
 // Registered returns the one of [Broker.Members] that has the broker namespace of this cluster. It returns nil if no Member has it, and if
 // this cluster was removed. It works without the id of the cluster.
 func (b *Broker) Registered() *v1alpha1.Member {
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || b.marks.removed(item.(*corev1.Namespace)) || !b.Synced() {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || b.memory.removed(item.(*corev1.Namespace)) || !b.Synced() {
 		return nil
 	}
 	for _, m := range indexed[*v1alpha1.Member](b.members, byNamespace, b.cfg.Namespace) {
@@ -166,9 +166,9 @@ func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	case err == nil:
 		uid := types.UID(ns.Annotations[broker.AnnotationBrokerUID])
 		ours := b.cfg.ClusterID == "" || ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID
-		removed := ours && (isMarked(ns) && (b.cfg.UID == "" || uid == b.cfg.UID) || b.marks.has(ns))
+		removed := ours && (isMarked(ns) && (b.cfg.UID == "" || uid == b.cfg.UID) || b.memory.marked(ns))
 		if removed {
-			b.marks.see(ns)
+			b.memory.seeNamespace(ns)
 		}
 		return removed
 	case !apierrors.IsNotFound(err):

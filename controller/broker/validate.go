@@ -29,7 +29,7 @@ func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err e
 	}
 	ns := item.(*corev1.Namespace)
 	id = ns.Labels[broker.LabelClusterID]
-	if b.marks.removed(ns) {
+	if b.memory.removed(ns) {
 		return "", since, errRemoved
 	}
 	if !broker.IsClusterID(id) {

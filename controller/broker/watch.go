@@ -118,7 +118,7 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 		b.newest.forget(ns.Name)
 	}
 	if is != nil {
-		b.marks.see(ns)
+		b.memory.seeNamespace(ns)
 	}
 	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && identify(*was) == identify(*is) &&
 		isMarked(*was) == marked {
@@ -199,7 +199,7 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 		return
 	}
 	i := *is
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && b.marks.removed(item.(*corev1.Namespace)) {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && b.memory.removed(item.(*corev1.Namespace)) {
 		return
 	}
 	before, now := b.newest.see(i.Namespace+"/"+i.Name, i)

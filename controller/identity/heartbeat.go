@@ -39,6 +39,7 @@ const retry = time.Second
 // The fields are set before Run and do not change. Run is called once.
 type Heartbeat struct {
 	Membership *Membership // with the Original
+	Memory     *Memory
 	Broker     *broker.Broker
 	Renew, TTL time.Duration // between two heartbeats, and until one is expired; 0 with "lease 0"
 	Log        logging.Logger
@@ -121,7 +122,7 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 // begin reports whether this cluster is a member and no copy, or else the pause until the next attempt.
 func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, err error) {
 	o := h.Membership.Original
-	if err := o.noteMarks(ctx); err != nil {
+	if err := h.Memory.save(ctx, h.Broker); err != nil {
 		return false, retry, err
 	}
 	if !h.Membership.admitted() {

@@ -202,12 +202,21 @@ func (m *Membership) Review() (changed bool) {
 	}
 	m.Freezes.Set(safety.Credential, m.Credential.Rejected())
 	m.Freezes.Set(safety.NotSynced, m.notSynced())
+	m.Freezes.Set(safety.OldMember, m.oldMember(now))
 	m.Metrics.SetConnected(in.broker.Link)
 	m.Metrics.SetMember(now.clusterID)
 	if now.clusterID != was.clusterID || now.detail != was.detail {
 		m.report(now)
 	}
 	return now != was
+}
+
+// oldMember says that the broker was restored to before the last join, "" if it was not.
+func (m *Membership) oldMember(now state) string {
+	if now.clusterID == "" || !m.Broker.HasOlder(now.clusterID) {
+		return ""
+	}
+	return "the broker was restored to before the last join of this cluster, and may deny what it exports since: join again"
 }
 
 func (m *Membership) report(now state) {

@@ -3,7 +3,6 @@ package identity
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -124,10 +123,6 @@ func (o *Original) load(ctx context.Context) error {
 		o.own = max(o.own, o.noted())
 	}
 	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost its writes
-	var marks map[string]broker.Mark
-	if json.Unmarshal([]byte(l.Annotations[wellknown.AnnotationMarks]), &marks) == nil { // a malformed note is replaced
-		o.Broker.NoteMarks(marks)
-	}
 	if o.copied() {
 		o.decide(isCopy, l.Annotations[wellknown.AnnotationCopy])
 	}
@@ -244,22 +239,6 @@ func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
 		o.Sent.stamp.Store(int64(stamp))
 	}
 	return err
-}
-
-// noteMarks notes the marks of removed clusters if they changed.
-func (o *Original) noteMarks(ctx context.Context) error {
-	if o.lease == nil && len(o.Broker.Marks()) > 0 {
-		if err := o.load(ctx); err != nil {
-			return err
-		}
-	}
-	marks, err := json.Marshal(o.Broker.Marks())
-	if err != nil || o.lease == nil || cmp.Or(o.lease.Annotations[wellknown.AnnotationMarks], "{}") == string(marks) {
-		return err
-	}
-	return o.write(ctx, func(l *coordinationv1.Lease) {
-		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationMarks, string(marks))
-	})
 }
 
 // write changes the note, whatever somebody else made of it meanwhile. Only the holder of the election writes it.

@@ -64,7 +64,7 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	e := &Expiry{
 		ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time), relisted: make(map[string]time.Time),
-		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Key: wellknown.AnnotationSilent},
+		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationSilent},
 	}
 	if cfg.TTL <= 0 {
 		return e, nil

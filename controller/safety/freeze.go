@@ -28,6 +28,7 @@ const (
 	BrokerIdentity                   // another API server answers, or the cluster id belongs to another cluster
 	BrokerEmpty                      // the broker has no member namespace, or lacks our CRDs
 	Credential                       // the broker rejects our credential
+	OldMember                        // the broker was restored to before the last join of this cluster
 	LostMembers                      // the broker has no Member of clusters that services are imported from
 	Blind                            // this cluster does not see its own state, or cannot write what it exports
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
@@ -54,6 +55,7 @@ var reasons = [end]struct {
 	BrokerIdentity: {"broker_identity", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
 	BrokerEmpty:    {"broker_empty", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
 	Credential:     {"credential", Export, "exports"},
+	OldMember:      {"old_member", 0, "nothing"},
 	LostMembers:    {"lost_members", 0, "nothing"},
 	Blind:          {"blind", 0, "nothing"},
 	OwnHeartbeat:   {"own_heartbeat", 0, "expiry"},

@@ -46,6 +46,7 @@ var suspended = map[Reason][]Operation{
 	BrokerIdentity: {Export, Import, Beat},
 	BrokerEmpty:    {Export, Import, Beat},
 	Credential:     {Export},
+	OldMember:      {},
 	LostMembers:    {}, // for people; [Expiry] stops by itself for the next one
 	Blind:          {},
 	OwnHeartbeat:   {},

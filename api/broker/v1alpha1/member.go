@@ -1,6 +1,12 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+)
 
 // Member is one cluster of the clusterset, as its admin made it known by joining; its name is the cluster id. Creating it
 // takes the id and the VIP CIDR (docs/spec/controller.md 2.1, docs/spec/controller.md 7.2).
@@ -93,6 +99,15 @@ func (s *MemberSpec) VIPCIDRs() []string {
 		}
 	}
 	return all
+}
+
+// Stamp returns the stamp that join gave m, which is higher than those before; 0 without one (docs/spec/controller.md 2.6).
+func (m *Member) Stamp() int64 {
+	stamp, err := strconv.ParseInt(m.Annotations[broker.AnnotationStamp], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return stamp
 }
 
 // MemberStatus is what a member says about itself.

@@ -367,7 +367,7 @@ rules:
     verbs: [create]
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    resourceNames: [clusterset-controller, clusterset-heartbeat]
+    resourceNames: [clusterset-controller, clusterset-heartbeat, clusterset-members]
     verbs: [get, update]
   # The credential for the broker, which the controller renews. No other Secret.
   - apiGroups: [""]

@@ -132,19 +132,25 @@ func TestBrokerIsRestored(t *testing.T) {
 	inWest()
 }
 
-// awaitListed waits until the imports of a service note that it is listed. The inventory may follow the record by a second, and an unlisted export stays only
-// while its record is there.
+// awaitListed waits until the imports of a service, which both members export, note that it is listed. The inventory may follow the record by a second, and an
+// unlisted export stays only while its record is there.
 func awaitListed(t *testing.T, ns, name string) {
 	t.Helper()
 	for _, m := range clusters.Members {
-		until.OK(t, m.ID+" notes that "+name+" is listed", func(ctx context.Context) error {
-			imp, err := m.Import(ctx, ns, name)
-			if err == nil && !strings.Contains(imp.Annotations[broker.AnnotationSources], `"listed":`) {
-				err = fmt.Errorf("notes %q", imp.Annotations[broker.AnnotationSources])
-			}
-			return err
-		})
+		awaitListedIn(t, m, ns, name)
 	}
+}
+
+// awaitListedIn is awaitListed for the import of one member, and an export of the other.
+func awaitListedIn(t *testing.T, m *testclusterset.Member, ns, name string) {
+	t.Helper()
+	until.OK(t, m.ID+" notes that "+name+" is listed", func(ctx context.Context) error {
+		imp, err := m.Import(ctx, ns, name)
+		if err == nil && !strings.Contains(imp.Annotations[broker.AnnotationSources], `"listed":`) {
+			err = fmt.Errorf("notes %q", imp.Annotations[broker.AnnotationSources])
+		}
+		return err
+	})
 }
 
 // The broker loses all records before a controller starts, and later all slices while the controllers run. No import changes until the members have
@@ -365,7 +371,7 @@ func TestClusterIsCloned(t *testing.T) {
 	}
 	clone := start()
 	clone.awaitMetric("frozen", "broker_identity", 1)
-	awaitNote(t, west, other, wellknown.AnnotationCopy)
+	awaitNote(t, west, types.NamespacedName{Namespace: other, Name: wellknown.HeartbeatLease}, wellknown.AnnotationCopy, "")
 	outages.Measured(t, "F15", "known as a copy %.1f s after its start, with a renewal each %s", time.Since(begin).Seconds(), renew)
 	goesOn := func(address string) {
 		t.Helper()
@@ -414,7 +420,7 @@ func TestRemovalIsRestored(t *testing.T) {
 	awaitImport(t, west, ns, "web", "none")
 	awaitImport(t, east, ns, "web", "10.21.0.1")
 	for _, m := range clusters.Members {
-		awaitNote(t, m, wellknown.ControllerNamespace, wellknown.AnnotationMarks)
+		awaitMembersNote(t, m, `"removed"`)
 	}
 	e.stop()
 	w.stop()
@@ -448,16 +454,23 @@ func rejoin(t *testing.T, w *instance) {
 	w.awaitMetric("member", "", 1)
 }
 
-// awaitNote waits until the note of the heartbeat has an annotation with a value.
-func awaitNote(t *testing.T, m *testclusterset.Member, namespace, annotation string) {
+// awaitNote waits until an annotation of a Lease of the controller has a text in its value.
+func awaitNote(t *testing.T, m *testclusterset.Member, lease types.NamespacedName, annotation, text string) {
 	t.Helper()
 	until.OK(t, "the note "+annotation, func(ctx context.Context) error {
-		note, err := m.Dynamic().Resource(leases).Namespace(namespace).Get(ctx, wellknown.HeartbeatLease, metav1.GetOptions{})
-		if err == nil && len(note.GetAnnotations()[annotation]) <= len("{}") {
+		note, err := m.Dynamic().Resource(leases).Namespace(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+		if is := note.GetAnnotations()[annotation]; err == nil && (is == "" || !strings.Contains(is, text)) {
 			err = fmt.Errorf("annotations %q", note.GetAnnotations())
 		}
 		return err
 	})
+}
+
+// awaitMembersNote waits until a controller has noted a text of the members.
+func awaitMembersNote(t *testing.T, m *testclusterset.Member, text string) {
+	t.Helper()
+	lease := types.NamespacedName{Namespace: wellknown.ControllerNamespace, Name: wellknown.MembersLease}
+	awaitNote(t, m, lease, wellknown.AnnotationMembers, text)
 }
 
 // removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns

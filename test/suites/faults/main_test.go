@@ -81,14 +81,14 @@ func join(ctx context.Context) error {
 			return err
 		}
 	}
-	return dropParameters(ctx)
+	return dropParameters(ctx, clusters.Members...)
 }
 
 // dropParameters unbinds the policy whose parameters are Members. An API server finds custom kinds only half a minute after its start, and
 // until then denies each request that such a policy decides about; these tests start the broker often.
-func dropParameters(ctx context.Context) error {
+func dropParameters(ctx context.Context, of ...*testclusterset.Member) error {
 	var bindings []runtime.Object
-	for _, m := range clusters.Members {
+	for _, m := range of {
 		bindings = append(bindings, &admissionv1.ValidatingAdmissionPolicyBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"},
 			ObjectMeta: metav1.ObjectMeta{Name: "clusterset-" + m.BrokerNamespace()},

@@ -2,11 +2,12 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -60,22 +61,12 @@ func TestClaimsStay(t *testing.T) {
 	saved := saveBroker(t)
 	export(t, east, ns, "later", "10.21.0.1")
 	later := awaitIPs(t, ns, "later", "10.21.0.1")
-	noted := func() {
-		t.Helper()
-		until.OK(t, "a note in west that later is listed", func(ctx context.Context) error {
-			imp, err := west.Import(ctx, ns, "later")
-			if err == nil && !strings.Contains(imp.Annotations[broker.AnnotationSources], `"listed":`) {
-				err = fmt.Errorf("notes %q", imp.Annotations[broker.AnnotationSources])
-			}
-			return err
-		})
-	}
-	noted()
+	awaitListedIn(t, west, ns, "later")
 	e.stop()
 	restoreBroker(t, saved)
 	run(t, east, cidr)
 	awaitRecord(t, east, ns, "later", true)
-	noted()
+	awaitListedIn(t, west, ns, "later")
 	for name, want := range map[string]string{"shared": first, "later": later} {
 		if got := awaitIPs(t, ns, name, map[string]string{"shared": "10.22.0.1", "later": "10.21.0.1"}[name]); got != want {
 			t.Errorf("clusterset IP %s of %s after a restore, want %s", got, name, want)
@@ -88,4 +79,51 @@ func TestClaimsStay(t *testing.T) {
 	if imp, err := west.Import(t.Context(), ns, "shared"); err != nil || len(imp.Spec.IPs) != 1 || imp.Spec.IPs[0] != first {
 		t.Errorf("import of shared in west is %v (%v) without the namespace in east, want %s", imp, err, first)
 	}
+}
+
+// The broker is restored to before a join of west that added a network and a VIP CIDR: nothing leaves the imports, also in a controller that starts
+// then, what changes in that network comes, and west says that it has to join again (docs/spec/controller.md 7.4).
+func TestJoinIsRestored(t *testing.T) {
+	const ns, pods = "rejoined", "10.77.0.0/16"
+	joinWest := func(vip string, networks ...string) {
+		t.Helper()
+		_, err := west.Join(t.Context(), func(o *admin.JoinOptions) { o.VIPCIDR, o.PodCIDRs = vip, append(o.PodCIDRs, networks...) })
+		if err := errors.Join(err, dropParameters(t.Context(), west)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joinWest(admin.VIPNone)
+	east.Put(t, testclusterset.Namespace(ns))
+	export(t, west, ns, "web", "10.22.0.1")
+	cidr := func(c *controller.Config) { c.VIP = merge.CIDR }
+	e, w := run(t, east, cidr), run(t, west, cidr)
+	awaitImport(t, east, ns, "web", "10.22.0.1")
+	saved := saveBroker(t)
+	joinWest(admin.VIPAuto, pods)
+	export(t, west, ns, "new", "10.77.0.1")
+	ip := awaitIPs(t, ns, "new", "10.77.0.1")
+	awaitListedIn(t, east, ns, "new")
+	for _, m := range clusters.Members {
+		awaitMembersNote(t, m, pods)
+	}
+	// check lets west change what both the old and the new Member allow, and then looks at what only the new one does.
+	check := func(web, pod string) {
+		t.Helper()
+		serve(t, west, ns, "web", web)
+		awaitImport(t, east, ns, "web", web)
+		if got := awaitIPs(t, ns, "new", pod); got != ip {
+			t.Errorf("clusterset IP %s, want %s", got, ip)
+		}
+	}
+	restoreBroker(t, saved)
+	w.awaitMetric("frozen", "old_member", 1)
+	check("10.22.0.2", "10.77.0.1")
+	e.stop()
+	run(t, east, cidr)
+	check("10.22.0.3", "10.77.0.1")
+	serve(t, west, ns, "new", "10.77.0.2")
+	check("10.22.0.4", "10.77.0.2")
+	joinWest("", pods)
+	w.awaitMetric("frozen", "old_member", 0)
+	check("10.22.0.5", "10.77.0.2")
 }

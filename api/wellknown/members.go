@@ -1,0 +1,67 @@
+package wellknown
+
+import (
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// MembersLease is a Lease in the controller's namespace for [AnnotationMembers].
+const MembersLease = "clusterset-members"
+
+// AnnotationMembers on [MembersLease] has a [Noted] of the controller (docs/spec/controller.md 7.4).
+const AnnotationMembers = "clusterset-dns.io/members"
+
+// Noted is what must be known of the clusters of a clusterset in case the broker is restored to an older state.
+type Noted struct {
+	Broker  types.UID              `json:"broker"`            // of the kube-system of the broker
+	Members map[string]NotedMember `json:"members,omitempty"` // by cluster ID
+	Removed map[string]Mark        `json:"removed,omitempty"` // by broker namespace
+}
+
+// A NotedMember is what the newest Member that was seen of a cluster declares.
+type NotedMember struct {
+	Stamp         int64    `json:"stamp,omitempty"`
+	PodCIDRs      []string `json:"podCIDRs,omitempty"`
+	ServiceCIDRs  []string `json:"serviceCIDRs,omitempty"`
+	VIPCIDR       string   `json:"vipCIDR,omitempty"`
+	SecondVIPCIDR string   `json:"secondVIPCIDR,omitempty"`
+}
+
+// A Mark is a broker namespace that was seen marked as removed.
+type Mark struct {
+	Which string    `json:"which"` // its identity, which differs for each join
+	At    time.Time `json:"at"`    // when it was seen
+}
+
+// ParseNoted returns what a text says of the clusterset of a broker: nothing if it is malformed, and is written anew.
+func ParseNoted(text string, broker types.UID) Noted {
+	var n Noted
+	if json.Unmarshal([]byte(text), &n) != nil || n.Broker != broker {
+		return Noted{Broker: broker}
+	}
+	return n
+}
+
+// String is the text of the annotation.
+func (n Noted) String() string {
+	text, err := json.Marshal(n)
+	if err != nil {
+		panic("wellknown: a Noted that JSON does not take: " + err.Error())
+	}
+	return string(text)
+}
+
+// NotedOf returns what is noted of a Member.
+func NotedOf(m *v1alpha1.Member) NotedMember {
+	s := &m.Spec
+	return NotedMember{m.Stamp(), s.PodCIDRs, s.ServiceCIDRs, s.VIPCIDR, s.SecondVIPCIDR}
+}
+
+// Declare lets a Member declare what was noted.
+func (n NotedMember) Declare(s *v1alpha1.MemberSpec) {
+	s.PodCIDRs, s.ServiceCIDRs, s.VIPCIDR, s.SecondVIPCIDR = n.PodCIDRs, n.ServiceCIDRs, n.VIPCIDR, n.SecondVIPCIDR
+}

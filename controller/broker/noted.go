@@ -1,0 +1,133 @@
+package broker
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// The bounds of what is noted. A Lease takes 256 KiB of annotations; a Member with one network of each kind takes 150 octets.
+const (
+	maxNoted = 200 << 10 // octets of JSON, of Members
+	maxMarks = 64
+	markLife = 365 * 24 * time.Hour
+)
+
+// A memory holds [wellknown.Noted] while a process runs. An unmarked namespace with the name of a marked one and another identity ends the mark: the
+// cluster joined anew.
+type memory struct {
+	mu      sync.Mutex
+	members map[string]wellknown.NotedMember
+	marks   map[string]wellknown.Mark
+	older   map[string]bool // by cluster ID: the broker has a Member that is older than the noted one
+	changes int             // of members and marks
+}
+
+func newMemory(n wellknown.Noted) *memory {
+	m := &memory{
+		members: make(map[string]wellknown.NotedMember), marks: make(map[string]wellknown.Mark), older: make(map[string]bool),
+	}
+	maps.Copy(m.members, n.Members)
+	maps.Copy(m.marks, n.Removed)
+	maps.DeleteFunc(m.marks, func(_ string, mark wellknown.Mark) bool { return time.Since(mark.At) >= markLife })
+	return m
+}
+
+// seeMember is the transform of the watch of Members: one that is older than another that was seen declares what that declared.
+func (m *memory) seeMember(obj any) (any, error) {
+	is, ok := obj.(*v1alpha1.Member)
+	if !ok {
+		return obj, nil
+	}
+	is.SetManagedFields(nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	declared, noted := wellknown.NotedOf(is), m.members[is.Name]
+	m.older[is.Name] = declared.Stamp < noted.Stamp
+	if m.older[is.Name] {
+		noted.Declare(&is.Spec)
+		return is, nil
+	}
+	if !reflect.DeepEqual(declared, noted) {
+		m.members[is.Name] = declared
+		m.changes++
+	}
+	return is, nil
+}
+
+// seeNamespace takes a broker namespace as the broker has it. A cluster that was removed may join again as another one.
+func (m *memory) seeNamespace(ns *corev1.Namespace) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mark, known := m.marks[ns.Name]
+	if known && mark.Which == identify(ns) || !known && !isMarked(ns) {
+		return
+	}
+	m.changes++
+	if !isMarked(ns) {
+		delete(m.marks, ns.Name)
+		return
+	}
+	m.marks[ns.Name] = wellknown.Mark{Which: identify(ns), At: time.Now()}
+	delete(m.members, ns.Labels[broker.LabelClusterID])
+}
+
+// removed reports whether the cluster of a broker namespace was removed, by its mark or one that was noted.
+func (m *memory) removed(ns *corev1.Namespace) bool { return isMarked(ns) || m.marked(ns) }
+
+func (m *memory) marked(ns *corev1.Namespace) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mark, is := m.marks[ns.Name]
+	return is && mark.Which == identify(ns)
+}
+
+// HasOlder reports whether the broker has a Member of a cluster that is older than one that was seen, as after a restore. What that declared
+// still counts.
+func (b *Broker) HasOlder(clusterID string) bool {
+	b.memory.mu.Lock()
+	defer b.memory.mu.Unlock()
+	return b.memory.older[clusterID]
+}
+
+// NotedChanges counts the changes of [Broker.Noted].
+func (b *Broker) NotedChanges() int {
+	b.memory.mu.Lock()
+	defer b.memory.mu.Unlock()
+	return b.memory.changes
+}
+
+// Noted returns what the next process must know: of the newest Members and marks as many as are noted.
+func (b *Broker) Noted() wellknown.Noted {
+	m := b.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := wellknown.Noted{Broker: b.cfg.UID, Members: make(map[string]wellknown.NotedMember), Removed: make(map[string]wellknown.Mark)}
+	marks := slices.SortedFunc(maps.Keys(m.marks), func(x, y string) int { return m.marks[y].At.Compare(m.marks[x].At) })
+	for _, namespace := range marks[:min(len(marks), maxMarks)] {
+		n.Removed[namespace] = m.marks[namespace]
+	}
+	ids := slices.SortedFunc(maps.Keys(m.members), func(x, y string) int { return cmp.Compare(m.members[y].Stamp, m.members[x].Stamp) })
+	size := 0
+	for _, id := range ids {
+		text, err := json.Marshal(m.members[id])
+		if err != nil {
+			panic("broker: a Member that JSON does not take: " + err.Error())
+		}
+		if size += len(text) + len(id) + len(`"":,`); size > maxNoted {
+			break
+		}
+		n.Members[id] = m.members[id]
+	}
+	return n
+}
