@@ -19,9 +19,6 @@ type Peer struct {
 	Seen Stamp
 }
 
-// Expire makes the member silent. stored is the heartbeat that the broker has, read once more.
-func (p *Peer) Expire(stored Heartbeat) { p.Silent, p.Seen = true, max(p.Seen, stored.Stamp) }
-
 // Counts reports whether h is a renewal. A silent member must see its cluster, and must have compared all its exports since: then the importer lists its
 // objects together with the heartbeat, applies them by [Service.Relist], and calls Renew.
 func (p *Peer) Counts(h Heartbeat) bool { return p.counts(h, 0) }
@@ -29,6 +26,3 @@ func (p *Peer) Counts(h Heartbeat) bool { return p.counts(h, 0) }
 func (p *Peer) counts(h Heartbeat, without rule) bool {
 	return h.Stamp > p.Seen && (!p.Silent || !h.Blind && h.Complete > p.Seen || without&complete != 0)
 }
-
-// Renew notes a heartbeat that counts.
-func (p *Peer) Renew(h Heartbeat) { p.Silent, p.Seen = false, h.Stamp }

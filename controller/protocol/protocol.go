@@ -1,16 +1,15 @@
-// Package protocol holds the two decisions by which an import loses something only because the owner of an export says so. Both are pure:
+// Package protocol holds the decision by which an import loses something only because the owner of an export says so. It is pure:
 //
-//	exports ──► Next ──► writes ──► broker ──► Service.See ──► Service.Count ──► import
-//	        (the member)                     (each importer)
+//	records, slices, inventory on the broker ──► Service.See ──► Service.Count ──► import
 //
-// [Next] decides what a member writes to the broker. A [Service] is an importer's knowledge of one export; [Service.Count]
-// selects the objects to import. A [Peer] decides when a member is silent and when it is back, an [Owner] when a member may renew
-// its heartbeat.
+// A [Service] is an importer's knowledge of one export; [Service.Count] selects the objects to import. A [Peer] decides when a silent member
+// is back.
 //
 // Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker, never replaces a newer one.
 // A parent lists its children, so absence is said and never inferred: an inventory lists services, a record lists slices. The importing
 // cluster notes what it imported, so a new process knows what must not be forgotten. The test of this package searches the orders of
-// events of a small world for faults, with all rules, and with each left out, which must give one.
+// events of a small world for faults, with all rules, and with each left out, which must give one. The members of that world, who write, are a
+// model of the exporter (owner_test.go).
 package protocol
 
 import (

@@ -163,15 +163,3 @@ func (f *Freezes) Suspended(op Operation) string {
 	}
 	return ""
 }
-
-// Detail returns the detail of the first given reason that is in force, "" if they are not in force.
-func (f *Freezes) Detail(given ...Reason) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range given {
-		if freeze, ok := f.force[r]; ok {
-			return freeze.Detail
-		}
-	}
-	return ""
-}

@@ -159,3 +159,9 @@ func (o *Owner) heartbeat(at Stamp, without rule) (Heartbeat, bool) {
 	}
 	return Heartbeat{Stamp: at, Complete: o.complete}, true
 }
+
+// Expire makes the member silent. stored is the heartbeat that the broker has, read once more.
+func (p *Peer) Expire(stored Heartbeat) { p.Silent, p.Seen = true, max(p.Seen, stored.Stamp) }
+
+// Renew notes a heartbeat that counts.
+func (p *Peer) Renew(h Heartbeat) { p.Silent, p.Seen = false, h.Stamp }
