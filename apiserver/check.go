@@ -41,7 +41,8 @@ const (
 //	    ▼                                             ▼        │
 //	  failed ◄────────────────────────────────────────┴────────┘
 //
-// A rollback does not fail the check: all watches list anew.
+// A rollback is found by a version that is lower than one that was seen, or after an interruption by the [landmark]. It does not fail the check: all
+// watches list anew.
 type serverCheck struct {
 	logged logging.Failure[Class] // the normal state is passed
 
@@ -190,20 +191,18 @@ func (s *Set) checkServer(ctx context.Context) bool {
 		return s.failCheck(ctx, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known))
 	}
 	dials := s.cfg.Client.Dials()
-	if covered, _ := s.check.covers(dials); covered && time.Since(s.compared) < s.cfg.CompareInterval {
+	covered, _ := s.check.covers(dials)
+	if covered && time.Since(s.compared) < s.cfg.CompareInterval {
 		for _, w := range s.watches {
 			w.markChecked()
 		}
-		s.passCheck(uid, dials)
-		return true
-	}
-	complete, err := s.compare(limited)
-	if err != nil {
+	} else if err := s.compare(limited); err != nil {
 		return s.failCheck(ctx, err)
 	}
-	s.compared = time.Time{}
-	if complete {
-		s.compared = time.Now()
+	if s.doubt.Swap(false) || !covered {
+		if err := s.verify(limited); err != nil {
+			return s.failCheck(ctx, err)
+		}
 	}
 	s.passCheck(uid, dials)
 	return true
@@ -259,15 +258,15 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 // compare asks for the newest version of each kind. If a watch has seen a later one, the server lost a part of its history,
 // and of other kinds it may have lost as much: all watches list anew. It is not complete if the server cannot say for a kind that it
 // served before: one that was started a moment ago does not know yet who may do what. Such a kind holds up no other.
-func (s *Set) compare(ctx context.Context) (complete bool, err error) {
-	complete = true
+func (s *Set) compare(ctx context.Context) error {
+	complete := true
 	reasons := map[*listWatch]error{}
 	for _, group := range s.byResource() {
 		newest, err := s.newest(ctx, group[0].listWatch)
 		switch class := Classify(err); {
 		case err == nil:
 		case class == Unauthorized, unanswered(err):
-			return false, err
+			return err
 		default: // the watch itself finds out, and logs
 			complete = complete && class == Absent
 			continue
@@ -284,11 +283,14 @@ func (s *Set) compare(ctx context.Context) (complete bool, err error) {
 		s.rollBack(s.watches, func(w *listWatch) error { return cmp.Or(reasons[w], errRolledBack) })
 		s.cfg.RolledBack()
 	}
-	return complete, nil
+	if s.compared = (time.Time{}); complete {
+		s.compared = time.Now()
+	}
+	return nil
 }
 
 // ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was restored from
-// a backup: the server check misses a restore once new writes have raised the versions again.
+// a backup.
 func (s *Set) ListAnew() {
 	s.rollBack(s.watches, func(*listWatch) error { return errRolledBack })
 	s.cfg.RolledBack()
@@ -300,6 +302,7 @@ func (s *Set) rollBack(watches []*listWatch, why func(*listWatch) error) {
 	for _, w := range watches {
 		open = append(open, w.rollBack(why(w)))
 	}
+	s.landmark.forget()
 	for _, p := range open {
 		if p != nil {
 			p.Stop()

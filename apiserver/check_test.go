@@ -77,8 +77,8 @@ func testOvertaken(t *testing.T, cp *controlplane.ControlPlane) {
 		w.note(nil, ns.ResourceVersion, false)
 	}
 	h.response.Store(&overtake)
-	if complete, err := s.compare(t.Context()); err != nil || !complete {
-		t.Fatalf("compare = %t, %v, want true, nil", complete, err)
+	if err := s.compare(t.Context()); err != nil || s.compared.IsZero() {
+		t.Fatalf("compare = %v, complete at %v, want nil and a time", err, s.compared)
 	}
 	if rollbacks != 0 || w.rolledBack {
 		t.Errorf("%d rollbacks, rolledBack %t, want none", rollbacks, w.rolledBack)
@@ -97,7 +97,7 @@ func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 		w.happened(listing, nil)
 		w.happened(streamed, nil)
 	}
-	if _, err := s.compare(t.Context()); err != nil {
+	if err := s.compare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range s.watches {

@@ -378,11 +378,12 @@ func (c *Client) Newest(ctx context.Context, example runtime.Object, namespace s
 	return v, nil
 }
 
+const acceptMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
 // newest is Newest of the objects at a path. Without a version in the request, the answer is as new as etcd.
 func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
 	var list metadata
-	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: accept, path: path, unlimited: true})
+	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: acceptMetadata, path: path, unlimited: true})
 	if err != nil {
 		return 0, err
 	}

@@ -256,6 +256,7 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 		w.happened(failed, err)
 		if class.ofServer() { // the next check may find out more, and log it once for all watches
 			finished := w.set.check.next()
+			w.set.doubt.Store(true)
 			w.set.requestCheck()
 			select {
 			case <-ctx.Done():

@@ -31,6 +31,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -78,6 +79,8 @@ type Set struct {
 	watches  []*listWatch
 	wake     chan struct{} // of runChecks
 	compared time.Time     // when runChecks last compared all versions; zero if it could not
+	landmark landmarkOf
+	doubt    atomic.Bool // a request got no answer, or an error of the server, since runChecks last verified the landmark
 
 	mu      sync.Mutex
 	running bool

@@ -76,6 +76,7 @@ func (p *watchProxy) note(event watch.Event) watch.Event {
 	if m, err := meta.Accessor(event.Object); err == nil {
 		complete := event.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 		p.owner.note(p, m.GetResourceVersion(), complete)
+		p.owner.mark(p, event.Type, m)
 	}
 	return p.owner.sift(event)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
@@ -27,11 +28,12 @@ type customObject struct {
 }
 
 // customMeta is the part of the metadata that is used. Whatever else metav1.Object asks for has no answer here, and
-// the reflector asks for none of it.
+// reflector and apiserver ask for none of it.
 type customMeta struct {
 	metav1.Object     `json:"-"`
 	Namespace         string            `json:"namespace"`
 	Name              string            `json:"name"`
+	UID               types.UID         `json:"uid"`
 	ResourceVersion   string            `json:"resourceVersion"`
 	Labels            map[string]string `json:"labels"`
 	Annotations       map[string]string `json:"annotations"`
@@ -57,6 +59,7 @@ func (t *laxTime) UnmarshalJSON(text []byte) error {
 
 func (m *customMeta) GetNamespace() string              { return m.Namespace }
 func (m *customMeta) GetName() string                   { return m.Name }
+func (m *customMeta) GetUID() types.UID                 { return m.UID }
 func (m *customMeta) GetResourceVersion() string        { return m.ResourceVersion }
 func (m *customMeta) GetLabels() map[string]string      { return m.Labels }
 func (m *customMeta) GetAnnotations() map[string]string { return m.Annotations }

@@ -1,0 +1,102 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// docs/spec/dns.md 6.5: what follows from the newest event, of version 10, as the server has it after an interruption.
+func TestLandmark(t *testing.T) {
+	written := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	object := func(uid types.UID, version string, at time.Time) []metav1.PartialObjectMetadata {
+		fields := []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: at}}}
+		return []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web", UID: uid, ResourceVersion: version, ManagedFields: fields,
+		}}}
+	}
+	type answers map[string]any // by version; "" is now. An error, or the objects that are there
+	var none []metav1.PartialObjectMetadata
+	seen, old := object("uid", "10", written), object("uid", "9", written.Add(-time.Hour))
+	compacted, services := apierrors.NewResourceExpired("compacted"), schema.GroupResource{Resource: "services"}
+	for _, tt := range []struct {
+		name    string
+		deleted bool
+		server  answers
+		want    string // nothing, "rolled back", "listed anew" or "error"
+	}{
+		{"as it was seen", false, answers{"10": seen}, ""},
+		{"an older copy", false, answers{"10": old}, "rolled back"},
+		{"missing", false, answers{"10": none}, "rolled back"},
+		{"another object of the name", false, answers{"10": object("other", "10", written)}, "rolled back"},
+		{"another write with the version", false, answers{"10": object("uid", "10", written.Add(time.Minute))}, "rolled back"},
+		{"a version that is not reached", false, answers{"10": apierrors.NewTimeoutError("", 0)}, "listed anew"},
+		{"compacted, not written since", false, answers{"10": compacted, "": seen}, ""},
+		{"compacted, written since", false, answers{"10": compacted, "": object("uid", "12", written)}, "listed anew"},
+		{"compacted, gone now", false, answers{"10": compacted, "": none}, "listed anew"},
+		{"a deletion", true, answers{"10": none, "9": old}, ""},
+		{"a deletion of what is there", true, answers{"10": old, "9": old}, "rolled back"},
+		{"a deletion of what never was", true, answers{"10": none, "9": none}, "rolled back"},
+		{"a deletion, compacted", true, answers{"10": compacted, "": none}, "listed anew"},
+		{"no right", false, answers{"10": apierrors.NewForbidden(services, "", nil)}, "listed anew"},
+		{"no credential", false, answers{"10": apierrors.NewUnauthorized("")}, "error"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				q := r.URL.Query()
+				if r.URL.Path != "/api/v1/namespaces/shop/services" || q.Get("fieldSelector") != "metadata.name=web" || q.Get("labelSelector") != "a=b" {
+					t.Errorf("request %s", r.URL)
+				}
+				switch a := tt.server[q.Get("resourceVersion")].(type) {
+				case *apierrors.StatusError:
+					w.WriteHeader(int(a.ErrStatus.Code))
+					respond(t, w, a.ErrStatus)
+				case []metav1.PartialObjectMetadata:
+					respond(t, w, metav1.PartialObjectMetadataList{Items: a})
+				default:
+					t.Errorf("request %s is not expected", r.URL)
+				}
+			}))
+			defer server.Close()
+			client, err := NewClient(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			rollbacks := 0
+			s := NewSet(SetConfig{Client: client, Name: "test", RolledBack: func() { rollbacks++ }})
+			s.Add(&corev1.Service{}, WatchOptions{Labels: "a=b"})
+			s.landmark.see(s.watches[0], &seen[0], tt.deleted)
+			s.landmark.see(s.watches[0], &old[0], false) // an older event changes nothing
+			err = s.verify(t.Context())
+			got := ""
+			switch anew := s.watches[0].rolledBack; {
+			case err != nil:
+				got = "error"
+			case rollbacks > 0 && anew:
+				got = "rolled back"
+			case anew:
+				got = "listed anew"
+			}
+			if got != tt.want || (s.landmark.get() == nil) != s.watches[0].rolledBack {
+				t.Errorf("%q (%v), landmark %v, want %q", got, err, s.landmark.get(), tt.want)
+			}
+		})
+	}
+}
+
+func respond(t *testing.T, w http.ResponseWriter, body any) {
+	t.Helper()
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		t.Error(err)
+	}
+}
