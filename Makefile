@@ -246,7 +246,7 @@ control-plane: ## build the kube-apiserver and etcd that tests and demo start
 	@go run ./test/harness/controlplane/cmd/binaries
 
 .PHONY: further-binaries
-further-binaries: ## build the kube-controller-manager and kube-proxy that some tests start
+further-binaries: ## build the kube-controller-manager, kube-proxy and etcdutl that some tests start
 	@go run ./test/harness/controlplane/cmd/binaries -further
 
 .PHONY: lint

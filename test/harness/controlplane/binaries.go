@@ -19,7 +19,8 @@ import (
 )
 
 // BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
-// kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions. If it is set, nothing is built.
+// kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions, in etcdutl that program. If it is
+// set, nothing is built.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
 // assetsEnv names the variable with which setup-envtest says where it has put etcd and kube-apiserver. They are used instead of building both;
@@ -70,14 +71,28 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 // FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy. In make test, which compiles nothing inside of a test, it returns
 // an error.
 func FurtherBinaries(ctx context.Context, progress io.Writer) (FurtherPaths, error) {
-	if tier.Size(0, 1) == 0 {
-		return FurtherPaths{}, errors.New("kube-controller-manager and kube-proxy are built for make test-all: begin the test with tier.All(t)")
-	}
-	dir, err := folder(ctx, ".", recipe.further, progress)
+	dir, err := forAll(ctx, ".", recipe.further, progress)
 	if err != nil {
 		return FurtherPaths{}, err
 	}
 	return FurtherPaths{ControllerManager: filepath.Join(dir, controllerManager), Proxy: filepath.Join(dir, proxy)}, nil
+}
+
+// EtcdUtl is like [FurtherBinaries] for the etcdutl that a folder of test/harness/kubernetes pins.
+func EtcdUtl(ctx context.Context, progress io.Writer) (string, error) {
+	dir, err := forAll(ctx, etcdUtl, recipe.etcdUtl, progress)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, etcdUtl), nil
+}
+
+// forAll is [folder] for programs that make test does without.
+func forAll(ctx context.Context, pins string, of func(recipe) set, progress io.Writer) (string, error) {
+	if tier.Size(0, 1) == 0 {
+		return "", fmt.Errorf("%s: built for make test-all: begin the test with tier.All(t)", of(recipe{}))
+	}
+	return folder(ctx, pins, of, progress)
 }
 
 // KubeProxy is like [Binaries] for a kube-proxy of another version, which a folder of test/harness/kubernetes pins: "oldest" or "newest".
@@ -95,6 +110,7 @@ const (
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
 	proxy             = "kube-proxy"
+	etcdUtl           = "etcdutl"
 )
 
 // folder returns the absolute path of a folder that has all programs of a set, of the versions that the module in this folder of
@@ -116,7 +132,7 @@ func folder(ctx context.Context, pins string, of func(recipe) set, progress io.W
 		return "", err
 	}
 	s := of(r)
-	dir, err := cacheDir(src, r.version, s)
+	dir, err := cacheDir(src, r.of+"-"+r.version, s)
 	if err != nil {
 		return "", err
 	}
@@ -197,13 +213,14 @@ func repository() (string, error) {
 }
 
 var (
-	moduleLine     = regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(module) + `$`)
-	kubernetesLine = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
+	moduleLine  = regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(module) + `$`)
+	versionLine = regexp.MustCompile(`(?m)^\s*(?:k8s\.io|go\.etcd\.io/etcd)/(kubernetes|etcdutl)(?:/v3)? (v(\d+)\.(\d+)\.\S+)`)
 )
 
 // A recipe says what to build.
 type recipe struct {
-	version string // of Kubernetes
+	of      string // "kubernetes" or "etcdutl"
+	version string
 	stamp   string // linker flags that put the version into a program
 }
 
@@ -223,6 +240,12 @@ func (r recipe) proxyAlone() set {
 	return set{takes: "1 to 3 minutes on 2 cores", programs: []program{r.kubernetes(proxy)}}
 }
 
+func (r recipe) etcdUtl() set {
+	return set{takes: "less than a minute, after those of the control plane", programs: []program{
+		{file: etcdUtl, pkg: "go.etcd.io/etcd/etcdutl/v3", ldflags: "-s -w"},
+	}}
+}
+
 func (r recipe) kubernetes(name string) program {
 	return program{file: name, pkg: "k8s.io/kubernetes/cmd/" + name, ldflags: r.stamp}
 }
@@ -233,33 +256,33 @@ func readRecipe(src string) (recipe, error) {
 	if err != nil {
 		return recipe{}, fmt.Errorf("control plane binaries: %w", err)
 	}
-	m := kubernetesLine.FindStringSubmatch(string(mod))
+	m := versionLine.FindStringSubmatch(string(mod))
 	if m == nil {
-		return recipe{}, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes", src)
+		return recipe{}, fmt.Errorf("%s/go.mod: want a requirement of k8s.io/kubernetes or go.etcd.io/etcd/etcdutl/v3", src)
 	}
 	// Clients refuse the version that a build without these flags reports.
 	const v = "-X k8s.io/component-base/version."
-	return recipe{version: m[1], stamp: strings.Join([]string{
-		"-s -w", v + "gitVersion=" + m[1], v + "gitMajor=" + m[2], v + "gitMinor=" + m[3], v + "gitTreeState=clean",
+	return recipe{of: m[1], version: m[2], stamp: strings.Join([]string{
+		"-s -w", v + "gitVersion=" + m[2], v + "gitMajor=" + m[3], v + "gitMinor=" + m[4], v + "gitTreeState=clean",
 	}, " ")}, nil
 }
 
 // cacheDir names the folder after everything that the programs in it are made from.
-func cacheDir(src, version string, s set) (string, error) {
+func cacheDir(src, name string, s set) (string, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("control plane binaries: %w", err)
 	}
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH, s.programs)
-	for _, name := range []string{"go.mod", "go.sum"} {
-		b, err := os.ReadFile(filepath.Join(src, name))
+	for _, file := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile(filepath.Join(src, file))
 		if err != nil {
 			return "", fmt.Errorf("control plane binaries: %w", err)
 		}
 		h.Write(b)
 	}
-	return filepath.Join(user, "clusterset", "kubernetes-"+version+"-"+hex.EncodeToString(h.Sum(nil))[:12]), nil
+	return filepath.Join(user, "clusterset", name+"-"+hex.EncodeToString(h.Sum(nil))[:12]), nil
 }
 
 // build makes the programs in a folder beside dir and renames it, so that a killed build leaves no half of one. The caller

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 )
 
-// SaveEtcd copies all that etcd holds and returns the copy's folder, for [ControlPlane.RestoreEtcd]. The API server is
-// away meanwhile.
+// SaveEtcd copies all that etcd holds and returns the copy's folder, for [ControlPlane.RestoreEtcd] and [ControlPlane.RestoreSnapshot]. The API
+// server is away meanwhile.
 func (c *ControlPlane) SaveEtcd(ctx context.Context) (saved string, err error) {
 	err = c.withoutEtcd(ctx, func() error {
 		if saved, err = os.MkdirTemp(c.dir, "saved-"); err != nil {
@@ -35,6 +36,34 @@ func (c *ControlPlane) RestoreEtcd(ctx context.Context, saved string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("restore etcd: %w", err)
+	}
+	return nil
+}
+
+// RestoreSnapshot is RestoreEtcd as an administrator does it, by etcdutl. bump is the value of --bump-revision, with --mark-compacted; 0 for neither.
+func (c *ControlPlane) RestoreSnapshot(ctx context.Context, saved string, bump uint64) error {
+	etcdutl, err := EtcdUtl(ctx, c.opts.Progress)
+	if err != nil {
+		return fmt.Errorf("restore a snapshot: %w", err)
+	}
+	args := []string{
+		"snapshot", "restore", filepath.Join(saved, "member", "snap", "db"), "--skip-hash-check", // only etcdctl appends a hash
+		"--data-dir=" + c.dataDir(), "--name=etcd", "--initial-advertise-peer-urls=unix://" + etcdPeer, "--initial-cluster=etcd=unix://" + etcdPeer,
+	}
+	if bump > 0 {
+		args = append(args, fmt.Sprint("--bump-revision=", bump), "--mark-compacted")
+	}
+	err = c.withoutEtcd(ctx, func() error {
+		if err := os.RemoveAll(c.dataDir()); err != nil {
+			return err
+		}
+		if out, err := exec.CommandContext(ctx, etcdutl, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("restore a snapshot: %w", err)
 	}
 	return nil
 }

@@ -197,8 +197,8 @@ func steady(t testing.TB, m *testclusterset.Member, namespace string, names ...s
 	})
 }
 
-// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if one that counts was deleted, or a slice that counts
-// lost its last endpoint, in the meantime: until a mark that check writes last comes by the same watch.
+// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if one that counts was deleted, an import got another
+// clusterset IP, or a slice lost its last endpoint, in the meantime: until a mark that check writes last comes by the same watch.
 func watchLosses(
 	t testing.TB, m *testclusterset.Member, namespace, slicesOf string, counts func(*unstructured.Unstructured) bool,
 ) (check func()) {
@@ -245,6 +245,7 @@ type losses struct {
 // until returns the losses until the mark comes.
 func (l losses) until(w watch.Interface) (lost error) {
 	defer w.Stop()
+	ips := make(map[string][]string) // by import
 	for {
 		event, open := <-w.ResultChan()
 		if !open {
@@ -259,6 +260,12 @@ func (l losses) until(w watch.Interface) (lost error) {
 		}
 		if strings.HasPrefix(o.GetName(), markPrefix) || !l.counts(o) {
 			continue
+		}
+		if now, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "ips"); o.GetKind() == "ServiceImport" {
+			if was := ips[o.GetName()]; len(was) > 0 && !slices.Equal(now, was) {
+				lost = errors.Join(lost, fmt.Errorf("import %s has IPs %q, had %q", o.GetName(), now, was))
+			}
+			ips[o.GetName()] = now
 		}
 		left, _, err := unstructured.NestedSlice(o.Object, "endpoints")
 		switch {

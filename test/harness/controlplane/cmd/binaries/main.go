@@ -1,5 +1,5 @@
 // Command binaries builds the control plane that the tests run on, if it is not built yet, and prints its folder. With the
-// flag -further it builds kube-controller-manager and kube-proxy instead, which few tests need.
+// flag -further it builds kube-controller-manager, kube-proxy and etcdutl instead, which few tests need.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	further := flag.Bool("further", false, "build kube-controller-manager and kube-proxy instead of kube-apiserver and etcd")
+	further := flag.Bool("further", false, "build kube-controller-manager, kube-proxy and etcdutl instead of kube-apiserver and etcd")
 	flag.Parse()
 	file, err := build(ctx, *further)
 	if err != nil {
@@ -37,6 +37,9 @@ func run() error {
 // build returns one of the programs that it has built.
 func build(ctx context.Context, further bool) (string, error) {
 	if further {
+		if _, err := controlplane.EtcdUtl(ctx, os.Stderr); err != nil {
+			return "", err
+		}
 		paths, err := controlplane.FurtherBinaries(ctx, os.Stderr)
 		return paths.Proxy, err
 	}

@@ -1,0 +1,271 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
+)
+
+// An administrator restores the etcd of the broker from a snapshot. No import loses an endpoint or its clusterset IP, what was withdrawn stays so, what the
+// broker lost is written again, and what is written under versions that were there before arrives (docs/spec/controller.md 8.5).
+func TestBrokerSnapshotIsRestored(t *testing.T) {
+	tier.All(t)
+	for n, tt := range []struct {
+		name string
+		many bool          // writes after the snapshot; else one export alone
+		beat time.Duration // between heartbeats; 0 is five minutes, so that none is sent after the snapshot
+		bump uint64        // revisions
+	}{
+		{name: "plain, one write"},
+		{name: "plain, many writes", many: true},
+		{name: "plain, many writes and heartbeats", many: true, beat: renew},
+		{name: "bumped, many writes", many: true, bump: 1_000_000},
+	} {
+		for _, restart := range []bool{false, true} {
+			name := tt.name
+			if restart {
+				name += ", west starts after it"
+			}
+			t.Run(name, func(t *testing.T) {
+				s := newSnapshotted(t, fmt.Sprint("snapshot-", n, "-", restart), tt.many, tt.beat)
+				s.save()
+				s.change()
+				s.restore(tt.bump, restart)
+				s.check()
+			})
+		}
+	}
+}
+
+// A snapshotted clusterset has a broker that is restored. The links of both controllers are relays.
+type snapshotted struct {
+	t      *testing.T
+	ns     string
+	many   bool
+	beat   time.Duration
+	links  map[string]*relay // by cluster
+	e, w   *instance
+	new    []string // exported by both after the snapshot
+	saved  string
+	ip     string
+	steady []func()
+}
+
+func newSnapshotted(t *testing.T, ns string, many bool, beat time.Duration) *snapshotted {
+	s := &snapshotted{t: t, ns: ns, many: many, beat: beat, links: map[string]*relay{}, new: []string{"new-0"}}
+	for n := 1; many && n < 10; n++ {
+		s.new = append(s.new, fmt.Sprint("new-", n))
+	}
+	for _, name := range []string{"old", "withdrawn"} {
+		export(t, east, ns, name, "10.21.0.1")
+		export(t, west, ns, name, "10.22.0.1")
+	}
+	for _, m := range clusters.Members {
+		s.links[m.ID] = newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
+	}
+	s.e, s.w = s.run(east), s.run(west)
+	s.ip = awaitIPs(t, ns, "old", "10.21.0.1 10.22.0.1")
+	awaitIPs(t, ns, "withdrawn", "10.21.0.1 10.22.0.1")
+	awaitListed(t, ns, "old")
+	awaitListed(t, ns, "withdrawn")
+	return s
+}
+
+// run runs a controller behind the relay of its cluster.
+func (s *snapshotted) run(m *testclusterset.Member) *instance {
+	return run(s.t, m, func(c *controller.Config) {
+		c.Broker, c.VIP = via(s.t, c.Broker, s.links[m.ID].url(), nil), merge.CIDR
+		if c.Renew, c.TTL = s.beat, 5*time.Minute; s.beat == 0 {
+			c.TTL = 0
+		}
+	})
+}
+
+func (s *snapshotted) save() { s.saved = saveBroker(s.t) }
+
+// change exports new services, ends exports and moves endpoints.
+func (s *snapshotted) change() {
+	if s.many { // more than an API server writes as it starts
+		writeUpTo(s.t, newestVersion(s.t)+300)
+	}
+	for _, name := range s.new {
+		export(s.t, east, s.ns, name, "10.21.0.1")
+	}
+	if s.many {
+		for _, m := range clusters.Members {
+			m.Drop(s.t, testclusterset.Export(s.ns, "withdrawn"))
+		}
+		serve(s.t, east, s.ns, "old", "10.21.0.2")
+	}
+	for _, m := range clusters.Members {
+		s.awaitState(m, "10.21.0.1")
+	}
+	for _, name := range s.new {
+		awaitListedIn(s.t, west, s.ns, name)
+	}
+	for _, m := range clusters.Members {
+		s.steady = append(s.steady, steady(s.t, m, s.ns, append([]string{"old"}, s.new...)...))
+	}
+}
+
+// awaitState waits until the imports of a cluster are right. address is that of the first new service.
+func (s *snapshotted) awaitState(m *testclusterset.Member, address string) {
+	s.t.Helper()
+	for _, name := range s.new[1:] {
+		awaitImport(s.t, m, s.ns, name, "10.21.0.1")
+	}
+	awaitImport(s.t, m, s.ns, s.new[0], address)
+	old, withdrawn := "10.21.0.1 10.22.0.1", "10.21.0.1 10.22.0.1"
+	if s.many {
+		old, withdrawn = "10.21.0.2 10.22.0.1", "none"
+	}
+	awaitImport(s.t, m, s.ns, "old", old)
+	awaitImport(s.t, m, s.ns, "withdrawn", withdrawn)
+}
+
+// restore restores the snapshot. East reaches the broker first, and exports another service. West reaches it when its versions are higher than
+// all that were there before.
+func (s *snapshotted) restore(bump uint64, restart bool) {
+	seen := newestVersion(s.t)
+	for _, l := range s.links {
+		l.sever()
+	}
+	if restart {
+		s.w.stop()
+	}
+	if err := clusters.Broker.RestoreSnapshot(s.t.Context(), s.saved, bump); err != nil {
+		s.t.Fatal(err)
+	}
+	followAll(s.t)
+	s.links[east.ID].mend()
+	export(s.t, east, s.ns, "anew", "10.21.0.1")
+	awaitRecord(s.t, east, s.ns, "anew", true)
+	writeUpTo(s.t, seen)
+	s.links[west.ID].mend()
+	if restart {
+		s.w = s.run(west)
+	}
+}
+
+// check waits until all is right again.
+func (s *snapshotted) check() {
+	s.t.Helper()
+	for _, name := range append([]string{"anew"}, s.new...) {
+		awaitRecord(s.t, east, s.ns, name, true)
+	}
+	for _, m := range clusters.Members {
+		awaitImport(s.t, m, s.ns, "anew", "10.21.0.1")
+		if s.many {
+			awaitRecord(s.t, m, s.ns, "withdrawn", false)
+		}
+	}
+	serve(s.t, east, s.ns, s.new[0], "10.21.0.9")
+	for _, m := range clusters.Members {
+		s.awaitState(m, "10.21.0.9")
+	}
+	if ip := awaitIPs(s.t, s.ns, "old", map[bool]string{false: "10.21.0.1 10.22.0.1", true: "10.21.0.2 10.22.0.1"}[s.many]); ip != s.ip {
+		s.t.Errorf("clusterset IP %s, want %s", ip, s.ip)
+	}
+	for _, check := range s.steady {
+		check()
+	}
+}
+
+// newestVersion returns the newest version of the broker.
+func newestVersion(t *testing.T) uint64 {
+	t.Helper()
+	list, err := clusters.Broker.Dynamic().Resource(namespaces).List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apiserver.VersionNumber(list.GetResourceVersion())
+}
+
+// followAll lets the API server of the broker begin to follow what it serves to members. Later writes are news then.
+func followAll(t *testing.T) {
+	t.Helper()
+	of := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: records.Group, Version: records.Version, Resource: resource}
+	}
+	for _, kind := range []schema.GroupVersionResource{namespaces, leases, endpoints, records, of("members"), of("inventories")} {
+		if _, err := clusters.Broker.Dynamic().Resource(kind).List(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeUpTo writes to the broker until its versions are higher, as it does by itself in some time.
+func writeUpTo(t *testing.T, version uint64) {
+	t.Helper()
+	for n := 0; newestVersion(t) <= version; n++ {
+		written := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "writes"}, Data: map[string]string{"n": fmt.Sprint(n)},
+		}
+		if err := clusters.Broker.Apply(t.Context(), written); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The broker gets an empty etcd, and all clusters join again. It is another broker then, so everything is frozen until the join
+// (docs/spec/controller.md 8.7).
+func TestBrokerIsWiped(t *testing.T) {
+	tier.All(t)
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("west starts after it: ", restart), func(t *testing.T) {
+			ns := fmt.Sprint("wiped-", restart)
+			s := newSnapshotted(t, ns, false, renew)
+			s.e.stop()
+			s.w.stop()
+			cidr := func(c *controller.Config) { c.VIP, c.TTL = merge.CIDR, 5*time.Minute }
+			run(t, east, cidr)
+			s.w = run(t, west, cidr)
+			for _, m := range clusters.Members {
+				m.Drop(t, testclusterset.Export(ns, "withdrawn"))
+			}
+			for _, m := range clusters.Members {
+				awaitImport(t, m, ns, "withdrawn", "none")
+				s.steady = append(s.steady, steady(t, m, ns, "old"))
+			}
+			if restart {
+				s.w.stop()
+			}
+			restoreBroker(t, t.TempDir())
+			if restart {
+				s.w = run(t, west, cidr)
+			}
+			s.w.awaitMetric("frozen", "credential", 1)
+			serve(t, west, ns, "old", "10.22.0.2")
+			awaitImport(t, west, ns, "old", "10.21.0.1 10.22.0.2")
+			until.OK(t, "broker init and join", func(ctx context.Context) error {
+				return errors.Join(admin.Init(ctx, clusters.Broker.Config(), admin.InitOptions{AggregateView: true}), join(ctx))
+			})
+			export(t, east, ns, "anew", "10.21.0.1")
+			awaitImport(t, west, ns, "anew", "10.21.0.1")
+			if ip := awaitIPs(t, ns, "old", "10.21.0.1 10.22.0.2"); ip != s.ip {
+				t.Errorf("clusterset IP %s, want %s", ip, s.ip)
+			}
+			for _, m := range clusters.Members {
+				awaitImport(t, m, ns, "withdrawn", "none")
+			}
+			for _, check := range s.steady {
+				check()
+			}
+		})
+	}
+}
