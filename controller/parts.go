@@ -228,6 +228,7 @@ func (p *parts) review(ctx context.Context) error {
 			changed := p.membership.Review()
 			p.importer.Review()
 			p.exporter.Review()
+			p.freezes.Set(safety.ExportKind, p.member.ExportsAbsent())
 			if changed {
 				p.requeue.all()
 			}

@@ -51,6 +51,11 @@ func (r requeuer) brokerChanged(svc types.NamespacedName, initial, lost bool) {
 
 // memberChanged queues the services that a change of an object of this cluster affects.
 func (r requeuer) memberChanged(a member.Affected) {
+	for _, svc := range a.Sources {
+		if r.member.Export(svc) != nil || r.broker.ListedUID(svc) != "" { // its ServiceExport may have gone with its CRD
+			a.Exports, a.Imports = append(a.Exports, svc), append(a.Imports, svc)
+		}
+	}
 	for _, svc := range a.Exports {
 		addChange(r.exports, svc, a.Initial, a.Lost)
 	}

@@ -69,6 +69,7 @@ var words = []Word{
 	{Frozen, "lost_members", ControllerFrozen},
 	{Frozen, "old_member", ControllerFrozen},
 	{Frozen, "blind", ControllerFrozen},
+	{Frozen, "export_kind", ControllerFrozen},
 	{Frozen, "own_heartbeat", ControllerFrozen},
 
 	{RejectedOthers, "record", RecordInvalid},

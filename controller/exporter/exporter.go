@@ -120,7 +120,7 @@ func New(cfg Config) *Exporter {
 // exported returns the UIDs of the exports of one part of the inventory, and whether all could be read.
 func (e *Exporter) exported(part string) (uids map[types.NamespacedName]string, complete bool) {
 	is := e.cfg.Membership.Status()
-	uids, complete = make(map[types.NamespacedName]string), is.Leaving || is.Known && is.ClusterID != ""
+	uids, complete = make(map[types.NamespacedName]string), is.Leaving || is.Known && is.ClusterID != "" && e.cfg.Member.ExportsKnown()
 	for _, svc := range e.cfg.Member.Exports() {
 		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
 			r, _, readable := e.own.Export(svc, is)

@@ -29,7 +29,7 @@ type Own struct {
 }
 
 // Export returns the export of a service under a given membership, and its ServiceExport, or nil. readable is false if the ServiceExport does not decode,
-// or if its deletion cannot be decided yet: then nothing may follow. The export is read first, as the caches may lose it at any moment.
+// or is not known, and the broker has no record: then nothing may follow. The export is read first, as the caches may lose it at any moment.
 //
 // A listed service keeps the listed UID, even if its ServiceExport was deleted and created again: a new UID would end the export.
 func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport, readable bool) {
@@ -41,27 +41,26 @@ func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Res
 		}
 		return o.of(listed, is), exp, true
 	}
-	if o.member.Unreadable(svc) {
+	record, _ := o.broker.Own(svc)
+	uid := o.broker.ListedUID(svc)
+	switch {
+	case o.member.Unreadable(svc):
 		return r, nil, false
-	}
-	if record, _ := o.broker.Own(svc); record != nil {
-		replaced, known := o.member.ExportReplaced(svc, record.Spec.ExportCreated.Time)
-		if !known {
-			return r, nil, false
-		}
-		if replaced {
-			r = o.lost(record, is)
-		}
+	case uid == "":
+	case record == nil:
+		return r, nil, o.member.ExportsKnown()
+	case o.member.ExportGoesOn(svc, record.Spec.ExportCreated.Time):
+		r = o.lost(record, uid, is)
 	}
 	return r, nil, true
 }
 
-// lost returns the export of a record whose ServiceExport went with its CRD while no controller ran (docs/spec/controller.md 3.2). Its endpoints
-// follow the Service; its slice strategy is not known.
-func (o *Own) lost(record *v1alpha1.ExportedService, is identity.Status) export.Result {
+// lost returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or cannot be read yet
+// (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
+func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, is identity.Status) export.Result {
 	spec := &record.Spec
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: spec.Namespace, Name: spec.Name, UID: types.UID(spec.ExportUID), CreationTimestamp: spec.ExportCreated, Generation: spec.ExportGeneration,
+		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated, Generation: spec.ExportGeneration,
 	}}
 	r := o.of(exp, is)
 	if r.Record != nil {

@@ -23,6 +23,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -84,12 +85,14 @@ type Cluster struct {
 	keptProps    *keptProperties
 
 	followed map[reflect.Type]followed
+	synced   atomic.Bool
 	rejected func(merge.Rejection)
 	barrier  *logging.Barrier
 }
 
 // followed is one kind of a Cluster, whatever its type.
 type followed struct {
+	kind           string
 	informer       cache.SharedIndexInformer
 	wrote, deleted func(apiserver.Object)
 	reset          func()
@@ -158,10 +161,10 @@ func follow[T apiserver.Object](c *Cluster, example T, indexers cache.Indexers) 
 	})
 	o := apiserver.NewOverlay[T](informer)
 	c.followed[reflect.TypeOf(example)] = followed{
-		informer: informer,
-		wrote:    func(object apiserver.Object) { o.Wrote(object.(T)) },
-		deleted:  func(object apiserver.Object) { o.Deleted(object.(T)) },
-		reset:    o.Reset,
+		kind: apiserver.ResourceOf(example).Kind, informer: informer,
+		wrote:   func(object apiserver.Object) { o.Wrote(object.(T)) },
+		deleted: func(object apiserver.Object) { o.Deleted(object.(T)) },
+		reset:   o.Reset,
 	}
 	return o
 }
@@ -171,7 +174,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.set.Run(ctx) })
 	g.Go(func() error {
-		c.kept.run(ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
+		c.kept.run(ctx, c.kindOf(&mcsv1beta1.ServiceExport{}).informer.HasSynced, func(ctx context.Context) (*unstructured.Unstructured, error) {
 			return c.client.Definition(ctx, mcsv1beta1.ServiceExportFullName)
 		}, func(svc types.NamespacedName) bool { return c.Service(svc) != nil })
 		return nil
@@ -189,11 +192,35 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Close ends the connections. Run must have returned.
 func (c *Cluster) Close() { c.client.Close() }
 
-// Synced reports whether every kind was listed once.
-func (c *Cluster) Synced() bool { return c.set.Synced() }
+// Synced reports whether every kind was listed once. It does not wait for ServiceExports where they are absent: see [Cluster.ExportGoesOn].
+func (c *Cluster) Synced() bool {
+	if c.synced.Load() {
+		return true
+	}
+	for _, f := range c.followed {
+		if !f.informer.HasSynced() && (f.kind != kindExport || c.ExportsAbsent() == "") {
+			return false
+		}
+	}
+	c.synced.Store(true)
+	return true
+}
 
-// Waiting names a kind that was not listed yet and the reason, "" if all were listed.
-func (c *Cluster) Waiting() string { return c.set.Waiting() }
+// Waiting names a kind that was not listed yet and the reason, "" if [Cluster.Synced].
+func (c *Cluster) Waiting() string {
+	if c.Synced() {
+		return ""
+	}
+	return c.set.Waiting()
+}
+
+// ExportsAbsent says that the API server does not serve ServiceExports, or returns "".
+func (c *Cluster) ExportsAbsent() string {
+	if !slices.Contains(c.set.Absent(), kindExport) {
+		return ""
+	}
+	return "this cluster does not have ServiceExport at v1beta1: what it exported before goes on; install its CRD, then the exports again"
+}
 
 // UnreadableRetry is the time until a service with an object that does not decode is reconciled again: no event follows when
 // the object is deleted.
@@ -274,11 +301,14 @@ func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.kept.beside(svc.String(), c.exports.Get)
 }
 
-// ExportReplaced reports whether the export of a service, created at a time, went with an earlier CRD of ServiceExport, so that its user has not
-// ended it. known is false until the CRD is read.
-func (c *Cluster) ExportReplaced(svc types.NamespacedName, created time.Time) (replaced, known bool) {
-	return c.kept.replaced(svc.String(), created)
+// ExportGoesOn reports whether the export of a service, created at a time, goes on without a ServiceExport: it went with an earlier CRD, so that its
+// user has not ended it, or that is not known yet.
+func (c *Cluster) ExportGoesOn(svc types.NamespacedName, created time.Time) bool {
+	return c.kept.goesOn(svc.String(), created)
 }
+
+// ExportsKnown reports whether all exports of this cluster are known: ServiceExports were listed, and their CRD was read after that.
+func (c *Cluster) ExportsKnown() bool { return c.kept.known() }
 
 // WithheldExports is the number of deleted ServiceExports that have not ended.
 func (c *Cluster) WithheldExports() int { return c.kept.waiting() }

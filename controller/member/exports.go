@@ -27,7 +27,8 @@ import (
 //	   │                      ▼                                                             │ the Service is deleted
 //	   └── created again ── (kept) ──────────────────────────────────────────────────────────┘
 //
-// Nothing is decided while the CRD is missing, terminating or not served. One read decides for all earlier deletions.
+// Nothing is decided while the CRD is missing, terminating or not served. One read decides for all earlier deletions, and the first one, after the
+// first list, for exports that are gone since an earlier process. Until then these count, too.
 //
 // The informer drops an export before its handlers run. So [Cluster.Export] asks here for an export that the informer lacks. The methods may be
 // called by several goroutines.
@@ -41,7 +42,7 @@ type keptExports struct {
 	kept      map[string]bool                      // of byKey
 	ended     map[string]bool                      // until they are created again
 	since     time.Time                            // creation of the CRD, zero until it is read
-	notify    func([]types.NamespacedName)         // of services whose export ended
+	notify    func([]types.NamespacedName)         // of services whose export ended; nil for those of an earlier process
 	waits     logging.OnChangeOf[bool, string]     // the error of the last read
 }
 
@@ -92,9 +93,12 @@ func (k *keptExports) deleted(exp *mcsv1beta1.ServiceExport) {
 // readPeriod is the least time between two reads of the CRD.
 const readPeriod = 100 * time.Millisecond
 
-// run decides until ctx ends. definition reads the CRD of ServiceExport, and hasService reports whether a Service exists.
-func (k *keptExports) run(ctx context.Context, definition func(context.Context) (*unstructured.Unstructured, error), hasService func(types.NamespacedName) bool) {
+// run decides from the first list of ServiceExports on until ctx ends. definition reads their CRD, and hasService reports whether a Service exists.
+func (k *keptExports) run(
+	ctx context.Context, listed func() bool, definition func(context.Context) (*unstructured.Unstructured, error), hasService func(types.NamespacedName) bool,
+) {
 	read := func() (*unstructured.Unstructured, error) { return definition(ctx) }
+	cache.WaitForCacheSync(ctx.Done(), listed)
 	for ctx.Err() == nil {
 		k.endKept(hasService)
 		k.decide(read)
@@ -143,7 +147,11 @@ func (k *keptExports) decide(definition func() (*unstructured.Unstructured, erro
 		delete(k.byKey, key)
 		keys = append(keys, key)
 	}
+	notify := k.notify
 	k.mu.Unlock()
+	if !known {
+		notify(nil)
+	}
 	k.end(keys)
 }
 
@@ -155,7 +163,7 @@ func existsSince(definition *unstructured.Unstructured, err error) (time.Time, e
 	if definition.GetDeletionTimestamp() != nil {
 		return time.Time{}, errors.New("the CRD is being deleted")
 	}
-	if _, err := crd.MCS()[0].Check(definition); err != nil {
+	if served, err := crd.MCS()[0].Check(definition); served.Version == "" {
 		return time.Time{}, err
 	}
 	return definition.GetCreationTimestamp().Time, nil
@@ -176,12 +184,19 @@ func (k *keptExports) endKept(hasService func(types.NamespacedName) bool) {
 	k.end(keys)
 }
 
-// replaced reports whether an export that was created at a time went with an earlier CRD: it has not ended, and is older than the CRD. known is false
-// until the CRD is read.
-func (k *keptExports) replaced(key string, created time.Time) (replaced, known bool) {
+// known reports whether ServiceExports were listed, and their CRD read after that.
+func (k *keptExports) known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.ended[key] && created.Before(k.since), !k.since.IsZero()
+	return !k.since.IsZero()
+}
+
+// goesOn reports whether an export of an earlier process, created at a time and not here now, has not ended: that is not known yet, or it went with an
+// earlier CRD.
+func (k *keptExports) goesOn(key string, created time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.ended[key] && (k.since.IsZero() || created.Before(k.since))
 }
 
 // waiting returns the number of deleted exports that have not ended.

@@ -112,12 +112,42 @@ func TestExportEndsByALaterRead(t *testing.T) {
 		t.Errorf("deleted again during the read: %d wait, want that export", k.waiting())
 	}
 	before := created.Add(-time.Hour)
-	if replaced, known := k.replaced("shop/db", before); !replaced || !known {
-		t.Errorf("before the end: replaced %t, known %t, want both", replaced, known)
+	if !k.goesOn("shop/db", before) || !k.known() {
+		t.Errorf("before the end: it goes on %t, known %t, want both", k.goesOn("shop/db", before), k.known())
 	}
 	k.decide(func() (*unstructured.Unstructured, error) { return definition, nil })
-	if replaced, _ := k.replaced("shop/db", before); replaced || k.get("shop/db") != nil {
+	if k.goesOn("shop/db", before) || k.get("shop/db") != nil {
 		t.Error("after the end: the export counts as lost with an earlier CRD")
+	}
+}
+
+// docs/spec/controller.md 3.2: exports of an earlier process go on until the CRD is read, and then those that are older than it. That is notified once.
+func TestExportsOfAnEarlierProcess(t *testing.T) {
+	k := newKeptExports(nil)
+	var notified int
+	k.handle(func(services []types.NamespacedName) { notified++ })
+	created := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	definition := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object); err != nil {
+		t.Fatal(err)
+	}
+	definition.SetCreationTimestamp(created)
+	for _, step := range []struct {
+		name                string
+		definition          *unstructured.Unstructured
+		err                 error
+		known, older, newer bool // older and newer exports go on
+		notified            int
+	}{
+		{"no CRD", nil, errors.New("not found"), false, true, true, 0},
+		{"a CRD", definition, nil, true, true, false, 1},
+		{"once more", definition, nil, true, true, false, 1},
+	} {
+		k.decide(func() (*unstructured.Unstructured, error) { return step.definition, step.err })
+		older, newer := k.goesOn("shop/db", created.Add(-time.Second)), k.goesOn("shop/db", created.Time)
+		if k.known() != step.known || older != step.older || newer != step.newer || notified != step.notified {
+			t.Errorf("%s: known %t, an older export goes on %t, a newer one %t, notified %d times; want %+v", step.name, k.known(), older, newer, notified, step)
+		}
 	}
 }
 

@@ -21,18 +21,21 @@ import (
 // Affected are the services that one change of an object may affect. A service may be listed more than once.
 type Affected struct {
 	Exports, Imports []types.NamespacedName
-	Namespace        string // every service of it is affected; "" for none
-	All              bool   // every service is affected
+	Sources          []types.NamespacedName // the Services, or their slices, changed: export and import are affected if they are exported
+	Namespace        string                 // every service of it is affected; "" for none
+	All              bool                   // every service is affected
 	// Initial means that the object existed before [Cluster.Handle] was called: the change is part of the backlog.
 	Initial bool
 	// Lost means that a slice of a Service of this cluster lost its last ready endpoint.
 	Lost bool
 }
 
-// Handle calls notify for every object that exists, returns, and goes on to call it for every change, from several goroutines.
+// Handle calls notify for every object that is known, returns, and goes on to call it for every change, from several goroutines.
 // It fails if Run has returned already, or if ctx ends first.
 func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
-	c.kept.handle(func(ended []types.NamespacedName) { notify(Affected{Exports: ended, Imports: ended}) })
+	c.kept.handle(func(ended []types.NamespacedName) {
+		notify(Affected{Exports: ended, Imports: ended, All: ended == nil})
+	})
 	c.keptProps.handle(func() { notify(Affected{All: true}) })
 	var notified []cache.InformerSynced
 	for kind, f := range c.followed {
@@ -40,7 +43,9 @@ func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
 		if err != nil {
 			return fmt.Errorf("member: handler of %s: %w", kind, err)
 		}
-		notified = append(notified, registration.HasSynced)
+		if f.informer.HasSynced() { // ServiceExport may be absent
+			notified = append(notified, registration.HasSynced)
+		}
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), notified...) {
 		return fmt.Errorf("member: handlers: %w", ctx.Err())
@@ -98,28 +103,21 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 		if svc, derived := c.importOf(o); derived {
 			a.Imports = append(a.Imports, svc)
 		}
-		c.exported(a, KeyOf(o))
+		a.Sources = append(a.Sources, KeyOf(o))
 	case *mcsv1beta1.ServiceExport:
 		a.Exports, a.Imports = append(a.Exports, KeyOf(o)), append(a.Imports, KeyOf(o))
 	case *mcsv1beta1.ServiceImport:
 		a.Imports = append(a.Imports, KeyOf(o))
 		if !IsOurs(o) { // the export says that it is in the way
-			c.exported(a, KeyOf(o))
+			a.Sources = append(a.Sources, KeyOf(o))
 		}
 	case *discoveryv1.EndpointSlice:
 		for _, key := range sourceKeys(o) {
-			c.exported(a, parseKey(key))
+			a.Sources = append(a.Sources, parseKey(key))
 		}
 		for _, key := range importedKeys(o) {
 			a.Imports = append(a.Imports, parseKey(key))
 		}
-	}
-}
-
-// exported adds a service to a if this cluster exports it. Its own import takes the endpoints from this cluster, too.
-func (c *Cluster) exported(a *Affected, svc types.NamespacedName) {
-	if c.Export(svc) != nil {
-		a.Exports, a.Imports = append(a.Exports, svc), append(a.Imports, svc)
 	}
 }
 

@@ -22,12 +22,24 @@ type Kinds struct {
 }
 
 // CheckKinds returns what the member's API server serves (docs/spec/controller.md 5.3). The error names the CRD to install or
-// update, or the request that failed.
+// update, or the request that failed. ServiceExport may be missing.
 func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 	var kinds Kinds
 	for _, r := range append(crd.MCS(), crd.Properties()) {
-		served, err := checkKind(ctx, client, r)
-		if err != nil {
+		existing, err := client.Definition(ctx, r.Name)
+		if apierrors.IsNotFound(err) {
+			existing = nil
+		} else if err != nil {
+			return Kinds{}, err
+		}
+		served, err := r.Check(existing)
+		switch {
+		case err != nil && r.Name == mcsv1beta1.ServiceExportFullName:
+			if served.Version != "" { // else see [Cluster.ExportsAbsent]
+				kinds.Warnings = append(kinds.Warnings, err.Error())
+			}
+			continue
+		case err != nil:
 			return Kinds{}, err
 		}
 		if w := r.Warning(served); w != "" {
@@ -50,14 +62,3 @@ func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 
 // Equal reports whether both are the same.
 func (k Kinds) Equal(other Kinds) bool { return reflect.DeepEqual(k, other) }
-
-// checkKind returns what is served of a required kind.
-func checkKind(ctx context.Context, client *apiserver.Client, r crd.Requirement) (crd.Served, error) {
-	existing, err := client.Definition(ctx, r.Name)
-	if apierrors.IsNotFound(err) {
-		existing = nil
-	} else if err != nil {
-		return crd.Served{}, err
-	}
-	return r.Check(existing)
-}

@@ -30,6 +30,7 @@ const (
 	Credential                       // the broker rejects our credential
 	OldMember                        // the broker was restored to before the last join of this cluster
 	LostMembers                      // the broker has no Member of clusters that services are imported from
+	ExportKind                       // this cluster does not have the kind ServiceExport
 	Blind                            // this cluster does not see its own state, or cannot write what it exports
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
 	end
@@ -58,6 +59,7 @@ var reasons = [end]struct {
 	OldMember:      {"old_member", 0, "nothing"},
 	LostMembers:    {"lost_members", 0, "nothing"},
 	Blind:          {"blind", 0, "nothing"},
+	ExportKind:     {"export_kind", 0, "nothing"},
 	OwnHeartbeat:   {"own_heartbeat", 0, "expiry"},
 }
 

@@ -49,6 +49,7 @@ var suspended = map[Reason][]Operation{
 	OldMember:      {},
 	LostMembers:    {}, // for people; [Expiry] stops by itself for the next one
 	Blind:          {},
+	ExportKind:     {},
 	OwnHeartbeat:   {},
 }
 

@@ -14,10 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/about"
@@ -642,30 +644,112 @@ func TestExportKindIsDeleted(t *testing.T) {
 	for i, name := range names {
 		awaitImport(t, west, ns, name, fmt.Sprintf("10.21.1.%d", i))
 	}
-	all, err := east.Dynamic().Resource(exports).List(t.Context(), metav1.ListOptions{}) // also those of other tests
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := allExports(t, east)
 	inWest := undisturbed(t, west, ns)
 	deleteCRD(t, east, mcscrd.ServiceExportCRD)
-	e.awaitWithheld(len(names), len(all.Items))
+	e.awaitWithheld(len(names), len(all))
 	serve(t, east, ns, names[0], "10.21.1.100")
 	awaitImport(t, west, ns, names[0], "10.21.1.100")
 
 	if err := east.InstallCRDs(t.Context(), mcscrd.ServiceExportCRD); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range all.Items {
+	for _, o := range all {
 		if o.GetNamespace() != ns || o.GetName() != names[1] {
 			east.Put(t, testclusterset.Export(o.GetNamespace(), o.GetName()))
 		}
 	}
-	e.awaitWithheld(1, 1+len(all.Items)-len(names))
+	e.awaitWithheld(1, 1+len(all)-len(names))
 	serve(t, east, ns, names[0], "10.21.1.101")
 	serve(t, east, ns, names[1], "10.21.1.102")
 	awaitImport(t, west, ns, names[0], "10.21.1.101")
 	awaitImport(t, west, ns, names[1], "10.21.1.102")
 	inWest()
+}
+
+// allExports returns the ServiceExports of a member, also those of other tests.
+func allExports(t *testing.T, m *testclusterset.Member) []unstructured.Unstructured {
+	t.Helper()
+	all, err := m.Dynamic().Resource(exports).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.Items
+}
+
+// A controller starts where ServiceExports are missing, or served in a version that it does not know. Its heartbeat goes on, and so does what it exported, with
+// current endpoints, also when the CRD and the exports are back. What is ended after that ends (docs/spec/controller.md 3.2).
+func TestStartWithoutExportKind(t *testing.T) {
+	tier.All(t)
+	for _, tt := range []struct {
+		name  string
+		spoil func(t *testing.T)
+	}{
+		{"deleted", func(t *testing.T) { deleteCRD(t, east, mcscrd.ServiceExportCRD) }},
+		{"unknown", func(t *testing.T) { serveUnknownExports(t, east) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ns := "start-" + tt.name
+			export(t, east, ns, "web", "10.21.1.1")
+			export(t, west, ns, "web", "10.22.1.1")
+			export(t, east, ns, "ended", "10.21.1.2")
+			west.Put(t, testclusterset.Namespace(ns))
+			e := run(t, east)
+			run(t, west)
+			awaitImport(t, west, ns, "web", "10.21.1.1 10.22.1.1")
+			awaitImport(t, west, ns, "ended", "10.21.1.2")
+			inWest, all := undisturbed(t, west, ns), allExports(t, east)
+			e.stop()
+			tt.spoil(t)
+			e = run(t, east)
+			e.awaitMetric("frozen", "export_kind", 1)
+			serve(t, east, ns, "web", "10.21.1.3")
+			awaitImport(t, west, ns, "web", "10.21.1.3 10.22.1.1")
+			awaitImport(t, east, ns, "web", "10.21.1.3 10.22.1.1")
+
+			if err := east.InstallCRDs(t.Context(), mcscrd.ServiceExportCRD); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range all {
+				east.Put(t, testclusterset.Export(o.GetNamespace(), o.GetName()))
+			}
+			e.awaitMetric("frozen", "export_kind", 0)
+			serve(t, east, ns, "web", "10.21.1.4")
+			awaitImport(t, west, ns, "web", "10.21.1.4 10.22.1.1")
+			inWest()
+			east.Drop(t, testclusterset.Export(ns, "ended"))
+			awaitImport(t, west, ns, "ended", "none")
+		})
+	}
+}
+
+// serveUnknownExports has a member serve ServiceExports at v1 alone until the end of the test at the latest.
+func serveUnknownExports(t *testing.T, m *testclusterset.Member) {
+	t.Helper()
+	var definition unstructured.Unstructured
+	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object); err != nil {
+		t.Fatal(err)
+	}
+	spec := definition.Object["spec"].(map[string]any)
+	versions := spec["versions"].([]any)
+	for _, v := range versions {
+		v.(map[string]any)["served"] = false
+	}
+	other := runtime.DeepCopyJSON(versions[0].(map[string]any))
+	other["name"], other["served"], other["storage"] = "v1", true, false
+	spec["versions"] = append(versions, other)
+	manifest, err := yaml.Marshal(definition.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.InstallCRDs(context.WithoutCancel(t.Context()), mcscrd.ServiceExportCRD); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := m.InstallCRDs(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // awaitWithheld waits until the number of exports that are gone and stay exported is within bounds. Exports that other tests have left are among them or not:
