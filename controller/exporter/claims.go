@@ -35,7 +35,7 @@ const retryPool = time.Minute
 //	                                         └──────────────── it lacks one again ──────┘
 //
 // The inventory is the only state, since no other member claims addresses of these VIP CIDRs. After a restore of the broker, lost claims are made
-// again from the notes of the own imports. Several goroutines may call the methods; only one may call choose and failed.
+// again from the notes of the own imports. Several goroutines may call the methods, and for each part of the inventory one choose, and then wrote or failed.
 type claims struct {
 	broker    *broker.Broker
 	member    *member.Cluster
@@ -47,8 +47,10 @@ type claims struct {
 	retry     func(types.NamespacedName, time.Duration)
 	now       func() time.Time
 
-	owners  map[netip.Addr]types.NamespacedName // cache of taken; used by choose alone
-	counted time.Time                           // when owners was made
+	choosing sync.Mutex                                           // guards the next three; locked before mu
+	owners   map[netip.Addr]types.NamespacedName                  // cache of taken
+	counted  time.Time                                            // when owners was made
+	chosen   map[string]map[types.NamespacedName][]v1alpha1.Claim // by part: those that are being written
 
 	mu        sync.Mutex
 	members   map[string]bool // seen by this process
@@ -268,8 +270,20 @@ func (c *claims) review(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	return d, due
 }
 
-// failed drops the chosen addresses after a failed write.
-func (c *claims) failed() { c.owners = nil }
+// wrote ends a choice that was written.
+func (c *claims) wrote(part string) {
+	c.choosing.Lock()
+	defer c.choosing.Unlock()
+	delete(c.chosen, part)
+}
+
+// failed drops the addresses that were chosen for a part, after a failed write.
+func (c *claims) failed(part string) {
+	c.choosing.Lock()
+	defer c.choosing.Unlock()
+	delete(c.chosen, part)
+	c.owners = nil
+}
 
 // noted returns the services of a part of the inventory with claims there, or in the note of the own import.
 func (c *claims) noted(part string) (services []types.NamespacedName) {
@@ -282,10 +296,12 @@ func (c *claims) noted(part string) (services []types.NamespacedName) {
 }
 
 // choose returns the claims of services for the next write of their part of the inventory.
-func (c *claims) choose(services map[types.NamespacedName]struct{}) map[types.NamespacedName][]v1alpha1.Claim {
+func (c *claims) choose(part string, services map[types.NamespacedName]struct{}) map[types.NamespacedName][]v1alpha1.Claim {
 	if len(services) == 0 {
 		return nil
 	}
+	c.choosing.Lock()
+	defer c.choosing.Unlock()
 	all := make(map[types.NamespacedName][]v1alpha1.Claim)
 	taken := c.taken()
 	now := c.now()
@@ -321,6 +337,7 @@ func (c *claims) choose(services map[types.NamespacedName]struct{}) map[types.Na
 		c.note(svc, strings.Join(full, " "), now)
 		all[svc] = d.claims
 	}
+	c.chosen[part] = all
 	return all
 }
 
@@ -359,6 +376,13 @@ func (c *claims) taken() map[netip.Addr]types.NamespacedName {
 	}
 	for svc, x := range c.all {
 		all[addrOf(x)] = svc
+	}
+	for _, chosen := range c.chosen {
+		for svc, claims := range chosen {
+			for _, x := range claims {
+				all[addrOf(x)] = svc
+			}
+		}
 	}
 	c.owners, c.counted = all, time.Now()
 	return all

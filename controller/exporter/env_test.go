@@ -78,7 +78,7 @@ func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool)
 // settle reconciles a service, and once more if that changed the inventory.
 func (x *exporting) settle(svc types.NamespacedName) error {
 	err := x.Reconcile(x.Context(), svc)
-	if part := apibroker.InventoryPart(svc.Namespace, svc.Name); slices.Contains(x.inventory.due(), part) {
+	if part := apibroker.InventoryPart(svc.Namespace, svc.Name); x.inventory.due(part) {
 		if failed := x.inventory.write(x.Context(), part); failed != nil {
 			return errors.Join(err, failed)
 		}

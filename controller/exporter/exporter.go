@@ -93,7 +93,7 @@ type Exporter struct {
 func New(cfg Config) *Exporter {
 	v := &claims{
 		broker: cfg.Broker, member: cfg.Member, silent: cfg.Silent, clusterID: cfg.Membership.Identity.ClusterID,
-		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, now: time.Now,
+		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, now: time.Now, chosen: make(map[string]map[types.NamespacedName][]v1alpha1.Claim),
 	}
 	own := &Own{
 		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,
@@ -109,9 +109,12 @@ func New(cfg Config) *Exporter {
 	}
 	e := &Exporter{cfg: cfg, own: own, claims: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v, log: cfg.Log, wake: make(chan struct{}, 1),
+		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v, log: cfg.Log, wake: make(map[string]chan struct{}),
 		vips:     make(map[string]map[types.NamespacedName]struct{}),
 		complete: make(map[string]bool), wanted: make(map[string]map[types.NamespacedName]string),
+	}
+	for n := range apibroker.InventoryParts {
+		e.inventory.wake[apibroker.InventoryPartName(n)] = make(chan struct{}, 1)
 	}
 	e.publisher = publisher{member: cfg.Member, broker: cfg.Broker, inventory: e.inventory, forget: a.set}
 	return e
@@ -292,7 +295,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	vips, due := e.claims.review(svc, r.Record)
 	if o.noVIP, o.undecided = vips.noVIP, len(vips.lacks) > 0; due {
 		e.inventory.claim(svc)
-		defer e.inventory.wakeUp() // publish has set the UID, for the same write
+		defer e.inventory.wakeUp(apibroker.InventoryPart(svc.Namespace, svc.Name)) // publish has set the UID, for the same write
 	}
 	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
 		e.failed.add(svc)

@@ -32,7 +32,7 @@ const (
 // Each change starts from the newest copy of a part. If the broker lacks that copy, the part is written again, even if it is empty: importers need it to
 // end exports. The first write of a process lists all exports of this cluster in the part, since the broker may have been restored before.
 //
-// Its methods may be called by several goroutines; Run is called once.
+// Its methods may be called by several goroutines, and write by one for each part; Run is called once.
 type inventory struct {
 	broker *broker.Broker
 	wait   func() string // returns why exports are suspended, or ""
@@ -42,15 +42,15 @@ type inventory struct {
 	behind   *behind
 	claims   *claims
 	log      logging.Logger
-	wake     chan struct{} // capacity 1
+	wake     map[string]chan struct{} // by part, of capacity 1
+	failing  logging.Failure[bool]
 
-	complete map[string]bool // parts that this process has written; used by Run alone
-
-	mu     sync.Mutex
-	wanted map[string]map[types.NamespacedName]string   // UIDs by part; "" removes the entry
-	vips   map[string]map[types.NamespacedName]struct{} // queued by claim, by part
-	marks  map[string]int                               // parts whose marks changed; a counter, to tell new marks from old
-	stuck  map[string]time.Time                         // parts that the broker rejects, and since when
+	mu       sync.Mutex
+	complete map[string]bool                              // parts that this process has written
+	wanted   map[string]map[types.NamespacedName]string   // UIDs by part; "" removes the entry
+	vips     map[string]map[types.NamespacedName]struct{} // queued by claim, by part
+	marks    map[string]int                               // parts whose marks changed; a counter, to tell new marks from old
+	stuck    map[string]time.Time                         // parts that the broker rejects, and since when
 }
 
 // lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not list it.
@@ -72,7 +72,7 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 		v.wanted[part] = make(map[types.NamespacedName]string)
 	}
 	v.wanted[part][svc] = uid
-	v.wakeUp()
+	v.wakeUp(part)
 	return false
 }
 
@@ -106,10 +106,9 @@ func (v *inventory) mark(services []types.NamespacedName) {
 		if v.marks == nil {
 			v.marks = make(map[string]int)
 		}
-		v.marks[apibroker.InventoryPart(svc.Namespace, svc.Name)]++
-	}
-	if len(services) > 0 {
-		v.wakeUp()
+		part := apibroker.InventoryPart(svc.Namespace, svc.Name)
+		v.marks[part]++
+		v.wakeUp(part)
 	}
 }
 
@@ -120,77 +119,68 @@ func (v *inventory) marked() bool {
 	return len(v.marks) == 0
 }
 
-func (v *inventory) wakeUp() {
+func (v *inventory) wakeUp(part string) {
 	select {
-	case v.wake <- struct{}{}:
+	case v.wake[part] <- struct{}{}:
 	default:
 	}
 }
 
-// Run writes parts until ctx ends.
+// Run writes parts until ctx ends. Each part has a goroutine of its own, so that none waits for the writes of another.
 func (v *inventory) Run(ctx context.Context) {
-	var failing logging.Failure[bool]
-	next := make(map[string]time.Time)       // when a part may be written again
-	failed := make(map[string]time.Duration) // how long a part waits that could not be written
-	for {
-		pause := inventoryPeriod
-		for _, part := range v.due() {
-			wait := time.Until(next[part])
-			if wait <= 0 {
-				next[part], wait = time.Now().Add(inventoryPeriod), inventoryPeriod
-				err := v.write(ctx, part)
-				v.noteWrite(part, err)
-				if err == nil {
-					delete(failed, part)
-				} else {
-					failed[part] = min(2*max(failed[part], inventoryPeriod), inventoryBackoff)
-					next[part], wait = time.Now().Add(failed[part]), failed[part]
-				}
-				if failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
-					v.log.Warningf("inventory: %v; trying again", err)
-				}
+	var wg sync.WaitGroup
+	for part := range v.wake {
+		wg.Go(func() { v.runPart(ctx, part) })
+	}
+	wg.Wait()
+}
+
+// runPart writes one part until ctx ends.
+func (v *inventory) runPart(ctx context.Context, part string) {
+	pause := inventoryPeriod
+	for ctx.Err() == nil {
+		if !v.due(part) {
+			select {
+			case <-ctx.Done():
+			case <-v.wake[part]:
+			case <-time.After(inventoryPeriod): // the broker may have lost it
 			}
-			pause = min(pause, wait)
-			if len(v.wake) > 0 {
-				break // a change does not wait for parts that the broker lost
-			}
+			continue
+		}
+		err := v.write(ctx, part)
+		v.noteWrite(part, err)
+		if pause = min(2*pause, inventoryBackoff); err == nil {
+			pause = inventoryPeriod
+		}
+		if v.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
+			v.log.Warningf("inventory: %v; trying again", err)
 		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-v.wake:
 		case <-time.After(pause):
 		}
 	}
 }
 
-// due returns the names of the parts to write: those that change, and then those that the broker lost.
-func (v *inventory) due() []string {
+// due reports whether a part is to be written: it changes, or the broker lost it.
+func (v *inventory) due(part string) bool {
 	if v.wait() != "" {
-		return nil
+		return false
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var change, lost []string
-	for n := range apibroker.InventoryParts {
-		part := apibroker.InventoryPartName(n)
-		if len(v.wanted[part]) > 0 || len(v.vips[part]) > 0 || v.marks[part] > 0 {
-			change = append(change, part)
-		} else if is, old := v.broker.OwnInventory(part); is == nil || old {
-			lost = append(lost, part)
-		}
-	}
-	return slices.Concat(change, lost)
+	is, old := v.broker.OwnInventory(part)
+	return len(v.wanted[part]) > 0 || len(v.vips[part]) > 0 || v.marks[part] > 0 || is == nil || old
 }
 
 // write writes one part.
 func (v *inventory) write(ctx context.Context, part string) error {
 	v.mu.Lock()
-	wishes, marks := maps.Clone(v.wanted[part]), v.marks[part]
+	wishes, marks, complete := maps.Clone(v.wanted[part]), v.marks[part], v.complete[part]
 	v.mu.Unlock()
 	has, old := v.broker.OwnInventory(part)
 	wanted := wishes
-	if !v.complete[part] {
+	if !complete {
 		all, readable := v.exported(part)
 		if !readable && has == nil {
 			v.unmark(part, marks) // nothing is listed
@@ -201,24 +191,27 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	}
 	next := changed(part, has, wanted)
 	v.behind.annotate(next)
-	if !v.complete[part] {
+	if !complete {
 		v.claim(v.claims.noted(part)...)
 	}
 	claiming := v.takeClaims(part)
-	for svc, all := range v.claims.choose(claiming) {
+	for svc, all := range v.claims.choose(part, claiming) {
 		if !setClaims(next, svc, all) {
 			v.claims.note(svc, "There is no clusterset IP, as part "+part+" of the inventory is full: export less.", time.Now())
 		}
 	}
 	if same := has != nil && !old && equality.Semantic.DeepEqual(has.Spec.Exports, next.Spec.Exports); !same {
 		if err := v.broker.ApplyInventory(ctx, next); err != nil {
-			v.claims.failed()
+			v.claims.failed(part)
 			v.claim(slices.Collect(maps.Keys(claiming))...)
 			return err
 		}
 	}
-	v.complete[part] = true
+	v.claims.wrote(part)
 	v.unmark(part, marks)
+	v.mu.Lock()
+	v.complete[part] = true
+	v.mu.Unlock()
 	for svc := range claiming {
 		v.written(svc)
 	}

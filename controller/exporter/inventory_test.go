@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,8 +28,10 @@ func TestInventory(t *testing.T) {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
 	}
 	a.do(db, "export seen", exported)
-	if n := len(a.inventory.due()); n != apibroker.InventoryParts-1 {
-		t.Errorf("%d parts have to be written, want all but one, though they are empty: they say what ended", n)
+	for part := range a.inventory.wake {
+		if due, own := a.inventory.due(part), part == apibroker.InventoryPart(db.Namespace, db.Name); due == own {
+			t.Errorf("part %s is due: %t, want all but one, though they are empty: they say what ended", part, due)
+		}
 	}
 	beside := besideDB()
 	b.Create(memberenv.NewExport(beside), memberenv.NewService(beside), memberenv.NewSourceSlice(beside, "beside-1", "10.1.0.2"))
@@ -194,6 +197,38 @@ func TestExportWentWithItsKind(t *testing.T) {
 	b.Delete(service)
 	got := a.do(db, "end of the Service seen", func() bool { return a.Member.Service(db) == nil })
 	a.Expect("without the Service", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"))
+}
+
+// docs/spec/controller.md 2.6: a part does not wait for the write of another one.
+func TestPartsDoNotWait(t *testing.T) {
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
+	b.Await("export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
+	reached, release := make(chan struct{}), make(chan struct{})
+	exported, slow := a.inventory.exported, apibroker.InventoryPartName(0)
+	if slow == apibroker.InventoryPart(db.Namespace, db.Name) {
+		t.Fatal("the export is in the part that waits")
+	}
+	a.inventory.exported = func(part string) (map[types.NamespacedName]string, bool) {
+		if part == slow {
+			close(reached)
+			<-release
+		}
+		return exported(part)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- a.Run(ctx) }()
+	<-reached
+	b.Await("the export is listed", func() bool { return a.inventory.lists(db, string(a.Member.Export(db).UID)) })
+	a.inventory.set(db, "")
+	b.Await("the export has ended", func() bool { return a.inventory.lists(db, "") })
+	close(release)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // An export that ends while the write that lists it is under way seems to be ended already: it is reconciled again after the write.
