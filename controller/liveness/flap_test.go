@@ -2,6 +2,7 @@ package liveness
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,5 +83,39 @@ func TestLinkIsJustGoodEnough(t *testing.T) {
 		if expired != tt.want {
 			t.Errorf("%d s between heartbeats: expired %t, want %t with a TTL of %s", tt.gap, expired, tt.want, ttl)
 		}
+	}
+}
+
+// docs/spec/controller.md 8.2: a member that says blind every other second is silent at once, and returns ever more seldom. One that has returned long ago
+// returns at once.
+func TestBlindFlaps(t *testing.T) {
+	var r Result
+	var returns []int
+	next := func(now int, blind bool) {
+		h := beatAt(at(now))
+		h.Blind = blind
+		was := r.Silent("west")
+		r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: at(0), Members: []Member{{Cluster: "west", Known: at(0), Seen: at(now), Heartbeat: h}}})
+		switch is := r.Silent("west"); {
+		case blind && !is:
+			t.Fatalf("after %d s: blind, and not silent", now)
+		case was && !is:
+			returns = append(returns, now)
+		}
+	}
+	for now := 1; now <= 3600; now++ {
+		next(now, now%2 == 1)
+	}
+	if want := []int{2, 62, 182, 422, 902, 1502, 2102, 2702, 3302}; !slices.Equal(returns, want) {
+		t.Errorf("returned after %v s, want %v", returns, want)
+	}
+	returns = nil
+	for now := 3902; now <= 3902+2*maxWait*60; now += 10 {
+		next(now, false)
+	}
+	next(5110, true)
+	next(5111, false)
+	if want := []int{3902, 5111}; !slices.Equal(returns, want) {
+		t.Errorf("then it returned after %v s, want %v", returns, want)
 	}
 }

@@ -86,9 +86,20 @@ type Silence struct {
 // A Result is the set of silent members. It never changes. The zero value is empty.
 type Result struct {
 	silent    map[string]Silence
-	evaluated time.Time // when this result was computed
-	grace     time.Time // a TTL begins no earlier
+	returns   map[string]comeback // the last ones
+	evaluated time.Time           // when this result was computed
+	grace     time.Time           // a TTL begins no earlier
 }
+
+// A comeback is the last return of a member. The next one waits for a TTL, and for twice as long each time that it follows soon, up to maxWait TTLs: a
+// member whose heartbeats, or what they say, change all the time has its imports written seldom.
+type comeback struct {
+	at   time.Time
+	wait time.Duration
+}
+
+// maxWait is the longest wait, in TTLs. As long after it the next return is not soon.
+const maxWait = 10
 
 // Restored returns the result of an earlier process.
 func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
@@ -145,7 +156,8 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 	if in.TTL <= 0 {
 		return Result{}, nil, nil
 	}
-	next = Result{silent: maps.Clone(r.silent), evaluated: in.Now, grace: r.grace}
+	next = Result{silent: maps.Clone(r.silent), returns: maps.Clone(r.returns), evaluated: in.Now, grace: r.grace}
+	maps.DeleteFunc(next.returns, func(_ string, c comeback) bool { return in.Now.Sub(c.at) > 2*maxWait*in.TTL })
 	for cluster, s := range next.silent {
 		if !in.Echoed.IsZero() && in.Now.Sub(in.Echoed) >= in.TTL { // else it may be back, and could not say so
 			s.part = in.OnExpiry.Part(in.Now.Sub(s.Since))
@@ -160,7 +172,8 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 		switch {
 		case m.Cluster == in.Self:
 		case isSilent:
-			if peer := next.Peer(m.Cluster); !s.returning && peer.Counts(m.Heartbeat) {
+			last := next.returns[m.Cluster]
+			if peer := next.Peer(m.Cluster); !s.returning && peer.Counts(m.Heartbeat) && in.Now.Sub(last.at) >= last.wait {
 				back = append(back, m)
 			}
 		case in.Echoed.IsZero():
@@ -179,7 +192,17 @@ func (r Result) Silence(cluster string, seen protocol.Stamp, o OnExpiry, now tim
 }
 
 // Return returns r with a silent member as returning.
-func (r Result) Return(cluster string) Result {
+func (r Result) Return(cluster string, ttl time.Duration, now time.Time) Result {
+	last, returned := r.returns[cluster]
+	wait := ttl
+	if returned && now.Sub(last.at) <= last.wait+maxWait*ttl {
+		wait = min(2*last.wait, maxWait*ttl)
+	}
+	r.returns = maps.Clone(r.returns)
+	if r.returns == nil {
+		r.returns = make(map[string]comeback)
+	}
+	r.returns[cluster] = comeback{now, wait}
 	s := r.silent[cluster]
 	s.returning = true
 	return r.with(cluster, s)

@@ -38,7 +38,7 @@ func evaluate(r Result, in Inputs) Result {
 		r = r.Silence(m.Cluster, m.Heartbeat.Stamp, in.OnExpiry, in.Now)
 	}
 	for _, m := range back {
-		r = r.Return(m.Cluster)
+		r = r.Return(m.Cluster, in.TTL, in.Now)
 	}
 	member := func(cluster string) bool {
 		return slices.ContainsFunc(in.Members, func(m Member) bool { return m.Cluster == cluster })
@@ -216,7 +216,7 @@ func TestRestored(t *testing.T) {
 
 // A member that returns counts as current, and is silent to the next process until its services were reconciled.
 func TestReturning(t *testing.T) {
-	r := Result{}.Silence("a", 7, lastResort, at(0)).Return("a")
+	r := Result{}.Silence("a", 7, lastResort, at(0)).Return("a", ttl, at(0))
 	if r.Silent("a") || r.Part("a") != All || !r.Returning("a") || len(r.Silences()) != 1 || !r.Since("a").IsZero() {
 		t.Errorf("silent %t, part %d, returning %t, %d noted; want false, all, true, 1", r.Silent("a"), r.Part("a"), r.Returning("a"), len(r.Silences()))
 	}

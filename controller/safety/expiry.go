@@ -127,8 +127,8 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 		switch {
 		case readErr != nil:
 			err = cmp.Or(err, readErr)
-		case stored.Stamp <= m.Heartbeat.Stamp: // the watch does not lag behind
-			next = next.Silence(m.Cluster, m.Heartbeat.Stamp, e.OnExpiry, now)
+		case stored.Stamp <= m.Heartbeat.Stamp || stored.Blind: // else the watch lags behind
+			next = next.Silence(m.Cluster, max(m.Heartbeat.Stamp, stored.Stamp), e.OnExpiry, now)
 		}
 	}
 	ended := e.tried != nil && e.tried()
@@ -138,7 +138,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	for _, m := range back {
 		ok, readErr := e.isBack(ctx, m, was.Peer(m.Cluster), now)
 		if err = cmp.Or(err, readErr); ok {
-			next = next.Return(m.Cluster)
+			next = next.Return(m.Cluster, e.TTL, now)
 		}
 	}
 	if noteErr := e.save(ctx, was, next, now); noteErr != nil {

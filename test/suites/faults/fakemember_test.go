@@ -131,14 +131,18 @@ func (g fakeMember) awaitNextSecond(namespace, name string) {
 	until.True(g.t, "the next second", func() bool { return time.Since(record.GetCreationTimestamp().Time) > time.Second })
 }
 
-// heartbeat renews a heartbeat once, with any time.
-func heartbeat(ctx context.Context, namespace, id string, at time.Time) error {
+// heartbeat renews a heartbeat once, with any time. blind names what the member does not see.
+func heartbeat(ctx context.Context, namespace, id string, at time.Time, blind ...string) error {
 	renewed := metav1.NewMicroTime(at)
+	says := map[string]string{broker.AnnotationComplete: strconv.FormatInt(at.UnixMicro(), 10)}
+	if text := strings.Join(blind, ""); text != "" {
+		says[broker.AnnotationBlind] = text
+	}
 	return clusters.Broker.Apply(ctx, &coordinationv1.Lease{
 		TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: broker.HeartbeatName, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
-			Annotations: map[string]string{broker.AnnotationComplete: strconv.FormatInt(at.UnixMicro(), 10)},
+			Annotations: says,
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &id, RenewTime: &renewed},
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -48,6 +50,36 @@ func TestMemberIsBlind(t *testing.T) {
 	e.awaitMetric("frozen", "blind", 0)
 	checkImport(t, west, ns, "alone", "10.21.0.9")
 	ofWest()
+}
+
+// A member says all the time that it is blind, and that it is not. It is imported again ever more seldom (docs/spec/controller.md 8.2).
+func TestBlindFlaps(t *testing.T) {
+	tier.All(t)
+	const ns, ttls = "blind-flaps", 3
+	export(t, west, ns, "web", "10.22.0.1")
+	w := run(t, west)
+	fake := newFakeMember(t, "blinking", "b1", ns, "web", "10.30.0.31")
+	if err := heartbeat(t.Context(), fake.namespace, fake.id, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	awaitImport(t, west, ns, "web", "10.22.0.1 10.30.0.31")
+	w.awaitHeartbeat(fake.id)
+	imported := countChanges(t, west, ns, fake.id)
+	begin := time.Now()
+	for n := 0; time.Since(begin) < ttls*ttl; n++ {
+		if err := heartbeat(t.Context(), fake.namespace, fake.id, time.Now(), []string{"", "Service"}[n%2]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(renew)
+	}
+	elapsed := time.Since(begin)
+	if err := heartbeat(t.Context(), fake.namespace, fake.id, time.Now(), "Service"); err != nil {
+		t.Fatal(err)
+	}
+	awaitImport(t, west, ns, "web", "10.22.0.1")
+	if c := imported(); c.added > int(elapsed/ttl)+1 || c.deleted == 0 {
+		t.Errorf("its slices were added %d times in %s and deleted %d times, want at most once in a TTL of %s", c.added, elapsed, c.deleted, ttl)
+	}
 }
 
 // revoke takes the rights to list and to watch a resource off the controller of a member, until restore is called.
