@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -14,6 +16,7 @@ type requeuer struct {
 	member           *member.Cluster
 	broker           *broker.Broker
 	exports, imports *queue.Queue
+	ends             *unexports
 }
 
 // all queues every service, behind all that changed.
@@ -40,12 +43,20 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
-// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes.
-func (r requeuer) brokerChanged(svc types.NamespacedName, initial, lost bool) {
-	addChange(r.imports, svc, initial, lost)
+// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and the
+// end of an export for at most a second. An entry without a record and an import changes nothing.
+func (r requeuer) brokerChanged(c broker.Change) {
+	svc := c.Service
+	switch {
+	case c.Listed && r.member.Import(svc) == nil && !r.broker.HasRecord(svc):
+	case c.Ended && !r.ends.atOnce(c.Member, svc.Namespace, time.Now()):
+		r.imports.AddLater(c.Member, svc, unexportDelay)
+	default:
+		addChange(r.imports, c.Member, svc, c.Initial, c.Lost || c.Ended)
+	}
 	record, slices := r.broker.Own(svc)
 	if record != nil || len(slices) > 0 || r.member.Export(svc) != nil || len(r.broker.OwnClaims(svc)) > 0 {
-		addChange(r.exports, svc, initial, false)
+		addChange(r.exports, c.Member, svc, c.Initial, false)
 	}
 }
 
@@ -57,10 +68,10 @@ func (r requeuer) memberChanged(a member.Affected) {
 		}
 	}
 	for _, svc := range a.Exports {
-		addChange(r.exports, svc, a.Initial, a.Lost)
+		addChange(r.exports, ofThisCluster, svc, a.Initial, a.Lost)
 	}
 	for _, svc := range a.Imports {
-		addChange(r.imports, svc, a.Initial, a.Lost)
+		addChange(r.imports, ofThisCluster, svc, a.Initial, a.Lost)
 	}
 	if a.Initial {
 		return // every service is queued at the start
@@ -90,15 +101,18 @@ func (r requeuer) namespaceChanged(name string) {
 	}
 }
 
-// addChange queues a service that changed, behind all others if it is one of the initial list. One that has lost endpoints does not wait for
+// ofThisCluster stands for a member where this cluster itself changed.
+const ofThisCluster = ""
+
+// addChange queues a service that a member changed, behind all others if it is one of the initial list. One that has lost endpoints does not wait for
 // its further changes (docs/spec/controller.md 10.3).
-func addChange(q *queue.Queue, svc types.NamespacedName, initial, lost bool) {
+func addChange(q *queue.Queue, member string, svc types.NamespacedName, initial, lost bool) {
 	switch {
 	case lost:
-		q.AddUrgent(svc)
+		q.AddUrgent(member, svc)
 	case initial:
-		q.Add(svc, queue.Backlog)
+		q.AddOf(member, svc, queue.Backlog)
 	default:
-		q.Add(svc, queue.Live)
+		q.AddOf(member, svc, queue.Live)
 	}
 }

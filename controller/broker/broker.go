@@ -57,12 +57,21 @@ type Config struct {
 	Interval, Silence time.Duration
 }
 
+// A Change is one of a record, a slice or an inventory entry for a service.
+type Change struct {
+	Service types.NamespacedName
+	Member  string // its namespace on the broker
+	Initial bool   // the first list is being read
+	Listed  bool   // of an inventory entry
+	Lost    bool   // a slice of another member lost its last ready endpoint
+	Ended   bool   // the export ended
+}
+
 // Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them may be
 // nil.
 type Handlers struct {
-	// Changed: a record, a slice or an inventory entry of some member for svc was added, changed or deleted. initial is set while the first list is
-	// read, lost if a slice of another member lost its last ready endpoint, or if an export ended.
-	Changed func(svc types.NamespacedName, initial, lost bool)
+	// Changed: a record, a slice or an inventory entry of some member was added, changed or deleted.
+	Changed func(Change)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
 	// PropertiesChanged: only the ClusterProperties of a member changed, which may affect every service.
@@ -131,7 +140,7 @@ func New(cfg Config) (*Broker, error) {
 // complete returns the handlers with a function in place of each that is nil.
 func (h Handlers) complete() Handlers {
 	if h.Changed == nil {
-		h.Changed = func(types.NamespacedName, bool, bool) {}
+		h.Changed = func(Change) {}
 	}
 	if h.MembersChanged == nil {
 		h.MembersChanged = func() {}

@@ -191,7 +191,8 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	must(t, err)
 	l.Broker = b
 	b.Handle(broker.Handlers{
-		Changed: func(svc types.NamespacedName, _, lost bool) {
+		Changed: func(c broker.Change) {
+			svc, lost := c.Service, c.Lost || c.Ended
 			if svc.Name == "panics" {
 				panic("out of order")
 			}

@@ -82,6 +82,11 @@ func (b *Broker) Services() []types.NamespacedName {
 	return sorted(services)
 }
 
+// HasRecord reports whether a member has an export record of a service, accepted or not.
+func (b *Broker) HasRecord(svc types.NamespacedName) bool {
+	return has(b.records, byService, recordOf(svc))
+}
+
 // Own returns what this member has on the broker for a service, as it is stored there, with its latest writes: the record, nil
 // if there is none, and the slices sorted by name.
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
@@ -183,11 +188,20 @@ func (b *Broker) Offered() map[string]int {
 	return merge.Offered(records, b.properties())
 }
 
+// RecordsOf returns how many export records a member has, accepted or not.
+func (b *Broker) RecordsOf(cluster string) int {
+	if m := b.Member(cluster); m != nil {
+		keys, _ := b.records.GetIndexer().IndexKeys(cache.NamespaceIndex, m.Spec.Namespace)
+		return len(keys)
+	}
+	return 0
+}
+
 // RecordCounts returns how many export records each member has, accepted or not, by id.
 func (b *Broker) RecordCounts() map[string]int {
 	counts := make(map[string]int)
 	for _, m := range b.Members() {
-		counts[m.Name] = len(indexed[*v1alpha1.ExportedService](b.records, cache.NamespaceIndex, m.Spec.Namespace))
+		counts[m.Name] = b.RecordsOf(m.Name)
 	}
 	return counts
 }

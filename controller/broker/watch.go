@@ -165,7 +165,7 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	switch svc, ok := ServiceOf(r.Name); {
 	case same(was, is):
 	case ok:
-		b.handlers.Changed(svc, initial, false)
+		b.handlers.Changed(Change{Service: svc, Member: r.Namespace, Initial: initial})
 	case is != nil && b.Synced():
 		b.acceptRecord(r)
 	}
@@ -185,7 +185,7 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 		}
 		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
 			svc, _ := ServiceOf(record[0])
-			b.handlers.Changed(svc, initial, lost)
+			b.handlers.Changed(Change{Service: svc, Member: (*s).Namespace, Initial: initial, Lost: lost})
 		}
 	}
 	if is != nil && b.Synced() {
@@ -218,7 +218,8 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	}
 	for name, e := range entries {
 		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.was, e.is) {
-			b.handlers.Changed(svc, initial, e.was.UID != "" && e.is.UID == "" && b.counts(i.Namespace, name))
+			ended := e.was.UID != "" && e.is.UID == "" && b.counts(i.Namespace, name)
+			b.handlers.Changed(Change{Service: svc, Member: i.Namespace, Initial: initial, Listed: true, Ended: ended})
 		}
 	}
 }

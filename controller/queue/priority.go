@@ -2,7 +2,6 @@ package queue
 
 import (
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 )
 
 // A Priority decides which queued keys are handed out first.
@@ -15,33 +14,37 @@ const (
 	none
 )
 
-// priorities is the storage of a workqueue: first come first served, those of a higher priority before the others. A key that
-// is raised stays in its old list too, where Pop skips it. The workqueue's lock guards it.
+// backlogTurn makes each eighth key one of the backlog, which would wait for good while keys change all the time.
+const backlogTurn = 8
+
+// priorities is the storage of a workqueue: keys of a higher priority before the others, in turns of the members that changed them, and in turns of
+// their namespaces. A key that is raised, or that another member changes, too, is in several lists, where Pop skips it once it was handed out. The
+// workqueue's lock guards it.
 type priorities struct {
-	of    func(types.NamespacedName) Priority
-	lists [none]workqueue.Queue[types.NamespacedName]
+	of    func(types.NamespacedName) (Priority, []string)
+	lists [none]line
 	in    map[types.NamespacedName]Priority // the list that counts, for each key
+
+	popped int
 }
 
-func newPriorities(of func(types.NamespacedName) Priority) *priorities {
-	p := &priorities{of: of, in: make(map[types.NamespacedName]Priority)}
-	for i := range p.lists {
-		p.lists[i] = workqueue.DefaultQueue[types.NamespacedName]()
-	}
-	return p
+func newPriorities(of func(types.NamespacedName) (Priority, []string)) *priorities {
+	return &priorities{of: of, in: make(map[types.NamespacedName]Priority)}
 }
 
 // Push implements [workqueue.Queue].
 func (p *priorities) Push(key types.NamespacedName) {
-	p.in[key] = p.of(key)
-	p.lists[p.in[key]].Push(key)
+	to, members := p.of(key)
+	p.in[key] = to
+	for _, m := range members {
+		p.lists[to].push(key, m, key.Namespace)
+	}
 }
 
-// Touch implements [workqueue.Queue]: it raises the priority of a key.
+// Touch implements [workqueue.Queue]: it raises the priority of a key, or adds members.
 func (p *priorities) Touch(key types.NamespacedName) {
-	if to := p.of(key); to < p.in[key] {
-		p.in[key] = to
-		p.lists[to].Push(key)
+	if to, _ := p.of(key); to <= p.in[key] {
+		p.Push(key)
 	}
 }
 
@@ -50,14 +53,71 @@ func (p *priorities) Len() int { return len(p.in) }
 
 // Pop implements [workqueue.Queue].
 func (p *priorities) Pop() types.NamespacedName {
-	for i, list := range p.lists {
-		for list.Len() > 0 {
-			key := list.Pop()
-			if at, ok := p.in[key]; ok && at == Priority(i) {
+	first := Live
+	if p.popped++; p.popped%backlogTurn == 0 {
+		first = Backlog
+	}
+	for i := range none {
+		priority := (first + i) % none
+		for list := &p.lists[priority]; !list.empty(); {
+			key := list.pop()
+			if at, ok := p.in[key]; ok && at == priority {
 				delete(p.in, key)
 				return key
 			}
 		}
 	}
 	panic("queue: Pop of an empty workqueue")
+}
+
+// A line hands out the keys of its parts in turns, or without parts its own in their order. The zero value is empty.
+type line struct {
+	turns []string // names of parts, the next one first
+	parts map[string]*line
+	keys  []types.NamespacedName
+	has   map[types.NamespacedName]bool
+}
+
+func (l *line) empty() bool { return len(l.turns) == 0 && len(l.keys) == 0 }
+
+// push adds a key to the part at a path, once.
+func (l *line) push(key types.NamespacedName, path ...string) {
+	if len(path) > 0 {
+		part := l.parts[path[0]]
+		if part == nil {
+			if l.parts == nil {
+				l.parts = make(map[string]*line)
+			}
+			part = &line{}
+			l.parts[path[0]] = part
+			l.turns = append(l.turns, path[0])
+		}
+		part.push(key, path[1:]...)
+		return
+	}
+	if !l.has[key] {
+		if l.has == nil {
+			l.has = make(map[types.NamespacedName]bool)
+		}
+		l.has[key] = true
+		l.keys = append(l.keys, key)
+	}
+}
+
+// pop removes the next key. The line may not be empty.
+func (l *line) pop() (key types.NamespacedName) {
+	if len(l.turns) == 0 {
+		key, l.keys = l.keys[0], l.keys[1:]
+		delete(l.has, key)
+		return key
+	}
+	name := l.turns[0]
+	part := l.parts[name]
+	key, l.turns = part.pop(), l.turns[1:]
+	if part.empty() {
+		delete(l.parts, name)
+	} else {
+		l.turns = append(l.turns, name)
+	}
+	return key
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +68,8 @@ type Work func(context.Context, types.NamespacedName) error
 // but at most 2 s after its first and 50 ms after its first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that
 // comes meanwhile. Every event is followed by a run that begins after it.
 //
-// Queued keys are in the workqueue, those of priority [Live] first. Timers move waiting keys, workers the others. Its methods
+// Queued keys are in the workqueue, those of priority [Live] first, in turns of the members that changed them and of their namespaces: so the many changes of one
+// do not delay those of another. Timers move waiting keys, workers the others. Its methods
 // may be called by several goroutines, and before Run.
 type Queue struct {
 	cfg     Config
@@ -99,6 +101,8 @@ type entry struct {
 	priority Priority  // of the next run; none if it was not added since it was handed out
 	ran      time.Time // when it was last handed out
 	as       Priority  // priority of that run
+	members  []string  // whose changes the next run is for
+	were     []string  // whose changes that run was for
 
 	timer *time.Timer // fires at when; nil until first needed
 	when  time.Time   // when a waiting key is due, or a resting one is forgotten
@@ -127,11 +131,17 @@ func New(cfg Config) *Queue {
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.cfg.Name }
 
-// Add notes an event of key: something about it changed, or has to be checked.
-func (q *Queue) Add(key types.NamespacedName, p Priority) {
+// Add notes an event of key: something about it changed in this cluster, or has to be checked.
+func (q *Queue) Add(key types.NamespacedName, p Priority) { q.AddOf(own, key, p) }
+
+// own stands for this cluster among the members.
+const own = ""
+
+// AddOf notes an event of key that a member caused, "" for this cluster.
+func (q *Queue) AddOf(member string, key types.NamespacedName, p Priority) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.add(q.entry(key), p, time.Now())
+	q.add(q.entry(key), member, p, time.Now())
 }
 
 // AddAll notes an event of each of the keys, behind all that changed. The function that it returns reports, until the next AddAll, whether each was
@@ -143,7 +153,7 @@ func (q *Queue) AddAll(keys []types.NamespacedName) (tried func() bool) {
 	q.awaited = awaited
 	for _, key := range keys {
 		awaited[key] = false
-		q.add(q.entry(key), Backlog, time.Now())
+		q.add(q.entry(key), own, Backlog, time.Now())
 	}
 	return func() bool {
 		q.mu.Lock()
@@ -152,19 +162,19 @@ func (q *Queue) AddAll(keys []types.NamespacedName) (tried func() bool) {
 	}
 }
 
-// AddUrgent notes an event of key, a change, that must not wait for those that still follow. The key is not handed out before others that are queued.
-func (q *Queue) AddUrgent(key types.NamespacedName) {
+// AddUrgent is AddOf for a change that must not wait for those that still follow. The key is not handed out before others that are queued.
+func (q *Queue) AddUrgent(member string, key types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e, now := q.entry(key), time.Now()
 	if e.urgent.IsZero() {
 		e.urgent = now
 	}
-	q.add(e, Live, now)
+	q.add(e, member, Live, now)
 }
 
 // add notes an event of now.
-func (q *Queue) add(e *entry, p Priority, now time.Time) {
+func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	key := e.key
 	e.last = now
 	if e.first.IsZero() {
@@ -173,7 +183,7 @@ func (q *Queue) add(e *entry, p Priority, now time.Time) {
 	if e.since.IsZero() {
 		e.since = e.last
 	}
-	raised := p < e.priority
+	raised := e.causedBy(member) || p < e.priority
 	e.priority = min(e.priority, p)
 	switch e.state {
 	case running: // finish sees the event
@@ -191,12 +201,33 @@ func (q *Queue) add(e *entry, p Priority, now time.Time) {
 	}
 }
 
+// causedBy adds a member to those whose changes the next run is for. It reports whether it is new.
+func (e *entry) causedBy(member string) bool {
+	if slices.Contains(e.members, member) {
+		return false
+	}
+	e.members = append(e.members, member)
+	return true
+}
+
 // AddAfter runs key after d, or earlier if an event comes first. It counts for the next run only.
 func (q *Queue) AddAfter(key types.NamespacedName, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := time.Now().Add(d)
+	q.addAfter(q.entry(key), d)
+}
+
+// AddLater is AddAfter for a change by a member.
+func (q *Queue) AddLater(member string, key types.NamespacedName, d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	e := q.entry(key)
+	e.causedBy(member)
+	q.addAfter(e, d)
+}
+
+func (q *Queue) addAfter(e *entry, d time.Duration) {
+	at := time.Now().Add(d)
 	if e.priority == none {
 		e.priority = Live
 	}
@@ -305,6 +336,7 @@ func (q *Queue) start(ctx context.Context, key types.NamespacedName) bool {
 		q.awaited[key] = true
 	}
 	e.first, e.last, e.urgent, e.as, e.priority = time.Time{}, time.Time{}, time.Time{}, e.priority, none
+	e.were, e.members = e.members, nil
 	return true
 }
 
@@ -340,6 +372,9 @@ func (q *Queue) finish(key types.NamespacedName, failed bool) {
 		return
 	}
 	e.priority = min(e.priority, e.as)
+	if len(e.members) == 0 {
+		e.members = e.were
+	}
 	q.wait(e, next)
 }
 
@@ -428,10 +463,14 @@ func (q *Queue) end() {
 	}
 }
 
-// priority returns the priority of a key that is being queued. The caller holds the lock.
-func (q *Queue) priority(key types.NamespacedName) Priority {
-	if e := q.keys[key]; e != nil {
-		return min(e.priority, Backlog)
+// priority returns the priority of a key that is being queued, and whose changes it is for. The caller holds the lock.
+func (q *Queue) priority(key types.NamespacedName) (Priority, []string) {
+	e := q.keys[key]
+	if e == nil {
+		return Backlog, []string{own}
 	}
-	return Backlog
+	if len(e.members) == 0 {
+		return min(e.priority, Backlog), []string{own}
+	}
+	return min(e.priority, Backlog), e.members
 }

@@ -111,7 +111,7 @@ func TestDebounce(t *testing.T) {
 				for _, at := range tt.adds {
 					pause(time.Until(start.Add(time.Duration(at) * time.Millisecond)))
 					if slices.Contains(tt.urgent, at) {
-						o.AddUrgent(service("db"))
+						o.AddUrgent(own, service("db"))
 					} else {
 						o.Add(service("db"), Live)
 					}
