@@ -103,6 +103,7 @@ func New(cfg Config) *Importer {
 			clusterID: id, policy: cfg.Policy, onExpiry: cfg.Expiry.OnExpiry,
 			selectors: cfg.Selectors, exportedAffinity: cfg.ExportedAffinity,
 			limits: newLimits(cfg.Member, id, func() int { return len(cfg.Broker.Members()) - 1 }),
+			begins: &begins{records: cfg.Broker.RecordsOf},
 		},
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
@@ -166,6 +167,9 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 	in.follow(i.planner.taken(in, sharesOf(in)))
 	p := i.planner.plan(in)
 	p.shares = in.shares
+	if p.again > 0 {
+		i.cfg.Retry(svc, p.again)
+	}
 	i.report(svc, p.rejected)
 	lagging := lackPorts(in, p)
 	if wait := i.unserved.wait(svc, len(lagging) > 0, time.Now()); wait > 0 {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -36,6 +37,7 @@ type plan struct {
 	prefers   preferences
 	rejected  []merge.Rejection // what does not count of what members wrote, to be reported
 	shares    map[string]share  // of the other clusters, to be noted
+	again     time.Duration     // until a record that begins has its turn; 0 if none waits
 }
 
 // specOf returns the record of a cluster whose endpoints count, else nil.
@@ -78,6 +80,7 @@ type planner struct {
 	selectors selection.Selectors // of services about which neither Namespace nor exports say something
 	onExpiry  liveness.OnExpiry
 	limits    *limits // count what a plan takes as it is decided: other services are planned at the same time
+	begins    *begins // likewise
 
 	exportedAffinity bool // imports follow the clusters and zones that exports prefer
 }
@@ -91,7 +94,7 @@ func (p planner) plan(in inputs) plan {
 	if in.reach != nil && in.own.Record != nil {
 		made.conflicts = merge.ConflictsOf(in.service, p.clusterID, in.records, in.reach, in.options)
 	}
-	switch made.records = p.acceptedRecords(in, seen, &made.rejected); {
+	switch made.records, made.again = p.acceptedRecords(in, seen, &made.rejected); {
 	case len(made.records) == 0:
 		made.result = merge.Result{}
 	case len(made.records) < len(seen):
@@ -224,15 +227,16 @@ func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]str
 }
 
 // acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md 9).
-func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]merge.Rejection) []merge.Record {
+func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]merge.Rejection) (accepted []merge.Record, again time.Duration) {
 	policy := p.policy.Of(in.namespace)
-	var accepted []merge.Record
+	var wait time.Duration
 	for _, r := range records {
 		var why merge.Rejection
 		switch {
 		case policy == export.Allowed && apibroker.SourceAllowed(in.namespace, r.Cluster):
 			if r.Cluster != p.clusterID {
-				why = p.beyondLimit(in, r)
+				why, wait = p.beyondLimit(in, r)
+				again = max(again, wait)
 			}
 			if why.Reason == "" {
 				accepted = append(accepted, r)
@@ -252,7 +256,7 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 	p.limits.release(in.service, func(cluster string) bool {
 		return !hasCluster(in.imported, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster })
 	})
-	return accepted
+	return accepted, again
 }
 
 // taken drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no longer accepts, and, if others export the
@@ -269,15 +273,21 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	return shares
 }
 
-// beyondLimit counts the record of another cluster, unless the limits have no room for it: then it returns why the record is rejected.
-func (p planner) beyondLimit(in inputs, r merge.Record) merge.Rejection {
+// beyondLimit counts the record of another cluster, unless the limits have no room for it, or it has to wait for its turn to begin: then it returns why the
+// record is rejected, and for how long it has to wait.
+func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.Duration) {
+	if uid := types.UID(r.Spec.ExportUID); in.notes[r.Cluster].Export != uid {
+		if wait := p.begins.wait(in.service, r.Cluster, uid, in.now); wait > 0 {
+			return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports in this namespace begin too often: it is imported later"}, wait
+		}
+	}
 	has := in.derived != nil && merge.IsDerived(in.derived)
 	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR && in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
 	why := p.limits.admit(in.service, r.Cluster, has, !has && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
 	if why == "" {
-		return merge.Rejection{}
+		return merge.Rejection{}, 0
 	}
-	return merge.Rejection{Reason: merge.BeyondLimit, Detail: why}
+	return merge.Rejection{Reason: merge.BeyondLimit, Detail: why}, 0
 }
 
 // sources returns the slices of all members in r that count, and the addresses that each member may use. An endpoint of another cluster has no
