@@ -188,6 +188,7 @@ const (
 
 // Bounds of what an export record and its slices may hold. Whatever is beyond them is rejected whole.
 const (
+	MaxExports   = 5000 // of one member
 	MaxInventory = 500  // exports in one part of an inventory
 	MaxSlices    = 1000 // of one export record
 	MaxPorts     = 100  // of one export record, and of one slice

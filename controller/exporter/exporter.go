@@ -135,6 +135,9 @@ func (e *Exporter) exported(part string) (uids map[types.NamespacedName]string, 
 	return uids, complete
 }
 
+// retryFull is the time until an export beyond the most is tried again: others may have ended.
+const retryFull = time.Minute
+
 // Run writes the inventory until ctx ends.
 func (e *Exporter) Run(ctx context.Context) error {
 	e.inventory.Run(ctx)
@@ -292,6 +295,10 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		return o
 	}
 	e.baselines.forget(svc)
+	if o.full = r.Record != nil && e.cfg.Broker.ListedUID(svc) == "" && e.inventory.size() >= apibroker.MaxExports; o.full {
+		e.cfg.Retry(svc, retryFull)
+		return o
+	}
 	vips, due := e.claims.review(svc, r.Record)
 	if o.noVIP, o.undecided = vips.noVIP, len(vips.lacks) > 0; due {
 		e.inventory.claim(svc)

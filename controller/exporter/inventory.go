@@ -76,6 +76,23 @@ func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 	return false
 }
 
+// size returns how many exports the inventory lists, with those that are queued.
+func (v *inventory) size() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for part := range v.wake {
+		for _, uid := range v.wanted[part] {
+			if uid != "" {
+				n++
+			}
+		}
+		if is, _ := v.broker.OwnInventory(part); is != nil {
+			n += len(is.Spec.Exports)
+		}
+	}
+	return n
+}
+
 // claim queues services: the next write of their part decides on their clusterset IPs.
 func (v *inventory) claim(services ...types.NamespacedName) {
 	v.mu.Lock()

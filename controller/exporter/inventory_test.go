@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
@@ -197,6 +198,32 @@ func TestExportWentWithItsKind(t *testing.T) {
 	b.Delete(service)
 	got := a.do(db, "end of the Service seen", func() bool { return a.Member.Service(db) == nil })
 	a.Expect("without the Service", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"))
+}
+
+// docs/spec/controller.md 2.6: a cluster with too many exports exports no further service, until others end.
+func TestTooManyExports(t *testing.T) {
+	b := newEnv(t)
+	var last *v1alpha1.Inventory
+	for n := range apibroker.MaxExports / apibroker.MaxInventory {
+		last = &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.InventoryPartName(n)}, Spec: v1alpha1.InventorySpec{Stamp: 1}}
+		for i := range apibroker.MaxInventory {
+			last.Spec.Exports = append(last.Spec.Exports, v1alpha1.InventoryEntry{Name: fmt.Sprintf("s%03d.many", i), UID: "00000000-0000-4000-8000-000000000001"})
+		}
+		b.Create(last)
+	}
+	var retried time.Duration
+	a := b.start(func(cfg *Config) { cfg.Retry = func(_ types.NamespacedName, after time.Duration) { retried = after } })
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
+	b.Await("export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
+	if o := a.export(t.Context(), db, a.exported(db)); !o.full || retried != retryFull || len(a.inventory.wanted) > 0 {
+		t.Errorf("full %t, again after %s; want true, and another attempt", o.full, retried)
+	}
+	last.Spec.Exports = last.Spec.Exports[1:]
+	b.Update(last)
+	b.Await("end of an export seen", func() bool { return a.inventory.size() < apibroker.MaxExports })
+	if o := a.export(t.Context(), db, a.exported(db)); o.full || o.err != nil {
+		t.Errorf("after the end of another: full %t, %v; want it exported", o.full, o.err)
+	}
 }
 
 // docs/spec/controller.md 2.6: a part does not wait for the write of another one.

@@ -58,6 +58,8 @@ func TestReadiness(t *testing.T) {
 			want: "Unknown Pending Waiting. Until then other clusters have an older state of this export. [export-pending]"},
 		{name: "link lost, and the record changed", r: valid, o: outcome{waitsFor: "Waiting.", old: true},
 			want: "Unknown Pending Waiting. Until then other clusters have an older state of this export. [export-pending]"},
+		{name: "too many", r: valid, o: outcome{full: true},
+			want: "False Failed This cluster exports 5000 services, the most that one may: end others. [export-rejected]"},
 		{name: "rejected", r: valid, o: outcome{err: denied},
 			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota. ` + more + ` [export-rejected]`},
 		{name: "a slice rejected", r: valid, o: outcome{err: denied}, has: true,

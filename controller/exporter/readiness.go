@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -19,6 +20,7 @@ import (
 type outcome struct {
 	waitsFor     string // why it was not attempted
 	old          bool   // it was not attempted, and the broker has an older state of the export
+	full         bool   // it was not attempted, as this cluster exports too many
 	undecided    bool   // a clusterset IP is being chosen
 	noVIP        string // why there is no clusterset IP although one was asked for; the rest is exported
 	err          error  // of the last write of the record or a slice
@@ -49,6 +51,9 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: pending, Message: invalid}
 	case r.Failed != "":
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: r.Failed}
+	case o.full:
+		tooMany := fmt.Sprintf("This cluster exports %d services, the most that one may: end others.", apibroker.MaxExports)
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: tooMany}
 	case apiserver.IsUnknownField(o.err):
 		const outdated = "The CRDs of the broker are older than this controller: update them with clusterset broker init."
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: outdated}
