@@ -14,11 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/protocol"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
@@ -74,13 +76,13 @@ func (e exported) addr(endpoint int) netip.Addr {
 
 func memberID(m int) string { return fmt.Sprintf("member-%d", m) }
 
-// memberPods is the network of the pods of a member below 128, and memberAddr its n-th address. The real member has another.
+// memberPods is the network of the pods of a member, and memberAddr its n-th address. The real member has another.
 func memberPods(m int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + m), 0, 0}), 16)
+	return netip.PrefixFrom(memberAddr(m, 0), 16)
 }
 
 func memberAddr(m, n int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(128 + m), byte(n >> 8), byte(n)})
+	return netip.AddrFrom4([4]byte{byte(10 + m/128), byte(128 + m%128), byte(n >> 8), byte(n)})
 }
 
 func brokerNamespace(m int) string {
@@ -92,7 +94,7 @@ func (e exported) objects(first netip.Addr) (*v1alpha1.ExportedService, *discove
 	namespace, name := e.service()
 	svc, exp := testclusterset.Headless(namespace, name, testclusterset.Port(portName, portNumber)), testclusterset.Export(namespace, name)
 	svc.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-	exp.CreationTimestamp = metav1.Now()
+	exp.CreationTimestamp, exp.UID = metav1.Now(), types.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", e.n))
 	var endpoints []testclusterset.Endpoint
 	for i := range e.size.Endpoints {
 		addr := e.addr(i)
@@ -108,6 +110,9 @@ func (e exported) objects(first netip.Addr) (*v1alpha1.ExportedService, *discove
 	if r.Record == nil || len(r.Slices) != 1 {
 		return nil, nil, fmt.Errorf("export of %s/%s: %s %s", namespace, name, r.Message, r.Failed)
 	}
+	stamp := time.Now().UnixMicro()
+	r.Record.Spec.Stamp = stamp
+	metav1.SetMetaDataAnnotation(&r.Slices[0].ObjectMeta, broker.AnnotationStamp, protocol.Stamp(stamp).String())
 	return r.Record, r.Slices[0], nil
 }
 
