@@ -175,7 +175,6 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		Changed:           p.requeue.brokerChanged,
 		MembersChanged:    p.requeue.all,
 		PropertiesChanged: newThrottle(ctx, p.requeue.all).call,
-		Heartbeat:         func(string) { p.expiry.Renewed() },
 		Rejected:          rejections.Report,
 	}
 }

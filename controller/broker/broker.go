@@ -76,8 +76,6 @@ type Handlers struct {
 	MembersChanged func()
 	// PropertiesChanged: only the ClusterProperties of a member changed, which may affect every service.
 	PropertiesChanged func(clusterID string)
-	// Heartbeat: the Lease of a member was seen to change.
-	Heartbeat func(clusterID string)
 	// Rejected: an object is not accepted. It is called once for each version of an object.
 	Rejected func(merge.Rejection)
 }
@@ -147,9 +145,6 @@ func (h Handlers) complete() Handlers {
 	}
 	if h.PropertiesChanged == nil {
 		h.PropertiesChanged = func(string) {}
-	}
-	if h.Heartbeat == nil {
-		h.Heartbeat = func(string) {}
 	}
 	if h.Rejected == nil {
 		h.Rejected = func(merge.Rejection) {}

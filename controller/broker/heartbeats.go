@@ -51,8 +51,8 @@ func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	return h
 }
 
-// observe records a Lease and reports whether it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this member's Lease.
-func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
+// observe records a Lease if it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this member's Lease.
+func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,11 +62,9 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) bool {
 	last, known := h.seen[l.Namespace]
 	if known && last.Stamp >= r.Stamp {
 		last.gone = false
-		h.seen[l.Namespace] = last
-		return false
+		r = last
 	}
 	h.seen[l.Namespace] = r
-	return true
 }
 
 // came records the echo of an own renewal. The caller holds h.mu.

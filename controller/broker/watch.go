@@ -266,12 +266,7 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 	if own {
 		b.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
 	}
-	if !b.heartbeats.observe(l, own) {
-		return
-	}
-	if id, _, err := b.memberOf(l.Namespace); err == nil {
-		b.handlers.Heartbeat(id)
-	}
+	b.heartbeats.observe(l, own)
 }
 
 // heartbeatLost takes it that the Lease of a namespace, or else a Member that named the namespace, is gone.

@@ -44,8 +44,7 @@ type ExpiryConfig struct {
 // [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
 	ExpiryConfig
-	note    member.LeaseNote
-	renewed chan struct{} // a heartbeat was seen; capacity 1
+	note member.LeaseNote
 
 	// Used by Run alone.
 	echo     liveness.Echo        // of our own heartbeats
@@ -63,7 +62,7 @@ type Expiry struct {
 func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	e := &Expiry{
-		ExpiryConfig: cfg, renewed: make(chan struct{}, 1), known: make(map[string]time.Time), relisted: make(map[string]time.Time),
+		ExpiryConfig: cfg, known: make(map[string]time.Time), relisted: make(map[string]time.Time),
 		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationSilent},
 	}
 	if cfg.TTL <= 0 {
@@ -79,14 +78,6 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	}
 	e.result = liveness.Restored(silent, cfg.OnExpiry, time.Now())
 	return e, nil
-}
-
-// Renewed tells that a heartbeat was seen: a silent member may return.
-func (e *Expiry) Renewed() {
-	select {
-	case e.renewed <- struct{}{}:
-	default: // an evaluation is due already
-	}
 }
 
 // Run evaluates the heartbeats until ctx ends; it then returns nil.
@@ -111,7 +102,6 @@ func (e *Expiry) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-e.renewed:
 		}
 	}
 }
