@@ -94,7 +94,7 @@ func membership() []Option {
 			Name: "lease", Args: "RENEW TTL|0", Default: "10s 60s", Min: 1, Max: 2, Set: (*Config).setLease,
 			Help: "interval of this member's heartbeat, and age at which another member is silent",
 			Text: "**RENEW** is at least 1s; **TTL** is at least three times **RENEW** and at most 1h. The heartbeat announces the TTL. Each other member uses the larger " +
-				"of its own TTL and the announced one. With `lease 0` no other member is silent here, and this member renews its heartbeat every 5 minutes.",
+				"of its own TTL and the announced one. With more than 100 members both grow: all members together renew at most ten times a second. With `lease 0` no other member is silent here, and this member renews its heartbeat every 5 minutes.",
 			Rare: "where a minute is too long, or the link to the broker is often away for longer",
 		},
 		{

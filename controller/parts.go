@@ -17,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/exporter"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/importer"
+	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
@@ -95,7 +96,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
 	p.expiry, err = safety.NewExpiry(ctx, safety.ExpiryConfig{
-		Member: m, Broker: b, ClusterID: id.ClusterID, Namespace: cfg.Namespace, Freezes: freezes, TTL: cfg.TTL, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
+		Member: m, Broker: b, ClusterID: id.ClusterID, Namespace: cfg.Namespace, Freezes: freezes, TTL: p.ttl, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
 		Barrier: barrier, Requeue: requeue.imports.AddAll,
 	})
 	if err != nil {
@@ -104,13 +105,13 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
-		Log: cfg.Log, TTL: cfg.TTL, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
+		Log: cfg.Log, TTL: p.ttl, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
 		Silent:           func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		RequeueNow: requeue.exportNow, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
 	})
 	p.heartbeat = &identity.Heartbeat{
-		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, TTL: cfg.TTL, Log: cfg.Log,
+		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, Pace: p.pace, Log: cfg.Log,
 		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
 		Blind: p.blind, SayBlind: func(why string) { freezes.Set(safety.Blind, why) },
 	}
@@ -133,11 +134,21 @@ func (p *parts) blind(since time.Time) string {
 	return cmp.Or(p.member.Blind(since), p.exporter.Blind(since))
 }
 
+// pace returns how often the heartbeat is renewed, and how long others wait for the next one, with as many members as there are.
+func (p *parts) pace() (renew, ttl time.Duration) {
+	return liveness.Pace(p.cfg.Renew, p.cfg.TTL, p.broker.MemberCount())
+}
+
+func (p *parts) ttl() time.Duration {
+	_, ttl := p.pace()
+	return ttl
+}
+
 // shown returns what the status page reads.
 func (p *parts) shown() *statuspage.Parts {
 	return &statuspage.Parts{
 		Member: p.member, Broker: p.broker, Membership: p.membership, Freezes: p.freezes, Expiry: p.expiry, Importer: p.importer,
-		Policy: p.cfg.policy(), TTL: p.cfg.TTL,
+		Policy: p.cfg.policy(), TTL: p.ttl,
 	}
 }
 
@@ -182,9 +193,9 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 // heartbeats returns the heartbeat of each member, for the metrics. Where no member expires, by lease 0, the TTL that the member asks
 // for says when it should have renewed.
 func (p *parts) heartbeats() map[string]metrics.Heartbeat {
-	all := make(map[string]metrics.Heartbeat)
+	all, ttl := make(map[string]metrics.Heartbeat), p.ttl()
 	for _, m := range p.broker.Liveness() {
-		all[m.Cluster] = metrics.Heartbeat{Seen: m.Seen, TTL: max(p.cfg.TTL, m.TTL)}
+		all[m.Cluster] = metrics.Heartbeat{Seen: m.Seen, TTL: max(ttl, m.TTL)}
 	}
 	return all
 }

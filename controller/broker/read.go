@@ -138,6 +138,9 @@ func (b *Broker) Members() []v1alpha1.Member {
 	return members
 }
 
+// MemberCount returns how many Members the broker has, valid or not.
+func (b *Broker) MemberCount() int { return len(b.members.GetStore().ListKeys()) }
+
 // Member returns the member with this id among [Broker.Members], nil if there is none.
 func (b *Broker) Member(id string) *v1alpha1.Member {
 	item, ok, _ := b.members.GetStore().GetByKey(id)

@@ -52,6 +52,7 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
 		Log: i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
 		Merge:      merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks},
+		TTL:        func() time.Duration { return 0 },
 		Silent:     func(string) bool { return false },
 		RequeueNow: func(types.NamespacedName) {},
 		Requeue:    func(types.NamespacedName) {},

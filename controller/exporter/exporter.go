@@ -57,8 +57,8 @@ type Config struct {
 
 	Log logging.Logger
 
-	TTL              time.Duration // of the heartbeat
-	Namespace        string        // of this controller
+	TTL              func() time.Duration // of the heartbeat; 0 with "lease 0"
+	Namespace        string               // of this controller
 	Policy           member.Policy
 	Endpoints        export.Endpoints
 	Merge            merge.Options             // VIPs and Reserved are not set
@@ -153,7 +153,7 @@ func (e *Exporter) Review() {
 	if e.waitsFor() == "" {
 		e.requeue(e.waiting.take())
 		// Without own heartbeats the broker may take no writes at all.
-		now, ttl := time.Now(), cmp.Or(e.cfg.TTL, apibroker.MaxHeartbeatTTL)
+		now, ttl := time.Now(), cmp.Or(e.cfg.TTL(), apibroker.MaxHeartbeatTTL)
 		if now.Sub(e.cfg.Broker.Echo()) < ttl/2 {
 			e.inventory.mark(e.behind.mark(now.Add(-ttl), e.cfg.Broker.Stamp()))
 		}

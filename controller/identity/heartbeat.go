@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/elapsed"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
@@ -31,7 +32,7 @@ const retry = time.Second
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
 //	a pass is due          has the exports written first: see [pass]
-//	member                 renews the Lease every Renew; after a failure, every second
+//	member                 renews the Lease where that is due; after a failure, tries every second
 //	leaving                deletes the Lease once
 //	not a member           writes nothing
 //
@@ -41,8 +42,10 @@ type Heartbeat struct {
 	Membership *Membership // with the Original
 	Memory     *Memory
 	Broker     *broker.Broker
-	Renew, TTL time.Duration // between two heartbeats, and until one is expired; 0 with "lease 0"
+	Renew      time.Duration // between two rounds; 0 with "lease 0"
 	Log        logging.Logger
+	// Pace returns the time between two heartbeats, at least Renew, and until one is expired; 0 with "lease 0". It may not be nil.
+	Pace func() (renew, ttl time.Duration)
 	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
 	Resumed func()
 	// PublishAll starts a pass over all exports, and returns a function that reports its end. With mark it marks exports that cannot be written. It may
@@ -54,7 +57,7 @@ type Heartbeat struct {
 	SayBlind func(why string)
 
 	// Used by Run alone.
-	renewed   time.Time // when the last heartbeat was sent that succeeded
+	renewed   time.Time // begin of the round that sent the last heartbeat that succeeded
 	withdrawn bool      // the Lease was deleted
 	answered  time.Time // when the own API server answered last
 	failed    time.Time // when it did not answer last
@@ -64,12 +67,12 @@ type Heartbeat struct {
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
-	h.pass = pass{broker: h.Broker, ttl: h.ttl(), publishAll: h.PublishAll, log: h.Log}
+	h.pass = pass{broker: h.Broker, publishAll: h.PublishAll, log: h.Log}
 	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
-		changed, pause, err := h.round(ctx)
-		switch turned := (changed || err != nil) && failing.Changed(err != nil, err); {
+		done, pause, err := h.round(ctx, begin)
+		switch turned := (done || err != nil) && failing.Changed(err != nil, err); {
 		case turned && err == nil:
 			h.Resumed()
 		case turned && ctx.Err() == nil:
@@ -83,8 +86,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	}
 }
 
-// round does what the state of the member asks for. It reports whether it changed the Lease, and when the next round is due.
-func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duration, err error) {
+// round does what the state of the member asks for. It reports whether the Lease is as it should be, and when the next round is due.
+func (h *Heartbeat) round(ctx context.Context, begin time.Time) (done bool, pause time.Duration, err error) {
 	period := cmp.Or(h.Renew, seldomChecked)
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
@@ -100,11 +103,12 @@ func (h *Heartbeat) round(ctx context.Context) (changed bool, pause time.Duratio
 		}
 		blind := h.blind(time.Now())
 		h.SayBlind(blind)
+		h.pass.ttl = h.ttl()
 		h.pass.load(h.Membership.Original.last)
 		if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {
 			return false, waitPeriod, nil
 		}
-		if err := h.beat(ctx, blind); err != nil {
+		if err := h.beat(ctx, begin, blind); err != nil {
 			return false, pause, err
 		}
 		return true, period, nil
@@ -147,11 +151,13 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 
 // ttl returns how long other members wait for the next heartbeat.
 func (h *Heartbeat) ttl() time.Duration {
-	return cmp.Or(h.TTL, apibroker.MaxHeartbeatTTL)
+	_, ttl := h.Pace()
+	return cmp.Or(ttl, apibroker.MaxHeartbeatTTL)
 }
 
-// A saying holds the two facts of a heartbeat.
+// A saying holds the facts of a heartbeat.
 type saying struct {
+	ttl      time.Duration
 	complete protocol.Stamp
 	blind    string
 }
@@ -178,20 +184,21 @@ func (h *Heartbeat) blind(now time.Time) string {
 	return h.Blind(since)
 }
 
-// beat renews the heartbeat if it is due.
-func (h *Heartbeat) beat(ctx context.Context, blind string) error {
-	says := saying{h.pass.complete, blind}
-	if now := time.Now(); h.Renew > 0 || says != h.said || h.renewed.IsZero() || (beat{at: h.renewed, ttl: seldom}).late(now) {
-		stamp := h.Broker.Stamp()
+// beat renews the heartbeat if that is due in a round, or if it says something new.
+func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) error {
+	renew, _ := h.Pace()
+	says := saying{h.pass.ttl, h.pass.complete, blind}
+	if says != h.said || elapsed.Between(h.renewed, begin) >= cmp.Or(renew, seldom) {
+		now, stamp := time.Now(), h.Broker.Stamp()
 		if err := h.Membership.Original.note(ctx, stamp); err != nil {
 			return err
 		}
-		if err := h.Broker.Renew(ctx, stamp, h.ttl(), h.pass.complete, blind); err != nil {
+		if err := h.Broker.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
 			h.Membership.Original.sent(stamp, false)
 			return err
 		}
 		h.Membership.Original.sent(stamp, true)
-		h.renewed, h.said = now, says
+		h.renewed, h.said = begin, says
 		h.pass.sent(now)
 	}
 	return nil

@@ -39,7 +39,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	var resumed atomic.Int32
 	own(i, time.Hour)
 	h := &identity.Heartbeat{
-		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, TTL: time.Hour, Log: i.Log,
+		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, Pace: pace(2*time.Second, time.Hour), Log: i.Log,
 		Resumed: func() { resumed.Add(1) }, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -86,7 +86,7 @@ func TestStatusIsRejected(t *testing.T) {
 	i.Follow(broker.Handlers{})
 	own(i, 3*time.Hour)
 	h := &identity.Heartbeat{
-		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, TTL: 3 * time.Hour, Log: i.Log,
+		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, Pace: pace(time.Hour, 3*time.Hour), Log: i.Log,
 		Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: "v1"}, Log: i.Log}
@@ -200,6 +200,35 @@ func TestBlindHeartbeat(t *testing.T) {
 	})
 }
 
+// docs/spec/controller.md 8.1: a member of a large clusterset renews its heartbeat more seldom than it checks itself. What is new is said at once.
+func TestSeldomHeartbeat(t *testing.T) {
+	env := memberenv.New(t)
+	env.Join()
+	t.Run("heartbeat", func(t *testing.T) { // what ends before the environment does
+		b := newBeating(t, env, 0, time.Hour, false)
+		var rounds, ttl atomic.Int64
+		ttl.Store(3600)
+		b.heartbeat.Renew = time.Second
+		b.heartbeat.Pace = func() (time.Duration, time.Duration) { return time.Hour, time.Duration(ttl.Load()) * time.Second }
+		b.heartbeat.Blind = func(time.Time) string { rounds.Add(1); return "" }
+		b.written.Store(true)
+		b.run()
+		b.allow()
+		var first protocol.Heartbeat
+		env.Await("a heartbeat", func() bool { first = b.last(); return first.Stamp > 0 })
+		after := rounds.Load()
+		env.Await("further rounds", func() bool { return rounds.Load() > after+6 })
+		if is := b.last(); is != first {
+			t.Errorf("heartbeat %+v after %+v, want none before the hour is over", is, first)
+		}
+		ttl.Store(1800)
+		l := heartbeatLease()
+		env.Await("a heartbeat with another TTL", func() bool {
+			return b.Admin.Get(t.Context(), l, l.Namespace, l.Name) == nil && *l.Spec.LeaseDurationSeconds == 1800 && broker.HeartbeatOf(l).Stamp > first.Stamp
+		})
+	})
+}
+
 // docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if nobody renews the heartbeat, and is
 // frozen for good if somebody does, whether or not it leaves.
 func TestHeartbeatOfCopy(t *testing.T) {
@@ -221,7 +250,7 @@ func TestHeartbeatOfCopy(t *testing.T) {
 		b.Follow(broker.Handlers{})
 		own(b.Instance, time.Second)
 		h := &identity.Heartbeat{
-			Membership: b.Membership, Broker: b.Broker, Renew: time.Second, TTL: time.Second, Log: b.Log,
+			Membership: b.Membership, Broker: b.Broker, Renew: time.Second, Pace: pace(time.Second, time.Second), Log: b.Log,
 			Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -319,7 +348,7 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 	b.Follow(broker.Handlers{})
 	own(b.Instance, ttl)
 	b.heartbeat = &identity.Heartbeat{
-		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), TTL: ttl, Log: b.Log, Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), Pace: pace(min(ttl/3, 10*time.Second), ttl), Log: b.Log, Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
 		PublishAll: func(bool) func() bool {
 			return func() bool {
 				b.looked.Add(1)
@@ -328,6 +357,10 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 		},
 	}
 	return b
+}
+
+func pace(renew, ttl time.Duration) func() (time.Duration, time.Duration) {
+	return func() (time.Duration, time.Duration) { return renew, ttl }
 }
 
 // own lets an instance find out whether it is the original.

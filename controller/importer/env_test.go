@@ -81,7 +81,7 @@ func (i importing) with(change func(*Config)) importing {
 func newExpiry(i *memberenv.Instance, ttl time.Duration, o liveness.OnExpiry) *safety.Expiry {
 	i.Helper()
 	e, err := safety.NewExpiry(i.Context(), safety.ExpiryConfig{
-		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Namespace: wellknown.ControllerNamespace, Freezes: i.Freezes, TTL: ttl, OnExpiry: o, Log: i.Log,
+		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Namespace: wellknown.ControllerNamespace, Freezes: i.Freezes, TTL: func() time.Duration { return ttl }, OnExpiry: o, Log: i.Log,
 		Requeue: func([]types.NamespacedName) func() bool { return func() bool { return true } },
 	})
 	if err != nil {

@@ -29,7 +29,7 @@ type ExpiryConfig struct {
 	ClusterID string // of this cluster, which is never silent
 	Namespace string // of this controller
 	Freezes   *Freezes
-	TTL       time.Duration // age from which a heartbeat is expired; 0 if heartbeats do not expire
+	TTL       func() time.Duration // age from which a heartbeat is expired; 0 if heartbeats do not expire
 	OnExpiry  liveness.OnExpiry
 	Log       logging.Logger
 	Barrier   *logging.Barrier // nil counts and logs no panic
@@ -65,7 +65,7 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 		ExpiryConfig: cfg, known: make(map[string]time.Time), relisted: make(map[string]time.Time),
 		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationSilent},
 	}
-	if cfg.TTL <= 0 {
+	if e.TTL() <= 0 {
 		return e, nil
 	}
 	text, err := e.note.Load(ctx)
@@ -82,11 +82,12 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 
 // Run evaluates the heartbeats until ctx ends; it then returns nil.
 func (e *Expiry) Run(ctx context.Context) error {
-	if e.TTL <= 0 {
+	ttl := e.TTL()
+	if ttl <= 0 {
 		return nil
 	}
 	// Often enough to notice a lost link, and to keep the promised time until a dead member is removed.
-	ticker := time.NewTicker(min(time.Second, e.TTL/10))
+	ticker := time.NewTicker(min(time.Second, ttl/10))
 	defer ticker.Stop()
 	what := func() string { return "of members" }
 	for {
@@ -109,7 +110,7 @@ func (e *Expiry) Run(ctx context.Context) error {
 // evaluate applies the rule, notes the silent members, and requeues the imports that change. If the note fails, nothing changes.
 func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	in := e.inputs(now)
-	e.Freezes.Set(OwnHeartbeat, e.withheld(now))
+	e.Freezes.Set(OwnHeartbeat, e.withheld(now, in.TTL))
 	was := e.Result()
 	next, silent, back := was.Without(e.Broker.Removed).Next(in)
 	for _, m := range silent {
@@ -128,7 +129,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	for _, m := range back {
 		ok, readErr := e.isBack(ctx, m, was.Peer(m.Cluster), now)
 		if err = cmp.Or(err, readErr); ok {
-			next = next.Return(m.Cluster, e.TTL, now)
+			next = next.Return(m.Cluster, in.TTL, now)
 		}
 	}
 	if noteErr := e.save(ctx, was, next, now); noteErr != nil {
@@ -140,7 +141,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	e.mu.Lock()
 	e.result = next
 	e.mu.Unlock()
-	e.apply(was, next, in.Members)
+	e.apply(was, next, in)
 	return err
 }
 
@@ -181,7 +182,7 @@ func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.T
 }
 
 // apply logs changes, and requeues their imports.
-func (e *Expiry) apply(was, next liveness.Result, members []liveness.Member) {
+func (e *Expiry) apply(was, next liveness.Result, in liveness.Inputs) {
 	changed, returning := make(map[string]bool), make(map[string]bool)
 	for _, silences := range []map[string]liveness.Silence{was.Silences(), next.Silences()} {
 		for c := range silences {
@@ -189,9 +190,9 @@ func (e *Expiry) apply(was, next liveness.Result, members []liveness.Member) {
 			changed[c] = was.Part(c) != next.Part(c) || next.Returning(c) && !was.Returning(c)
 		}
 	}
-	for _, m := range members {
+	for _, m := range in.Members {
 		if silent := next.Silent(m.Cluster); silent != was.Silent(m.Cluster) {
-			e.report(m, silent)
+			e.report(m, silent, max(in.TTL, m.TTL))
 		}
 	}
 	maps.DeleteFunc(returning, func(_ string, is bool) bool { return !is })
@@ -206,19 +207,19 @@ func (e *Expiry) apply(was, next liveness.Result, members []liveness.Member) {
 }
 
 // withheld returns why no member can fall silent, or "".
-func (e *Expiry) withheld(now time.Time) string {
-	if !e.echo.Missing(now, e.TTL) {
+func (e *Expiry) withheld(now time.Time, ttl time.Duration) string {
+	if !e.echo.Missing(now, ttl) {
 		return ""
 	}
-	return fmt.Sprintf("for %s no heartbeat of this cluster was both written to the broker and seen there: no other member expires", e.TTL/2)
+	return fmt.Sprintf("for %s no heartbeat of this cluster was both written to the broker and seen there: no other member expires", ttl/2)
 }
 
-func (e *Expiry) report(m liveness.Member, silent bool) {
+func (e *Expiry) report(m liveness.Member, silent bool, ttl time.Duration) {
 	switch {
 	case silent && m.Heartbeat.Blind:
 		e.Log.Warningf("cluster %q: it says that it does not see its own state; its endpoints: %s", m.Cluster, e.OnExpiry)
 	case silent:
-		e.Log.Warningf("cluster %q: no heartbeat for %s; its endpoints: %s", m.Cluster, max(e.TTL, m.TTL), e.OnExpiry)
+		e.Log.Warningf("cluster %q: no heartbeat for %s; its endpoints: %s", m.Cluster, ttl, e.OnExpiry)
 	default:
 		e.Log.Infof("cluster %q: the heartbeat is back", m.Cluster)
 	}
@@ -226,12 +227,12 @@ func (e *Expiry) report(m liveness.Member, silent bool) {
 
 // inputs returns the inputs of an evaluation at now.
 func (e *Expiry) inputs(now time.Time) liveness.Inputs {
-	sent := e.Broker.Echo()
+	sent, ttl := e.Broker.Echo(), e.TTL()
 	if e.Broker.State().Membership != broker.Admitted || !e.Broker.Synced() {
 		sent = time.Time{} // who the members are is not known
 	}
-	e.echo = e.echo.Next(now, sent, e.TTL)
-	in := liveness.Inputs{Now: now, TTL: e.TTL, OnExpiry: e.OnExpiry, Echoed: e.echo.Since(), Self: e.ClusterID}
+	e.echo = e.echo.Next(now, sent, ttl)
+	in := liveness.Inputs{Now: now, TTL: ttl, OnExpiry: e.OnExpiry, Echoed: e.echo.Since(), Self: e.ClusterID}
 	known := make(map[string]time.Time)
 	for _, m := range e.Broker.Liveness() {
 		since, old := e.known[m.Cluster]

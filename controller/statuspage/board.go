@@ -44,7 +44,7 @@ type Parts struct {
 	Expiry     *safety.Expiry
 	Importer   *importer.Importer
 	Policy     member.Policy
-	TTL        time.Duration // of the options: the least that a heartbeat lives
+	TTL        func() time.Duration // the least that a heartbeat lives; 0 with "lease 0"
 }
 
 // NewBoard returns the Board of an instance that starts.
@@ -114,7 +114,7 @@ func (p *Parts) addServices(s *page.Status, q page.Query) {
 
 // addMembers adds all members, of which so many exports are imported.
 func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
-	exported, offered, result := p.Broker.RecordCounts(), p.Broker.Offered(), p.Expiry.Result()
+	exported, offered, result, ttl := p.Broker.RecordCounts(), p.Broker.Offered(), p.Expiry.Result(), p.TTL()
 	versions := make(map[string]string)
 	for _, m := range p.Broker.Members() {
 		versions[m.Name] = m.Status.Version
@@ -124,8 +124,8 @@ func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 			ID: l.Cluster, State: page.Live, Heartbeat: l.Seen, Version: versions[l.Cluster], Since: result.Since(l.Cluster),
 			Exports: exported[l.Cluster], Imported: imported[l.Cluster], Offered: offered[l.Cluster],
 		}
-		if p.TTL > 0 {
-			m.TTL = max(p.TTL, l.TTL)
+		if ttl > 0 {
+			m.TTL = max(ttl, l.TTL)
 		}
 		switch {
 		case l.Cluster == p.Membership.Identity.ClusterID:

@@ -1,0 +1,22 @@
+package liveness
+
+import "time"
+
+const (
+	// fewMembers keep the pace of their option.
+	fewMembers = 100
+	// beatGap is the least time between two heartbeats in a larger clusterset. Every member watches them all: at a fixed rate the load of the broker
+	// grows with the number of its watches, and not with their square.
+	beatGap = 100 * time.Millisecond
+)
+
+// Pace returns how often a member with the option "lease renew ttl" renews its heartbeat in a clusterset of so many members, and for how long
+// others wait for the next one (docs/spec/controller.md 8.1). The interval is a multiple of renew. With "lease 0" both are 0.
+func Pace(renew, ttl time.Duration, members int) (time.Duration, time.Duration) {
+	if members <= fewMembers || renew <= 0 {
+		return renew, ttl
+	}
+	least := time.Duration(members) * beatGap
+	renew *= max(1, (least+renew-1)/renew)
+	return renew, max(ttl, 3*renew)
+}
