@@ -105,6 +105,7 @@ type Broker struct {
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
+	validity   validity
 	self       string // who renews the heartbeat: this process
 	removal    removal
 	memory     *memory

@@ -128,13 +128,22 @@ func (b *Broker) OwnServices() []types.NamespacedName {
 
 // Members returns the members whose broker namespace exists and has their id, sorted by id.
 func (b *Broker) Members() []v1alpha1.Member {
-	var members []v1alpha1.Member
-	for _, item := range b.members.GetStore().List() {
-		if m := item.(*v1alpha1.Member); b.isMember(m) {
-			members = append(members, *m)
-		}
+	stored := b.stored()
+	members := make([]v1alpha1.Member, len(stored))
+	for i, m := range stored {
+		members[i] = *m
 	}
 	slices.SortFunc(members, func(a, b v1alpha1.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return members
+}
+
+// stored returns [Broker.Members] as the cache has them, in any order.
+func (b *Broker) stored() (members []*v1alpha1.Member) {
+	for _, item := range b.members.GetStore().List() {
+		if m := item.(*v1alpha1.Member); b.isMember(m) {
+			members = append(members, m)
+		}
+	}
 	return members
 }
 
@@ -216,8 +225,9 @@ func (b *Broker) isMember(m *v1alpha1.Member) bool {
 
 // Liveness returns what is known of the heartbeats of every member, sorted by id, for package liveness.
 func (b *Broker) Liveness() []liveness.Member {
-	var members []liveness.Member
-	for id, r := range b.renewals() {
+	all := b.renewals()
+	members := make([]liveness.Member, 0, len(all))
+	for id, r := range all {
 		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Heartbeat: r.Heartbeat, TTL: r.ttl})
 	}
 	slices.SortFunc(members, func(a, b liveness.Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
@@ -226,7 +236,7 @@ func (b *Broker) Liveness() []liveness.Member {
 
 // renewals returns the last renewal of every member, by id.
 func (b *Broker) renewals() map[string]renewal {
-	members := b.Members()
+	members := b.stored()
 	b.heartbeats.mu.Lock()
 	defer b.heartbeats.mu.Unlock()
 	all := make(map[string]renewal, len(members))

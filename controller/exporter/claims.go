@@ -91,10 +91,18 @@ func (d *decision) retryIn(wait time.Duration) {
 // for one by annotation, for members with that option, if this member has a VIP CIDR.
 func (c *claims) wants() *bool {
 	wanted := c.options.VIP == merge.CIDR
-	if !wanted && len(c.own(merge.Pools(c.broker.Members(), c.options.VIPNetworks))) == 0 {
+	if !wanted && len(c.ownPools()) == 0 {
 		return nil
 	}
 	return &wanted
+}
+
+// ownPools returns the pools of this member that count. It looks at the other members only if this one has a VIP CIDR: it is asked every second.
+func (c *claims) ownPools() []merge.Pool {
+	if m := c.broker.Member(c.clusterID); m == nil || len(m.Spec.VIPCIDRs()) == 0 {
+		return nil
+	}
+	return c.own(merge.Pools(c.broker.Members(), c.options.VIPNetworks))
 }
 
 // own returns the pools of this member.
@@ -416,7 +424,7 @@ func (c *claims) count() {
 			quarantined[v4]++
 		}
 	}
-	pools := c.own(merge.Pools(c.broker.Members(), c.options.VIPNetworks))
+	pools := c.ownPools()
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		var free int
 		v4 := family == corev1.IPv4Protocol
