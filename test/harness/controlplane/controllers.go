@@ -51,7 +51,7 @@ func (c *ControlPlane) startControllers(ctx context.Context, bin string, names [
 		return nil, err
 	}
 	file := func(name string) string { return filepath.Join(c.dir, name) }
-	p, err := start(controllerManager, bin, c.dir, []string{
+	p, err := c.run(controllerManager, bin, []string{
 		"--kubeconfig=" + c.kubeconfig,
 		"--controllers=" + strings.Join(names, ","),
 		"--leader-elect=false",

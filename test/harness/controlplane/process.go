@@ -22,8 +22,8 @@ type process struct {
 	log  string
 }
 
-// start starts the program bin in the folder dir, where its output is appended to a file.
-func start(name, bin, dir string, args []string) (*process, error) {
+// start starts the program bin in the folder dir, where its output is appended to a file. env is added to the environment.
+func start(name, bin, dir string, args []string, env ...string) (*process, error) {
 	log := filepath.Join(dir, name+".log")
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -31,9 +31,7 @@ func start(name, bin, dir string, args []string) (*process, error) {
 	}
 	defer out.Close() // the child has it
 	// Start gives it a group of its own: Ctrl-C in a terminal must not reach etcd before Stop has ended the API server.
-	// With rarer garbage collection an API server takes a sixth less CPU time to start; the limit is what one with few objects never reaches.
-	env := append(os.Environ(), "GOGC=400", "GOMEMLIMIT=512MiB")
-	p, err := subprocess.Start(subprocess.Command{Bin: bin, Args: args, Dir: dir, Env: env, Stdout: out, Stderr: out})
+	p, err := subprocess.Start(subprocess.Command{Bin: bin, Args: args, Dir: dir, Env: append(os.Environ(), env...), Stdout: out, Stderr: out})
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func giveBack(t testing.TB, key string, c *ControlPlane) {
 
 func (o Options) key() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %q", o.ServiceCIDR, o.APIServerArgs)
+	fmt.Fprintf(&b, "%s %q %s", o.ServiceCIDR, o.APIServerArgs, o.MemoryLimit)
 	if o.CRDs != nil {
 		fmt.Fprintf(&b, " %q", o.CRDs)
 	}

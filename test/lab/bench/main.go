@@ -26,7 +26,7 @@
 //
 // The files use each other in one direction: main.go (sections, flags) uses the rest; cluster.go and zone.go (objects), server.go
 // (peers), question.go and dnsperf.go (load), trial.go and summary.go (rounds), proc.go (readings), rows.go, modes.go,
-// rowtables.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go, slicewatch.go, scale*.go, growth.go, profile.go and tune.go
+// rowtables.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go, slicewatch.go, scale*.go, heartbeats*.go, growth.go, profile.go and tune.go
 // (the sections), report.go, table.go and plot.go (output).
 package main
 
@@ -50,22 +50,24 @@ import (
 type section struct {
 	name, usage string
 	quick       bool // runs by default
-	root        bool // makes network namespaces, and needs neither dnsperf nor the servers of the peers
+	root        bool // makes network namespaces
+	alone       bool // needs neither dnsperf nor the servers of the peers
 	run         func(*bench, context.Context) (part, error)
 }
 
 var sections = []section{
-	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, false, (*bench).rowsSection},
-	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, false, (*bench).memorySection},
-	{"fresh", "compare the time from a change to its answer", true, false, (*bench).freshSection},
-	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, false, (*bench).crossSection},
-	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, false, (*bench).importSection},
-	{"failover", "measure how connections move between clusters, by way of kube-proxy in network namespaces; as root", true, true, (*bench).failoverSection},
-	{"together", "measure how -services change their clusters together; as root", false, true, (*bench).togetherSection},
-	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, false, (*bench).scaleSection},
-	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, false, (*bench).growthSection},
-	{"profile", "take profiles of our server while it loads, answers and follows changes", false, false, (*bench).profileSection},
-	{"tune", "compare ways to build and to run our server", false, false, (*bench).tuneSection},
+	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, false, false, (*bench).rowsSection},
+	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, false, false, (*bench).memorySection},
+	{"fresh", "compare the time from a change to its answer", true, false, false, (*bench).freshSection},
+	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, false, false, (*bench).crossSection},
+	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, false, false, (*bench).importSection},
+	{"failover", "measure how connections move between clusters, by way of kube-proxy in network namespaces; as root", true, true, true, (*bench).failoverSection},
+	{"together", "measure how -services change their clusters together; as root", false, true, true, (*bench).togetherSection},
+	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, false, false, (*bench).scaleSection},
+	{"heartbeats", "measure idle clustersets of 10, 100 and 1,000 members", true, false, true, (*bench).heartbeatSection},
+	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, false, false, (*bench).growthSection},
+	{"profile", "take profiles of our server while it loads, answers and follows changes", false, false, false, (*bench).profileSection},
+	{"tune", "compare ways to build and to run our server", false, false, false, (*bench).tuneSection},
 }
 
 func main() {
@@ -143,7 +145,7 @@ func (b *bench) choose() {
 
 // prepare finds and builds the programs that the chosen sections need.
 func (b *bench) prepare(ctx context.Context) (err error) {
-	if !slices.ContainsFunc(sections, func(s section) bool { return *b.sections[s.name] && !s.root }) {
+	if !slices.ContainsFunc(sections, func(s section) bool { return *b.sections[s.name] && !s.alone }) {
 		return nil
 	}
 	if b.dnsperf, err = findDnsperf(); err != nil {

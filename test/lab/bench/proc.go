@@ -54,6 +54,20 @@ func resident(pid int) (now, peak int64, err error) {
 	return now, peak, errors.Join(errNow, errPeak)
 }
 
+// octetsRead returns how many octets the process has read from sockets and files (proc_pid_io(5)).
+func octetsRead(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, fmt.Errorf("octets read: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if text, ok := strings.CutPrefix(line, "rchar: "); ok {
+			return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		}
+	}
+	return 0, errors.New("octets read: /proc has no rchar")
+}
+
 // parseStatus returns one size of /proc/PID/status (proc_pid_status(5)) in octets.
 func parseStatus(status, key string) (int64, error) {
 	for line := range strings.Lines(status) {
