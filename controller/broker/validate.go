@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -44,33 +43,6 @@ func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err e
 		return "", since, fmt.Errorf("namespace %s: want that of Member %s", namespace, id)
 	}
 	return id, ns.CreationTimestamp, nil
-}
-
-// A validity remembers by id which Members are valid: [Broker.Members] asks for all of them every second, and an answer takes hashes. The zero value
-// is ready.
-type validity struct {
-	mu   sync.Mutex
-	last map[string]validated
-}
-
-// A validated is a Member, which does not change, and whether it is valid.
-type validated struct {
-	member *v1alpha1.Member
-	valid  bool
-}
-
-func (v *validity) of(m *v1alpha1.Member) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	is := v.last[m.Name]
-	if is.member != m {
-		if v.last == nil {
-			v.last = make(map[string]validated)
-		}
-		is = validated{m, m.Validate() == nil}
-		v.last[m.Name] = is
-	}
-	return is.valid
 }
 
 // validateRecord returns a record as [merge.Merge] takes it, or why it is rejected.

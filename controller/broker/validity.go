@@ -1,0 +1,34 @@
+package broker
+
+import (
+	"sync"
+
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+)
+
+// A validity remembers by id which Members are valid: [Broker.Members] asks for all of them every second, and an answer takes hashes. The zero value
+// is ready.
+type validity struct {
+	mu   sync.Mutex
+	last map[string]validated
+}
+
+// A validated is a Member, which does not change, and whether it is valid.
+type validated struct {
+	member *v1alpha1.Member
+	valid  bool
+}
+
+func (v *validity) of(m *v1alpha1.Member) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	is := v.last[m.Name]
+	if is.member != m {
+		if v.last == nil {
+			v.last = make(map[string]validated)
+		}
+		is = validated{m, m.Validate() == nil}
+		v.last[m.Name] = is
+	}
+	return is.valid
+}
