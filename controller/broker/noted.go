@@ -92,27 +92,23 @@ func (m *memory) marked(ns *corev1.Namespace) bool {
 	return is && mark.Which == identify(ns)
 }
 
-// HasOlder reports whether the broker has a Member of a cluster that is older than one that was seen, as after a restore. What that declared
-// still counts.
-func (b *Broker) HasOlder(clusterID string) bool {
-	b.memory.mu.Lock()
-	defer b.memory.mu.Unlock()
-	return b.memory.older[clusterID]
-}
-
-// NotedChanges counts the changes of [Broker.Noted].
-func (b *Broker) NotedChanges() int {
-	b.memory.mu.Lock()
-	defer b.memory.mu.Unlock()
-	return b.memory.changes
-}
-
-// Noted returns what the next process must know: of the newest Members and marks as many as are noted.
-func (b *Broker) Noted() wellknown.Noted {
-	m := b.memory
+func (m *memory) hasOlder(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := wellknown.Noted{Broker: b.cfg.UID, Members: make(map[string]wellknown.NotedMember), Removed: make(map[string]wellknown.Mark)}
+	return m.older[id]
+}
+
+func (m *memory) changed() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changes
+}
+
+// noted returns the newest marks and Members, as many as are noted.
+func (m *memory) noted() wellknown.Noted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := wellknown.Noted{Members: make(map[string]wellknown.NotedMember), Removed: make(map[string]wellknown.Mark)}
 	marks := slices.SortedFunc(maps.Keys(m.marks), func(x, y string) int { return m.marks[y].At.Compare(m.marks[x].At) })
 	for _, namespace := range marks[:min(len(marks), maxMarks)] {
 		n.Removed[namespace] = m.marks[namespace]

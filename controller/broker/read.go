@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
@@ -216,6 +217,20 @@ func (b *Broker) RecordCounts() map[string]int {
 		counts[m.Name] = b.RecordsOf(m.Name)
 	}
 	return counts
+}
+
+// HasOlder reports whether the broker has a Member of a cluster that is older than one that was seen, as after a restore. What that declared
+// still counts.
+func (b *Broker) HasOlder(clusterID string) bool { return b.memory.hasOlder(clusterID) }
+
+// NotedChanges counts the changes of [Broker.Noted].
+func (b *Broker) NotedChanges() int { return b.memory.changed() }
+
+// Noted returns what the next process must know.
+func (b *Broker) Noted() wellknown.Noted {
+	n := b.memory.noted()
+	n.Broker = b.cfg.UID
+	return n
 }
 
 func (b *Broker) isMember(m *v1alpha1.Member) bool {
