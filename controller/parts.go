@@ -167,7 +167,7 @@ func setClusterID(ctx context.Context, cfg Config, m *member.Cluster) {
 
 // newBroker completes c, and makes a Broker that knows what an earlier process noted.
 func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Config) (*broker.Broker, *identity.Memory, error) {
-	memory, noted, err := identity.LoadMemory(ctx, m, cfg.Namespace, c.UID)
+	memory, noted, err := identity.LoadMemory(ctx, m, cfg.Log, cfg.Namespace, c.UID)
 	if err != nil {
 		return nil, nil, err
 	}

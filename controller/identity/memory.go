@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -19,12 +20,12 @@ type Memory struct {
 }
 
 // LoadMemory reads the note. namespace is that of the controller.
-func LoadMemory(ctx context.Context, m *member.Cluster, namespace string, of types.UID) (*Memory, wellknown.Noted, error) {
+func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string, of types.UID) (*Memory, wellknown.Noted, error) {
 	memory := &Memory{
 		note:   member.LeaseNote{Cluster: m, Namespace: namespace, Lease: wellknown.MembersLease, Key: wellknown.AnnotationMembers},
 		broker: of,
 	}
-	text, err := memory.note.Load(ctx)
+	text, err := memory.note.Await(ctx, log)
 	if err != nil {
 		return nil, wellknown.Noted{}, fmt.Errorf("note of the members: %w", err)
 	}

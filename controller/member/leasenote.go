@@ -2,10 +2,14 @@ package member
 
 import (
 	"context"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // A LeaseNote is an annotation of a Lease: what outlives an instance, or what others shall know of it. The rights of the controller allow it no
@@ -21,6 +25,21 @@ type LeaseNote struct {
 func (n LeaseNote) Load(ctx context.Context) (string, error) {
 	l, err := n.lease(ctx)
 	return l.Annotations[n.Key], err
+}
+
+// Await is [LeaseNote.Load], again and again until it succeeds or ctx ends: without what is noted nothing may begin.
+func (n LeaseNote) Await(ctx context.Context, log logging.Logger) (text string, err error) {
+	var failing logging.Failure[bool]
+	load := func(ctx context.Context) (done bool, _ error) {
+		if text, err = n.Load(ctx); failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
+			log.Errorf("waiting: %v", err)
+		}
+		return err == nil, nil
+	}
+	if stopped := wait.PollUntilContextCancel(ctx, time.Second, true, load); stopped != nil {
+		return "", stopped
+	}
+	return text, nil
 }
 
 // Save replaces the text; "" removes the annotation. If another writes the Lease meanwhile, that is a conflict: try again. The election's own

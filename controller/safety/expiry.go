@@ -68,7 +68,7 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	if e.TTL() <= 0 {
 		return e, nil
 	}
-	text, err := e.note.Load(ctx)
+	text, err := e.note.Await(ctx, cfg.Log)
 	if err != nil {
 		return nil, fmt.Errorf("silent members: %w", err)
 	}
