@@ -192,17 +192,19 @@ func TestJoinRestoredBroker(t *testing.T) {
 		{name: "another member has the VIP CIDR now", own: wellknown.NotedMember{Stamp: 7, VIPCIDR: "243.1.0.0/16"}, vip: "243.0.0.0/16", stamp: 9},
 		{name: "a lost member will have its VIP CIDR again", lost: true, own: none, other: "243.0.0.0/16", requested: VIPAuto, vip: "243.1.0.0/16", stamp: 9},
 	} {
-		in := joinInput{}
+		own := tt.own
+		own.UID = "this"
+		in := joinInput{local: localState{uid: "this"}}
 		in.options.Now, in.options.VIPCIDR = func() time.Time { return now }, tt.requested
-		in.noted.Members = map[string]wellknown.NotedMember{"this": tt.own, "other": {VIPCIDR: tt.other}}
+		in.noted.Members = map[string]wellknown.NotedMember{"this": own, "other": {VIPCIDR: tt.other}}
 		if !tt.lost {
 			stamped := metav1.ObjectMeta{Name: "this", Annotations: map[string]string{broker.AnnotationStamp: strconv.Itoa(has)}}
 			in.members = []v1alpha1.Member{
 				{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.1.0.0/16"}},
-				{ObjectMeta: stamped, Spec: v1alpha1.MemberSpec{PodCIDRs: []string{"10.2.0.0/16"}, VIPCIDR: "243.2.0.0/16"}},
+				{ObjectMeta: stamped, Spec: v1alpha1.MemberSpec{KubeSystemUID: "this", PodCIDRs: []string{"10.2.0.0/16"}, VIPCIDR: "243.2.0.0/16"}},
 			}
 		}
-		a := Admission{ClusterID: "this"}
+		a := Admission{ClusterID: "this", Spec: v1alpha1.MemberSpec{KubeSystemUID: "this"}}
 		if err := errors.Join(in.declareNetworks("this"), in.admitNetworks(&a)); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}

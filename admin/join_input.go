@@ -130,7 +130,7 @@ func (in *joinInput) declared(id string) (spec v1alpha1.MemberSpec, since int64)
 	if m := in.member(id); m != nil {
 		spec, since = m.Spec, m.Stamp()
 	}
-	if noted := in.noted.Members[id]; noted.Stamp > since {
+	if noted := in.noted.Members[id]; noted.Stamp > since && noted.UID == string(in.local.uid) {
 		noted.Declare(&spec)
 		since = noted.Stamp
 	}

@@ -418,7 +418,11 @@ func (c *Client) read(ctx context.Context, into any, r request) error {
 	for key, value := range r.params {
 		get.Param(key, value)
 	}
-	raw, err := get.Do(ctx).Raw()
+	result := get.Do(ctx)
+	if err := result.Error(); err != nil { // with the causes that the server says, which Raw does not read
+		return err
+	}
+	raw, err := result.Raw()
 	if err != nil {
 		return err
 	}

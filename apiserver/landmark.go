@@ -90,6 +90,8 @@ func (s *Set) verify(ctx context.Context) error {
 		s.cfg.RolledBack()
 	case Classify(err) == Unauthorized, unanswered(err):
 		return err
+	case Classify(err) == Unreachable: // it may just be overloaded, and lists would be more load: the next check asks again
+		s.doubt.Store(true)
 	default: // it cannot be known
 		s.rollBack(s.watches, func(*listWatch) error { return nil })
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -28,18 +29,23 @@ func TestLandmark(t *testing.T) {
 	var none []metav1.PartialObjectMetadata
 	seen, old := object("uid", "10", written), object("uid", "9", written.Add(-time.Hour))
 	compacted, services := apierrors.NewResourceExpired("compacted"), schema.GroupResource{Resource: "services"}
+	ahead := apierrors.NewTimeoutError("", 0)
+	ahead.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	ahead.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 	for _, tt := range []struct {
 		name    string
 		deleted bool
 		server  answers
-		want    string // nothing, "rolled back", "listed anew" or "error"
+		want    string // nothing, "rolled back", "listed anew", "asked again" or "error"
 	}{
 		{"as it was seen", false, answers{"10": seen}, ""},
 		{"an older copy", false, answers{"10": old}, "rolled back"},
 		{"missing", false, answers{"10": none}, "rolled back"},
 		{"another object of the name", false, answers{"10": object("other", "10", written)}, "rolled back"},
 		{"another write with the version", false, answers{"10": object("uid", "10", written.Add(time.Minute))}, "rolled back"},
-		{"a version that is not reached", false, answers{"10": apierrors.NewTimeoutError("", 0)}, "listed anew"},
+		{"a version that is not reached", false, answers{"10": ahead, "": old}, "listed anew"},
+		{"a server without capacity", false, answers{"10": apierrors.NewTooManyRequests("", 1)}, "asked again"},
+		{"an error of the server", false, answers{"10": apierrors.NewInternalError(errors.New("leader changed"))}, "asked again"},
 		{"compacted, not written since", false, answers{"10": compacted, "": seen}, ""},
 		{"compacted, written since", false, answers{"10": compacted, "": object("uid", "12", written)}, "listed anew"},
 		{"compacted, gone now", false, answers{"10": compacted, "": none}, "listed anew"},
@@ -58,6 +64,7 @@ func TestLandmark(t *testing.T) {
 				}
 				switch a := tt.server[q.Get("resourceVersion")].(type) {
 				case *apierrors.StatusError:
+					w.Header().Set("Content-Type", "application/json")
 					w.WriteHeader(int(a.ErrStatus.Code))
 					respond(t, w, a.ErrStatus)
 				case []metav1.PartialObjectMetadata:
@@ -86,6 +93,8 @@ func TestLandmark(t *testing.T) {
 				got = "rolled back"
 			case anew:
 				got = "listed anew"
+			case s.doubt.Load():
+				got = "asked again"
 			}
 			if got != tt.want || (s.landmark.get() == nil) != s.watches[0].rolledBack {
 				t.Errorf("%q (%v), landmark %v, want %q", got, err, s.landmark.get(), tt.want)

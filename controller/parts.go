@@ -85,7 +85,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	requeue := requeuer{
 		member: m, broker: b,
-		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics), ends: &unexports{},
+		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics),
 	}
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
 	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue, freezes: freezes}

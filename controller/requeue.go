@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -16,7 +14,6 @@ type requeuer struct {
 	member           *member.Cluster
 	broker           *broker.Broker
 	exports, imports *queue.Queue
-	ends             *unexports
 }
 
 // all queues every service, behind all that changed.
@@ -43,14 +40,12 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
-// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and the
-// end of an export for at most a second. An entry without a record and an import changes nothing.
+// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and neither
+// does the end of an export. An entry without a record and an import changes nothing.
 func (r requeuer) brokerChanged(c broker.Change) {
 	svc := c.Service
 	switch {
 	case c.Listed && r.member.Import(svc) == nil && !r.broker.HasRecord(svc):
-	case c.Ended && !r.ends.atOnce(c.Member, svc.Namespace, time.Now()):
-		r.imports.AddLater(c.Member, svc, unexportDelay)
 	default:
 		addChange(r.imports, c.Member, svc, c.Initial, c.Lost || c.Ended)
 	}

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -61,55 +60,5 @@ func (t *throttle) wait(cluster string) bool {
 			t.do()
 		}
 	})
-	return true
-}
-
-// The exports that a member ends in one namespace end here at once, in as many seconds as unexportBurst, and in ten more of a minute; else after
-// unexportDelay, so that exports that begin and end all the time cost less.
-const (
-	unexportBurst  = 10
-	unexportPeriod = 6 * time.Second
-	unexportDelay  = 900 * time.Millisecond
-)
-
-// unexports decides which exports end at once. The zero value has seen none. The methods may be called by several goroutines.
-type unexports struct {
-	mu sync.Mutex
-	of map[flow]*ending
-}
-
-// A flow is what one member changes in one namespace.
-type flow struct{ member, namespace string }
-
-type ending struct {
-	seconds *rate.Limiter // in which they end at once
-	until   time.Time     // the end of such a second
-}
-
-// maxFlows bounds how many are remembered that did nothing lately.
-const maxFlows = 1000
-
-// atOnce reports whether an export ends at once.
-func (u *unexports) atOnce(member, namespace string, now time.Time) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	of := flow{member, namespace}
-	if u.of[of] == nil {
-		if len(u.of) >= maxFlows {
-			maps.DeleteFunc(u.of, func(_ flow, e *ending) bool { return e.seconds.TokensAt(now) >= unexportBurst })
-		}
-		if u.of == nil {
-			u.of = make(map[flow]*ending)
-		}
-		u.of[of] = &ending{seconds: rate.NewLimiter(rate.Every(unexportPeriod), unexportBurst)}
-	}
-	e := u.of[of]
-	if now.Before(e.until) {
-		return true
-	}
-	if !e.seconds.AllowN(now, 1) {
-		return false
-	}
-	e.until = now.Add(time.Second)
 	return true
 }

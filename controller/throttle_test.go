@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,50 +32,4 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("%d times after the last call, want one", calls.Load()-before)
 		}
 	})
-}
-
-// docs/spec/controller.md 8.6: exports of a member in a namespace end at once in ten seconds, and then in ten of each minute. Others do not wait for them.
-func TestUnexports(t *testing.T) {
-	var u unexports
-	start := time.Now()
-	for _, tt := range []struct {
-		after time.Duration // the start
-		want  int           // of a hundred that end within half a second
-	}{{0, 100}, {time.Second, 100}, {8 * time.Second, 100}, {9 * time.Second, 100}} {
-		if got := endedAtOnce(&u, start.Add(tt.after), 100); got != tt.want {
-			t.Errorf("after %s: %d of a hundred ended at once, want %d", tt.after, got, tt.want)
-		}
-	}
-	var at []int
-	for second := 10; second < 130; second++ {
-		if endedAtOnce(&u, start.Add(time.Duration(second)*time.Second), 1) > 0 {
-			at = append(at, second)
-		}
-	}
-	if len(at) < 20 || len(at) > 28 {
-		t.Errorf("later at once in seconds %v, want ten of each minute, and what is left of the first ten", at)
-	}
-	now := start.Add(130 * time.Second)
-	for !u.atOnce("mallory", "shop", now) || u.atOnce("mallory", "shop", now.Add(time.Second)) {
-		now = now.Add(time.Second)
-	}
-	now = now.Add(time.Second)
-	if u.atOnce("mallory", "shop", now) || !u.atOnce("mallory", "other", now) || !u.atOnce("west", "shop", now) {
-		t.Error("another member or namespace waits, or none does")
-	}
-	for i := range 2 * maxFlows {
-		u.atOnce("mallory", fmt.Sprint(i), now.Add(time.Duration(i)*time.Minute))
-	}
-	if len(u.of) > maxFlows {
-		t.Errorf("%d are remembered, want at most %d", len(u.of), maxFlows)
-	}
-}
-
-func endedAtOnce(u *unexports, now time.Time, n int) (ended int) {
-	for i := range n {
-		if u.atOnce("mallory", "shop", now.Add(time.Duration(i)*5*time.Millisecond)) {
-			ended++
-		}
-	}
-	return ended
 }

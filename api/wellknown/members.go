@@ -24,6 +24,7 @@ type Noted struct {
 
 // A NotedMember is what the newest Member that was seen of a cluster declares.
 type NotedMember struct {
+	UID           string   `json:"uid"` // of the kube-system of the cluster
 	Stamp         int64    `json:"stamp,omitempty"`
 	PodCIDRs      []string `json:"podCIDRs,omitempty"`
 	ServiceCIDRs  []string `json:"serviceCIDRs,omitempty"`
@@ -58,7 +59,12 @@ func (n Noted) String() string {
 // NotedOf returns what is noted of a Member.
 func NotedOf(m *v1alpha1.Member) NotedMember {
 	s := &m.Spec
-	return NotedMember{m.Stamp(), s.PodCIDRs, s.ServiceCIDRs, s.VIPCIDR, s.SecondVIPCIDR}
+	return NotedMember{s.KubeSystemUID, m.Stamp(), s.PodCIDRs, s.ServiceCIDRs, s.VIPCIDR, s.SecondVIPCIDR}
+}
+
+// Replaces reports whether m is an older Member of the same cluster. One of a cluster that was made anew under the id has its own history.
+func (n NotedMember) Replaces(m *v1alpha1.Member) bool {
+	return n.Stamp > m.Stamp() && n.UID == m.Spec.KubeSystemUID
 }
 
 // Declare lets a Member declare what was noted.

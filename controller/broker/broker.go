@@ -171,7 +171,7 @@ func (b *Broker) follow() {
 	}
 	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID})
 	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
-		Indexers: cache.Indexers{byNamespace: memberNamespace}, Transform: b.memory.seeMember, Undecodable: undecodable,
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Transform: b.memory.complete, Undecodable: undecodable,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Undecodable: undecodable,

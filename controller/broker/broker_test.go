@@ -1054,6 +1054,9 @@ func markIsLost(t *testing.T, a admin) {
 	}
 	annotate(api.AnnotationRemoved, "2026-01-01T00:00:00Z")
 	until.True(t, "the mark", func() bool { return l.Removed("south") && len(l.Noted().Removed) == 1 })
+	if _, is := l.Noted().Members["south"]; is {
+		t.Error("a removed member is noted, want that a cluster of its id begins anew")
+	}
 	annotate("", "")
 	without := connect(t, a.cp.Config())
 	until.True(t, "a member for who did not note the mark", func() bool { return without.Member("south") != nil })

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// The bounds of what is noted. A Lease takes 256 KiB of annotations; a Member with one network of each kind takes 150 octets.
+// The bounds of what is noted. A Lease takes 256 KiB of annotations; a Member with one network of each kind takes 200 octets.
 const (
 	maxNoted = 200 << 10 // octets of JSON, of Members
 	maxMarks = 64
@@ -29,22 +29,19 @@ type memory struct {
 	mu      sync.Mutex
 	members map[string]wellknown.NotedMember
 	marks   map[string]wellknown.Mark
-	older   map[string]bool // by cluster ID: the broker has a Member that is older than the noted one
-	changes int             // of members and marks
+	changes int // of members and marks
 }
 
 func newMemory(n wellknown.Noted) *memory {
-	m := &memory{
-		members: make(map[string]wellknown.NotedMember), marks: make(map[string]wellknown.Mark), older: make(map[string]bool),
-	}
+	m := &memory{members: make(map[string]wellknown.NotedMember), marks: make(map[string]wellknown.Mark)}
 	maps.Copy(m.members, n.Members)
 	maps.Copy(m.marks, n.Removed)
 	maps.DeleteFunc(m.marks, func(_ string, mark wellknown.Mark) bool { return time.Since(mark.At) >= markLife })
 	return m
 }
 
-// seeMember is the transform of the watch of Members: one that is older than another that was seen declares what that declared.
-func (m *memory) seeMember(obj any) (any, error) {
+// complete is the transform of the watch of Members: one that is older than another that was seen declares what that declared.
+func (m *memory) complete(obj any) (any, error) {
 	is, ok := obj.(*v1alpha1.Member)
 	if !ok {
 		return obj, nil
@@ -52,17 +49,28 @@ func (m *memory) seeMember(obj any) (any, error) {
 	is.SetManagedFields(nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	declared, noted := wellknown.NotedOf(is), m.members[is.Name]
-	m.older[is.Name] = declared.Stamp < noted.Stamp
-	if m.older[is.Name] {
+	if noted := m.members[is.Name]; noted.Replaces(is) {
 		noted.Declare(&is.Spec)
-		return is, nil
 	}
-	if !reflect.DeepEqual(declared, noted) {
+	return is, nil
+}
+
+// seeMember takes a Member as the broker has it.
+func (m *memory) seeMember(is *v1alpha1.Member) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	declared, noted := wellknown.NotedOf(is), m.members[is.Name]
+	if !noted.Replaces(is) && !reflect.DeepEqual(declared, noted) {
 		m.members[is.Name] = declared
 		m.changes++
 	}
-	return is, nil
+}
+
+// older reports whether a Member is older than the noted one.
+func (m *memory) older(is *v1alpha1.Member) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.members[is.Name].Replaces(is)
 }
 
 // seeNamespace takes a broker namespace as the broker has it. A cluster that was removed may join again as another one.
@@ -92,12 +100,6 @@ func (m *memory) marked(ns *corev1.Namespace) bool {
 	return is && mark.Which == identify(ns)
 }
 
-func (m *memory) hasOlder(id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.older[id]
-}
-
 func (m *memory) changed() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,8 +122,10 @@ func (m *memory) noted() wellknown.Noted {
 		if err != nil {
 			panic("broker: a Member that JSON does not take: " + err.Error())
 		}
-		if size += len(text) + len(id) + len(`"":,`); size > maxNoted {
-			break
+		add := len(text) + len(id) + len(`"":,`)
+		if size += add; size > maxNoted {
+			size -= add
+			continue
 		}
 		n.Members[id] = m.members[id]
 	}

@@ -221,7 +221,10 @@ func (b *Broker) RecordCounts() map[string]int {
 
 // HasOlder reports whether the broker has a Member of a cluster that is older than one that was seen, as after a restore. What that declared
 // still counts.
-func (b *Broker) HasOlder(clusterID string) bool { return b.memory.hasOlder(clusterID) }
+func (b *Broker) HasOlder(clusterID string) bool {
+	m := b.Member(clusterID)
+	return m != nil && b.memory.older(m)
+}
 
 // NotedChanges counts the changes of [Broker.Noted].
 func (b *Broker) NotedChanges() int { return b.memory.changed() }

@@ -132,6 +132,9 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 
 // memberChanged ignores a new status, but for the properties by which clusters are selected.
 func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
+	if is != nil {
+		b.memory.seeMember(*is)
+	}
 	same := was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID
 	if same && slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
 		return

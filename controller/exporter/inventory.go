@@ -23,6 +23,7 @@ import (
 const (
 	inventoryPeriod  = time.Second
 	inventoryBackoff = time.Minute
+	retryPeriod      = 5 * time.Second // unless the broker rejects it
 )
 
 // An inventory writes the list of exports to the broker (docs/spec/controller.md 2.6). An export ends when it is no longer listed.
@@ -166,9 +167,13 @@ func (v *inventory) runPart(ctx context.Context, part string) {
 		}
 		err := v.write(ctx, part)
 		v.noteWrite(part, err)
-		if pause = min(2*pause, inventoryBackoff); err == nil {
+		switch pause *= 2; {
+		case err == nil:
 			pause = inventoryPeriod
+		case member.Rejection(err) == "": // a pass, and what it ends, may wait for the part
+			pause = min(pause, retryPeriod)
 		}
+		pause = min(pause, inventoryBackoff)
 		if v.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 			v.log.Warningf("inventory: %v; trying again", err)
 		}

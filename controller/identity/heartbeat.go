@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"hash/fnv"
 	"time"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -71,8 +72,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
-		done, pause, err := h.round(ctx, begin)
-		switch turned := (done || err != nil) && failing.Changed(err != nil, err); {
+		changed, pause, err := h.round(ctx, begin)
+		switch turned := (changed || err != nil) && failing.Changed(err != nil, err); {
 		case turned && err == nil:
 			h.Resumed()
 		case turned && ctx.Err() == nil:
@@ -86,8 +87,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	}
 }
 
-// round does what the state of the member asks for. It reports whether the Lease is as it should be, and when the next round is due.
-func (h *Heartbeat) round(ctx context.Context, begin time.Time) (done bool, pause time.Duration, err error) {
+// round does what the state of the member asks for. It reports whether it changed the Lease, and when the next round is due.
+func (h *Heartbeat) round(ctx context.Context, begin time.Time) (changed bool, pause time.Duration, err error) {
 	period := cmp.Or(h.Renew, seldomChecked)
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
@@ -108,10 +109,11 @@ func (h *Heartbeat) round(ctx context.Context, begin time.Time) (done bool, paus
 		if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {
 			return false, waitPeriod, nil
 		}
-		if err := h.beat(ctx, begin, blind); err != nil {
-			return false, pause, err
+		sent, err := h.beat(ctx, begin, blind)
+		if err == nil {
+			pause = period
 		}
-		return true, period, nil
+		return sent, pause, err
 	}
 	if mayWrite && is.Known && is.Leaving && !h.withdrawn {
 		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
@@ -126,9 +128,7 @@ func (h *Heartbeat) round(ctx context.Context, begin time.Time) (done bool, paus
 // begin reports whether this cluster is a member and no copy, or else the pause until the next attempt.
 func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, err error) {
 	o := h.Membership.Original
-	if err := h.Memory.save(ctx, h.Broker); err != nil {
-		return false, retry, err
-	}
+	h.Memory.save(ctx, h.Broker)
 	if !h.Membership.admitted() {
 		if is, _ := o.state(); is == undecided && h.Membership.Identity.Digest != "" {
 			return false, waitPeriod, nil
@@ -184,22 +184,39 @@ func (h *Heartbeat) blind(now time.Time) string {
 	return h.Blind(since)
 }
 
-// beat renews the heartbeat if that is due in a round, or if it says something new.
-func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) error {
-	renew, _ := h.Pace()
+// beat renews the heartbeat if that is due in a round. It reports whether it did.
+func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (sent bool, err error) {
 	says := saying{h.pass.ttl, h.pass.complete, blind}
-	if says != h.said || elapsed.Between(h.renewed, begin) >= cmp.Or(renew, seldom) {
-		now, stamp := time.Now(), h.Broker.Stamp()
-		if err := h.Membership.Original.note(ctx, stamp); err != nil {
-			return err
-		}
-		if err := h.Broker.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
-			h.Membership.Original.sent(stamp, false)
-			return err
-		}
-		h.Membership.Original.sent(stamp, true)
-		h.renewed, h.said = begin, says
-		h.pass.sent(now)
+	if !h.due(begin, says) {
+		return false, nil
 	}
-	return nil
+	now, stamp := time.Now(), h.Broker.Stamp()
+	if err := h.Membership.Original.note(ctx, stamp); err != nil {
+		return false, err
+	}
+	if err := h.Broker.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
+		h.Membership.Original.sent(stamp, false)
+		return false, err
+	}
+	h.Membership.Original.sent(stamp, true)
+	h.renewed, h.said = begin, says
+	h.pass.sent(now)
+	return true, nil
+}
+
+// due reports whether a heartbeat is due in a round, or has something to say at once.
+func (h *Heartbeat) due(begin time.Time, says saying) bool {
+	renew, _ := h.Pace()
+	renew = cmp.Or(renew, seldom)
+	switch {
+	case says.complete != h.said.complete, says.blind != h.said.blind, says.ttl < h.said.ttl, elapsed.Between(h.renewed, begin) >= renew:
+		return true
+	case h.Renew == 0 || renew <= h.Renew:
+		return false
+	}
+	// Members that renewed together, as after an outage of the broker, part again.
+	id := fnv.New64a()
+	id.Write([]byte(h.Membership.Identity.ClusterID))
+	phase := time.Duration(id.Sum64() % uint64(renew))
+	return begin.Add(phase).Truncate(renew).After(h.renewed.Add(phase))
 }

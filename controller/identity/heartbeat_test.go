@@ -209,7 +209,9 @@ func TestSeldomHeartbeat(t *testing.T) {
 		var rounds, ttl atomic.Int64
 		ttl.Store(3600)
 		b.heartbeat.Renew = time.Second
-		b.heartbeat.Pace = func() (time.Duration, time.Duration) { return time.Hour, time.Duration(ttl.Load()) * time.Second }
+		b.heartbeat.Pace = func() (time.Duration, time.Duration) {
+			return 10_000 * time.Hour, time.Duration(ttl.Load()) * time.Second
+		}
 		b.heartbeat.Blind = func(time.Time) string { rounds.Add(1); return "" }
 		b.written.Store(true)
 		b.run()

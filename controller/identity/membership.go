@@ -216,7 +216,7 @@ func (m *Membership) oldMember(now state) string {
 	if now.clusterID == "" || !m.Broker.HasOlder(now.clusterID) {
 		return ""
 	}
-	return "the broker was restored to before the last join of this cluster, and may deny what it exports since: join again"
+	return "the broker was restored to before the last join of this cluster, and denies slices with addresses that were declared since: join again"
 }
 
 func (m *Membership) report(now state) {

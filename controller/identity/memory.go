@@ -2,8 +2,8 @@ package identity
 
 import (
 	"context"
-	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -17,33 +17,37 @@ type Memory struct {
 	note   member.LeaseNote
 	broker types.UID // that was joined
 	saved  int       // changes, as last saved
+
+	log     logging.Logger
+	failing logging.Failure[bool]
 }
 
 // LoadMemory reads the note. namespace is that of the controller.
 func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string, of types.UID) (*Memory, wellknown.Noted, error) {
 	memory := &Memory{
 		note:   member.LeaseNote{Cluster: m, Namespace: namespace, Lease: wellknown.MembersLease, Key: wellknown.AnnotationMembers},
-		broker: of,
+		broker: of, log: log,
 	}
 	text, err := memory.note.Await(ctx, log)
-	if err != nil {
-		return nil, wellknown.Noted{}, fmt.Errorf("note of the members: %w", err)
+	if apierrors.IsForbidden(err) { // rights of before this note
+		log.Errorf("note of the members: %v; going on without it", err)
+	} else if err != nil {
+		return nil, wellknown.Noted{}, err
 	}
 	return memory, wellknown.ParseNoted(text, of), nil
 }
 
-// save notes what changed. A nil Memory is that of a test.
-func (m *Memory) save(ctx context.Context, b *broker.Broker) error {
-	if m == nil {
-		return nil
+// save notes what changed, and logs why it cannot. Nothing waits for it: the note matters after a restore and a restart. A nil Memory is that of a test.
+func (m *Memory) save(ctx context.Context, b *broker.Broker) {
+	if m == nil || m.broker == "" || b.NotedChanges() == m.saved {
+		return
 	}
 	changes := b.NotedChanges()
-	if changes == m.saved || m.broker == "" {
-		return nil
+	err := m.note.Save(ctx, b.Noted().String(), wellknown.ManagerController)
+	if m.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
+		m.log.Warningf("note of the members: %v; trying again", err)
 	}
-	if err := m.note.Save(ctx, b.Noted().String(), wellknown.ManagerController); err != nil {
-		return fmt.Errorf("note of the members: %w", err)
+	if err == nil {
+		m.saved = changes
 	}
-	m.saved = changes
-	return nil
 }

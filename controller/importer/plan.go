@@ -236,7 +236,9 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 		case policy == export.Allowed && apibroker.SourceAllowed(in.namespace, r.Cluster):
 			if r.Cluster != p.clusterID {
 				why, wait = p.beyondLimit(in, r)
-				again = max(again, wait)
+				if wait > 0 && (again == 0 || wait < again) {
+					again = wait
+				}
 			}
 			if why.Reason == "" {
 				accepted = append(accepted, r)

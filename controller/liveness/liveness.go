@@ -91,15 +91,18 @@ type Result struct {
 	grace     time.Time           // a TTL begins no earlier
 }
 
-// A comeback is the last return of a member. The next one waits for a TTL, and for twice as long each time that it follows soon, up to maxWait TTLs: a
+// A comeback is the last return of a member. The next one waits for a TTL (a minute at most), and for twice as long each time that it follows soon, up to maxWait TTLs: a
 // member whose heartbeats, or what they say, change all the time has its imports written seldom.
 type comeback struct {
 	at   time.Time
 	wait time.Duration
 }
 
-// maxWait is the longest wait, in TTLs. As long after it the next return is not soon.
-const maxWait = 10
+// maxWait is the longest wait, in TTLs, of which none counts for more than waitUnit. As long after it the next return is not soon.
+const (
+	maxWait  = 10
+	waitUnit = time.Minute
+)
 
 // Restored returns the result of an earlier process.
 func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
@@ -157,7 +160,7 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 		return Result{}, nil, nil
 	}
 	next = Result{silent: maps.Clone(r.silent), returns: maps.Clone(r.returns), evaluated: in.Now, grace: r.grace}
-	maps.DeleteFunc(next.returns, func(_ string, c comeback) bool { return in.Now.Sub(c.at) > 2*maxWait*in.TTL })
+	maps.DeleteFunc(next.returns, func(_ string, c comeback) bool { return in.Now.Sub(c.at) > 2*maxWait*min(in.TTL, waitUnit) })
 	for cluster, s := range next.silent {
 		if !in.Echoed.IsZero() && in.Now.Sub(in.Echoed) >= in.TTL { // else it may be back, and could not say so
 			s.part = in.OnExpiry.Part(in.Now.Sub(s.Since))
@@ -194,9 +197,10 @@ func (r Result) Silence(cluster string, seen protocol.Stamp, o OnExpiry, now tim
 // Return returns r with a silent member as returning.
 func (r Result) Return(cluster string, ttl time.Duration, now time.Time) Result {
 	last, returned := r.returns[cluster]
-	wait := ttl
-	if returned && now.Sub(last.at) <= last.wait+maxWait*ttl {
-		wait = min(2*last.wait, maxWait*ttl)
+	unit := min(ttl, waitUnit)
+	wait := unit
+	if returned && now.Sub(last.at) <= last.wait+maxWait*unit {
+		wait = min(2*last.wait, maxWait*unit)
 	}
 	r.returns = maps.Clone(r.returns)
 	if r.returns == nil {

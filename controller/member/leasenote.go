@@ -27,19 +27,19 @@ func (n LeaseNote) Load(ctx context.Context) (string, error) {
 	return l.Annotations[n.Key], err
 }
 
-// Await is [LeaseNote.Load], again and again until it succeeds or ctx ends: without what is noted nothing may begin.
+// Await is [LeaseNote.Load], again and again until it succeeds, the right to it is missing, or ctx ends.
 func (n LeaseNote) Await(ctx context.Context, log logging.Logger) (text string, err error) {
 	var failing logging.Failure[bool]
 	load := func(ctx context.Context) (done bool, _ error) {
 		if text, err = n.Load(ctx); failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 			log.Errorf("waiting: %v", err)
 		}
-		return err == nil, nil
+		return err == nil || apierrors.IsForbidden(err), nil
 	}
 	if stopped := wait.PollUntilContextCancel(ctx, time.Second, true, load); stopped != nil {
 		return "", stopped
 	}
-	return text, nil
+	return text, err
 }
 
 // Save replaces the text; "" removes the annotation. If another writes the Lease meanwhile, that is a conflict: try again. The election's own

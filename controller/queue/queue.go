@@ -183,6 +183,9 @@ func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	if e.since.IsZero() {
 		e.since = e.last
 	}
+	if p < e.priority {
+		e.members = nil // whose line it was in before: the run is for all reasons
+	}
 	raised := e.causedBy(member) || p < e.priority
 	e.priority = min(e.priority, p)
 	switch e.state {
@@ -215,15 +218,6 @@ func (q *Queue) AddAfter(key types.NamespacedName, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.addAfter(q.entry(key), d)
-}
-
-// AddLater is AddAfter for a change by a member.
-func (q *Queue) AddLater(member string, key types.NamespacedName, d time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	e := q.entry(key)
-	e.causedBy(member)
-	q.addAfter(e, d)
 }
 
 func (q *Queue) addAfter(e *entry, d time.Duration) {
