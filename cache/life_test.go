@@ -356,7 +356,8 @@ func TestLifeOfObjects(t *testing.T) {
 			if !strings.HasSuffix(r.URL.Path, broken.Load().(string)) {
 				return false
 			}
-			if r.URL.Query().Get("limit") != "1" { // which is that of a server check
+			q := r.URL.Query()
+			if q.Get("limit") != "1" && q.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact) { // which are those of a server check
 				rejected.Add(1)
 			}
 			return fail(w, int(status.Load()))
