@@ -169,7 +169,7 @@ func TestVIPCIDRs(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 7.4: what a cluster declares on a broker that was restored to before its last join, and the stamp of its Member.
+// docs/spec/controller.md 7.4: the networks and the stamp of a Member when its cluster joins a restored broker again.
 func TestJoinRestoredBroker(t *testing.T) {
 	const has = 5
 	now := time.UnixMicro(9)

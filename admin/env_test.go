@@ -182,7 +182,7 @@ func contents(o *unstructured.Unstructured) string {
 	o.SetGeneration(0)
 	o.SetCreationTimestamp(metav1.Time{})
 	delete(o.Object, "status")
-	for _, at := range []string{broker.AnnotationStamp, broker.AnnotationJoined} { // of the join, and after one that was interrupted
+	for _, at := range []string{broker.AnnotationStamp, broker.AnnotationJoined} { // differ between joins
 		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", at)
 	}
 	if o.GetKind() == "Secret" {

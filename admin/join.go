@@ -105,7 +105,7 @@ func (j *joiner) read(ctx context.Context) error {
 	return err
 }
 
-// readNoted reads what the controller has noted of the clusterset that it is in.
+// readNoted reads the controller's note of its clusterset.
 func (j *joiner) readNoted(ctx context.Context) (wellknown.Noted, error) {
 	note := &coordinationv1.Lease{
 		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),

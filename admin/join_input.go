@@ -25,7 +25,7 @@ type joinInput struct {
 	local     localState
 	brokerUID types.UID
 	members   []v1alpha1.Member
-	noted     wellknown.Noted // by the controller, of the clusterset that it is in
+	noted     wellknown.Noted // by the controller of this cluster
 
 	clustersetVIP     merge.VIPSetting // the zero value if it is not set
 	vip               merge.VIPSetting // by chooseVIP
@@ -124,8 +124,7 @@ func (in *joinInput) member(id string) *v1alpha1.Member {
 	return &in.members[i]
 }
 
-// declared returns the networks that this cluster declares: those of its Member, or those that its controller noted, if the broker was restored to
-// before. since is the stamp of these.
+// declared returns the networks of this cluster with their stamp: from its Member, or from the controller's note if that is newer.
 func (in *joinInput) declared(id string) (spec v1alpha1.MemberSpec, since int64) {
 	if m := in.member(id); m != nil {
 		spec, since = m.Spec, m.Stamp()
@@ -137,7 +136,7 @@ func (in *joinInput) declared(id string) (spec v1alpha1.MemberSpec, since int64)
 	return spec, since
 }
 
-// stamp returns the stamp of the Member, which is a new one if the Member changes, or if the broker has lost one.
+// stamp returns the stamp of the Member: a new one if the Member changes, or is older than the note.
 func (in *joinInput) stamp(a Admission) int64 {
 	m := in.member(a.ClusterID)
 	declared, since := in.declared(a.ClusterID)

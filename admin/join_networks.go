@@ -120,18 +120,18 @@ func (in *joinInput) keptOrFree(id string, pools merge.VIPNetworks) ([]netip.Pre
 	return all, nil
 }
 
-// keptVIPCIDRs returns the VIP CIDRs that the cluster has, or had before the broker was restored, but for those that another member has.
+// keptVIPCIDRs returns the VIP CIDRs of the cluster, also those from before a restore of the broker, unless another member has them.
 func (in *joinInput) keptVIPCIDRs(id string) []netip.Prefix {
 	spec, since := in.declared(id)
 	if m := in.member(id); m != nil && m.Stamp() == since {
 		return ownVIPCIDRs(in.members, id)
 	}
-	had, _ := parseCIDRs(spec.VIPCIDRs()) // of another text nothing is kept
+	had, _ := parseCIDRs(spec.VIPCIDRs()) // invalid CIDRs are dropped
 	return slices.DeleteFunc(had, func(p netip.Prefix) bool { _, taken := overlap(p, in.vipClaims(id)); return taken })
 }
 
-// lackedVIPFamilies returns of which IP families, true for IPv4, the cluster needs a VIP CIDR besides those that it keeps: with [VIPAuto] those of its
-// Services, else those that it declares and another member took.
+// lackedVIPFamilies returns the IP families, true for IPv4, that still need a VIP CIDR: with [VIPAuto] the families of the
+// Services, else those of VIP CIDRs that another member took.
 func (in *joinInput) lackedVIPFamilies(id string, kept []netip.Prefix) []bool {
 	var wanted []bool
 	if in.options.VIPCIDR == VIPAuto {
@@ -141,7 +141,7 @@ func (in *joinInput) lackedVIPFamilies(id string, kept []netip.Prefix) []bool {
 		}
 	} else {
 		spec, _ := in.declared(id)
-		named, _ := parseCIDRs(spec.VIPCIDRs()) // of another text nothing is kept
+		named, _ := parseCIDRs(spec.VIPCIDRs()) // invalid CIDRs are dropped
 		wanted = familiesOf(named)
 	}
 	has := familiesOf(kept)
@@ -191,7 +191,7 @@ func (in *joinInput) vipClaims(id string) []claim {
 	return all
 }
 
-// lostVIPClaims lists the VIP CIDRs of members that the broker has lost: they will join again.
+// lostVIPClaims lists the noted VIP CIDRs of members without a Member: they will join again.
 func (in *joinInput) lostVIPClaims(id string) []claim {
 	var all []claim
 	for other, noted := range in.noted.Members {

@@ -121,8 +121,8 @@ func (e evaluation) evaluateSettings() {
 	e.compareSetting("merge", e.state.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
 }
 
-// compareSetting adds a problem for each member whose option differs from that of the clusterset. Empty values are not compared: the clusterset sets
-// none, or the controller of the member has not run.
+// compareSetting adds a problem for each member whose option differs from the clusterset's option. Empty values are not compared: the clusterset
+// has no option, or the member's controller has not run.
 func (e evaluation) compareSetting(option, clusterset, command string, of func(*MemberState) string) {
 	for i := range e.state.Members {
 		m := &e.state.Members[i]

@@ -41,7 +41,7 @@ const (
 //	    ▼                                             ▼        │
 //	  failed ◄────────────────────────────────────────┴────────┘
 //
-// A rollback is found by a version that is lower than one that was seen, or after an interruption by the [landmark]. It does not fail the check: all
+// A lower version than before shows a rollback. After an interruption the [landmark] does. It does not fail the check: all
 // watches list anew.
 type serverCheck struct {
 	logged logging.Failure[Class] // the normal state is passed

@@ -419,7 +419,7 @@ func (c *Client) read(ctx context.Context, into any, r request) error {
 		get.Param(key, value)
 	}
 	result := get.Do(ctx)
-	if err := result.Error(); err != nil { // with the causes that the server says, which Raw does not read
+	if err := result.Error(); err != nil { // Raw would drop the causes in the Status
 		return err
 	}
 	raw, err := result.Raw()

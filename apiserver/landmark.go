@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -13,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A landmark is the newest event of the watches of a set. A restored etcd has a beginning of the history and has forgotten its end. It may have counted
-// its versions up since, so that they show nothing, and watches would go on from a version of a history that never was. So after each interruption
-// the set reads the landmark at its version: the server that has it has all before it, too.
+// A landmark is the newest event of the watches of a set. A restored etcd has lost the end of its history. Later writes may have
+// reached the same versions again, so that watches would go on without an error. So after each interruption the set reads the landmark
+// at its version: a server that has it has the whole history before it, too.
 //
-// Bookmarks and the versions of lists are newer than the landmark. A restore to a moment between is found by the versions alone.
+// Bookmarks and the versions of lists are newer than the landmark. Only lower versions show a restore to a moment between.
 type landmark struct {
 	watch           *listWatch
 	namespace, name string
@@ -27,7 +28,7 @@ type landmark struct {
 	deleted         bool
 }
 
-// A landmarkOf is the landmark of a set. The zero value has none.
+// A landmarkOf holds the landmark of a set. The zero value is empty.
 type landmarkOf struct {
 	mu     sync.Mutex
 	newest *landmark
@@ -92,25 +93,30 @@ func (s *Set) verify(ctx context.Context) error {
 		return err
 	case Classify(err) == Unreachable: // it may just be overloaded, and lists would be more load: the next check asks again
 		s.doubt.Store(true)
-	default: // it cannot be known
+	default: // unknown
 		s.rollBack(s.watches, func(*listWatch) error { return nil })
 	}
 	return nil
 }
 
-// isKept reports whether the server has the landmark. With an error that is not known.
+// isKept reports whether the server has the landmark. With an error the result is unknown.
 func (l *landmark) isKept(ctx context.Context) (bool, error) {
 	is, err := l.read(ctx, l.version)
-	switch {
-	case Classify(err) == Expired && !l.deleted: // an object that was not written since proves the same
-		if now, e := l.read(ctx, 0); e != nil || l.same(now) {
-			return e == nil, e
+	if l.deleted {
+		if err != nil || is != nil {
+			return false, err
 		}
-	case err == nil && l.deleted && is == nil:
 		before, err := l.read(ctx, l.version-1)
 		return before != nil && before.UID == l.uid, err
 	}
-	return err == nil && !l.deleted && l.same(is), err
+	if Classify(err) == Expired { // an object that was not written since proves the same
+		now, nowErr := l.read(ctx, 0)
+		if nowErr != nil || !l.same(now) {
+			return false, cmp.Or(nowErr, err)
+		}
+		return true, nil
+	}
+	return err == nil && l.same(is), err
 }
 
 // same reports whether an object that was read is the landmark. After a restore another write may have got its version.
@@ -118,7 +124,7 @@ func (l *landmark) same(is *foundObject) bool {
 	return is != nil && is.UID == l.uid && VersionNumber(is.ResourceVersion) == l.version && (l.written == "" || is.written() == l.written)
 }
 
-// A foundObject is what is read of an object. Its times are text, since they may be such that JSON cannot say: see [metadata].
+// A foundObject holds the metadata that was read. Its times are text: they may be outside the range of JSON times, see [metadata].
 type foundObject struct {
 	UID             types.UID `json:"uid"`
 	ResourceVersion string    `json:"resourceVersion"`
@@ -134,7 +140,7 @@ func (o *foundObject) written() (times string) {
 	return times
 }
 
-// read reads the object as it was at a version, or is now if that is 0; nil if it was not there. A list needs no right that the watch does not.
+// read returns the object at a version, or its current state for version 0, or nil. It lists, since watches need that right, too.
 func (l *landmark) read(ctx context.Context, version uint64) (*foundObject, error) {
 	w := l.watch
 	gv, err := w.set.bestVersion(ctx, w.resource, l.namespace)

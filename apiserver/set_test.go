@@ -344,8 +344,8 @@ func testCredential(t *testing.T, cp *controlplane.ControlPlane) {
 	until.True(t, "a wait for the credential", func() bool { return f.set.Waiting() != "" })
 }
 
-// An API server that was restored is followed to where it is (docs/spec/dns.md 6.5), although its versions are higher again than those before when it is
-// reached: it accepts watches from the version that was seen last.
+// The rollback of a restored API server is noticed (docs/spec/dns.md 6.5), although it accepts watches from the last version: later writes
+// have reached that again.
 func testRolledBack(t *testing.T, cp *controlplane.ControlPlane) {
 	create(t, cp, "gone")
 	saved, err := cp.SaveEtcd(t.Context())

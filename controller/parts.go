@@ -172,7 +172,7 @@ func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Conf
 		return nil, nil, err
 	}
 	c.Log, c.Noted = cfg.Log, noted
-	// A lost link has to be known as such before the silence is taken for that of other members.
+	// A lost link must be noticed before other members seem silent.
 	c.Interval, c.Silence = checkInterval(cfg.TTL), min(25*time.Second, cfg.TTL*5/12)
 	b, err := broker.New(c)
 	return b, memory, err

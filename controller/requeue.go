@@ -99,7 +99,7 @@ func (r requeuer) namespaceChanged(name string) {
 // ofThisCluster stands for a member where this cluster itself changed.
 const ofThisCluster = ""
 
-// addChange queues a service that a member changed, behind all others if it is one of the initial list. One that has lost endpoints does not wait for
+// addChange queues a service that a member changed, behind all others if it is one of the initial list. Lost endpoints do not wait for
 // its further changes (docs/spec/controller.md 10.3).
 func addChange(q *queue.Queue, member string, svc types.NamespacedName, initial, lost bool) {
 	switch {

@@ -26,7 +26,7 @@ const (
 	LabelSourceNamespace = GroupName + "/source-namespace"
 )
 
-// The annotations of a slice on the broker, and [AnnotationStamp] of a Member, by which importers know whether it counts (docs/spec/controller.md 2.6).
+// Importers compare these annotations of slices on the broker (docs/spec/controller.md 2.6). Members have [AnnotationStamp], too.
 const (
 	AnnotationStamp     = GroupName + "/stamp"      // as spec.stamp of an export record, in decimal digits
 	AnnotationExportUID = GroupName + "/export-uid" // as spec.exportUID

@@ -15,14 +15,14 @@ const MembersLease = "clusterset-members"
 // AnnotationMembers on [MembersLease] has a [Noted] of the controller (docs/spec/controller.md 7.4).
 const AnnotationMembers = "clusterset-dns.io/members"
 
-// Noted is what must be known of the clusters of a clusterset in case the broker is restored to an older state.
+// Noted holds the state of members that the controller remembers, in case the broker is restored to an older state.
 type Noted struct {
 	Broker  types.UID              `json:"broker"`            // of the kube-system of the broker
 	Members map[string]NotedMember `json:"members,omitempty"` // by cluster ID
 	Removed map[string]Mark        `json:"removed,omitempty"` // by broker namespace
 }
 
-// A NotedMember is what the newest Member that was seen of a cluster declares.
+// A NotedMember holds the networks that the newest known Member of a cluster declares.
 type NotedMember struct {
 	UID           string   `json:"uid"` // of the kube-system of the cluster
 	Stamp         int64    `json:"stamp,omitempty"`
@@ -38,7 +38,7 @@ type Mark struct {
 	At    time.Time `json:"at"`    // when it was seen
 }
 
-// ParseNoted returns what a text says of the clusterset of a broker: nothing if it is malformed, and is written anew.
+// ParseNoted parses the annotation. The result is empty if the text is malformed or belongs to another broker.
 func ParseNoted(text string, broker types.UID) Noted {
 	var n Noted
 	if json.Unmarshal([]byte(text), &n) != nil || n.Broker != broker {
@@ -56,18 +56,18 @@ func (n Noted) String() string {
 	return string(text)
 }
 
-// NotedOf returns what is noted of a Member.
+// NotedOf returns the note of a Member.
 func NotedOf(m *v1alpha1.Member) NotedMember {
 	s := &m.Spec
 	return NotedMember{s.KubeSystemUID, m.Stamp(), s.PodCIDRs, s.ServiceCIDRs, s.VIPCIDR, s.SecondVIPCIDR}
 }
 
-// Replaces reports whether m is an older Member of the same cluster. One of a cluster that was made anew under the id has its own history.
+// Replaces reports whether m is an older Member of the same cluster. A new cluster with the same id has its own stamps.
 func (n NotedMember) Replaces(m *v1alpha1.Member) bool {
 	return n.Stamp > m.Stamp() && n.UID == m.Spec.KubeSystemUID
 }
 
-// Declare lets a Member declare what was noted.
+// Declare sets the noted networks in s.
 func (n NotedMember) Declare(s *v1alpha1.MemberSpec) {
 	s.PodCIDRs, s.ServiceCIDRs, s.VIPCIDR, s.SecondVIPCIDR = n.PodCIDRs, n.ServiceCIDRs, n.VIPCIDR, n.SecondVIPCIDR
 }

@@ -1082,7 +1082,7 @@ func markIsLost(t *testing.T, a admin) {
 	a.delete(namespace("south"))
 }
 
-// docs/spec/controller.md 7.4: what the newest Member declares counts if the broker is restored to an older one, for later processes, too.
+// docs/spec/controller.md 7.4: the newest known Member counts after a restore of the broker, also for later processes.
 func memberIsOld(t *testing.T, a admin) {
 	t.Helper()
 	l := connect(t, a.cp.Config())

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// The bounds of what is noted. A Lease takes 256 KiB of annotations; a Member with one network of each kind takes 200 octets.
+// Bounds of the note. A Lease takes 256 KiB of annotations; a Member with one network of each kind takes 200 octets.
 const (
 	maxNoted = 200 << 10 // octets of JSON, of Members
 	maxMarks = 64
@@ -40,7 +40,7 @@ func newMemory(n wellknown.Noted) *memory {
 	return m
 }
 
-// complete is the transform of the watch of Members: one that is older than another that was seen declares what that declared.
+// complete is the transform of the watch of Members. An older Member than the noted one gets the noted networks.
 func (m *memory) complete(obj any) (any, error) {
 	is, ok := obj.(*v1alpha1.Member)
 	if !ok {
@@ -55,7 +55,7 @@ func (m *memory) complete(obj any) (any, error) {
 	return is, nil
 }
 
-// seeMember takes a Member as the broker has it.
+// seeMember notes a Member, unless it is older than the note.
 func (m *memory) seeMember(is *v1alpha1.Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *memory) seeNamespace(ns *corev1.Namespace) {
 	delete(m.members, ns.Labels[broker.LabelClusterID])
 }
 
-// removed reports whether the cluster of a broker namespace was removed, by its mark or one that was noted.
+// removed reports whether a broker namespace has the mark of a removed cluster, or had it.
 func (m *memory) removed(ns *corev1.Namespace) bool { return isMarked(ns) || m.marked(ns) }
 
 func (m *memory) marked(ns *corev1.Namespace) bool {
@@ -106,7 +106,7 @@ func (m *memory) changed() int {
 	return m.changes
 }
 
-// noted returns the newest marks and Members, as many as are noted.
+// noted returns the note: the newest marks and Members within the bounds.
 func (m *memory) noted() wellknown.Noted {
 	m.mu.Lock()
 	defer m.mu.Unlock()

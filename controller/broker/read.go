@@ -168,6 +168,16 @@ func (b *Broker) Removed(id string) bool {
 	})
 }
 
+// RemovedAmong returns the clusters of addresses that were removed.
+func (b *Broker) RemovedAmong(all []merge.Address) (removed []string) {
+	for _, a := range all {
+		if b.Removed(a.Cluster) {
+			removed = append(removed, a.Cluster)
+		}
+	}
+	return removed
+}
+
 // Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of records reach; nil if all of
 // them reach all.
 func (b *Broker) Selectable(records []merge.Record) map[string]map[string]string {
@@ -219,8 +229,8 @@ func (b *Broker) RecordCounts() map[string]int {
 	return counts
 }
 
-// HasOlder reports whether the broker has a Member of a cluster that is older than one that was seen, as after a restore. What that declared
-// still counts.
+// HasOlder reports whether the Member of a cluster on the broker is older than the noted one, as after a restore. The noted networks still
+// count.
 func (b *Broker) HasOlder(clusterID string) bool {
 	m := b.Member(clusterID)
 	return m != nil && b.memory.older(m)
@@ -229,7 +239,7 @@ func (b *Broker) HasOlder(clusterID string) bool {
 // NotedChanges counts the changes of [Broker.Noted].
 func (b *Broker) NotedChanges() int { return b.memory.changed() }
 
-// Noted returns what the next process must know.
+// Noted returns the note for the next process.
 func (b *Broker) Noted() wellknown.Noted {
 	n := b.memory.noted()
 	n.Broker = b.cfg.UID

@@ -32,3 +32,10 @@ func (v *validity) of(m *v1alpha1.Member) bool {
 	}
 	return is.valid
 }
+
+// forget drops a Member that was deleted.
+func (v *validity) forget(id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.last, id)
+}

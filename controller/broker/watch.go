@@ -134,6 +134,8 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
 	if is != nil {
 		b.memory.seeMember(*is)
+	} else {
+		b.validity.forget((*was).Name)
 	}
 	same := was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID
 	if same && slices.Equal((*was).Status.Properties, (*is).Status.Properties) {

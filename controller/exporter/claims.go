@@ -110,7 +110,7 @@ func (c *claims) own(pools []merge.Pool) []merge.Pool {
 	return slices.DeleteFunc(slices.Clone(pools), func(p merge.Pool) bool { return p.Cluster != c.clusterID })
 }
 
-// decide decides on the claims of a service. record is that of this cluster, or nil.
+// decide decides on the claims of a service. record is this cluster's, or nil.
 func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedService, now time.Time) (d decision) {
 	has, wanted := c.broker.OwnClaims(svc), record != nil && record.Spec.VIP != nil && record.Spec.VIP.Wanted
 	noted := c.notedIn(svc)
@@ -121,11 +121,7 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	o.VIP = merge.CIDR
 	view, o := c.broker.MergeView(svc, o)
 	o.VIPs.Has = noted
-	for _, a := range noted {
-		if c.broker.Removed(a.Cluster) {
-			o.VIPs.Removed = append(o.VIPs.Removed, a.Cluster)
-		}
-	}
+	o.VIPs.Removed = c.broker.RemovedAmong(noted)
 	s := claimant{name: svc, record: record, vips: o.VIPs, pools: c.own(o.VIPs.Pools), now: now}
 	has = append(slices.Clone(has), c.lost(has, s)...)
 	exported := len(has) == 0 || c.exported(svc, record, view)

@@ -26,7 +26,7 @@ import (
 // alpha is another member, which has precedence among equals.
 const alpha = "alpha"
 
-// alphaRecord is what alpha says about a service, which wants a clusterset IP.
+// alphaRecord is alpha's record of a service that wants a clusterset IP.
 func alphaRecord(svc types.NamespacedName) *v1alpha1.ExportedService {
 	return &v1alpha1.ExportedService{
 		ObjectMeta: metav1.ObjectMeta{
@@ -276,7 +276,7 @@ func TestClaimsAreLost(t *testing.T) {
 	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
 	a.create(db, "")
 	is, _ := a.claimed(db)
-	other := map[string]string{"243.0.0.4": "243.0.0.5", "243.0.0.5": "243.0.0.4"}[is] // than the hash says
+	other := map[string]string{"243.0.0.4": "243.0.0.5", "243.0.0.5": "243.0.0.4"}[is] // than the hash chooses
 	note, err := json.Marshal([]merge.Address{{IP: netip.MustParseAddr(other), Cluster: memberenv.ID, Stamp: time.Now().UnixMicro()}})
 	if err != nil {
 		t.Fatal(err)
@@ -353,8 +353,8 @@ func TestVIPByAnnotation(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.7: an address of each family that the service has and the member has a VIP CIDR of; one that is claimed stays when the member
-// gets a CIDR of the other family, and goes with its CIDR.
+// docs/spec/controller.md 5.7: a service has an address of each of its families with a VIP CIDR. A claimed address
+// stays when the member gets a CIDR of the other family, and goes with its CIDR.
 func TestVIPsOfBothFamilies(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })

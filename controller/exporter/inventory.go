@@ -186,13 +186,14 @@ func (v *inventory) runPart(ctx context.Context, part string) {
 
 // due reports whether a part is to be written: it changes, or the broker lost it.
 func (v *inventory) due(part string) bool {
-	if v.wait() != "" {
-		return false
-	}
+	is, old := v.broker.OwnInventory(part)
+	return (is == nil || old || v.changes(part)) && v.wait() == ""
+}
+
+func (v *inventory) changes(part string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	is, old := v.broker.OwnInventory(part)
-	return len(v.wanted[part]) > 0 || len(v.vips[part]) > 0 || v.marks[part] > 0 || is == nil || old
+	return len(v.wanted[part]) > 0 || len(v.vips[part]) > 0 || v.marks[part] > 0
 }
 
 // write writes one part.

@@ -200,7 +200,7 @@ func TestBlindHeartbeat(t *testing.T) {
 	})
 }
 
-// docs/spec/controller.md 8.1: a member of a large clusterset renews its heartbeat more seldom than it checks itself. What is new is said at once.
+// docs/spec/controller.md 8.1: a member of a large clusterset renews its heartbeat more seldom than it checks itself. It sends news at once.
 func TestSeldomHeartbeat(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()

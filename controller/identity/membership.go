@@ -211,7 +211,7 @@ func (m *Membership) Review() (changed bool) {
 	return now != was
 }
 
-// oldMember says that the broker was restored to before the last join, "" if it was not.
+// oldMember returns the detail of [safety.OldMember], or "".
 func (m *Membership) oldMember(now state) string {
 	if now.clusterID == "" || !m.Broker.HasOlder(now.clusterID) {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// A Memory keeps what must be known of the clusters of the clusterset in a Lease of this cluster (docs/spec/controller.md 7.4). [Heartbeat] saves it.
+// A Memory keeps a [wellknown.Noted] in a Lease of this cluster (docs/spec/controller.md 7.4). [Heartbeat] saves it.
 type Memory struct {
 	note   member.LeaseNote
 	broker types.UID // that was joined
@@ -22,7 +22,7 @@ type Memory struct {
 	failing logging.Failure[bool]
 }
 
-// LoadMemory reads the note. namespace is that of the controller.
+// LoadMemory reads the note. namespace is the controller's.
 func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string, of types.UID) (*Memory, wellknown.Noted, error) {
 	memory := &Memory{
 		note:   member.LeaseNote{Cluster: m, Namespace: namespace, Lease: wellknown.MembersLease, Key: wellknown.AnnotationMembers},
@@ -37,7 +37,8 @@ func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, name
 	return memory, wellknown.ParseNoted(text, of), nil
 }
 
-// save notes what changed, and logs why it cannot. Nothing waits for it: the note matters after a restore and a restart. A nil Memory is that of a test.
+// save writes the note if it changed, and logs a failure. The heartbeat does not depend on it: the note matters only after a restore and a
+// restart. Tests have a nil Memory.
 func (m *Memory) save(ctx context.Context, b *broker.Broker) {
 	if m == nil || m.broker == "" || b.NotedChanges() == m.saved {
 		return

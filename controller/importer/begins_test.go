@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// docs/spec/controller.md 9.6: what a member begins in one namespace within ten minutes, and what waits for it.
+// docs/spec/controller.md 9.6: exports that a member begins in one namespace within ten minutes, and others that wait for them.
 func TestBegins(t *testing.T) {
 	start := time.Now()
 	for _, tt := range []struct {

@@ -103,10 +103,8 @@ func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 			v.Taken = append(v.Taken, ip)
 		}
 	}
+	v.Removed = r.broker.RemovedAmong(v.Has)
 	for _, a := range v.Has {
-		if r.broker.Removed(a.Cluster) {
-			v.Removed = append(v.Removed, a.Cluster)
-		}
 		taken(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
 	}
 	for _, c := range v.Claims {

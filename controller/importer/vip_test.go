@@ -122,7 +122,7 @@ func (i importing) claims() []merge.Claim {
 	return o.VIPs.Claims
 }
 
-// docs/spec/controller.md 5.7: an import keeps its clusterset IP until the member that claims it says otherwise, whatever the broker loses. No two imports
+// docs/spec/controller.md 5.7: an import keeps its clusterset IP until the claiming member releases it, whatever the broker loses. No two imports
 // have one address.
 func TestVIPsStay(t *testing.T) {
 	b := newEnv(t)
@@ -157,7 +157,7 @@ func TestVIPsStay(t *testing.T) {
 	}
 	ips("no inventory", "243.7.0.9")
 
-	// Another service, whose claim is of the same address, has it when db has it no more.
+	// Another service with a claim of the same address gets it after db has lost it.
 	app := types.NamespacedName{Namespace: "shop", Name: "app"}
 	patch(`{"vipCIDR":"243.7.0.0/16"}`)
 	west.claim("243.7.0.9")

@@ -86,7 +86,7 @@ func TestLinkIsJustGoodEnough(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: a member that says blind every other second is silent at once, and returns ever more seldom. One that has returned long ago
+// docs/spec/controller.md 8.2: a member that is blind every other second is silent at once, and returns ever more seldom. After a long pause it
 // returns at once.
 func TestBlindFlaps(t *testing.T) {
 	var r Result

@@ -91,14 +91,14 @@ type Result struct {
 	grace     time.Time           // a TTL begins no earlier
 }
 
-// A comeback is the last return of a member. The next one waits for a TTL (a minute at most), and for twice as long each time that it follows soon, up to maxWait TTLs: a
-// member whose heartbeats, or what they say, change all the time has its imports written seldom.
+// A comeback is the last return of a member. The next return waits for a TTL, a minute at most. The wait doubles with each return that
+// follows soon, up to maxWait. So a member that flaps has its imports written seldom.
 type comeback struct {
 	at   time.Time
 	wait time.Duration
 }
 
-// maxWait is the longest wait, in TTLs, of which none counts for more than waitUnit. As long after it the next return is not soon.
+// maxWait is the longest wait, in TTLs of at most waitUnit. A return that comes later than a further maxWait is not soon.
 const (
 	maxWait  = 10
 	waitUnit = time.Minute

@@ -10,8 +10,8 @@ const (
 	beatGap = 100 * time.Millisecond
 )
 
-// Pace returns how often a member with the option "lease renew ttl" renews its heartbeat in a clusterset of so many members, and for how long
-// others wait for the next one (docs/spec/controller.md 8.1). The interval is a multiple of renew. With "lease 0" both are 0.
+// Pace returns the interval and the TTL of heartbeats in a clusterset of so many members, with the option "lease renew ttl"
+// (docs/spec/controller.md 8.1). The interval is a multiple of renew. With "lease 0" both are 0.
 func Pace(renew, ttl time.Duration, members int) (time.Duration, time.Duration) {
 	if members <= fewMembers || renew <= 0 {
 		return renew, ttl

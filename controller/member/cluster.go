@@ -214,7 +214,7 @@ func (c *Cluster) Waiting() string {
 	return c.set.Waiting()
 }
 
-// ExportsAbsent says that the API server does not serve ServiceExports, or returns "".
+// ExportsAbsent returns the reason why ServiceExports are not served, or "".
 func (c *Cluster) ExportsAbsent() string {
 	if !slices.Contains(c.set.Absent(), kindExport) {
 		return ""

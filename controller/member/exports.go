@@ -27,8 +27,8 @@ import (
 //	   │                      ▼                                                             │ the Service is deleted
 //	   └── created again ── (kept) ──────────────────────────────────────────────────────────┘
 //
-// Nothing is decided while the CRD is missing, terminating or not served. One read decides for all earlier deletions, and the first one, after the
-// first list, for exports that are gone since an earlier process. Until then these count, too.
+// Nothing is decided while the CRD is missing, terminating or not served. A single read decides for all deletions before it. The first read,
+// after the first list, decides for exports of an earlier process. Until then these count, too.
 //
 // The informer drops an export before its handlers run. So [Cluster.Export] asks here for an export that the informer lacks. The methods may be
 // called by several goroutines.

@@ -121,7 +121,7 @@ func TestExportEndsByALaterRead(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.2: exports of an earlier process go on until the CRD is read, and then those that are older than it. That is notified once.
+// docs/spec/controller.md 3.2: exports of an earlier process go on until the CRD is read, and then those that are older than it. The handler is called once.
 func TestExportsOfAnEarlierProcess(t *testing.T) {
 	k := newKeptExports(nil)
 	var notified int

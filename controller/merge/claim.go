@@ -55,7 +55,7 @@ func (v VIPs) valid(c Claim) bool {
 	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster == c.Cluster && p.Prefix.Contains(c.IP) })
 }
 
-// Foreign reports whether an address is in a VIP CIDR of another member than the one that claims it.
+// Foreign reports whether an address is in a VIP CIDR of a member that does not claim it.
 func (v VIPs) Foreign(a Address) bool {
 	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster != a.Cluster && p.Prefix.Contains(a.IP) })
 }
@@ -82,7 +82,7 @@ func (v VIPs) claimed(a Address) (Claim, bool) {
 	return v.Claims[at], true
 }
 
-// stands reports whether the import may keep an address: the claim is there, or the known inventory is older than the one that gave the address.
+// stands reports whether the import may keep an address: the claim is there, or the known inventory is older than the note.
 func (v VIPs) stands(a Address) bool {
 	_, claimed := v.claimed(a)
 	return !v.Foreign(a) && (claimed || v.Stamps[a.Cluster] < a.Stamp && !slices.Contains(v.Removed, a.Cluster))

@@ -63,7 +63,7 @@ func (g generator) record(cluster string) Record {
 	return r
 }
 
-// address is one that a cluster may claim.
+// address is in the VIP CIDR of a cluster.
 func (g generator) address(by int) netip.Addr {
 	if g.IntN(3) == 0 {
 		return netip.MustParseAddr(fmt.Sprintf("fd17:87d8:f436:%d::%d", by, 1+g.IntN(2)))

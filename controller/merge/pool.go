@@ -53,7 +53,7 @@ func (p Pool) hostBits() int { return p.Prefix.Addr().BitLen() - p.Prefix.Bits()
 // hasEnds reports whether the first and the last address mean the network and its broadcast to some data planes.
 func (p Pool) hasEnds() bool { return p.Prefix.Addr().Is4() && p.hostBits() > 1 }
 
-// preferred returns the address in the pool that a hash of the service's name says.
+// preferred returns the address at a hash of the service's name.
 func (p Pool) preferred(service types.NamespacedName) netip.Addr {
 	h := fnv.New128a()
 	h.Write([]byte(service.String()))

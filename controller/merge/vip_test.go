@@ -24,7 +24,7 @@ func pools() []Pool {
 	}
 }
 
-// vip says whether an export wants a clusterset IP.
+// vip makes the request for a clusterset IP.
 func vip(wanted bool) func(*v1alpha1.ExportedServiceSpec) {
 	return func(s *v1alpha1.ExportedServiceSpec) { s.VIP = &v1alpha1.VIP{Wanted: wanted} }
 }

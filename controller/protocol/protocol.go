@@ -1,4 +1,4 @@
-// Package protocol holds the decision by which an import loses something only because the owner of an export says so. It is pure:
+// Package protocol decides which objects of a member an import keeps: only the owner of an export ends it. It is pure:
 //
 //	records, slices, inventory on the broker ──► Service.See ──► Service.Count ──► import
 //

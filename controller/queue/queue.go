@@ -128,9 +128,6 @@ func New(cfg Config) *Queue {
 	return q
 }
 
-// Name returns the name of the queue.
-func (q *Queue) Name() string { return q.cfg.Name }
-
 // Add notes an event of key: something about it changed in this cluster, or has to be checked.
 func (q *Queue) Add(key types.NamespacedName, p Priority) { q.AddOf(own, key, p) }
 

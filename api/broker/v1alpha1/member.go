@@ -101,7 +101,7 @@ func (s *MemberSpec) VIPCIDRs() []string {
 	return all
 }
 
-// Stamp returns the stamp that join gave m, which is higher than those before; 0 without one (docs/spec/controller.md 2.6).
+// Stamp returns the stamp of the last join that changed m, or 0. Each is higher than the one before (docs/spec/controller.md 2.6).
 func (m *Member) Stamp() int64 {
 	stamp, err := strconv.ParseInt(m.Annotations[broker.AnnotationStamp], 10, 64)
 	if err != nil {

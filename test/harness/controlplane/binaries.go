@@ -19,8 +19,8 @@ import (
 )
 
 // BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
-// kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions, in etcdutl that program. If it is
-// set, nothing is built.
+// kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions, in etcdutl that program. With
+// it the harness builds no program.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
 // assetsEnv names the variable with which setup-envtest says where it has put etcd and kube-apiserver. They are used instead of building both;

@@ -232,7 +232,7 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 // Dynamic returns a client of a user who may do everything.
 func (c *ControlPlane) Dynamic() dynamic.Interface { return c.dynamic }
 
-// Pids returns the process ids of the API server and of etcd, both of which have to run.
+// Pids returns the process ids of the API server and of etcd. Both must run.
 func (c *ControlPlane) Pids() (apiServer, etcd int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -112,7 +112,7 @@ func (b *bench) heartbeats(ctx context.Context, members int) (_ beatResult, err 
 	return s.result, err
 }
 
-// startBeats starts a broker with what its members have there, and the real member. The caller has to stop what is returned, also
+// startBeats starts a broker with the objects of its members, and the real member. The caller must stop the result, also
 // after an error.
 func (b *bench) startBeats(ctx context.Context, members int) (*beatRun, error) {
 	b.progress.say("heartbeats: starting a broker with %d members", members)
@@ -225,8 +225,8 @@ func (s *beatRun) windows(ctx context.Context, r *beatRates) error {
 	return nil
 }
 
-// A beatLook holds the CPU time in seconds of the broker's API server and etcd, of the controller and of the simulated members, the kB that
-// the controller has received, and the heartbeats and ended watches of the simulated members.
+// A beatLook holds totals since the start: CPU seconds of API server, etcd, controller and simulated members; kB that the controller received;
+// heartbeats and ended watches of the simulated members.
 type beatLook [7]float64
 
 func (s *beatRun) look() (l beatLook, err error) {

@@ -27,7 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// A beatMember is a member that does at the broker what the controller of an idle one does, with its own account and connection: it
+// A beatMember simulates the controller of an idle member at the broker, with its own account and connection: it
 // renews its heartbeat, holds the watches, whose events it does not decode, and can check the server.
 type beatMember struct {
 	host, token string
@@ -55,7 +55,7 @@ func beatKinds() []beatKind {
 	}
 }
 
-// The periods of the checks of a controller: that of the server, and that of the versions of all kinds.
+// The periods of the checks of a controller: of the server's UID, and of the versions of all kinds.
 const beatCheck, beatCompare = 10 * time.Second, 30 * time.Second
 
 // newBeatMember makes a member whose watches are open.
@@ -135,7 +135,7 @@ func every(ctx context.Context, period time.Duration, phase float64, do func() e
 	}
 }
 
-// follow reads an open watch, and opens it again when the server has ended it, as it does where a client is slow, until ctx ends.
+// follow reads a watch until ctx ends, and opens it again when the server ends it.
 func (m *beatMember) follow(ctx context.Context, k beatKind, events io.ReadCloser) error {
 	for {
 		_, err := io.Copy(io.Discard, events)

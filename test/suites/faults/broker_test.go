@@ -678,7 +678,7 @@ func allExports(t *testing.T, m *testclusterset.Member) []unstructured.Unstructu
 }
 
 // A controller starts where ServiceExports are missing, or served in a version that it does not know. Its heartbeat goes on, and so does what it exported, with
-// current endpoints, also when the CRD and the exports are back. What is ended after that ends (docs/spec/controller.md 3.2).
+// current endpoints, also when the CRD and the exports are back. An export that ends after that is withdrawn (docs/spec/controller.md 3.2).
 func TestStartWithoutExportKind(t *testing.T) {
 	tier.All(t)
 	for _, tt := range []struct {

@@ -131,7 +131,7 @@ func (g fakeMember) awaitNextSecond(namespace, name string) {
 	until.True(g.t, "the next second", func() bool { return time.Since(record.GetCreationTimestamp().Time) > time.Second })
 }
 
-// heartbeat renews a heartbeat once, with any time. blind names what the member does not see.
+// heartbeat renews a heartbeat once, with any time. blind is the reason that its heartbeat has.
 func heartbeat(ctx context.Context, namespace, id string, at time.Time, blind ...string) error {
 	renewed := metav1.NewMicroTime(at)
 	says := map[string]string{broker.AnnotationComplete: strconv.FormatInt(at.UnixMicro(), 10)}

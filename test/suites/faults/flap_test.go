@@ -66,8 +66,8 @@ func TestLinkFlaps(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 }
 
-// A tenant makes and ends exports as fast as it can. Others do not import all of them each time, and what another tenant exports and ends is imported and
-// ended meanwhile (docs/spec/controller.md 8.6, docs/spec/controller.md 9.6, docs/spec/controller.md 10.3).
+// A tenant makes and ends exports as fast as it can. Others do not import all of them each time. Exports of another tenant begin and end
+// there meanwhile (docs/spec/controller.md 8.6, docs/spec/controller.md 9.6, docs/spec/controller.md 10.3).
 func TestTenantFlapsExports(t *testing.T) {
 	tier.All(t)
 	const ns, other, n = "flapping", "beside-flapping", 20

@@ -197,8 +197,8 @@ func steady(t testing.TB, m *testclusterset.Member, namespace string, names ...s
 	})
 }
 
-// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if one that counts was deleted, an import got another
-// clusterset IP, or a slice lost its last endpoint, in the meantime: until a mark that check writes last comes by the same watch.
+// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if meanwhile an import that counts was deleted or got
+// another clusterset IP, or a slice lost its last endpoint. It reads the watch up to a mark that it writes last.
 func watchLosses(
 	t testing.TB, m *testclusterset.Member, namespace, slicesOf string, counts func(*unstructured.Unstructured) bool,
 ) (check func()) {

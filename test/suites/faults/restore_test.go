@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// An administrator restores the etcd of the broker from a snapshot. No import loses an endpoint or its clusterset IP, what was withdrawn stays so, what the
-// broker lost is written again, and what is written under versions that were there before arrives (docs/spec/controller.md 8.5).
+// An administrator restores the etcd of the broker from a snapshot. No import loses an endpoint or its clusterset IP. Withdrawn
+// exports stay so. Members write lost objects again, and new objects with versions of before arrive (docs/spec/controller.md 8.5).
 func TestBrokerSnapshotIsRestored(t *testing.T) {
 	tier.All(t)
 	for n, tt := range []struct {
@@ -123,7 +123,7 @@ func (s *snapshotted) change() {
 	}
 }
 
-// awaitState waits until the imports of a cluster are right. address is that of the first new service.
+// awaitState waits until the imports of a cluster are right. address is the first new service's.
 func (s *snapshotted) awaitState(m *testclusterset.Member, address string) {
 	s.t.Helper()
 	for _, name := range s.new[1:] {

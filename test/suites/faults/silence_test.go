@@ -52,7 +52,7 @@ func TestMemberIsBlind(t *testing.T) {
 	ofWest()
 }
 
-// A member says all the time that it is blind, and that it is not. It is imported again ever more seldom (docs/spec/controller.md 8.2).
+// A member is blind every other moment. It is imported again ever more seldom (docs/spec/controller.md 8.2).
 func TestBlindFlaps(t *testing.T) {
 	tier.All(t)
 	const ns, ttls = "blind-flaps", 3

@@ -38,8 +38,8 @@ func awaitIPs(t *testing.T, namespace, name, endpoints string) (ip string) {
 	return ip
 }
 
-// docs/spec/controller.md 5.7: the clusterset IP of a service stays when the member that claims it ends its export and deletes the namespace, and when the broker
-// is restored to before the claim while that member's controller is restarted.
+// docs/spec/controller.md 5.7: the clusterset IP of a service stays when the claiming member ends its export and deletes the
+// namespace. It stays when the broker is restored to before the claim, and that member's controller restarts.
 func TestClaimsStay(t *testing.T) {
 	tier.All(t)
 	const ns = "claims"
@@ -81,8 +81,8 @@ func TestClaimsStay(t *testing.T) {
 	}
 }
 
-// The broker is restored to before a join of west that added a network and a VIP CIDR: nothing leaves the imports, also in a controller that starts
-// then, and west says that it has to join again. What the policies of the broker deny comes after that (docs/spec/controller.md 7.4).
+// The broker is restored to before west added a network and a VIP CIDR. Imports lose no endpoint and no clusterset IP, also with a restarted
+// controller, and west reports that it has to join again. Slices that the policies of the broker deny follow after that (docs/spec/controller.md 7.4).
 func TestJoinIsRestored(t *testing.T) {
 	tier.All(t)
 	const ns, pods = "rejoined", "10.77.0.0/16"

@@ -277,7 +277,7 @@ func (h attacker) records() []attack {
 	}
 }
 
-// inventory is the part of mallory's inventory that shop/loot belongs to, which lists what is given.
+// inventory is the part of mallory's inventory that shop/loot belongs to, which lists the given services.
 func (h attacker) inventory(stamp int64, entries ...v1alpha1.InventoryEntry) runtime.Object {
 	return &v1alpha1.Inventory{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Inventory"},
