@@ -36,18 +36,21 @@ type limits struct {
 	services, endpoints, ofService int        // the most of each that all members have together
 	addresses                      func() int // the most cluster IPs, as they are known now
 	members                        func() int // how many members there are beside this cluster
+	records                        func(cluster string) int
 
 	mu          sync.Mutex
 	held        map[types.NamespacedName]map[string]contribution // by service and cluster
 	total       usage
 	of          map[string]usage         // by cluster
 	inNamespace map[clusterNamespace]int // cluster IPs
+	turns       map[string]*turns        // by cluster
 }
 
 // A contribution is what counts of one member for one service.
 type contribution struct {
 	endpoints int
 	address   bool // the service has a cluster IP here
+	imported  bool // the import had it once
 }
 
 // A usage is what counts of one member, or of all. A service that several members export counts once for each of them, and
@@ -57,11 +60,12 @@ type usage struct{ services, addresses, endpoints int }
 type clusterNamespace struct{ cluster, namespace string }
 
 // newLimits returns the limits for a cluster, in which everything counts that it has imported from members other than itself.
-func newLimits(m *member.Cluster, clusterID string, members func() int) *limits {
+func newLimits(m *member.Cluster, clusterID string, members func() int, records func(cluster string) int) *limits {
 	l := &limits{
 		services: apibroker.MaxImports, endpoints: apibroker.MaxImportedEndpoints, ofService: apibroker.MaxServiceEndpoints,
-		addresses: func() int { return addressLimit(m.ServiceCIDRs()) }, members: members,
+		addresses: func() int { return addressLimit(m.ServiceCIDRs()) }, members: members, records: records,
 		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage), inNamespace: make(map[clusterNamespace]int),
+		turns: make(map[string]*turns),
 	}
 	for _, svc := range m.Imports() {
 		imp := m.Import(svc)
@@ -73,7 +77,7 @@ func newLimits(m *member.Cluster, clusterID string, members func() int) *limits 
 		address := len(imp.Spec.IPs) > 0 || derived != nil && merge.IsDerived(derived)
 		for _, c := range imp.Status.Clusters {
 			if c.Cluster != clusterID {
-				l.set(svc, c.Cluster, contribution{address: address})
+				l.set(svc, c.Cluster, contribution{address: address, imported: true})
 			}
 		}
 		for _, s := range m.ImportedSlices(svc) {
@@ -105,6 +109,29 @@ func addressLimit(networks []netip.Prefix) int {
 // the total of all members leaves, and always its equal share, so that none takes the place of another.
 func (l *limits) fits(limit, own, total, n int) bool {
 	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
+}
+
+// turn returns how long a record of a cluster has to wait until it begins to count; 0 if it counts or has its turn. imported says that the import has
+// the cluster.
+func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	is, known := l.held[svc][cluster]
+	if begins := !imported && (!known || is.imported); begins {
+		t := l.turns[cluster]
+		if t == nil {
+			t = &turns{}
+			l.turns[cluster] = t
+		}
+		if wait := t.wait(svc, func() int { return l.records(cluster) }, now); wait > 0 {
+			return wait
+		}
+	}
+	if known {
+		is.imported = imported
+		l.set(svc, cluster, is)
+	}
+	return 0
 }
 
 // admit decides whether a record of a cluster counts, and counts it. needsAddress says that the import needs a cluster IP which it does
@@ -190,7 +217,7 @@ func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) 
 	defer l.mu.Unlock()
 	for cluster, was := range before {
 		is := l.held[svc][cluster]
-		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address || is.address})
+		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address || is.address, imported: was.imported})
 	}
 }
 

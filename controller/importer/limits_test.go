@@ -24,8 +24,9 @@ import (
 func emptyLimits(services, endpoints, ofService, addresses, members int) *limits {
 	return &limits{
 		services: services, endpoints: endpoints, ofService: ofService,
-		addresses: func() int { return addresses }, members: func() int { return members },
+		addresses: func() int { return addresses }, members: func() int { return members }, records: func(string) int { return 0 },
 		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage), inNamespace: make(map[clusterNamespace]int),
+		turns: make(map[string]*turns),
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
@@ -80,7 +79,6 @@ type planner struct {
 	selectors selection.Selectors // of services about which neither Namespace nor exports say something
 	onExpiry  liveness.OnExpiry
 	limits    *limits // count what a plan takes as it is decided: other services are planned at the same time
-	begins    *begins // likewise
 
 	exportedAffinity bool // imports follow the clusters and zones that exports prefer
 }
@@ -278,10 +276,8 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 // beyondLimit counts the record of another cluster, unless the limits have no room for it, or it has to wait for its turn to begin: then it returns why the
 // record is rejected, and for how long it has to wait.
 func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.Duration) {
-	if uid := types.UID(r.Spec.ExportUID); in.notes[r.Cluster].Export != uid {
-		if wait := p.begins.wait(in.service, r.Cluster, uid, in.now); wait > 0 {
-			return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports in this namespace begin too often: it is imported later"}, wait
-		}
+	if wait := p.limits.turn(in.service, r.Cluster, hasCluster(in.imported, r.Cluster), in.now); wait > 0 {
+		return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports begin too often: it is imported later"}, wait
 	}
 	has := in.derived != nil && merge.IsDerived(in.derived)
 	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR && in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)

@@ -1,0 +1,87 @@
+package importer
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The exports of a member that begin are imported at once: twice as many as the member has records, and turnBurst more. Further ones wait for their
+// turn. There is one in turnPeriod, for each namespace in rotation. So a member that ends and begins exports all the time has few of them
+// imported again, and none of its tenants holds up another one for long. Ends never wait.
+const (
+	turnBurst  = 100
+	turnPeriod = time.Second
+	maxWaiting = 600 // in one namespace; a further one asks again when as many turns are over
+
+	maxGiven = 10_000 // turns that nobody took, as the exports ended meanwhile
+)
+
+// turns are those of one member. The zero value has given none.
+type turns struct {
+	taken   float64 // less one for each turnPeriod until at
+	at      time.Time
+	free    int                 // how many are given without waiting
+	waiting map[string][]string // names in each namespace, the oldest first
+	next    []string            // namespaces with names that wait
+	given   map[types.NamespacedName]bool
+}
+
+// wait returns how long an export that begins has to wait before it asks again; 0 if it has its turn now. records is the number of those of
+// the member.
+func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time) time.Duration {
+	if passed := now.Sub(t.at); t.free == 0 || passed >= turnPeriod {
+		t.taken, t.at, t.free = max(0, t.taken-passed.Seconds()/turnPeriod.Seconds()), now, turnBurst+2*records()
+	}
+	for t.any() && len(t.next) > 0 {
+		t.give()
+	}
+	switch {
+	case t.given[svc]:
+		delete(t.given, svc)
+		return 0
+	case t.any():
+		t.taken++
+		return 0
+	}
+	names := t.waiting[svc.Namespace]
+	before := slices.Index(names, svc.Name)
+	if before < 0 {
+		before = len(names)
+		if before == 0 {
+			t.next = append(t.next, svc.Namespace)
+		}
+		if before < maxWaiting {
+			t.setWaiting(svc.Namespace, append(names, svc.Name))
+		}
+	}
+	return time.Duration(min((before+1)*len(t.next), maxWaiting)) * turnPeriod
+}
+
+// any reports whether there is a turn.
+func (t *turns) any() bool { return t.taken+1 <= float64(t.free) }
+
+// give gives a turn to the export that waits for the next one.
+func (t *turns) give() {
+	ns := t.next[0]
+	names := t.waiting[ns]
+	if t.next = t.next[1:]; len(names) > 1 {
+		t.next = append(t.next, ns)
+	}
+	t.setWaiting(ns, names[1:])
+	if t.given == nil || len(t.given) >= maxGiven {
+		t.given = make(map[types.NamespacedName]bool)
+	}
+	t.given[types.NamespacedName{Namespace: ns, Name: names[0]}] = true
+	t.taken++
+}
+
+func (t *turns) setWaiting(namespace string, names []string) {
+	if t.waiting == nil {
+		t.waiting = make(map[string][]string)
+	}
+	if t.waiting[namespace] = names; len(names) == 0 {
+		delete(t.waiting, namespace)
+	}
+}
