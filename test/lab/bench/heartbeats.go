@@ -37,12 +37,7 @@ var beatSizes = []int{10, 100, 1_000}
 type beatResult struct {
 	Members    int
 	Renew, TTL time.Duration
-	Heartbeats beatRates // simulated members watch, and renew their heartbeats
-	Checks     beatRates // they check the server, too
-}
-
-// beatRates are cores, kB/s, and numbers in a second.
-type beatRates struct {
+	// Cores, kB/s, and numbers in a second.
 	APIServer  summary // of the broker
 	Etcd       summary
 	Controller summary
@@ -97,16 +92,7 @@ func (b *bench) heartbeats(ctx context.Context, members int) (_ beatResult, err 
 		if err := s.settle(ctx); err != nil {
 			return err
 		}
-		if err := s.windows(ctx, &s.result.Heartbeats); err != nil {
-			return err
-		}
-		for i, m := range s.simulated {
-			g.Go(func() error { return m.check(beating, s.phase(i)) })
-		}
-		if err := pause(ctx, beatCompare); err != nil {
-			return err
-		}
-		return s.windows(ctx, &s.result.Checks)
+		return s.windows(ctx)
 	})
 	err = g.Wait()
 	return s.result, err
@@ -198,8 +184,8 @@ func (s *beatRun) settle(ctx context.Context) error {
 }
 
 // windows measures while nothing happens.
-func (s *beatRun) windows(ctx context.Context, r *beatRates) error {
-	rates := make([][]float64, len(beatLook{}))
+func (s *beatRun) windows(ctx context.Context) error {
+	r, rates := &s.result, make([][]float64, len(beatLook{}))
 	before, err := s.look()
 	if err != nil {
 		return err
@@ -252,17 +238,14 @@ type beatPart []beatResult
 
 func (p beatPart) markdown() string {
 	lines := [][]string{{
-		"members", "renewed every, s", "silent after, s", "members check", "heartbeats/s", "API server, cores", "etcd, cores", "controller, cores", "it receives, kB/s",
+		"members", "renewed every, s", "silent after, s", "heartbeats/s", "API server, cores", "etcd, cores", "controller, cores", "it receives, kB/s",
 		"simulated members, cores",
 	}}
 	for _, r := range p {
-		for i, rates := range []beatRates{r.Heartbeats, r.Checks} {
-			lines = append(lines, []string{
-				count(r.Members), fmt.Sprintf("%.0f", r.Renew.Seconds()), fmt.Sprintf("%.0f", r.TTL.Seconds()), []string{"no", "yes"}[i],
-				fmt.Sprintf("%.1f", rates.Sent.Median), figure("%.3f", rates.APIServer), figure("%.3f", rates.Etcd), figure("%.4f", rates.Controller),
-				figure("%.1f", rates.Received), figure("%.3f", rates.Simulated),
-			})
-		}
+		lines = append(lines, []string{
+			count(r.Members), fmt.Sprintf("%.0f", r.Renew.Seconds()), fmt.Sprintf("%.0f", r.TTL.Seconds()), fmt.Sprintf("%.1f", r.Sent.Median),
+			figure("%.3f", r.APIServer), figure("%.3f", r.Etcd), figure("%.4f", r.Controller), figure("%.1f", r.Received), figure("%.3f", r.Simulated),
+		})
 	}
 	return heading("Idle clustersets", fmt.Sprintf("One member is real, and imports from %d of the others, which are simulated. Medians of %d windows of %g s.\n\n",
 		beatImports, beatWindows, beatWindow.Seconds())+table(lines))
@@ -274,10 +257,10 @@ func (p beatPart) goals() []goal {
 		if r.Members < 1_000 {
 			continue
 		}
-		what, rates := fmt.Sprintf("%s members idle: ", count(r.Members)), r.Heartbeats
-		all = append(all, newGoal(what+"API server and etcd of the broker, cores", rates.APIServer.Median+rates.Etcd.Median, targetBeatBroker),
-			newGoal(what+"one controller, cores", rates.Controller.Median, targetBeatController),
-			newGoal(what+"one controller receives, kB/s", rates.Received.Median, targetBeatReceived))
+		what := fmt.Sprintf("%s members idle: ", count(r.Members))
+		all = append(all, newGoal(what+"API server and etcd of the broker, cores", r.APIServer.Median+r.Etcd.Median, targetBeatBroker),
+			newGoal(what+"one controller, cores", r.Controller.Median, targetBeatController),
+			newGoal(what+"one controller receives, kB/s", r.Received.Median, targetBeatReceived))
 	}
 	return all
 }

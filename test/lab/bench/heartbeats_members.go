@@ -28,7 +28,7 @@ import (
 )
 
 // A beatMember simulates the controller of an idle member at the broker, with its own account and connection: it
-// renews its heartbeat, holds the watches, whose events it does not decode, and can check the server.
+// renews its heartbeat, holds the watches, whose events it does not decode, and checks the server.
 type beatMember struct {
 	host, token string
 	http        *http.Client
@@ -55,8 +55,8 @@ func beatKinds() []beatKind {
 	}
 }
 
-// The periods of the checks of a controller: of the server's UID, and of the versions of all kinds.
-const beatCheck, beatCompare = 10 * time.Second, 30 * time.Second
+// beatCheck is the period in which a controller checks which cluster the server is.
+const beatCheck = 10 * time.Second
 
 // newBeatMember makes a member whose watches are open.
 func newBeatMember(ctx context.Context, b *controlplane.ControlPlane, kube kubernetes.Interface, m int) (*beatMember, error) {
@@ -85,7 +85,7 @@ func newBeatMember(ctx context.Context, b *controlplane.ControlPlane, kube kuber
 	return made, nil
 }
 
-// run reads the watches and renews the heartbeat, for the first time after a part of the interval, until ctx ends.
+// run reads the watches, renews the heartbeat and checks the server until ctx ends; both for the first time after a part of their intervals.
 func (m *beatMember) run(ctx context.Context, pace time.Duration, phase float64) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, kind := range beatKinds() {
@@ -98,20 +98,6 @@ func (m *beatMember) run(ctx context.Context, pace time.Duration, phase float64)
 			return err
 		})
 	})
-	return g.Wait()
-}
-
-// check is the server checks of a controller until ctx ends.
-func (m *beatMember) check(ctx context.Context, phase float64) error {
-	g, ctx := errgroup.WithContext(ctx)
-	for _, kind := range beatKinds() {
-		g.Go(func() error {
-			return every(ctx, beatCompare, phase, func() error {
-				_, err := m.newest(ctx, kind)
-				return err
-			})
-		})
-	}
 	g.Go(func() error { return every(ctx, beatCheck, phase, func() error { return m.system(ctx) }) })
 	return g.Wait()
 }
