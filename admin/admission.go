@@ -203,7 +203,7 @@ func (a Admission) role() *rbacv1.Role {
 			{APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, Verbs: []string{"create"}},
 			{
 				APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, ResourceNames: []string{broker.HeartbeatName},
-				Verbs: []string{"get", "patch", "delete"},
+				Verbs: []string{"get", "patch"},
 			},
 			{
 				APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},

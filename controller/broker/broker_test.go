@@ -497,7 +497,9 @@ func testHeartbeats(t *testing.T, a admin) {
 		t.Errorf("read %+v, want none", h)
 	}
 	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
-	must(t, l.DeleteHeartbeat(t.Context()))
+	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
+	_, err = l.LastHeartbeat(t.Context())
+	must(t, err)
 	oddTimes(t, a, l)
 	leasesAreLost(t, a, l)
 }
@@ -608,7 +610,7 @@ func leasesAreLost(t *testing.T, a admin, l *link) {
 		a.delete(namespace("south"))
 	}
 	must(t, a.c.Delete(t.Context(), lease("west", at)))
-	must(t, l.DeleteHeartbeat(t.Context()))
+	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
 }
 
 // docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member anything.

@@ -145,16 +145,6 @@ func (b *Broker) LastHeartbeat(ctx context.Context) (h StoredHeartbeat, err erro
 	return h, nil
 }
 
-// DeleteHeartbeat removes the heartbeat of this member, when it leaves.
-func (b *Broker) DeleteHeartbeat(ctx context.Context) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: b.cfg.Namespace, Name: broker.HeartbeatName}}
-	if err := b.client.Delete(ctx, lease); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	b.heartbeats.store(metav1.ObjectMeta{})
-	return nil
-}
-
 // SetStatus writes the status of this member if it differs from the known one.
 func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) error {
 	item, ok, _ := b.members.GetStore().GetByKey(b.cfg.ClusterID)

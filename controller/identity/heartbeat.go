@@ -25,7 +25,7 @@ const (
 const retry = time.Second
 
 // A Heartbeat renews the Lease of this member on the broker (docs/spec/controller.md 8). It renews only while the member's own API server answers:
-// without that the member knows nothing about its endpoints. A member that leaves deletes its Lease.
+// without that the member knows nothing about its endpoints.
 //
 // Nothing is written while this cluster may be a copy of the member: see [Original].
 //
@@ -34,8 +34,7 @@ const retry = time.Second
 //	frozen or not synced   writes nothing; the Lease stays as it is
 //	a pass is due          has the exports written first: see [pass]
 //	member                 renews the Lease where that is due; after a failure, tries every second
-//	leaving                deletes the Lease once
-//	not a member           writes nothing
+//	leaving, or no member  writes nothing
 //
 // The first success after a failure calls Resumed. With "lease 0" the Lease is renewed seldom.
 // The fields are set before Run and do not change. Run is called once.
@@ -58,12 +57,11 @@ type Heartbeat struct {
 	SayBlind func(why string)
 
 	// Used by Run alone.
-	renewed   time.Time // begin of the round that sent the last heartbeat that succeeded
-	withdrawn bool      // the Lease was deleted
-	answered  time.Time // when the own API server answered last
-	failed    time.Time // when it did not answer last
-	said      saying    // by the last heartbeat
-	pass      pass
+	renewed  time.Time // begin of the round that sent the last heartbeat that succeeded
+	answered time.Time // when the own API server answered last
+	failed   time.Time // when it did not answer last
+	said     saying    // by the last heartbeat
+	pass     pass
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -72,8 +70,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
-		changed, pause, err := h.round(ctx, begin)
-		switch turned := (changed || err != nil) && failing.Changed(err != nil, err); {
+		sent, pause, err := h.round(ctx, begin)
+		switch turned := (sent || err != nil) && failing.Changed(err != nil, err); {
 		case turned && err == nil:
 			h.Resumed()
 		case turned && ctx.Err() == nil:
@@ -87,8 +85,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	}
 }
 
-// round does what the state of the member asks for. It reports whether it changed the Lease, and when the next round is due.
-func (h *Heartbeat) round(ctx context.Context, begin time.Time) (changed bool, pause time.Duration, err error) {
+// round does what the state of the member asks for. It reports whether it renewed the Lease, and when the next round is due.
+func (h *Heartbeat) round(ctx context.Context, begin time.Time) (sent bool, pause time.Duration, err error) {
 	period := cmp.Or(h.Renew, seldomChecked)
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
@@ -96,33 +94,24 @@ func (h *Heartbeat) round(ctx context.Context, begin time.Time) (changed bool, p
 	if done, pause, err := h.begin(ctx); !done {
 		return false, pause, err
 	}
-	is, mayWrite := h.Membership.Status(), h.Membership.mayWrite()
-	if mayWrite && is.isMember() {
-		h.withdrawn = false
-		if err := h.check(ctx); err != nil {
-			return false, pause, err
-		}
-		blind := h.blind(time.Now())
-		h.SayBlind(blind)
-		h.pass.ttl = h.ttl()
-		h.pass.load(h.Membership.Original.last)
-		if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {
-			return false, waitPeriod, nil
-		}
-		sent, err := h.beat(ctx, begin, blind)
-		if err == nil {
-			pause = period
-		}
-		return sent, pause, err
+	if !h.Membership.mayWrite() || !h.Membership.Status().isMember() {
+		return false, pause, nil
 	}
-	if mayWrite && is.Known && is.Leaving && !h.withdrawn {
-		if err := h.Broker.DeleteHeartbeat(ctx); err != nil {
-			return false, pause, err
-		}
-		h.withdrawn, h.renewed = true, time.Time{}
-		return true, pause, nil
+	if err := h.check(ctx); err != nil {
+		return false, pause, err
 	}
-	return false, pause, nil
+	blind := h.blind(time.Now())
+	h.SayBlind(blind)
+	h.pass.ttl = h.ttl()
+	h.pass.load(h.Membership.Original.last)
+	if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {
+		return false, waitPeriod, nil
+	}
+	sent, err = h.beat(ctx, begin, blind)
+	if err == nil {
+		pause = period
+	}
+	return sent, pause, err
 }
 
 // begin reports whether this cluster is a member and no copy, or else the pause until the next attempt.

@@ -78,6 +78,7 @@ func TestHeartbeatResumes(t *testing.T) {
 
 // docs/spec/controller.md 8.1: a status that the broker rejects causes no heartbeats. It is tried again, and written when the broker takes it.
 func TestStatusIsRejected(t *testing.T) {
+	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	const name = "no-status"
@@ -234,6 +235,7 @@ func TestSeldomHeartbeat(t *testing.T) {
 // docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if nobody renews the heartbeat, and is
 // frozen for good if somebody does, whether or not it leaves.
 func TestHeartbeatOfCopy(t *testing.T) {
+	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	renew := func() protocol.Stamp {
