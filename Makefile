@@ -18,7 +18,7 @@ TEST_TIMEOUT  ?= 30m
 TEST_FLAGS    ?=
 TEST_RUN       = -json -vet=off -p $(TEST_PARALLEL) -parallel 8 $(TEST_FLAGS)
 # go test takes them in this order: what takes longest begins first, so that it does not run alone at the end.
-PACKAGES      ?= ./test/suites/clusterset ./test/suites/faults ./cmd/clusterset ./...
+PACKAGES      ?= ./test/suites/{faults,clusterset,lifecycle,e2e} ./cmd/clusterset ./apiserver ./controller/importer ./deploy ./...
 
 GOLANGCI_LINT := bin/golangci-lint
 

@@ -12,11 +12,13 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
 // docs/spec/controller.md 7.8: join and leave fail while another cluster renews the heartbeat. Otherwise join notes it.
 // TakeOver ends the credential of the other cluster.
 func TestJoinOfCopy(t *testing.T) {
+	tier.All(t)
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -278,7 +279,7 @@ func (h attacker) records() []attack {
 }
 
 // inventory is the part of mallory's inventory that shop/loot belongs to, which lists the given services.
-func (h attacker) inventory(stamp int64, entries ...v1alpha1.InventoryEntry) runtime.Object {
+func (h attacker) inventory(stamp int64, entries ...v1alpha1.InventoryEntry) *v1alpha1.Inventory {
 	return &v1alpha1.Inventory{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Inventory"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: h.BrokerNamespace(), Name: broker.InventoryPart("shop", "loot")},
@@ -487,6 +488,17 @@ func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 			if err := own.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{}); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+	parts := h.client.Resource(inventories).Namespace(h.BrokerNamespace())
+	list, err := parts.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range list.Items {
+		none := []byte(`{"spec": {"stamp": 1000000, "exports": null}}`)
+		if _, err := parts.Patch(t.Context(), part.GetName(), types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
+			t.Error(err)
 		}
 	}
 	for _, m := range honest {

@@ -26,13 +26,14 @@ import (
 
 // The resources that the tests read.
 var (
-	imports  = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
-	exported = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-	joined   = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}
-	records  = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
-	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	accounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
-	secrets  = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	imports     = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	exported    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	joined      = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}
+	inventories = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "inventories"}
+	records     = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
+	services    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	accounts    = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
 // shared is the clusterset of all tests: two honest members that are joined, east and west, and mallory, the malicious one. The broker serves

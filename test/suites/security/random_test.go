@@ -64,8 +64,12 @@ func TestRandomWrites(t *testing.T) {
 	before := newSnapshot(t, f, east, west)
 	observed := observe(t, testclusterset.StartDNS(t, e), testclusterset.StartDNS(t, w))
 
+	wrote := func() float64 {
+		return east.metric(t, "writes_total", "local") + west.metric(t, "writes_total", "local")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), *attackTime)
 	defer cancel()
+	already := wrote()
 	stop := observed.watch(t)
 	writer := randomWriter{attacker: newAttacker(t, f, m), Rand: rand.New(rand.NewPCG(*attackSeed, 7))}
 	for ctx.Err() == nil {
@@ -73,7 +77,8 @@ func TestRandomWrites(t *testing.T) {
 	}
 	until.True(t, "answers", func() bool { return observed.answers.Load() > 0 })
 	stop()
-	t.Logf("%d writes were accepted, %d rejected; %d answers were as before", writer.accepted, writer.rejected, observed.answers.Load())
+	t.Logf("%d writes were accepted, %d rejected; %d answers were as before; the others wrote %.0f times to their own API servers", writer.accepted,
+		writer.rejected, observed.answers.Load(), wrote()-already)
 	if writer.accepted == 0 || writer.rejected == 0 {
 		t.Errorf("%d writes were accepted and %d rejected, want some of both", writer.accepted, writer.rejected)
 	}
@@ -207,7 +212,7 @@ func (r *randomWriter) object() runtime.Object {
 		address = fmt.Sprintf("10.23.0.%d", 1+r.IntN(200))
 	}
 	record, slice := r.export(namespace, name, address)
-	switch r.IntN(12) {
+	switch r.IntN(14) {
 	case 0, 1, 2, 3:
 		r.vary(&record.Spec)
 		return record
@@ -233,12 +238,29 @@ func (r *randomWriter) object() runtime.Object {
 			ObjectMeta: metav1.ObjectMeta{Namespace: r.BrokerNamespace(), Name: broker.ServiceAccount},
 			Spec:       authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 		}
+	case 11, 12:
+		return r.part(namespace, name, record.Spec.ExportUID)
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
 		"metadata": map[string]any{"namespace": r.BrokerNamespace(), "name": record.Name},
 		"spec":     map[string]any{"type": "ClusterSetIP", "ips": []any{"10.23.0.1"}, "ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}},
 	}}
+}
+
+// part returns an inventory that lists a service or not, and may claim addresses for it, also those of others.
+func (r *randomWriter) part(namespace, name, uid string) runtime.Object {
+	entry := v1alpha1.InventoryEntry{Name: broker.RecordName(namespace, name), UID: uid, From: int64(r.IntN(3)), Behind: int64(r.IntN(3))}
+	for range r.IntN(3) {
+		claim := v1alpha1.Claim{IP: r.choose("243.0.0.1", "243.0.0.2", "10.11.0.1", "fd00::1"), Since: 1 + int64(r.IntN(3)), Released: int64(r.IntN(2))}
+		entry.Claims = append(entry.Claims, claim)
+	}
+	i := r.inventory(int64(r.IntN(100)), entry)
+	i.Name = broker.InventoryPart(namespace, name)
+	if r.IntN(3) == 0 {
+		i.Spec.Exports = nil
+	}
+	return i
 }
 
 // vary gives a record random values of the fields that merge, DNS and the choice of clusters depend on.
@@ -314,7 +336,7 @@ func (r *randomWriter) change(o map[string]any) {
 	}
 	key := keys[r.IntN(len(keys))]
 	if r.IntN(40) == 0 {
-		key = r.choose("x", "status", "finalizers", "ownerReferences", "metadata", "spec")
+		key = r.choose("x", "status", "finalizers", "ownerReferences", "managedFields", "metadata", "spec")
 	}
 	switch v := o[key].(type) {
 	case map[string]any:
@@ -368,7 +390,7 @@ func (r *randomWriter) patch(ctx context.Context, u *unstructured.Unstructured) 
 		return err
 	}
 	var sub []string
-	resource := map[string]schema.GroupVersionResource{"ExportedService": records, "EndpointSlice": exported, "ServiceImport": imports}[u.GetKind()]
+	resource := map[string]schema.GroupVersionResource{"ExportedService": records, "EndpointSlice": exported, "Inventory": inventories, "ServiceImport": imports}[u.GetKind()]
 	if u.GetKind() == "Member" || resource.Resource == "" {
 		resource, sub = joined, []string{"status"}
 		_, err = r.client.Resource(resource).Patch(ctx, r.ID, types.MergePatchType, text, metav1.PatchOptions{}, sub...)
