@@ -34,6 +34,7 @@ func newAccess(cfg *rest.Config) (*access, error) {
 type clientTransport struct {
 	first   *access // of the REST clients
 	current atomic.Pointer[access]
+	closes  atomic.Bool // the server, or a proxy, closed the connection of the last response
 }
 
 func newClientTransport(cfg *rest.Config) (*clientTransport, error) {
@@ -55,7 +56,11 @@ func (s *clientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		path := strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(s.first.base.Path, "/"))
 		r.URL.Path, r.URL.RawPath = strings.TrimSuffix(now.base.Path, "/")+path, ""
 	}
-	return now.transport.RoundTrip(r)
+	response, err := now.transport.RoundTrip(r)
+	if err == nil {
+		s.closes.Store(response.Close)
+	}
+	return response, err
 }
 
 // CloseIdleConnections is what [http.Client] calls.

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// checkTimeout bounds one server check, of a few small answers.
-	checkTimeout = 15 * time.Second
+	// A request of a server check may take checkTimeout, or four times as long as the last answer; twice as long after one without an answer.
+	// slowestCheck is the most: a server itself gives up after as much.
+	checkTimeout, slowestCheck = 15 * time.Second, time.Minute
 
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
 	checkGap = 250 * time.Millisecond
@@ -52,6 +53,7 @@ type serverCheck struct {
 	err      error // why the last check failed; errUnchecked before the first
 	since    time.Time
 	dials    uint64        // connections made before the last check that passed
+	last     time.Time     // when the last check passed
 	finished chan struct{} // closed when the next check ends
 }
 
@@ -78,12 +80,19 @@ func (c *serverCheck) expect(uid types.UID) {
 	c.uid = uid
 }
 
-// covers reports whether the last check passed and the server has made no connection since: dials is how many it has made
-// by now. The channel is closed when the next check ends.
-func (c *serverCheck) covers(dials uint64) (bool, <-chan struct{}) {
+// covers reports whether the last check passed, and whether it counts for the connections of client: it has made none since, or each request needs one
+// of its own, as behind some proxies. The channel is closed when the next check ends.
+func (c *serverCheck) covers(client *Client) (bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.passed && c.dials == dials, c.finished
+	return c.passed && (c.dials == client.Dials() || client.transport.closes.Load()), c.finished
+}
+
+// lastPass is when the last check passed, zero if none did.
+func (c *serverCheck) lastPass() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
 }
 
 // next returns a channel that is closed when the next check ends.
@@ -103,7 +112,7 @@ func (c *serverCheck) pass(uid types.UID, dials uint64) {
 	if !c.passed {
 		c.since = time.Now()
 	}
-	c.passed, c.err, c.dials = true, nil, dials
+	c.passed, c.err, c.dials, c.last = true, nil, dials, time.Now()
 	c.finish()
 }
 
@@ -126,7 +135,7 @@ func (c *serverCheck) finish() {
 // awaitCheck returns once a check passed that covers all connections, or when ctx ends.
 func (s *Set) awaitCheck(ctx context.Context) error {
 	for {
-		covered, finished := s.check.covers(s.cfg.Client.Dials())
+		covered, finished := s.check.covers(s.cfg.Client)
 		if covered {
 			return ctx.Err()
 		}
@@ -179,9 +188,13 @@ func (s *Set) runChecks(ctx context.Context) {
 
 // checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so.
 func (s *Set) checkServer(ctx context.Context) bool {
-	limited, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	uid, err := s.cfg.Client.SystemUID(limited)
+	var uid types.UID
+	begin := time.Now()
+	err := s.ask(ctx, func(ctx context.Context) (err error) {
+		uid, err = s.cfg.Client.SystemUID(ctx)
+		return err
+	})
+	s.fitLimit(time.Since(begin), err)
 	known := s.check.identity()
 	switch class := Classify(err); {
 	case class == Forbidden, class == Absent && known == "": // without a UID the versions decide
@@ -191,21 +204,36 @@ func (s *Set) checkServer(ctx context.Context) bool {
 		return s.failCheck(ctx, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known))
 	}
 	dials := s.cfg.Client.Dials()
-	covered, _ := s.check.covers(dials)
+	covered, _ := s.check.covers(s.cfg.Client)
 	if covered && time.Since(s.compared) < s.cfg.CompareInterval {
 		for _, w := range s.watches {
 			w.markChecked()
 		}
-	} else if err := s.compare(limited); err != nil {
+	} else if err := s.ask(ctx, s.compare); err != nil {
 		return s.failCheck(ctx, err)
 	}
 	if s.doubt.Swap(false) || !covered {
-		if err := s.verify(limited); err != nil {
+		if err := s.ask(ctx, s.verify); err != nil {
 			return s.failCheck(ctx, err)
 		}
 	}
 	s.passCheck(uid, dials)
 	return true
+}
+
+// ask sends one request of a check, or several at once, with the limit that fits the server.
+func (s *Set) ask(ctx context.Context, send func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, max(checkTimeout, s.limit))
+	defer cancel()
+	return send(limited)
+}
+
+// fitLimit makes the limit of later requests fit what the first one of a check took.
+func (s *Set) fitLimit(took time.Duration, err error) {
+	if s.limit = 4 * took; unanswered(err) {
+		s.limit = 2 * took
+	}
+	s.limit = min(s.limit, slowestCheck)
 }
 
 // adopt makes another cluster the one that is followed, if the owner of the set wants that. All watches list anew.
@@ -236,10 +264,10 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 		return false
 	}
 	class := Classify(err)
-	if unanswered(err) || class == Replaced {
+	if slow := errors.Is(err, context.DeadlineExceeded) && s.heard.Last().After(s.check.lastPass()); unanswered(err) && !slow || class == Replaced {
 		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
-		// longer. A connection to another cluster could last while the address leads to the right one again. A server that
-		// answers with an error keeps its open watches: it may just be overloaded.
+		// longer; but a server that is only slow sends events. A connection to another cluster could last while the address
+		// leads to the right one again. A server that answers with an error keeps its open watches: it may just be overloaded.
 		s.cfg.Client.Drop()
 	}
 	_, before := s.check.failure()
@@ -261,18 +289,17 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 func (s *Set) compare(ctx context.Context) error {
 	complete := true
 	reasons := map[*listWatch]error{}
-	for _, group := range s.byResource() {
-		newest, err := s.newest(ctx, group[0].listWatch)
-		switch class := Classify(err); {
-		case err == nil:
-		case class == Unauthorized, unanswered(err):
-			return err
+	for _, answer := range s.newestOfAll(ctx) {
+		switch class := Classify(answer.err); {
+		case answer.err == nil:
+		case class == Unauthorized:
+			return answer.err
 		default: // the watch itself finds out, and logs
 			complete = complete && class == Absent
 			continue
 		}
-		for _, w := range group {
-			if newest > 0 && newest < w.version {
+		for _, w := range answer.group {
+			if newest := answer.newest; newest > 0 && newest < w.version {
 				reasons[w.listWatch] = fmt.Errorf("%w: version %d, was %d", errRolledBack, newest, w.version)
 			} else {
 				w.markChecked()
@@ -287,6 +314,27 @@ func (s *Set) compare(ctx context.Context) error {
 		s.compared = time.Now()
 	}
 	return nil
+}
+
+// A newestAnswer is what the server knows of a resource.
+type newestAnswer struct {
+	group  []seenWatch
+	newest uint64
+	err    error
+}
+
+// newestOfAll asks for the newest version of each resource, for all at once: one that is slow holds up no other.
+func (s *Set) newestOfAll(ctx context.Context) []newestAnswer {
+	var all []newestAnswer
+	for _, group := range s.byResource() {
+		all = append(all, newestAnswer{group: group})
+	}
+	var asking sync.WaitGroup
+	for i := range all {
+		asking.Go(func() { all[i].newest, all[i].err = s.newest(ctx, all[i].group[0].listWatch) })
+	}
+	asking.Wait()
+	return all
 }
 
 // ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was restored from

@@ -32,7 +32,7 @@ type Object interface {
 	runtime.Object
 }
 
-// timeout bounds every request but lists and watches of a [Set]: a server may accept a connection and never answer.
+// timeout bounds every request but lists, watches and checks of a [Set]: a server may accept a connection and never answer.
 const timeout = 30 * time.Second
 
 // A Client talks to one API server. All requests share connections and, but for lists and watches of a [Set] and its server
@@ -409,11 +409,14 @@ type request struct {
 
 // read reads a small document.
 func (c *Client) read(ctx context.Context, into any, r request) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	get := c.plain.Get().AbsPath(r.path...).SetHeader("Accept", r.accept)
-	if r.unlimited {
-		get = get.Throttle(unlimited)
+	if r.unlimited { // a check, which is made again in any case: a server that is busy may ask for a pause of half a minute
+		get = get.Throttle(unlimited).MaxRetries(0)
+	}
+	if _, limited := ctx.Deadline(); !limited || !r.unlimited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
 	}
 	for key, value := range r.params {
 		get.Param(key, value)

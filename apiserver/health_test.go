@@ -247,6 +247,53 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// docs/spec/dns.md 6.5: a check waits for a server that is slow, and takes the answer of one that is busy as one.
+func TestChecksOfASlowServer(t *testing.T) {
+	run := func(t *testing.T, answer roundTrip) (*Set, func()) {
+		s := newTransportSet(t, answer)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		return s, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := run(t, func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(16 * time.Second):
+				return okResponse(r), nil
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		})
+		time.Sleep(time.Minute)
+		for range 100 {
+			if _, err := s.check.failure(); err != nil {
+				t.Errorf("a server that answers after 16 s: %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := run(t, func(r *http.Request) (*http.Response, error) {
+			answer := okResponse(r)
+			answer.StatusCode = http.StatusTooManyRequests
+			answer.Header.Set("Retry-After", "30")
+			return answer, nil
+		})
+		time.Sleep(time.Second)
+		if _, err := s.check.failure(); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("a server that asks for patience: %v, want its answer", err)
+		}
+		stop()
+	})
+}
+
 // docs/spec/dns.md 6.4: however long the API server was away, a check reaches it within a second of its return.
 func TestChecksOfASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -187,6 +187,7 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 		return // what is left of a watch that was stopped
 	}
 	w.markContact()
+	w.set.heard.Mark()
 	if v := VersionNumber(version); v > w.seen {
 		w.seen = v
 	}
