@@ -103,7 +103,11 @@ func (c Class) log(to logging.Logger, subject string, err error) {
 	switch c {
 	case OK, Expired:
 	case Unreachable:
-		to.Warningf("%s: out of reach: %s", subject, logging.Line(err))
+		what := "out of reach"
+		if !unanswered(err) {
+			what = "answers with an error"
+		}
+		to.Warningf("%s: %s: %s", subject, what, logging.Line(err))
 	case Unauthorized:
 		to.Errorf("%s: the credential is rejected; what is known stays until it is accepted: %s", subject, logging.Line(err))
 	case Forbidden:

@@ -35,6 +35,8 @@ type Withheld struct {
 	// For is how long no other deletion must follow before one takes effect, and how long it waits for that at most; 0 means 3 and 10 seconds. It is
 	// for tests that want many deletions withheld, however slow the API server is.
 	For time.Duration
+	// Few withholds deletions also where there are fewer than WithholdFrom objects.
+	Few bool
 
 	mu       sync.Mutex
 	keys     map[string]time.Time // of objects, with the time of the deletion
@@ -49,7 +51,7 @@ type Withheld struct {
 func (w *Withheld) Add(key string, total int, now time.Time) (mass, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if total < WithholdFrom && len(w.keys) == 0 {
+	if total < WithholdFrom && len(w.keys) == 0 && !w.Few {
 		return false, false
 	}
 	if w.keys == nil {
@@ -103,6 +105,14 @@ func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, r
 	}
 	w.mass = w.mass && len(w.keys) > 0
 	return mass
+}
+
+// Has reports whether an object is withheld.
+func (w *Withheld) Has(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.keys[key]
+	return ok
 }
 
 // Len is the number of objects that are withheld.

@@ -15,14 +15,14 @@ func (s *Store) coverageLocked(last *coverage) (*coverage, bool) {
 	imports, selected := false, true
 	for _, w := range s.watches {
 		switch {
-		case w.kind == ServiceImport && w.has():
+		case w.kind == ServiceImport && w.progress.has():
 			imports = true
-		case w.kind == Namespace && !w.has():
+		case w.kind == Namespace && !w.progress.has():
 			selected = false
 		}
 		switch {
-		case !w.needed() || w.synced:
-		case w.restored:
+		case !w.needed() || w.progress >= listed:
+		case w.progress == fromSnapshot:
 			c.restored = append(c.restored, Watch{w.kind, w.namespace})
 		default:
 			c.missing = append(c.missing, Watch{w.kind, w.namespace})

@@ -80,7 +80,12 @@ func (s *Store) goOn(from *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		w.synced, w.restored = before[w.id()].synced, before[w.id()].restored
+		switch p := before[w.id()].progress; p {
+		case listed, outdated:
+			w.progress = outdated
+		case fromSnapshot:
+			w.progress = fromSnapshot
+		}
 	}
 }
 

@@ -133,7 +133,7 @@ func TestInheritNothing(t *testing.T) {
 func TestInheritDuringARelist(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
 	for _, w := range old.watches {
-		w.pending = true
+		w.progress = outdated
 	}
 	old.objects.replace(ServiceImport, "", nil)
 	old.objects.replace(EndpointSlice, "", nil)
@@ -144,7 +144,7 @@ func TestInheritDuringARelist(t *testing.T) {
 	s.Inherit(old)
 	inherited(t, s.State(), old.State())
 	for _, w := range s.watches {
-		w.pending = false
+		w.progress = listed
 	}
 	if s.publisher.round(); s.State().Index.Len() != 0 {
 		t.Errorf("%d services after the list, want 0", s.State().Index.Len())
@@ -178,7 +178,7 @@ func TestInheritKeepsThePlace(t *testing.T) {
 	must(t, err)
 	old.objects.setTopology("z1", "r1")
 	for _, w := range old.watches {
-		w.pending, w.synced = false, true
+		w.progress = listed
 	}
 	old.publisher.round()
 	for node, want := range map[string]string{"n1": "z1", "n2": "", "": ""} {

@@ -18,15 +18,16 @@ type objects struct {
 	// wake holds one token while there is something to drain.
 	wake chan struct{}
 
-	mu         sync.Mutex
-	imports    map[string]*index.Import // by "<name>.<namespace>"
-	slices     map[string]*heldSlice    // by "<namespace>/<name>" of the EndpointSlice
-	byService  map[string]*heldSlice    // the first of a chain, by "<name>.<namespace>" of the service
-	namespaces map[string]struct{}
-	properties map[string]string
-	endpoints  map[string]int // ready ones by source cluster
-	options    index.Options
-	selected   bool // only imports in namespaces exist
+	mu          sync.Mutex
+	imports     map[string]*index.Import // by "<name>.<namespace>"
+	slices      map[string]*heldSlice    // by "<namespace>/<name>" of the EndpointSlice
+	byService   map[string]*heldSlice    // the first of a chain, by "<name>.<namespace>" of the service
+	namespaces  map[string]struct{}
+	properties  map[string]string
+	endpoints   map[string]int // ready ones by source cluster
+	inNamespace map[string]int // imports
+	options     index.Options
+	selected    bool // only imports in namespaces exist
 
 	dirty           map[string]change // services, with the oldest change that is not published yet
 	dirtyNamespaces map[string]struct{}
@@ -52,6 +53,7 @@ func newObjects(options index.Options, selected bool) *objects {
 		namespaces:      map[string]struct{}{},
 		properties:      map[string]string{},
 		endpoints:       map[string]int{},
+		inNamespace:     map[string]int{},
 		options:         options,
 		selected:        selected,
 		dirty:           map[string]change{},
@@ -104,14 +106,29 @@ func (o *objects) list(kind Kind, scope string) []string {
 	return o.keys(kind, scope)
 }
 
-// imported is the number of imports in scope.
-func (o *objects) imported(scope string) int {
+// count returns how many imports in scope, or ClusterProperties, are there.
+func (o *objects) count(kind Kind, scope string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if scope == "" {
+	switch {
+	case kind == ClusterProperty:
+		return len(o.properties)
+	case scope == "":
 		return len(o.imports)
 	}
-	return len(o.keys(ServiceImport, scope))
+	return o.inNamespace[scope]
+}
+
+// importOf returns the key of the ServiceImport of an EndpointSlice, "" if the slice is not there.
+func (o *objects) importOf(slice string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	held := o.slices[slice]
+	if held == nil {
+		return ""
+	}
+	namespace, name := reverse(held.service)
+	return namespace + "/" + name
 }
 
 // keys lists the item keys of what is there in scope. The caller holds o.mu.
@@ -198,6 +215,7 @@ func (o *objects) setImport(it item, at written) {
 		return
 	case it.imp == nil:
 		delete(o.imports, key)
+		o.countImport(old, -1)
 	case old != nil && *old == *it.imp:
 		return
 	default:
@@ -205,8 +223,20 @@ func (o *objects) setImport(it item, at written) {
 		delete(o.imports, key)
 		key = it.imp.Key()
 		o.imports[key] = it.imp
+		if old == nil {
+			o.countImport(it.imp, 1)
+		}
 	}
 	o.markDirty(key, at)
+}
+
+func (o *objects) countImport(imp *index.Import, by int) {
+	namespace := imp.Namespace()
+	if n := o.inNamespace[namespace] + by; n > 0 {
+		o.inNamespace[namespace] = n
+	} else {
+		delete(o.inNamespace, namespace)
+	}
 }
 
 func (o *objects) setSlice(it item, at written) {
@@ -216,8 +246,8 @@ func (o *objects) setSlice(it item, at written) {
 	}
 	if old != nil && it.slice != nil && old.service == it.service {
 		if *old.slice != *it.slice {
-			o.count(old.slice, -1)
-			o.count(it.slice, 1)
+			o.countEndpoints(old.slice, -1)
+			o.countEndpoints(it.slice, 1)
 			old.slice = it.slice
 			o.markDirty(old.service, at)
 		}
@@ -226,7 +256,7 @@ func (o *objects) setSlice(it item, at written) {
 	if old != nil {
 		delete(o.slices, it.key)
 		o.unchain(old)
-		o.count(old.slice, -1)
+		o.countEndpoints(old.slice, -1)
 		o.markDirty(old.service, at)
 	}
 	if it.slice != nil {
@@ -236,7 +266,7 @@ func (o *objects) setSlice(it item, at written) {
 		}
 		o.byService[held.service] = held
 		o.slices[it.key] = held
-		o.count(it.slice, 1)
+		o.countEndpoints(it.slice, 1)
 		o.markDirty(held.service, at)
 	}
 }
@@ -259,7 +289,7 @@ func (o *objects) unchain(held *heldSlice) {
 	}
 }
 
-func (o *objects) count(s *index.Slice, by int) {
+func (o *objects) countEndpoints(s *index.Slice, by int) {
 	n := o.endpoints[s.Cluster()] + by*s.Len()
 	if n == 0 {
 		delete(o.endpoints, s.Cluster())

@@ -647,6 +647,14 @@ func TestLifeOfDefinitions(t *testing.T) {
 	r.awaitNames(t, "web.shop")
 	until.True(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
 
+	// What this cluster is stays known without the kind.
+	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()[2]))
+	r.awaitLogged(t, "ClusterProperty: not installed", 2)
+	if got := r.State().LocalCluster; got != "east" {
+		t.Errorf("the local cluster is %q without the definition of ClusterProperty, want east", got)
+	}
+	must(t, cp.InstallCRDs(t.Context(), controlplane.DefaultCRDs()[2]))
+
 	// The API server deletes all objects with the definition. Then others come with a new one.
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
 	r.awaitNames(t, "")
@@ -660,23 +668,37 @@ func TestLifeOfDefinitions(t *testing.T) {
 	for i := range 2 * apiserver.WithholdFrom {
 		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1", fmt.Sprintf("10.9.1.%d", 1+i)).Replace(shopWeb))
 	}
-	apply(t, cp, many.String())
-	until.True(t, "all imports", func() bool { return r.State().Index.Len() == 2*apiserver.WithholdFrom+1 })
+	apply(t, cp, many.String(), shopDB)
+	until.True(t, "all imports", func() bool { return r.State().Index.Len() == 2*apiserver.WithholdFrom+2 })
+	until.True(t, "an endpoint", func() bool { return strings.Contains(show(r.State()), "10.1.0.7") })
 	want := show(r.State())
 	told := r.log.count("ServiceImport: not installed")
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.MCSCRDs()...))
 	until.True(t, "logged", func() bool { return r.log.count("ServiceImport: not installed") > told })
 	r.awaitLogged(t, "are gone at once; they are served", 1)
-	until.True(t, "all are withheld", func() bool { return r.Stats().Withheld == 2*apiserver.WithholdFrom+1 })
+	until.True(t, "all are withheld", func() bool { return r.Stats().Withheld == 2*apiserver.WithholdFrom+2 })
+	// Kubernetes deletes what belongs to an import.
+	slice := schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	must(t, cp.Dynamic().Resource(slice).Namespace("shop").Delete(t.Context(), "db-east", metav1.DeleteOptions{}))
+	until.True(t, "its slice is withheld, too", func() bool {
+		r.orphans.mu.Lock()
+		defer r.orphans.mu.Unlock()
+		return len(r.orphans.of) == 1
+	})
 	if got := show(r.State()); got != want {
 		t.Errorf("without the definition: %s, want %s", got, want)
 	}
 	must(t, cp.InstallCRDs(t.Context(), controlplane.MCSCRDs()...))
 	until.True(t, "watching", r.watching)
 	apply(t, cp, strings.Replace(many.String(), "10.9.1.1,", "10.9.1.99,", 1))
-	until.True(t, "most are back", func() bool { return r.Stats().Withheld == 1 })
+	until.True(t, "most are back", func() bool { return r.Stats().Withheld == 2 })
 	want = strings.Replace(want, "web-0.shop=10.9.1.1,", "web-0.shop=10.9.1.99,", 1)
 	until.True(t, "what has changed", func() bool { return show(r.State()) == want })
+	db, _, _ := strings.Cut(shopDB, "---")
+	apply(t, cp, db)
+	until.True(t, "the import is back without its slice", func() bool {
+		return !strings.Contains(show(r.State()), "10.1.0.7,")
+	})
 }
 
 func TestLifeOfVersions(t *testing.T) {
@@ -828,10 +850,18 @@ func TestLifeSnapshot(t *testing.T) {
 
 // It does not matter why the lists do not come.
 func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
-	var status, slicesOnly atomic.Int64
+	var status atomic.Int64
+	var only atomic.Pointer[string]
+	only.Store(new(""))
 	cfg := Config{Snapshot: filepath.Join(t.TempDir(), "snapshot"), REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
 		code := int(status.Load())
-		return code != 0 && (slicesOnly.Load() == 0 || strings.HasSuffix(r.URL.Path, "/endpointslices")) && fail(w, code)
+		if code == 0 || !strings.HasSuffix(r.URL.Path, *only.Load()) {
+			return false
+		}
+		for code == held && status.Load() == held && r.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return code == held || fail(w, code)
 	})}
 	const all = "pay.bank db.shop web.shop"
 	r := start(t, cfg)
@@ -845,21 +875,43 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		r.stop()
 	}
-	// Of one list alone. What another list decides is true.
-	status.Store(http.StatusForbidden)
-	slicesOnly.Store(1)
-	r = start(t, cfg)
-	until.True(t, "true imports beside slices of the snapshot", func() bool {
-		st := r.State()
-		return show(st) == want && !st.Restored("shop", false) && st.Restored("shop", true)
-	})
-	status.Store(0)
-	until.True(t, "fresh", func() bool { return r.State().Complete() && !r.State().Stale() })
-	if got := show(r.State()); got != want {
-		t.Errorf("got %s, want %s", got, want)
+	// Of one list alone. What another list decides is true, and follows what changes.
+	for _, code := range []int{http.StatusForbidden, http.StatusTooManyRequests, 500, held} {
+		status.Store(int64(code))
+		only.Store(new("/endpointslices"))
+		r = start(t, cfg)
+		until.True(t, fmt.Sprintf("%d: true imports beside slices of the snapshot", code), func() bool {
+			st := r.State()
+			return show(st) == want && !st.Restored("shop", false) && st.Restored("shop", true)
+		})
+		status.Store(0)
+		until.True(t, "fresh", func() bool { return r.State().Complete() && !r.State().Stale() })
+		if got := show(r.State()); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		r.stop()
+
+		status.Store(int64(code))
+		only.Store(new("/serviceimports"))
+		r = start(t, cfg)
+		until.True(t, fmt.Sprintf("%d: true slices beside imports of the snapshot", code), func() bool {
+			return show(r.State()) == want && r.State().Restored("shop", false) && r.objectsListed(EndpointSlice)
+		})
+		moved := fmt.Sprintf("10.1.2.%d", code%256)
+		apply(t, cp, strings.Replace(shopDB, "10.1.0.7", moved, 1))
+		until.True(t, "an endpoint that moved", func() bool { return show(r.State()) == strings.Replace(want, "10.1.0.7", moved, 1) })
+		apply(t, cp, shopDB)
+		until.True(t, "as before", func() bool { return show(r.State()) == want })
+		r.stop()
+		status.Store(0)
 	}
-	r.stop()
 }
+
+// held is no status: the server accepts the request and never answers.
+const held = 1
+
+// objectsListed reports whether the list of a kind came.
+func (r *running) objectsListed(kind Kind) bool { return r.Stats().Synced[kind] }
 
 // rejected starts without the API, and wants the reason in the log why there is no snapshot.
 func rejected(t *testing.T, cfg Config, change func(*Config), why string) {
@@ -954,6 +1006,8 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 // A list of properties that opens and then fails is not waited for once there is a state, and is logged once.
 func TestLifePropertiesThatFail(t *testing.T) {
 	cp := shared(t)
+	t.Run("at the start", func(t *testing.T) { testWithoutProperties(t, cp) })
+	t.Run("closed connections", func(t *testing.T) { testClosedConnections(t, cp) })
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()[2:]...))
 	apply(t, cp, shopWeb)
 	var broken atomic.Bool
@@ -976,11 +1030,54 @@ func TestLifePropertiesThatFail(t *testing.T) {
 	until.True(t, "properties fail", func() bool { return failures.Load() >= 3 })
 	apply(t, cp, bankPay, ourCluster)
 	r.awaitNames(t, "pay.bank web.shop")
-	r.awaitLogged(t, "ClusterProperty: out of reach", 1)
+	r.awaitLogged(t, "ClusterProperty: answers with an error", 1)
 	r.awaitLogged(t, "ClusterProperty: watching", 0)
 	broken.Store(false)
 	until.True(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
 	until.True(t, "logged", func() bool { return r.log.count("ClusterProperty: watching") == 1 })
+}
+
+// Behind a proxy that closes each connection, every request has a new one.
+func testClosedConnections(t *testing.T, cp *controlplane.ControlPlane) {
+	apply(t, cp, shopWeb)
+	var requests atomic.Int64
+	r := start(t, Config{REST: behind(t, cp, func(w http.ResponseWriter, _ *http.Request) bool {
+		requests.Add(1)
+		w.Header().Set("Connection", "close")
+		return false
+	})})
+	r.awaitNames(t, "web.shop")
+	until.True(t, "watching", r.watching)
+	before := requests.Load()
+	time.Sleep(2 * time.Second) // nothing has to come
+	if n := requests.Load() - before; n > 6 {
+		t.Errorf("%d requests in two seconds, want one a second for each watch at most", n)
+	}
+	r.stop()
+}
+
+// docs/spec/dns.md 6.2: answers do without ClusterProperties.
+func testWithoutProperties(t *testing.T, cp *controlplane.ControlPlane) {
+	apply(t, cp, shopWeb)
+	for _, code := range []int{http.StatusTooManyRequests, 500, held} {
+		var done atomic.Bool
+		rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/clusterproperties") {
+				return false
+			}
+			for code == held && !done.Load() && r.Context().Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return code == held || fail(w, code)
+		})
+		r := start(t, Config{REST: rest})
+		if st := r.awaitNames(t, "web.shop"); !st.Complete() || r.Waiting() != "" {
+			t.Errorf("%d: complete %t, waiting %q, want all but properties", code, st.Complete(), r.Waiting())
+		}
+		done.Store(true)
+		r.stop()
+	}
+	remove(t, cp, shopWeb)
 }
 
 // behind is the access to a proxy in front of the API server that lets instead answer what it wants to.

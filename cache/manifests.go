@@ -297,7 +297,7 @@ func (s *Store) markAllContacts() {
 func (s *Store) apply(m *manifests) {
 	s.mu.Lock()
 	for _, w := range s.watches {
-		w.pending = true
+		w.happened(rolledBack)
 	}
 	s.mu.Unlock()
 	s.markAllContacts()

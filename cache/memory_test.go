@@ -30,7 +30,7 @@ func TestMemory(t *testing.T) {
 	load(s, add)
 	stores := heap()
 	for _, w := range s.watches {
-		w.pending, w.synced = false, true
+		w.progress = listed
 	}
 	p := newPublisher(s, s.State().Index)
 	p.round()
@@ -69,7 +69,7 @@ func TestMemoryOfRelist(t *testing.T) {
 	base := heap()
 	load(s, add)
 	for _, w := range s.watches {
-		w.pending, w.synced = false, true
+		w.progress = listed
 	}
 	p := newPublisher(s, s.State().Index)
 	p.round()
@@ -187,7 +187,7 @@ func changing(tb testing.TB, services int) (*Store, *publisher) {
 	}
 	loadHeadless(s, "changed", 3, 30, add)
 	for _, w := range s.watches {
-		w.pending, w.synced = false, true
+		w.progress = listed
 	}
 	made := newPublisher(s, s.State().Index)
 	p := &made

@@ -46,6 +46,8 @@ const (
 	snapshotPause = 30 * time.Second // at least this between two writes
 	// Without any sign of life from the API server the file is read after this, so that the first answer comes within a second of the start.
 	snapshotWait = 500 * time.Millisecond
+	// What comes of the lists comes within this time, or the file is read.
+	listWait = 2 * time.Second
 )
 
 // encode returns the file: head, content, SHA-256 of both.
@@ -274,8 +276,9 @@ func (r *reader) sliceSpec() index.SliceSpec {
 // all, before the first sync. Why does not matter: out of reach, a rejected credential, a missing right or CRD. The age counts
 // when the file is read: what is served then is served for as long as it takes.
 func (s *Store) loadSnapshot(ctx context.Context) error {
-	timer := time.NewTimer(snapshotWait)
+	timer, last := time.NewTimer(snapshotWait), time.NewTimer(listWait)
 	defer timer.Stop()
+	defer last.Stop()
 	for waiting := true; waiting; {
 		select {
 		case <-ctx.Done():
@@ -289,6 +292,8 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 			waiting = false
 		case <-timer.C:
 			waiting = s.set.Err() == nil // nothing was heard, or nothing good
+		case <-last.C:
+			waiting = false
 		}
 	}
 	if sn := s.readSnapshot(); sn != nil {
@@ -342,9 +347,9 @@ func (s *Store) restore(sn *snapshot) {
 	var restoring []*watchStore
 	for _, w := range s.watches {
 		switch {
-		case w.has():
+		case w.progress.has():
 			whole = false
-		case w.needed() || !w.absent:
+		case w.needed() || w.progress != absent:
 			restoring = append(restoring, w)
 		}
 	}
@@ -355,8 +360,8 @@ func (s *Store) restore(sn *snapshot) {
 		s.set.ExpectUID(types.UID(sn.uid))
 	}
 	for _, w := range restoring {
-		w.restored = true
 		s.objects.replace(w.kind, w.namespace, sn.of(w))
+		w.happened(loaded)
 	}
 	s.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", s.cfg.Name,
 		sn.asOf.UTC().Format(time.RFC3339))
@@ -410,22 +415,36 @@ type snapshotWriter struct {
 // from time to time, so that the file does not look older than it is.
 func (w *snapshotWriter) write() {
 	s := w.store
-	claims.Lock()
-	defer claims.Unlock()
-	state := s.State()
-	if !state.whole() || !w.claim() || state == w.state && s.asOf().Sub(w.asOf) < s.cfg.SnapshotMaxAge/8 {
+	if !w.isDue() {
 		return
 	}
 	sn, state := s.capture()
 	if sn == nil || !state.whole() {
 		return
 	}
-	err := writeFile(w.file, sn.encode())
+	err := writeFile(w.file, sn.encode()) // without the lock: a disk may hang
 	if err == nil {
-		w.state, w.asOf = state, sn.asOf
+		w.wrote(state, sn.asOf)
 	}
 	if w.logged.Changed(logging.Text(err)) && err != nil {
 		s.cfg.Log.Errorf("%s: snapshot: %s", s.cfg.Name, logging.Line(err))
+	}
+}
+
+// isDue reports whether the file is to be written now. It claims the file.
+func (w *snapshotWriter) isDue() bool {
+	claims.Lock()
+	defer claims.Unlock()
+	state := w.store.State()
+	return state.whole() && w.claim() && (state != w.state || w.store.asOf().Sub(w.asOf) >= w.store.cfg.SnapshotMaxAge/8)
+}
+
+// wrote notes what the file has. A newer writer that claimed it meanwhile has to write it again.
+func (w *snapshotWriter) wrote(state *State, asOf time.Time) {
+	claims.Lock()
+	defer claims.Unlock()
+	if w.state, w.asOf = state, asOf; claims.of[w.file] != nil && claims.of[w.file] != w {
+		claims.of[w.file].state = nil
 	}
 }
 

@@ -52,12 +52,14 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	for _, w := range s.watches {
 		synced, known := st.Synced[w.kind]
-		st.Synced[w.kind] = w.synced && (synced || !known)
+		st.Synced[w.kind] = w.progress >= listed && (synced || !known)
 	}
 	s.mu.Unlock()
 	for _, w := range s.watches {
 		st.Objects[w.kind] = sizes[w.kind]
-		st.Withheld += w.withheld.Len()
+		if w.kind == ServiceImport {
+			st.Withheld += w.withheld.Len()
+		}
 		st.Contact[Watch{w.kind, w.namespace}] = w.contact.Last()
 	}
 	s.rejections.mu.Lock()

@@ -101,13 +101,10 @@ func (c *Config) check() error {
 	return nil
 }
 
-// identity differs between configurations that see different objects.
+// identity differs between configurations that see different objects. An API server may move: the UID of its cluster tells it from others.
 func (c *Config) identity() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "source=%q namespaces=%q noendpoints=%t", c.Name, slices.Sorted(slices.Values(c.Namespaces)), c.NoEndpoints)
-	if c.REST != nil {
-		fmt.Fprintf(&b, " host=%q", c.REST.Host)
-	}
 	if c.NamespaceLabels != nil {
 		fmt.Fprintf(&b, " namespace_labels=%q", c.NamespaceLabels)
 	}
@@ -141,7 +138,7 @@ func sameRights(a, b *Config) bool {
 		return false
 	}
 	if a.Kubeconfig != "" {
-		return a.REST.Host == b.REST.Host
+		return true
 	}
 	return sameAccess(a.REST, b.REST)
 }
@@ -210,7 +207,8 @@ type Store struct {
 	set        *apiserver.Set           // of all watches; nil with manifests
 	files      *manifests               // nil with an API server
 	stamps     stamps                   // of files
-	restored   chan restored            // at most one: the snapshot
+	orphans    orphans
+	restored   chan restored // at most one: the snapshot
 	// failing holds a token once the API server, or a watch that answers need, was found to fail.
 	failing chan struct{}
 	// rejected holds a token once the API server rejected the credential.
@@ -226,6 +224,8 @@ type Store struct {
 	frozen atomic.Bool // another cluster answers
 
 	publishes, rollbacks atomic.Uint64
+
+	giveUp sync.Once // see giveUpUnneeded
 
 	mu          sync.Mutex // guards what follows, and the progress of watches
 	subscribers map[chan uint32]struct{}
@@ -319,7 +319,7 @@ func (s *Store) Waiting() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		if w.pending {
+		if w.progress.pending() {
 			return "waiting for the list of " + w.id().String() + " from " + s.cfg.Name
 		}
 	}
@@ -409,12 +409,38 @@ func (s *Store) consistentLocked() bool {
 	ready := s.State().Ready
 	for _, w := range s.watches {
 		// What is served does without a list that was never there.
-		if w.pending && (w.has() || !ready) {
+		if w.progress == outdated && w.needed() || w.progress == awaited && !ready {
 			return false
 		}
 	}
 	_, some := s.coverageLocked(nil)
 	return some
+}
+
+// unneededWait is how long the first state waits for the kinds that answers can do without, once all others are there.
+const unneededWait = time.Second
+
+// giveUpUnneeded makes the first state wait no longer than [unneededWait] once it has all that answers need.
+func (s *Store) giveUpUnneeded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		if w.needed() && w.progress == awaited {
+			return
+		}
+	}
+	s.giveUp.Do(func() {
+		time.AfterFunc(unneededWait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, w := range s.watches {
+				if !w.needed() && w.progress == awaited {
+					w.happened(hopeless)
+				}
+			}
+			s.objects.signal()
+		})
+	})
 }
 
 // adopt decides about another cluster at the address of ours, and reports whether it is followed from now on: only if
@@ -429,7 +455,7 @@ func (s *Store) adopt() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		w.pending, w.synced = true, false
+		w.happened(otherCluster)
 	}
 	return true
 }
@@ -445,7 +471,9 @@ func (s *Store) checked(err error) {
 		signal(s.rejected)
 		s.mu.Lock()
 		for _, w := range s.watches {
-			w.pending = w.pending && w.synced
+			if w.progress == awaited {
+				w.happened(hopeless)
+			}
 		}
 		s.mu.Unlock()
 	}

@@ -555,7 +555,7 @@ func ready(t *testing.T, cfg Config, n int) *Store {
 	s.objects.replace(ServiceImport, "", imports)
 	s.objects.replace(EndpointSlice, "", list)
 	for _, w := range s.watches {
-		w.pending, w.synced = false, true
+		w.progress = listed
 	}
 	s.markAllContacts()
 	s.publisher.round()
@@ -598,7 +598,7 @@ func TestRoundTakesOneMoment(t *testing.T) {
 	s.apply(s.files)
 	all := s.objects.items()[EndpointSlice]
 	s.objects.replace(EndpointSlice, "", nil)
-	late.synced = false // it may not be read
+	late.progress = stuck // it may not be read
 	s.publisher.round()
 	knows := func(when string, want bool) {
 		t.Helper()
@@ -656,7 +656,7 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 		t.Fatalf("got %d imports, %d slices", len(before.items[ServiceImport]), len(before.items[EndpointSlice]))
 	}
 	for _, w := range s.watches {
-		w.pending = true
+		w.progress = outdated
 	}
 	s.objects.replace(ServiceImport, "", nil)
 	w.state = nil // so that it wants to write
@@ -665,7 +665,7 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.items[ServiceImport]), len(after.items[EndpointSlice]))
 	}
 	for _, w := range s.watches {
-		w.pending = false
+		w.progress = listed
 	}
 	w.write()
 	if after := readSnapshot(t, file); len(after.items[ServiceImport]) != 0 {
@@ -810,6 +810,15 @@ func TestConfigSameObjects(t *testing.T) {
 		if same := tt.name == "nothing" || tt.name == "order"; base().Same(other) != same {
 			t.Errorf("%s: Same = %t, want %t", tt.name, !same, same)
 		}
+	}
+}
+
+// An API server may move: the kubeconfig is followed, and the UID of the cluster tells it from another one.
+func TestConfigOfAServerThatMoved(t *testing.T) {
+	a := &Config{Name: "kubeconfig k", Kubeconfig: "k", REST: &rest.Config{Host: "h"}}
+	b := &Config{Name: "kubeconfig k", Kubeconfig: "k", REST: &rest.Config{Host: "i"}}
+	if a.identity() != b.identity() || !a.SameObjects(b) {
+		t.Errorf("identities %s and %s, the same objects %t, want that the address does not count", a.identity(), b.identity(), a.SameObjects(b))
 	}
 }
 

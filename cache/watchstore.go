@@ -19,11 +19,7 @@ import (
 //
 //	API server ──► reflector ──► watchStore ── validate ──► objects ──► publisher ──► State
 //	                  │  Health       │
-//	                  └───────────────┴──► synced, restored, pending: which answers may be given
-//
-// Before the first complete list a watch is pending: that list is awaited. It is not pending while there is nothing to wait
-// for, since the kind is absent or a right is missing: what other watches have is served then without it. After a rollback it
-// is pending again until it was listed anew. Until it is synced, objects of a snapshot may stand for its list: it is restored.
+//	                  └───────────────┴──► progress: which answers may be given
 type watchStore struct {
 	store     *Store
 	kind      Kind
@@ -31,18 +27,14 @@ type watchStore struct {
 	selector  labels.Selector
 	// contact is marked by the watch, or as long as manifests are valid.
 	contact apiserver.Contact
-	// withheld are ServiceImports that are gone and still served (docs/spec/dns.md 6.9). It has its own lock.
+	// withheld are ServiceImports and ClusterProperties that are gone and still served (docs/spec/dns.md 6.9). It has its own lock.
 	withheld apiserver.Withheld
 
-	// Guarded by Store.mu.
-	synced   bool // the list was complete once
-	restored bool // not synced, but its objects are those of a snapshot
-	pending  bool // the list is under way, or the API server is unreachable
-	absent   bool // the kind is not installed
+	progress progress // guarded by Store.mu
 }
 
-// has reports whether there are objects to answer from. The caller holds Store.mu.
-func (w *watchStore) has() bool { return w.synced || w.restored }
+// happened takes an event. The caller holds Store.mu.
+func (w *watchStore) happened(e event) { w.progress = w.progress.next(e, w.needed()) }
 
 func newWatchStores(s *Store) []*watchStore {
 	all := labels.Everything()
@@ -60,8 +52,8 @@ func newWatchStores(s *Store) []*watchStore {
 	}
 	var watches []*watchStore
 	add := func(kind Kind, namespace string, selector labels.Selector) {
-		w := &watchStore{store: s, kind: kind, namespace: namespace, selector: selector, pending: true}
-		w.withheld.For = s.cfg.withholdFor
+		w := &watchStore{store: s, kind: kind, namespace: namespace, selector: selector}
+		w.withheld.For, w.withheld.Few = s.cfg.withholdFor, kind == ClusterProperty
 		watches = append(watches, w)
 	}
 	for _, namespace := range namespaces {
@@ -100,27 +92,26 @@ func (w *watchStore) changed(h apiserver.Health) {
 	failing := h.State == apiserver.Failing
 	stuck := failing && (h.Class == apiserver.Absent || h.Class == apiserver.Forbidden)
 	s.mu.Lock()
-	w.absent = failing && h.Class == apiserver.Absent
+	before := w.progress
 	switch {
-	case stuck: // nothing to wait for: what is there is shown without this list
-		w.pending = false
+	case failing && h.Class == apiserver.Absent:
+		w.happened(missing)
 	case failing && h.Class == apiserver.RolledBack:
-		w.pending = true
+		w.happened(rolledBack)
+	case stuck, failing && !w.needed():
+		w.happened(hopeless)
 	case h.State == apiserver.Listing:
-		w.pending = w.pending || !w.synced
+		w.happened(requested)
 	}
-	forget := w.absent && !w.needed() && !w.synced
-	if forget {
-		w.restored = false
-	}
+	after := w.progress
 	s.mu.Unlock()
-	if forget {
-		s.objects.replace(w.kind, w.namespace, nil) // what a snapshot says
+	if before == fromSnapshot && !after.has() {
+		s.objects.replace(w.kind, w.namespace, nil)
 	}
-	if failing && (h.Class == apiserver.Unreachable || stuck && w.needed()) {
+	if failing && w.needed() && (h.Class == apiserver.Unreachable || stuck) {
 		signal(s.failing)
 	}
-	if stuck {
+	if after != before {
 		s.objects.signal()
 	}
 }
@@ -168,7 +159,7 @@ func (w *watchStore) Add(obj any) error { return w.Update(obj) }
 
 // Update takes an object that changed.
 func (w *watchStore) Update(obj any) error {
-	w.withheld.Drop(keyOf(obj.(metav1.Object)))
+	w.drop(keyOf(obj.(metav1.Object)))
 	w.store.objects.put(w.kind, w.accept(obj), writeTime(obj.(metav1.Object)))
 	return nil
 }
@@ -195,19 +186,17 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	}
 	s := w.store
 	s.mu.Lock()
-	first := !w.synced
+	first := w.progress < listed
 	s.mu.Unlock()
 	if !first {
 		items = append(items, w.missing(items)...)
 	}
-	s.mu.Lock()
-	w.synced, w.restored = true, false
-	s.mu.Unlock()
 	s.objects.replace(w.kind, w.namespace, items)
 	s.rejections.retain(w.kind, w.namespace, items)
 	s.mu.Lock()
-	w.pending = false
+	w.happened(complete)
 	s.mu.Unlock()
+	s.giveUpUnneeded()
 	if first {
 		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, w.id(), len(items))
 	}
@@ -217,13 +206,15 @@ func (w *watchStore) Replace(list []any, _ string) error {
 
 // missing withholds the deletion of what a new list lacks. It returns an item for each object that stays.
 func (w *watchStore) missing(list []item) (stay []item) {
-	if w.kind != ServiceImport {
+	for i := range list {
+		w.drop(list[i].key)
+	}
+	if w.kind == Namespace || w.kind == EndpointSlice && !w.store.withholdsAny() {
 		return nil
 	}
 	there := make(map[string]struct{}, len(list))
 	for i := range list {
 		there[list[i].key] = struct{}{}
-		w.withheld.Drop(list[i].key)
 	}
 	for _, key := range w.store.objects.list(w.kind, w.namespace) {
 		if _, ok := there[key]; !ok && w.withhold(key) {
