@@ -69,12 +69,13 @@ type instance struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // that end with ctx; the release waits for them
 
-	refs       []*storeRef        // one for each block
-	controller *controller.Config // nil if no block has a broker
-	initial    bool               // no instance answered before this one
-	replaces   *instance          // answers until this one does; nil if there is none, or it is released
-	started    time.Time          // zero before OnStartup; the wait for the first sync of all blocks begins here
-	released   bool
+	refs         []*storeRef        // one for each block
+	controller   *controller.Config // nil if no block has a broker
+	initial      bool               // no instance answered before this one
+	replaces     *instance          // answers until this one does; nil if there is none, or it is released
+	started      time.Time          // zero before OnStartup; the wait for the first sync of all blocks begins here
+	released     bool
+	answersSince time.Time // when a block could answer first; used by othersWait alone
 }
 
 // A sharedStore is a store, and the rotation of its answers, which goes on across a reload.
@@ -265,10 +266,20 @@ func (p *instances) release(inst *instance) {
 		t.cancel()
 	}
 	inst.tasks.Wait()
+	patience := time.NewTimer(endPatience)
+	defer patience.Stop()
 	for _, t := range ending {
-		<-t.done
+		select {
+		case <-t.done:
+		case <-patience.C:
+			plugin.Log.Warningf("%s did not end within %s; going on without it", t.name, endPatience)
+			return
+		}
 	}
 }
+
+// endPatience is how long a reload, or the end of the process, waits for stores and controllers. A plugin of a kubeconfig or a disk may hang.
+const endPatience = 10 * time.Second
 
 // restart is OnRestart.
 func (p *instances) restart(inst *instance) {
@@ -346,7 +357,7 @@ func (p *instances) synced(inst *instance) bool {
 // waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the store
 // has nothing to wait for, such as a CRD that is not installed, or if the API server does not answer: other zones are served
 // meanwhile. At a reload the instance before answers meanwhile. It returns at the latest timeout after inst started, whichever
-// block calls it.
+// block calls it. At the first start a block whose API server is slow holds up the others for otherPatience.
 func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 	if ref.inherited {
 		return
@@ -367,15 +378,31 @@ func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 			}
 			return
 		case <-poll.C:
-			if inst.initial && (ref.store.Waiting() == "" || ref.store.Unreachable()) {
+			if inst.initial && (ref.store.Waiting() == "" || ref.store.Unreachable() || inst.othersWait()) {
 				return
 			}
 		}
 	}
 }
 
+// otherPatience is how long a block that could answer waits for one that cannot.
+const otherPatience = time.Second
+
+// othersWait reports whether any block could answer for otherPatience.
+func (inst *instance) othersWait() bool {
+	ready := slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return ref.store.State().Ready })
+	if !ready {
+		return false
+	}
+	if inst.answersSince.IsZero() {
+		inst.answersSince = time.Now()
+	}
+	return time.Since(inst.answersSince) >= otherPatience
+}
+
 // A task is a store or a controller while it runs in a goroutine of its own.
 type task struct {
+	name   string
 	cancel context.CancelFunc // asks it to end
 	done   chan struct{}      // closed when it has ended
 }
@@ -384,7 +411,7 @@ type task struct {
 func startTask(ctx context.Context, name string, f func(context.Context) error) *task {
 	// Stores and controllers log changes of state themselves. client-go would log each attempt.
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
-	t := &task{cancel: cancel, done: make(chan struct{})}
+	t := &task{name: name, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		defer cancel()

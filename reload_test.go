@@ -2,9 +2,12 @@ package clusterset
 
 import (
 	"bytes"
+	"context"
 	"log"
+	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -90,4 +93,52 @@ func TestSyncInTheLastMoment(t *testing.T) {
 	if strings.Contains(logged.String(), "without the first sync") {
 		t.Errorf("logged %s", &logged)
 	}
+}
+
+// What hangs, such as a plugin of a kubeconfig, holds up neither a reload nor the end of the process for long.
+func TestReleaseOfWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		p := instances{ctx: t.Context()}
+		inst := p.create()
+		p.stores = append(p.stores, &sharedStore{run: startTask(p.ctx, "hangs", func(context.Context) error {
+			<-hang
+			return nil
+		})})
+		begin := time.Now()
+		if p.release(inst); time.Since(begin) != endPatience {
+			t.Errorf("released after %s, want %s", time.Since(begin), endPatience)
+		}
+		close(hang)
+	})
+}
+
+// A block whose API server accepts connections and says nothing does not hold up the start of the others.
+func TestStartBesideASilentServer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	p := instances{ctx: t.Context()}
+	inst := p.create()
+	inst.initial = true
+	in := files(t)
+	for _, block := range []string{"manifests " + t.TempDir(), "kubeconfig {kubeconfig}"} {
+		s := specOf(t, in.Replace("clusterset {\n"+block+"\n}"))
+		if s.REST != nil {
+			s.REST.Host = "https://" + silent.Addr().String()
+		}
+		if _, err := p.acquire(inst, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.start(inst)
+	for _, ref := range inst.refs {
+		inst.waitForSync(ref, time.Hour)
+	}
+	if last := inst.refs[1]; last.store.State().Ready {
+		t.Error("the silent server has sent a list")
+	}
+	p.release(inst)
 }
