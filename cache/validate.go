@@ -259,12 +259,18 @@ func (v *validation) address(addrs []netip.Addr, s string) []netip.Addr {
 	switch {
 	case err != nil:
 		v.rejectFor(BadAddress, err)
-	case slices.ContainsFunc(v.deny, func(p netip.Prefix) bool { return p.Contains(addr) }):
+	case v.denies(addr):
 		v.reject(BadAddress, "address", s, "want one that is not denied")
 	case !slices.Contains(addrs, addr):
 		return append(addrs, addr)
 	}
 	return addrs
+}
+
+// denies reports whether an address, or the IPv4 address in it that a translator takes, is in a network that is denied.
+func (v *validation) denies(addr netip.Addr) bool {
+	inner, _ := broker.Embedded(addr) // no network contains the zero address
+	return slices.ContainsFunc(v.deny, func(p netip.Prefix) bool { return p.Contains(addr) || p.Contains(inner) })
 }
 
 // maxPortName leaves room for the underscore before a port name in one label (RFC 2782).

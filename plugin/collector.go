@@ -1,7 +1,10 @@
 package plugin
 
 import (
+	"cmp"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/coredns/coredns/plugin"
@@ -65,7 +68,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		for kind, n := range st.Objects {
 			gauge(objectsDesc, float64(n), kind.String())
 		}
-		for cluster, n := range st.Endpoints {
+		for cluster, n := range largest(st.Endpoints) {
 			gauge(endpointsDesc, float64(n), cluster)
 		}
 		for r, n := range st.Rejected {
@@ -84,6 +87,27 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(hashDesc, float64(st.Digest%maxExact), st.Zone, st.Region)
 		gauge(frozenDesc, number(st.Frozen))
 	}
+}
+
+// maxClusters is the most clusters with a series of their own: labels of slices say which there are.
+const maxClusters = 100
+
+// largest returns the largest numbers of all, and under "(others)", which is no cluster ID, the sum of the rest.
+func largest(all map[string]int) map[string]int {
+	if len(all) <= maxClusters {
+		return all
+	}
+	largest, rest := map[string]int{}, 0
+	byNumber := func(a, b string) int { return cmp.Or(cmp.Compare(all[b], all[a]), cmp.Compare(a, b)) }
+	for i, cluster := range slices.SortedFunc(maps.Keys(all), byNumber) {
+		if i < maxClusters {
+			largest[cluster] = all[cluster]
+		} else {
+			rest += all[cluster]
+		}
+	}
+	largest["(others)"] = rest
+	return largest
 }
 
 func age(at time.Time) float64 {

@@ -14,3 +14,6 @@ func ParsedT(t testing.TB, zones []string, directives string) Config {
 	}
 	return c
 }
+
+// Largest is what the metric of endpoints shows of each cluster.
+var Largest = largest

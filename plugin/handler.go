@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/edns"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -284,9 +285,22 @@ func hungUp(err error) bool {
 	return false
 }
 
-// maxEcho is the most octets of the OPT record of a query that is copied into the reply. A client that takes 512 octets
+// optLen is the octets of an OPT record without options.
+const optLen = 11
+
+// maxEcho is the most octets of the options of a query that are copied into the reply. A client that takes 512 octets
 // could send options that leave no room for an answer.
 const maxEcho = 128
+
+// echoed is the octets of those options of a query that CoreDNS copies into the reply.
+func echoed(opt *dns.OPT) (n int) {
+	for _, o := range opt.Option {
+		if edns.SupportedOption(o.Option()) {
+			n += dns.Len(&dns.OPT{Hdr: opt.Hdr, Option: []dns.EDNS0{o}}) - optLen
+		}
+	}
+	return n
+}
 
 // nsidLen is room for the identifier of a server (RFC 5001), in most cases a host name.
 const nsidLen = 128
@@ -303,7 +317,7 @@ func (q *query) size(m *dns.Msg) int {
 		size = min(size, q.config.UDPSize)
 	}
 	if opt := q.r.IsEdns0(); opt != nil {
-		need := dns.Len(opt)
+		need := optLen + echoed(opt)
 		if ours := m.IsEdns0(); ours != nil {
 			need = dns.Len(ours)
 		}

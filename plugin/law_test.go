@@ -191,6 +191,8 @@ var clients = []client{
 		&dns.EDNS0_PADDING{Padding: make([]byte, 240)}, &dns.EDNS0_NSID{Code: dns.EDNS0NSID}}},
 	{name: "UDP 512 with options for a server and its plugins", size: 512, limit: 512, opt: []dns.EDNS0{
 		&dns.EDNS0_PADDING{Padding: make([]byte, 100)}, &dns.EDNS0_NSID{Code: dns.EDNS0NSID}}},
+	{name: "UDP 512 with an option that no plugin supports", size: 512, limit: 512, opt: []dns.EDNS0{
+		&dns.EDNS0_LOCAL{Code: dns.EDNS0LOCALSTART, Data: make([]byte, 100)}}},
 	{name: "TCP", tcp: true, limit: 65535},
 	{name: "TCP with EDNS", tcp: true, size: 1232, limit: 65535},
 }
@@ -225,12 +227,17 @@ func TestEveryReplyFits(t *testing.T) {
 				if want := left && !c.tcp; m.Truncated != want && (m.Truncated || !rotating) {
 					t.Errorf("%s: TC %t with %d of %d records, want %t", what, m.Truncated, len(m.Answer), len(whole), want)
 				}
-				if width := addressRecord[k.qtype]; left && !rotating && len(c.opt) == 0 && width > 0 && c.limit-size >= width {
+				if width := addressRecord[k.qtype]; left && !rotating && !c.copied() && width > 0 && c.limit-size >= width {
 					t.Errorf("%s: %d octets for %d of %d records: there is room for one more", what, size, len(m.Answer), len(whole))
 				}
 			}
 		}
 	})
+}
+
+// copied reports whether CoreDNS, or a plugin such as nsid, puts options of the query into the reply.
+func (c client) copied() bool {
+	return slices.ContainsFunc(c.opt, func(o dns.EDNS0) bool { return o.Option() == dns.EDNS0NSID || edns.SupportedOption(o.Option()) })
 }
 
 // addressRecord is the size of a record with a compressed owner name.
@@ -389,6 +396,8 @@ func TestLargeAnswersMove(t *testing.T) {
 	const name = "db.shop.svc.clusterset.local."
 	for _, c := range []client{
 		{name: "UDP", limit: 512}, {name: "UDP 1232", size: 1232, limit: 1232}, {name: "UDP 4096", size: 4096, limit: 4096},
+		{name: "UDP 512 with an option that no plugin supports", size: 512, limit: 512, opt: []dns.EDNS0{
+			&dns.EDNS0_LOCAL{Code: dns.EDNS0LOCALSTART, Data: make([]byte, 100)}}},
 		{name: "TCP", tcp: true, limit: 65535},
 	} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {

@@ -43,7 +43,7 @@ func newReply(r *dns.Msg) *reply {
 	m.question[0] = r.Question[0]
 	m.MsgHdr = dns.MsgHdr{Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true, RecursionDesired: r.RecursionDesired}
 	m.Question = m.question[:]
-	if opt := r.IsEdns0(); opt != nil && len(opt.Option) > 0 && dns.Len(opt) > maxEcho {
+	if opt := r.IsEdns0(); opt != nil && echoed(opt) > maxEcho {
 		ownOPT(&m.Msg)
 	}
 	return m

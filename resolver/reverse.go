@@ -15,7 +15,7 @@ const (
 
 // Pointers are the names that a reverse name points to: those whose A or AAAA records have the address, of 4 or 16 octets in network
 // order (docs/spec/dns.md 2.5). An endpoint of the local cluster has none here: the cluster's own names are for the plugin that serves
-// them. r is of x.
+// them; so no endpoint has one while the local cluster is unknown. r is of x.
 func Pointers(x *index.Index, r *index.Reverse, address string, o *Options) (names []Name) {
 	looked := 0
 	for key := range r.Services(address) {
@@ -39,7 +39,7 @@ func appendPointers(names []Name, s *index.Service, address string, o *Options) 
 		}
 		c := s.ClusterOf(host)
 		id := s.ClusterID(c)
-		if id == "" || id == o.LocalCluster {
+		if id == "" || o.LocalCluster == "" || id == o.LocalCluster {
 			continue
 		}
 		n := Name{Kind: Cluster, Service: s, cluster: int32(c)}

@@ -105,7 +105,7 @@ func ParseAddress(s string) (netip.Addr, error) {
 	case !isUnicast(addr):
 		return netip.Addr{}, fmt.Errorf("address %.80q: want a unicast one that is neither loopback nor link-local", s)
 	}
-	if inner, ok := embedded(addr); ok && !isUnicast(inner) {
+	if inner, ok := Embedded(addr); ok && !isUnicast(inner) {
 		return netip.Addr{}, fmt.Errorf("address %.80q: want one that does not stand for %s", s, inner)
 	}
 	return addr, nil
@@ -122,8 +122,8 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")    // RFC 3056 section 2
 )
 
-// embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short addresses such as ::2:3 hold no IPv4 address.
-func embedded(addr netip.Addr) (netip.Addr, bool) {
+// Embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short addresses such as ::2:3 hold no IPv4 address.
+func Embedded(addr netip.Addr) (netip.Addr, bool) {
 	octets := addr.As16()
 	switch {
 	case nat64.Contains(addr), compatible.Contains(addr) && octets[12] != 0:
