@@ -266,14 +266,13 @@ func (p *instances) release(inst *instance) {
 		t.cancel()
 	}
 	inst.tasks.Wait()
-	patience := time.NewTimer(endPatience)
-	defer patience.Stop()
+	patience, stop := context.WithTimeout(context.WithoutCancel(p.ctx), endPatience)
+	defer stop()
 	for _, t := range ending {
 		select {
 		case <-t.done:
-		case <-patience.C:
+		case <-patience.Done():
 			plugin.Log.Warningf("%s did not end within %s; going on without it", t.name, endPatience)
-			return
 		}
 	}
 }

@@ -53,7 +53,6 @@ type serverCheck struct {
 	err      error // why the last check failed; errUnchecked before the first
 	since    time.Time
 	dials    uint64        // connections made before the last check that passed
-	last     time.Time     // when the last check passed
 	finished chan struct{} // closed when the next check ends
 }
 
@@ -88,13 +87,6 @@ func (c *serverCheck) covers(client *Client) (bool, <-chan struct{}) {
 	return c.passed && (c.dials == client.Dials() || client.transport.closes.Load()), c.finished
 }
 
-// lastPass is when the last check passed, zero if none did.
-func (c *serverCheck) lastPass() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
-}
-
 // next returns a channel that is closed when the next check ends.
 func (c *serverCheck) next() <-chan struct{} {
 	c.mu.Lock()
@@ -112,7 +104,7 @@ func (c *serverCheck) pass(uid types.UID, dials uint64) {
 	if !c.passed {
 		c.since = time.Now()
 	}
-	c.passed, c.err, c.dials, c.last = true, nil, dials, time.Now()
+	c.passed, c.err, c.dials = true, nil, dials
 	c.finish()
 }
 
@@ -189,12 +181,12 @@ func (s *Set) runChecks(ctx context.Context) {
 // checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so.
 func (s *Set) checkServer(ctx context.Context) bool {
 	var uid types.UID
-	begin := time.Now()
+	s.began = time.Now()
 	err := s.ask(ctx, func(ctx context.Context) (err error) {
 		uid, err = s.cfg.Client.SystemUID(ctx)
 		return err
 	})
-	s.fitLimit(time.Since(begin), err)
+	s.fitLimit(time.Since(s.began), err)
 	known := s.check.identity()
 	switch class := Classify(err); {
 	case class == Forbidden, class == Absent && known == "": // without a UID the versions decide
@@ -264,9 +256,9 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 		return false
 	}
 	class := Classify(err)
-	if slow := errors.Is(err, context.DeadlineExceeded) && s.heard.Last().After(s.check.lastPass()); unanswered(err) && !slow || class == Replaced {
+	if slow := s.heard.Last().After(s.began); unanswered(err) && !slow || class == Replaced {
 		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
-		// longer; but a server that is only slow sends events. A connection to another cluster could last while the address
+		// longer; but a server that is only slow sends some meanwhile. A connection to another cluster could last while the address
 		// leads to the right one again. A server that answers with an error keeps its open watches: it may just be overloaded.
 		s.cfg.Client.Drop()
 	}

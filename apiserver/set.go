@@ -80,6 +80,7 @@ type Set struct {
 	wake     chan struct{} // of runChecks
 	compared time.Time     // when runChecks last compared all versions; zero if it could not
 	limit    time.Duration // of a request of runChecks
+	began    time.Time     // when runChecks began its last check
 	heard    Contact       // of the last list, event or bookmark of any watch
 	landmark landmarkOf
 	doubt    atomic.Bool // a request got no answer, or an error of the server, since runChecks last verified the landmark

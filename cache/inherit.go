@@ -64,8 +64,8 @@ func (s *Store) Inherit(from *Store) {
 
 // goOn makes the watches of s go on where those of from are. Their lists are still to come.
 func (s *Store) goOn(from *Store) {
-	// At a reload an operator may want another cluster than the one whose state is frozen.
-	if s.set != nil && !from.frozen.Load() {
+	// At a reload an operator may want another cluster than the one whose state is frozen, or that had another address.
+	if s.set != nil && !from.frozen.Load() && s.cfg.REST.Host == from.cfg.REST.Host {
 		s.set.ExpectUID(from.set.UID())
 	}
 	before := map[apiserver.WatchID]*watchStore{}

@@ -1060,22 +1060,27 @@ func testClosedConnections(t *testing.T, cp *controlplane.ControlPlane) {
 func testWithoutProperties(t *testing.T, cp *controlplane.ControlPlane) {
 	apply(t, cp, shopWeb)
 	for _, code := range []int{http.StatusTooManyRequests, 500, held} {
-		var done atomic.Bool
-		rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, "/clusterproperties") {
-				return false
+		for _, denied := range []bool{false, true} { // the list of EndpointSlices, which is not waited for then
+			var done atomic.Bool
+			rest := behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+				if denied && strings.HasSuffix(r.URL.Path, "/endpointslices") {
+					return fail(w, http.StatusForbidden)
+				}
+				if !strings.HasSuffix(r.URL.Path, "/clusterproperties") {
+					return false
+				}
+				for code == held && !done.Load() && r.Context().Err() == nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+				return code == held || fail(w, code)
+			})
+			r := start(t, Config{REST: rest})
+			if st := r.awaitNames(t, "web.shop"); st.Complete() == denied || r.Waiting() != "" {
+				t.Errorf("%d, slices denied %t: complete %t, waiting %q, want all but properties", code, denied, st.Complete(), r.Waiting())
 			}
-			for code == held && !done.Load() && r.Context().Err() == nil {
-				time.Sleep(10 * time.Millisecond)
-			}
-			return code == held || fail(w, code)
-		})
-		r := start(t, Config{REST: rest})
-		if st := r.awaitNames(t, "web.shop"); !st.Complete() || r.Waiting() != "" {
-			t.Errorf("%d: complete %t, waiting %q, want all but properties", code, st.Complete(), r.Waiting())
+			done.Store(true)
+			r.stop()
 		}
-		done.Store(true)
-		r.stop()
 	}
 	remove(t, cp, shopWeb)
 }

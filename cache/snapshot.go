@@ -284,7 +284,7 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.synced:
-			if s.State().Complete() {
+			if s.State().Complete() && !s.lacksUnneeded() {
 				return nil
 			}
 			waiting = false
@@ -298,10 +298,18 @@ func (s *Store) loadSnapshot(ctx context.Context) error {
 	}
 	if sn := s.readSnapshot(); sn != nil {
 		s.restore(sn)
+		s.giveUpUnneeded()
 	} else {
 		s.noSnapshot.Store(true)
 	}
 	return nil
+}
+
+// lacksUnneeded reports whether a list that answers can do without did not come, although the kind is installed.
+func (s *Store) lacksUnneeded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.watches, func(w *watchStore) bool { return !w.needed() && (w.progress == awaited || w.progress == stuck) })
 }
 
 // readSnapshot returns the snapshot in the file, nil if it is not there or may not be used.
@@ -353,7 +361,7 @@ func (s *Store) restore(sn *snapshot) {
 			restoring = append(restoring, w)
 		}
 	}
-	if !slices.ContainsFunc(restoring, (*watchStore).needed) {
+	if len(restoring) == 0 {
 		return
 	}
 	if s.set != nil && s.uid() == "" {
@@ -362,6 +370,10 @@ func (s *Store) restore(sn *snapshot) {
 	for _, w := range restoring {
 		s.objects.replace(w.kind, w.namespace, sn.of(w))
 		w.happened(loaded)
+	}
+	if !slices.ContainsFunc(restoring, (*watchStore).needed) {
+		s.cfg.Log.Infof("%s: the snapshot of %s says what this cluster is until the API server does", s.cfg.Name, sn.asOf.UTC().Format(time.RFC3339))
+		return
 	}
 	s.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", s.cfg.Name,
 		sn.asOf.UTC().Format(time.RFC3339))
@@ -418,13 +430,17 @@ func (w *snapshotWriter) write() {
 	if !w.isDue() {
 		return
 	}
+	// Not that of all files: a disk may hang.
+	lock := lockOf(w.file)
+	lock.Lock()
+	defer lock.Unlock()
 	sn, state := s.capture()
-	if sn == nil || !state.whole() {
+	if sn == nil || !state.whole() || !w.isDue() {
 		return
 	}
-	err := writeFile(w.file, sn.encode()) // without the lock: a disk may hang
+	err := writeFile(w.file, sn.encode())
 	if err == nil {
-		w.wrote(state, sn.asOf)
+		w.state, w.asOf = state, sn.asOf
 	}
 	if w.logged.Changed(logging.Text(err)) && err != nil {
 		s.cfg.Log.Errorf("%s: snapshot: %s", s.cfg.Name, logging.Line(err))
@@ -439,14 +455,14 @@ func (w *snapshotWriter) isDue() bool {
 	return state.whole() && w.claim() && (state != w.state || w.store.asOf().Sub(w.asOf) >= w.store.cfg.SnapshotMaxAge/8)
 }
 
-// wrote notes what the file has. A newer writer that claimed it meanwhile has to write it again.
-func (w *snapshotWriter) wrote(state *State, asOf time.Time) {
-	claims.Lock()
-	defer claims.Unlock()
-	if w.state, w.asOf = state, asOf; claims.of[w.file] != nil && claims.of[w.file] != w {
-		claims.of[w.file].state = nil
-	}
+// lockOf returns the lock of a file.
+func lockOf(file string) *sync.Mutex {
+	lock, _ := locks.LoadOrStore(file, new(sync.Mutex))
+	return lock.(*sync.Mutex)
 }
+
+// locks are those of files, by name. Whoever writes a file holds its lock.
+var locks sync.Map
 
 // whole reports whether a state is one that a file may keep: of complete lists, all of the right cluster.
 func (st *State) whole() bool { return st.Ready && st.coverage == nil && !st.Frozen }

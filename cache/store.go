@@ -128,7 +128,7 @@ func (c *Config) Same(other *Config) bool {
 	a, b := *c, *other
 	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index.Equal(&b.Index) &&
 		a.Reverse == b.Reverse && a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge &&
-		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.QPS == b.REST.QPS && a.REST.Burst == b.REST.Burst)
+		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.Host == b.REST.Host && a.REST.QPS == b.REST.QPS && a.REST.Burst == b.REST.Burst)
 }
 
 // sameRights reports whether two configurations reach the API server as the same user. What a kubeconfig says of the user at
@@ -225,10 +225,9 @@ type Store struct {
 
 	publishes, rollbacks atomic.Uint64
 
-	giveUp sync.Once // see giveUpUnneeded
-
 	mu          sync.Mutex // guards what follows, and the progress of watches
 	subscribers map[chan uint32]struct{}
+	givingUp    bool // see giveUpUnneeded
 }
 
 // New makes a Store. With manifests it reads them, and fails if they are not consistent.
@@ -409,7 +408,7 @@ func (s *Store) consistentLocked() bool {
 	ready := s.State().Ready
 	for _, w := range s.watches {
 		// What is served does without a list that was never there.
-		if w.progress == outdated && w.needed() || w.progress == awaited && !ready {
+		if w.progress == outdated && (w.needed() || s.set == nil) || w.progress == awaited && !ready {
 			return false
 		}
 	}
@@ -420,26 +419,31 @@ func (s *Store) consistentLocked() bool {
 // unneededWait is how long the first state waits for the kinds that answers can do without, once all others are there.
 const unneededWait = time.Second
 
-// giveUpUnneeded makes the first state wait no longer than [unneededWait] once it has all that answers need.
+// giveUpUnneeded makes the first state wait no longer than [unneededWait] once it has all that answers need, or will not get it.
 func (s *Store) giveUpUnneeded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	waits := false
 	for _, w := range s.watches {
-		if w.needed() && w.progress == awaited {
+		if w.progress == awaited && w.needed() {
 			return
 		}
+		waits = waits || w.progress == awaited
 	}
-	s.giveUp.Do(func() {
-		time.AfterFunc(unneededWait, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, w := range s.watches {
-				if !w.needed() && w.progress == awaited {
-					w.happened(hopeless)
-				}
+	if !waits || s.givingUp {
+		return
+	}
+	s.givingUp = true
+	time.AfterFunc(unneededWait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.givingUp = false
+		for _, w := range s.watches {
+			if !w.needed() && w.progress == awaited {
+				w.happened(hopeless)
 			}
-			s.objects.signal()
-		})
+		}
+		s.objects.signal()
 	})
 }
 
@@ -476,6 +480,7 @@ func (s *Store) checked(err error) {
 			}
 		}
 		s.mu.Unlock()
+		s.objects.signal()
 	}
 	if frozen := class == apiserver.Replaced; class == apiserver.OK || frozen {
 		s.frozen.Store(frozen)

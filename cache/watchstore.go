@@ -112,6 +112,7 @@ func (w *watchStore) changed(h apiserver.Health) {
 		signal(s.failing)
 	}
 	if after != before {
+		s.giveUpUnneeded()
 		s.objects.signal()
 	}
 }
@@ -191,11 +192,11 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	if !first {
 		items = append(items, w.missing(items)...)
 	}
+	s.mu.Lock() // a snapshot that is read meanwhile must not replace the list
 	s.objects.replace(w.kind, w.namespace, items)
-	s.rejections.retain(w.kind, w.namespace, items)
-	s.mu.Lock()
 	w.happened(complete)
 	s.mu.Unlock()
+	s.rejections.retain(w.kind, w.namespace, items)
 	s.giveUpUnneeded()
 	if first {
 		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, w.id(), len(items))

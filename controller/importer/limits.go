@@ -111,11 +111,12 @@ func (l *limits) fits(limit, own, total, n int) bool {
 	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
 }
 
-// turn returns how long a record of a cluster has to wait until it begins to count; 0 if it counts or has its turn. imported says that the import has
-// the cluster.
-func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, now time.Time) time.Duration {
+// turn returns how long a record of a cluster has to wait until it begins to count; 0 if it counts or has its turn, which giveBack takes back.
+// imported says that the import has the cluster.
+func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, now time.Time) (wait time.Duration, giveBack func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	giveBack = func() {}
 	is, known := l.held[svc][cluster]
 	if begins := !imported && (!known || is.imported); begins {
 		t := l.turns[cluster]
@@ -124,14 +125,19 @@ func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, n
 			l.turns[cluster] = t
 		}
 		if wait := t.wait(svc, func() int { return l.records(cluster) }, now); wait > 0 {
-			return wait
+			return wait, giveBack
+		}
+		giveBack = func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			t.taken--
 		}
 	}
 	if known {
 		is.imported = imported
 		l.set(svc, cluster, is)
 	}
-	return 0
+	return 0, giveBack
 }
 
 // admit decides whether a record of a cluster counts, and counts it. needsAddress says that the import needs a cluster IP which it does
@@ -216,8 +222,11 @@ func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for cluster, was := range before {
-		is := l.held[svc][cluster]
-		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address || is.address, imported: was.imported})
+		is, ok := l.held[svc][cluster]
+		if !ok {
+			is.imported = was.imported
+		}
+		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address || is.address, imported: is.imported})
 	}
 }
 

@@ -276,7 +276,8 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 // beyondLimit counts the record of another cluster, unless the limits have no room for it, or it has to wait for its turn to begin: then it returns why the
 // record is rejected, and for how long it has to wait.
 func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.Duration) {
-	if wait := p.limits.turn(in.service, r.Cluster, hasCluster(in.imported, r.Cluster), in.now); wait > 0 {
+	wait, giveBack := p.limits.turn(in.service, r.Cluster, hasCluster(in.imported, r.Cluster), in.now)
+	if wait > 0 {
 		return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports begin too often: it is imported later"}, wait
 	}
 	has := in.derived != nil && merge.IsDerived(in.derived)
@@ -285,6 +286,7 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 	if why == "" {
 		return merge.Rejection{}, 0
 	}
+	giveBack()
 	return merge.Rejection{Reason: merge.BeyondLimit, Detail: why}, 0
 }
 

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -15,30 +16,34 @@ const (
 	turnPeriod = time.Second
 	maxWaiting = 600 // in one namespace; a further one asks again when as many turns are over
 
-	maxGiven = 10_000 // turns that nobody took, as the exports ended meanwhile
+	maxGiven = 2 * maxWaiting * turnPeriod // then a turn is over that nobody took, as the export ended
 )
 
 // turns are those of one member. The zero value has given none.
 type turns struct {
 	taken   float64 // less one for each turnPeriod until at
 	at      time.Time
-	free    int                 // how many are given without waiting
-	waiting map[string][]string // names in each namespace, the oldest first
-	next    []string            // namespaces with names that wait
-	given   map[types.NamespacedName]bool
+	free    int                                // how many are given without waiting
+	waiting map[string][]string                // names in each namespace, the oldest first
+	next    []string                           // namespaces with names that wait
+	given   map[types.NamespacedName]time.Time // turns that were not taken yet
 }
 
 // wait returns how long an export that begins has to wait before it asks again; 0 if it has its turn now. records is the number of those of
 // the member.
 func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time) time.Duration {
 	if passed := now.Sub(t.at); t.free == 0 || passed >= turnPeriod {
-		t.taken, t.at, t.free = max(0, t.taken-passed.Seconds()/turnPeriod.Seconds()), now, turnBurst+2*records()
+		t.at, t.free = now, turnBurst+2*records()
+		// It may have ended most of its exports.
+		t.taken = min(max(0, t.taken-passed.Seconds()/turnPeriod.Seconds()), float64(t.free))
+		maps.DeleteFunc(t.given, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > maxGiven })
 	}
 	for t.any() && len(t.next) > 0 {
-		t.give()
+		t.give(now)
 	}
+	_, given := t.given[svc]
 	switch {
-	case t.given[svc]:
+	case given:
 		delete(t.given, svc)
 		return 0
 	case t.any():
@@ -63,17 +68,17 @@ func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time
 func (t *turns) any() bool { return t.taken+1 <= float64(t.free) }
 
 // give gives a turn to the export that waits for the next one.
-func (t *turns) give() {
+func (t *turns) give(now time.Time) {
 	ns := t.next[0]
 	names := t.waiting[ns]
 	if t.next = t.next[1:]; len(names) > 1 {
 		t.next = append(t.next, ns)
 	}
 	t.setWaiting(ns, names[1:])
-	if t.given == nil || len(t.given) >= maxGiven {
-		t.given = make(map[types.NamespacedName]bool)
+	if t.given == nil {
+		t.given = make(map[types.NamespacedName]time.Time)
 	}
-	t.given[types.NamespacedName{Namespace: ns, Name: names[0]}] = true
+	t.given[types.NamespacedName{Namespace: ns, Name: names[0]}] = now
 	t.taken++
 }
 

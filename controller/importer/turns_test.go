@@ -31,7 +31,8 @@ func TestTurns(t *testing.T) {
 			for second := range 600 {
 				now := start.Add(time.Duration(second) * time.Second)
 				begins := func(namespace, name, cluster string) bool {
-					return l.turn(types.NamespacedName{Namespace: namespace, Name: name}, cluster, false, now) == 0
+					wait, _ := l.turn(types.NamespacedName{Namespace: namespace, Name: name}, cluster, false, now)
+					return wait == 0
 				}
 				for n := range tt.namespaces * tt.names {
 					if begins(fmt.Sprint("many-", n%tt.namespaces), fmt.Sprint(n), "mallory") {
@@ -68,7 +69,7 @@ func TestTurnsOfOneMember(t *testing.T) {
 	for i := range 2*records + turnBurst {
 		svc := inNamespace("shop", i%records)
 		for _, imported := range []bool{false, false, true, true} { // reconciled again before and after the import has it
-			if wait := l.turn(svc, "west", imported, now); wait > 0 {
+			if wait, _ := l.turn(svc, "west", imported, now); wait > 0 {
 				t.Fatalf("export %d waits for %s", i, wait)
 			}
 			if why := l.admit(svc, "west", false, false); why != "" {
@@ -76,7 +77,22 @@ func TestTurnsOfOneMember(t *testing.T) {
 			}
 		}
 	}
-	if l.turn(inNamespace("shop", 0), "west", false, now) == 0 {
+	if wait, _ := l.turn(inNamespace("shop", 0), "west", false, now); wait == 0 {
 		t.Error("one more begins at once, want that it waits")
+	}
+	// It ended most of its exports.
+	l.records = func(string) int { return 10 }
+	for _, second := range []time.Duration{1, 2} {
+		if wait, _ := l.turn(inNamespace("shop", 0), "west", false, now.Add(second*time.Second)); wait > 0 && second == 2 {
+			t.Errorf("the next one waits for %s after two seconds", wait)
+		}
+	}
+	// What a limit rejects takes no turn.
+	for i := range 1000 {
+		_, giveBack := l.turn(inNamespace("bank", i), "north", false, now)
+		giveBack()
+	}
+	if wait, _ := l.turn(inNamespace("bank", 0), "north", false, now); wait > 0 {
+		t.Errorf("an export waits for %s after 1,000 that did not begin", wait)
 	}
 }
