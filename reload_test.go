@@ -95,7 +95,7 @@ func TestSyncInTheLastMoment(t *testing.T) {
 	}
 }
 
-// What hangs, such as a plugin of a kubeconfig, holds up neither a reload nor the end of the process for long.
+// A task that hangs, as in a credential plugin of the kubeconfig, delays a reload or the exit by endPatience at most.
 func TestReleaseOfWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -113,7 +113,7 @@ func TestReleaseOfWhatHangs(t *testing.T) {
 	})
 }
 
-// A block whose API server accepts connections and says nothing does not hold up the start of the others.
+// An API server that accepts connections and never answers does not delay the start of other blocks.
 func TestStartBesideASilentServer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// A request of a server check may take checkTimeout, or four times as long as the last answer; twice as long after one without an answer.
-	// slowestCheck is the most: a server itself gives up after as much.
+	// checkTimeout is the least limit of a request of a server check, slowestCheck the largest: a server gives up after a minute.
+	// The limit is four times the time of the last answer, or doubles after a timeout.
 	checkTimeout, slowestCheck = 15 * time.Second, time.Minute
 
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
@@ -79,8 +79,8 @@ func (c *serverCheck) expect(uid types.UID) {
 	c.uid = uid
 }
 
-// covers reports whether the last check passed, and whether it counts for the connections of client: it has made none since, or each request needs one
-// of its own, as behind some proxies. The channel is closed when the next check ends.
+// covers reports whether the last check passed and applies to the connections of client. It applies until the client dials
+// again; behind a proxy that closes each connection, until the next check. The channel is closed when the next check ends.
 func (c *serverCheck) covers(client *Client) (bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +308,7 @@ func (s *Set) compare(ctx context.Context) error {
 	return nil
 }
 
-// A newestAnswer is what the server knows of a resource.
+// A newestAnswer holds the newest version of a resource, or why the server did not return it.
 type newestAnswer struct {
 	group  []seenWatch
 	newest uint64

@@ -64,7 +64,7 @@ func (s *Store) Inherit(from *Store) {
 
 // goOn makes the watches of s go on where those of from are. Their lists are still to come.
 func (s *Store) goOn(from *Store) {
-	// At a reload an operator may want another cluster than the one whose state is frozen, or that had another address.
+	// After a reload, another cluster is accepted if the state was frozen or the address changed.
 	if s.set != nil && !from.frozen.Load() && s.cfg.REST.Host == from.cfg.REST.Host {
 		s.set.ExpectUID(from.set.UID())
 	}

@@ -647,7 +647,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 	r.awaitNames(t, "web.shop")
 	until.True(t, "our cluster is known", func() bool { return r.State().LocalCluster == "east" })
 
-	// What this cluster is stays known without the kind.
+	// The cluster ID stays while the kind is absent.
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()[2]))
 	r.awaitLogged(t, "ClusterProperty: not installed", 2)
 	if got := r.State().LocalCluster; got != "east" {
@@ -875,7 +875,7 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		r.stop()
 	}
-	// Of one list alone. What another list decides is true, and follows what changes.
+	// One list fails. Objects of the other list are current and follow changes.
 	for _, code := range []int{http.StatusForbidden, http.StatusTooManyRequests, 500, held} {
 		status.Store(int64(code))
 		only.Store(new("/endpointslices"))

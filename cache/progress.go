@@ -1,13 +1,13 @@
 package cache
 
-// A progress says which objects of a watch there are, and whether a list is awaited (docs/spec/dns.md 6.2).
+// progress: the source of the objects of a watch, and whether a list is awaited (docs/spec/dns.md 6.2).
 //
-//	awaited       none; a list is to come
-//	absent        none, and nothing to wait for: the kind is not installed
-//	stuck         none, and nothing to wait for: rights are missing, the credential is rejected, or answers can do without
-//	fromSnapshot  those of a snapshot, until a list comes
-//	listed        those of a list
-//	outdated      those of a list from before a rollback or a reload; another list is to come
+//	awaited       no objects; a list is awaited
+//	absent        no objects; the kind is not installed
+//	stuck         no objects; rights are missing, the credential is rejected, or answers can do without the kind
+//	fromSnapshot  objects of a snapshot, until a list comes
+//	listed        objects of a list
+//	outdated      objects of a list from before a rollback or a reload; another list is awaited
 //
 // Nothing changes where the table has "–".
 //

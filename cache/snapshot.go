@@ -46,7 +46,7 @@ const (
 	snapshotPause = 30 * time.Second // at least this between two writes
 	// Without any sign of life from the API server the file is read after this, so that the first answer comes within a second of the start.
 	snapshotWait = 500 * time.Millisecond
-	// What comes of the lists comes within this time, or the file is read.
+	// The file is read if a list takes longer.
 	listWait = 2 * time.Second
 )
 
@@ -372,7 +372,7 @@ func (s *Store) restore(sn *snapshot) {
 		w.happened(loaded)
 	}
 	if !slices.ContainsFunc(restoring, (*watchStore).needed) {
-		s.cfg.Log.Infof("%s: the snapshot of %s says what this cluster is until the API server does", s.cfg.Name, sn.asOf.UTC().Format(time.RFC3339))
+		s.cfg.Log.Infof("%s: using the cluster ID in the snapshot of %s until ClusterProperties are listed", s.cfg.Name, sn.asOf.UTC().Format(time.RFC3339))
 		return
 	}
 	s.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", s.cfg.Name,
@@ -430,7 +430,7 @@ func (w *snapshotWriter) write() {
 	if !w.isDue() {
 		return
 	}
-	// Not that of all files: a disk may hang.
+	// One lock for each file: a disk may hang.
 	lock := lockOf(w.file)
 	lock.Lock()
 	defer lock.Unlock()

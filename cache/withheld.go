@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// orphans are EndpointSlices that are gone and served still, as their ServiceImport is: Kubernetes deletes what belongs to an import that is gone.
+// orphans are deleted EndpointSlices that are served while the deletion of their ServiceImport is withheld: Kubernetes deletes the slices
+// with their owner.
 type orphans struct {
 	mu sync.Mutex
-	of map[string]string // the key of the import, by that of the slice
+	of map[string]string // key of the import, by key of the slice
 }
 
 func (o *orphans) add(slice, imp string) {
@@ -30,7 +31,7 @@ func (o *orphans) drop(slice string) {
 	delete(o.of, slice)
 }
 
-// release calls remove for each slice whose import is no longer withheld. As with [apiserver.Withheld], drop waits for it.
+// release calls remove for each slice whose import is no longer withheld. A concurrent drop waits, as in [apiserver.Withheld].
 func (o *orphans) release(withheld func(imp string) bool, remove func(slice string)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

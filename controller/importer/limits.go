@@ -111,8 +111,8 @@ func (l *limits) fits(limit, own, total, n int) bool {
 	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
 }
 
-// turn returns how long a record of a cluster has to wait until it begins to count; 0 if it counts or has its turn, which giveBack takes back.
-// imported says that the import has the cluster.
+// turn returns how long a new record of a cluster has to wait; 0 if it counts already, or may begin now. giveBack returns the turn if the
+// record is rejected after all. imported reports whether the import contains the cluster.
 func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, now time.Time) (wait time.Duration, giveBack func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,18 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The exports of a member that begin are imported at once: twice as many as the member has records, and turnBurst more. Further ones wait for their
-// turn. There is one in turnPeriod, for each namespace in rotation. So a member that ends and begins exports all the time has few of them
-// imported again, and none of its tenants holds up another one for long. Ends never wait.
+// New exports of a member are imported at once, up to twice its records and turnBurst more. Later ones wait for one turn in turnPeriod. Its
+// namespaces take turns, so that a tenant that recreates its exports delays no other tenant for long. Withdrawals never wait.
 const (
 	turnBurst  = 100
 	turnPeriod = time.Second
 	maxWaiting = 600 // in one namespace; a further one asks again when as many turns are over
 
-	maxGiven = 2 * maxWaiting * turnPeriod // then a turn is over that nobody took, as the export ended
+	maxGiven = 2 * maxWaiting * turnPeriod // a turn expires: its export may have ended
 )
 
-// turns are those of one member. The zero value has given none.
+// turns limits the new exports of one member. The zero value is ready to use.
 type turns struct {
 	taken   float64 // less one for each turnPeriod until at
 	at      time.Time

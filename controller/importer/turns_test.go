@@ -61,7 +61,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// As many exports as a member has begin at once, twice. One that counts has its turn until it ended.
+// All exports of a member may begin at once, twice. A reconcile of an imported export takes no turn.
 func TestTurnsOfOneMember(t *testing.T) {
 	const records = 1000
 	l, now := emptyLimits(10*records, 0, 0, 0, 0), time.Now()
@@ -87,7 +87,7 @@ func TestTurnsOfOneMember(t *testing.T) {
 			t.Errorf("the next one waits for %s after two seconds", wait)
 		}
 	}
-	// What a limit rejects takes no turn.
+	// A rejected record returns its turn.
 	for i := range 1000 {
 		_, giveBack := l.turn(inNamespace("bank", i), "north", false, now)
 		giveBack()
