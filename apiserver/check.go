@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -23,8 +21,8 @@ const (
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
 	checkGap = 250 * time.Millisecond
 
-	// compareInterval is the default of SetConfig.CompareInterval.
-	compareInterval = 30 * time.Second
+	// askInterval is the most time between two requests of checks while events come: they say nothing about the credential.
+	askInterval = time.Minute
 )
 
 // A serverCheck holds the result of the last server check, which finds what client-go does not: an etcd restored to an older
@@ -42,8 +40,7 @@ const (
 //	    ▼                                             ▼        │
 //	  failed ◄────────────────────────────────────────┴────────┘
 //
-// A lower version than before shows a rollback. After an interruption the [landmark] does. It does not fail the check: all
-// watches list anew.
+// A rollback, which the [landmark] shows after an interruption, does not fail the check: all watches list anew.
 type serverCheck struct {
 	logged logging.Failure[Class] // the normal state is passed
 
@@ -148,22 +145,20 @@ func (s *Set) requestCheck() {
 	}
 }
 
-// runChecks checks the server at once, then after each interval or on request, until ctx ends. While checks fail, or cannot
-// compare all versions, it pauses with back-off.
+// runChecks checks the server at once, then after each interval or on request, until ctx ends. While checks fail, or the history is
+// in doubt, it pauses with back-off.
 func (s *Set) runChecks(ctx context.Context) {
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
-		begin, wake := time.Now(), s.wake
-		var pause time.Duration
+		begin, pause, wake := time.Now(), s.cfg.Interval, s.wake
 		switch passed := s.checkServer(ctx); {
-		case passed && !s.compared.IsZero():
-			backoff = NewBackoff()
-			pause = min(s.cfg.Interval, max(0, time.Until(s.compared.Add(s.cfg.CompareInterval))))
-		case passed: // the other watches need no fewer checks for the one that cannot be compared
-			pause = min(s.cfg.Interval, backoff.After(nil))
-		default:
+		case !passed:
 			_, err := s.check.failure()
 			pause, wake = backoff.After(err), nil
+		case s.doubt.Load():
+			pause = min(pause, backoff.After(nil))
+		default:
+			backoff = NewBackoff()
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -178,49 +173,57 @@ func (s *Set) runChecks(ctx context.Context) {
 	}
 }
 
-// checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so.
+// checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so. An event since the
+// last check is as good as an answer: it came over a connection that is checked.
 func (s *Set) checkServer(ctx context.Context) bool {
-	var uid types.UID
+	heard := s.heard.Last().After(s.began)
 	s.began = time.Now()
-	err := s.ask(ctx, func(ctx context.Context) (err error) {
-		uid, err = s.cfg.Client.SystemUID(ctx)
-		return err
-	})
-	s.fitLimit(time.Since(s.began), err)
-	known := s.check.identity()
-	switch class := Classify(err); {
-	case class == Forbidden, class == Absent && known == "": // without a UID the versions decide
-	case err != nil:
-		return s.failCheck(ctx, err)
-	case known != "" && known != uid && !s.adopt(uid):
-		return s.failCheck(ctx, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known))
-	}
-	dials := s.cfg.Client.Dials()
-	covered, _ := s.check.covers(s.cfg.Client)
-	if covered && time.Since(s.compared) < s.cfg.CompareInterval {
-		for _, w := range s.watches {
-			w.markChecked()
-		}
-	} else if err := s.ask(ctx, s.compare); err != nil {
-		return s.failCheck(ctx, err)
-	}
-	if s.doubt.Swap(false) || !covered {
-		if err := s.ask(ctx, s.verify); err != nil {
+	if covered, _ := s.check.covers(s.cfg.Client); !covered || s.doubt.Load() || !heard || time.Since(s.asked) > askInterval {
+		s.asked = s.began
+		uid, dials, err := s.askServer(ctx)
+		s.fitLimit(time.Since(s.began), err)
+		if err != nil {
 			return s.failCheck(ctx, err)
 		}
+		s.passCheck(uid, dials)
 	}
-	s.passCheck(uid, dials)
+	for _, w := range s.watches {
+		if stalled := w.markChecked(); stalled != nil {
+			stalled.Stop()
+		}
+	}
 	return true
 }
 
-// ask sends one request of a check, or several at once, with the limit that fits the server.
+// askServer asks for the UID of kube-system and, after an interruption, for the history. uid is "" if it may not be read.
+func (s *Set) askServer(ctx context.Context) (uid types.UID, dials uint64, err error) {
+	err = s.ask(ctx, func(ctx context.Context) (err error) {
+		uid, err = s.cfg.Client.SystemUID(ctx)
+		return err
+	})
+	known := s.check.identity()
+	switch class := Classify(err); {
+	case class == Forbidden, class == Absent && known == "": // without a UID the history decides
+	case err != nil:
+		return "", 0, err
+	case known != "" && known != uid && !s.adopt(uid):
+		return "", 0, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known)
+	}
+	dials = s.cfg.Client.Dials()
+	if covered, _ := s.check.covers(s.cfg.Client); s.doubt.Swap(false) || !covered {
+		err = s.verify(ctx)
+	}
+	return uid, dials, err
+}
+
+// ask sends one request of a check with the limit that fits the server.
 func (s *Set) ask(ctx context.Context, send func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, max(checkTimeout, s.limit))
 	defer cancel()
 	return send(limited)
 }
 
-// fitLimit makes the limit of later requests fit what the first one of a check took.
+// fitLimit makes the limit of later requests fit what a check took.
 func (s *Set) fitLimit(took time.Duration, err error) {
 	if s.limit = 4 * took; unanswered(err) {
 		s.limit = 2 * took
@@ -234,7 +237,7 @@ func (s *Set) adopt(uid types.UID) bool {
 		return false
 	}
 	s.check.expect(uid)
-	s.rollBack(s.watches, func(*listWatch) error { return nil })
+	s.rollBack(s.watches, nil)
 	return true
 }
 
@@ -275,104 +278,24 @@ func (s *Set) failCheck(ctx context.Context, err error) bool {
 	return false
 }
 
-// compare asks for the newest version of each kind. If a watch has seen a later one, the server lost a part of its history,
-// and of other kinds it may have lost as much: all watches list anew. It is not complete if the server cannot say for a kind that it
-// served before: one that was started a moment ago does not know yet who may do what. Such a kind holds up no other.
-func (s *Set) compare(ctx context.Context) error {
-	complete := true
-	reasons := map[*listWatch]error{}
-	for _, answer := range s.newestOfAll(ctx) {
-		switch class := Classify(answer.err); {
-		case answer.err == nil:
-		case class == Unauthorized:
-			return answer.err
-		default: // the watch itself finds out, and logs
-			complete = complete && class == Absent
-			continue
-		}
-		for _, w := range answer.group {
-			if newest := answer.newest; newest > 0 && newest < w.version {
-				reasons[w.listWatch] = fmt.Errorf("%w: version %d, was %d", errRolledBack, newest, w.version)
-			} else {
-				w.markChecked()
-			}
-		}
-	}
-	if len(reasons) > 0 {
-		s.rollBack(s.watches, func(w *listWatch) error { return cmp.Or(reasons[w], errRolledBack) })
-		s.cfg.RolledBack()
-	}
-	if s.compared = (time.Time{}); complete {
-		s.compared = time.Now()
-	}
-	return nil
-}
-
-// A newestAnswer holds the newest version of a resource, or why the server did not return it.
-type newestAnswer struct {
-	group  []seenWatch
-	newest uint64
-	err    error
-}
-
-// newestOfAll asks for the newest version of each resource, for all at once: one that is slow holds up no other.
-func (s *Set) newestOfAll(ctx context.Context) []newestAnswer {
-	var all []newestAnswer
-	for _, group := range s.byResource() {
-		all = append(all, newestAnswer{group: group})
-	}
-	var asking sync.WaitGroup
-	for i := range all {
-		asking.Go(func() { all[i].newest, all[i].err = s.newest(ctx, all[i].group[0].listWatch) })
-	}
-	asking.Wait()
-	return all
-}
-
 // ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was restored from
 // a backup.
 func (s *Set) ListAnew() {
-	s.rollBack(s.watches, func(*listWatch) error { return errRolledBack })
+	s.rollBack(s.watches, errRolledBack)
 	s.cfg.RolledBack()
 }
 
-// rollBack makes watches list anew, all of them before the first can.
-func (s *Set) rollBack(watches []*listWatch, why func(*listWatch) error) {
+// rollBack makes watches list anew, all of them before the first can. A reason of nil means that it is no failure.
+func (s *Set) rollBack(watches []*listWatch, why error) {
 	var open []*watchProxy
 	for _, w := range watches {
-		open = append(open, w.rollBack(why(w)))
+		open = append(open, w.rollBack(why))
 	}
-	s.landmark.forget()
 	for _, p := range open {
 		if p != nil {
 			p.Stop()
 		}
 	}
-}
-
-// A seenWatch is a watch with the newest version that it had seen at one moment. What it sees after a request was sent may be
-// newer than the response.
-type seenWatch struct {
-	*listWatch
-	version uint64
-}
-
-// byResource groups the watches that have seen a version. One response does for a group: a version counts all writes to the
-// etcd that a resource is in. The first of a group is one that is open, if there is one.
-func (s *Set) byResource() map[schema.GroupResource][]seenWatch {
-	groups := map[schema.GroupResource][]seenWatch{}
-	for _, w := range s.watches {
-		version := w.version()
-		if version == 0 {
-			continue
-		}
-		key := schema.GroupResource{Group: w.resource.Group, Resource: w.resource.Plural}
-		groups[key] = append(groups[key], seenWatch{w, version})
-		if group, last := groups[key], len(groups[key])-1; w.isOpen() {
-			group[0], group[last] = group[last], group[0]
-		}
-	}
-	return groups
 }
 
 // unanswered reports whether err means that no API server answered: the connection was refused or broke, or the time was over.

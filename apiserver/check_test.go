@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // A hook changes the requests of a client, or acts before a response is returned.
@@ -57,7 +59,9 @@ func TestCheck(t *testing.T) {
 	t.Run("a rollback concerns every watch", func(t *testing.T) { testRollBackAll(t, cp) })
 	t.Run("a list from before a rollback", func(t *testing.T) { testLateList(t, cp) })
 	t.Run("no kube-system", func(t *testing.T) { testNoSystem(t, cp) })
-	t.Run("when versions are compared", func(t *testing.T) { testCompareInterval(t, cp) })
+	t.Run("what a check asks for", func(t *testing.T) { testRequests(t, cp) })
+	t.Run("a slow answer", func(t *testing.T) { testDrop(t, cp) })
+	t.Run("a watch that is stalled", func(t *testing.T) { testStalled(t, cp) })
 }
 
 // testOvertaken lets a watch see a write that comes after the API server has answered the check, and before the response
@@ -77,8 +81,8 @@ func testOvertaken(t *testing.T, cp *controlplane.ControlPlane) {
 		w.note(nil, ns.ResourceVersion, false)
 	}
 	h.response.Store(&overtake)
-	if err := s.compare(t.Context()); err != nil || s.compared.IsZero() {
-		t.Fatalf("compare = %v, complete at %v, want nil and a time", err, s.compared)
+	if err := s.verify(t.Context()); err != nil || s.doubt.Load() {
+		t.Fatalf("verify = %v, in doubt %t, want neither", err, s.doubt.Load())
 	}
 	if rollbacks != 0 || w.rolledBack {
 		t.Errorf("%d rollbacks, rolledBack %t, want none", rollbacks, w.rolledBack)
@@ -97,7 +101,7 @@ func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 		w.happened(listing, nil)
 		w.happened(streamed, nil)
 	}
-	if err := s.compare(t.Context()); err != nil {
+	if err := s.verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range s.watches {
@@ -124,7 +128,7 @@ func testLateList(t *testing.T, cp *controlplane.ControlPlane) {
 	rollBack := func(r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/services") {
 			h.response.Store(nil)
-			s.rollBack(s.watches, func(*listWatch) error { return errRolledBack })
+			s.rollBack(s.watches, errRolledBack)
 		}
 	}
 	h.response.Store(&rollBack)
@@ -162,36 +166,108 @@ func testNoSystem(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testCompareInterval counts comparisons over the same connections.
-func testCompareInterval(t *testing.T, cp *controlplane.ControlPlane) {
+// testRequests counts the requests of a check.
+func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 	for _, tt := range []struct {
-		name     string
-		interval time.Duration
-		want     int32
+		name  string
+		event bool
+		doubt bool
+		age   time.Duration // of the last check that asked
+		want  int32
 	}{
-		{name: "long ago", interval: time.Nanosecond, want: 2},
-		{name: "just now", interval: time.Hour, want: 1},
+		{"nothing came", false, false, 0, 1},
+		{"an event came", true, false, 0, 0},
+		{"an event came, and an error", true, true, 0, 2},
+		{"only events come", true, false, 2 * askInterval, 1},
 	} {
-		s, h := newHooked(t, cp, SetConfig{CompareInterval: tt.interval})
+		s, h := newHooked(t, cp, SetConfig{})
 		if !s.checkServer(t.Context()) { // makes the connection
 			t.Fatal("the server check failed")
 		}
-		s.watches[0].note(nil, "1", false)
-		s.compared = time.Time{}
-		var lists atomic.Int32
-		count := func(r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/services") {
-				lists.Add(1)
-			}
+		if tt.event {
+			s.watches[0].note(nil, "1", false)
 		}
+		s.doubt.Store(tt.doubt)
+		s.asked = s.asked.Add(-tt.age)
+		var requests atomic.Int32
+		count := func(*http.Request) { requests.Add(1) }
 		h.request.Store(&count)
-		for range 2 {
-			if !s.checkServer(t.Context()) {
-				t.Fatal("the server check failed")
-			}
+		if !s.checkServer(t.Context()) || s.doubt.Load() {
+			t.Errorf("%s: the server check failed, or left a doubt", tt.name)
 		}
-		if got := lists.Load(); got != tt.want {
-			t.Errorf("%s: compared %d times in two checks, want %d", tt.name, got, tt.want)
+		if got := requests.Load(); got != tt.want {
+			t.Errorf("%s: %d requests, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// testDrop ends connections after a check without an answer, but not if a watch brought something meanwhile.
+func testDrop(t *testing.T, cp *controlplane.ControlPlane) {
+	for _, event := range []bool{false, true} {
+		s, _ := newHooked(t, cp, SetConfig{})
+		if !s.checkServer(t.Context()) {
+			t.Fatal("the server check failed")
+		}
+		if event {
+			s.watches[0].note(nil, "1", false)
+		}
+		before := s.cfg.Client.Dials()
+		s.failCheck(t.Context(), context.DeadlineExceeded)
+		if !s.checkServer(t.Context()) {
+			t.Fatal("the server check failed")
+		}
+		if dialled := s.cfg.Client.Dials() > before; dialled == event {
+			t.Errorf("event %t: the next check made a connection: %t", event, dialled)
+		}
+	}
+}
+
+// testStalled has a watch that brought nothing for longer than bookmarks are apart: a check does not count for it, and it is opened
+// anew where it was.
+func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
+	s, h := newHooked(t, cp, SetConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	w := s.watches[1]
+	open := func() (p *watchProxy) {
+		until.True(t, "an open watch", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			p = w.proxy
+			return p != nil && w.health.State == Watching
+		})
+		return p
+	}
+	stalled := open()
+	before, _, _ := w.seenSoFar()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stalled"}} // a reflector lists after a watch that brought nothing within a second
+	if err := s.cfg.Client.Create(ctx, ns); err != nil {
+		t.Fatal(err)
+	}
+	until.True(t, "the event", func() bool {
+		seen, _, _ := w.seenSoFar()
+		return seen > before
+	})
+	contact := w.current().LastContact
+	stalled.heard.at.Store(-int64(quietTime))
+	if p := w.markChecked(); p != stalled || w.current().LastContact != contact {
+		t.Errorf("a check counts for a stalled watch: contact %s after the last", w.current().LastContact.Sub(contact))
+	}
+	var lists atomic.Int32
+	count := func(r *http.Request) {
+		if r.URL.Query().Get("watch") != "true" && strings.HasSuffix(r.URL.Path, "/namespaces") || r.URL.Query().Has("sendInitialEvents") {
+			lists.Add(1)
+		}
+	}
+	h.request.Store(&count)
+	s.requestCheck()
+	until.True(t, "another watch", func() bool { return open() != stalled })
+	if n := lists.Load(); n != 0 {
+		t.Errorf("%d lists for a watch that was stalled, want none", n)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

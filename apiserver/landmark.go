@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -10,17 +9,17 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A landmark is the newest event of the watches of a set. A restored etcd has lost the end of its history. Later writes may have
-// reached the same versions again, so that watches would go on without an error. So after each interruption the set reads the landmark
-// at its version: a server that has it has the whole history before it, too.
+// A landmark is the newest event of a watch. A restored etcd has lost the end of its history. Later writes may have reached the
+// same versions again, so that watches would go on without an error. So after each interruption the set looks for the landmark of each
+// resource: a server that has it has the whole history before it, too.
 //
 // Bookmarks and the versions of lists are newer than the landmark. Only lower versions show a restore to a moment between.
 type landmark struct {
-	watch           *listWatch
 	namespace, name string
 	uid             types.UID
 	version         uint64
@@ -28,95 +27,132 @@ type landmark struct {
 	deleted         bool
 }
 
-// A landmarkOf holds the landmark of a set. The zero value is empty.
-type landmarkOf struct {
-	mu     sync.Mutex
-	newest *landmark
-}
-
-func (l *landmarkOf) get() *landmark {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.newest
-}
-
-func (l *landmarkOf) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.newest = nil
-}
-
-// see takes an event of a watch.
-func (l *landmarkOf) see(w *listWatch, o metav1.Object, deleted bool) {
-	version := VersionNumber(o.GetResourceVersion())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.newest != nil && l.newest.version >= version {
-		return
+// newLandmark makes one of an event.
+func newLandmark(o metav1.Object, deleted bool) *landmark {
+	l := &landmark{
+		namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), version: VersionNumber(o.GetResourceVersion()), deleted: deleted,
 	}
-	l.newest = &landmark{watch: w, namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), version: version, deleted: deleted}
 	for _, f := range o.GetManagedFields() {
 		if f.Time.IsZero() {
-			l.newest.written = ""
-			return
+			l.written = ""
+			break
 		}
-		l.newest.written += f.Time.UTC().Format(time.RFC3339) + " "
+		l.written += f.Time.UTC().Format(time.RFC3339) + " "
 	}
+	return l
 }
 
-// mark makes an event the landmark of the set if it is the newest.
+// mark makes an event the landmark of the watch if it is the newest.
 func (w *listWatch) mark(p *watchProxy, event watch.EventType, o metav1.Object) {
 	if _, undecodable := o.(*Undecodable); undecodable || event == watch.Bookmark {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.proxy == p && !w.rolledBack {
-		w.set.landmark.see(w, o, event == watch.Deleted)
+	if w.proxy == p && !w.rolledBack && (w.landmark == nil || w.landmark.version < VersionNumber(o.GetResourceVersion())) {
+		w.landmark = newLandmark(o, event == watch.Deleted)
 	}
 }
 
-// verify makes all watches list anew unless the server has the landmark.
+// A history is what the watches of one resource saw before a request was sent: what they see later may be newer than the response. A
+// version counts all writes to the etcd that the resource is in.
+type history struct {
+	watches  []*listWatch
+	asks     *listWatch // in its namespace; it has the landmark, or else is open if one is
+	landmark *landmark  // nil without an event
+	version  uint64     // the newest
+}
+
+// histories returns those of the resources of which a version is known.
+func (s *Set) histories() map[schema.GroupResource]*history {
+	all := make(map[schema.GroupResource]*history)
+	for _, w := range s.watches {
+		version, l, open := w.seenSoFar()
+		if version == 0 {
+			continue
+		}
+		key := schema.GroupResource{Group: w.resource.Group, Resource: w.resource.Plural}
+		h := all[key]
+		if h == nil {
+			h = &history{asks: w}
+			all[key] = h
+		}
+		h.watches, h.version = append(h.watches, w), max(h.version, version)
+		switch {
+		case l != nil && (h.landmark == nil || h.landmark.version < l.version):
+			h.landmark, h.asks = l, w
+		case h.landmark == nil && open:
+			h.asks = w
+		}
+	}
+	return all
+}
+
+// verify makes watches list anew unless the server has the history that they saw. It asks for all resources at once: one that is slow holds
+// up no other.
 func (s *Set) verify(ctx context.Context) error {
-	l := s.landmark.get()
-	if l == nil {
+	var asking sync.WaitGroup
+	histories := s.histories()
+	lost := make(chan error, len(histories))
+	failed := make(chan error, len(histories))
+	for _, h := range histories {
+		asking.Go(func() {
+			err := h.verify(ctx)
+			switch class := Classify(err); {
+			case class == RolledBack:
+				lost <- err
+			case class == Unauthorized, unanswered(err):
+				failed <- err
+			case class == Expired: // unknown
+				s.rollBack(h.watches, nil)
+			case err != nil && class != Absent: // it may be overloaded, or started a moment ago and not know yet who may do what
+				s.doubt.Store(true)
+			}
+		})
+	}
+	asking.Wait()
+	select {
+	case why := <-lost: // other resources may have lost as much
+		s.rollBack(s.watches, why)
+		s.cfg.RolledBack()
+	default:
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
 		return nil
 	}
-	has, err := l.isKept(ctx)
-	switch {
-	case has:
-	case err == nil:
-		why := fmt.Errorf("%w: without version %d of %s", errRolledBack, l.version, l.watch.id.Kind)
-		s.rollBack(s.watches, func(*listWatch) error { return why })
-		s.cfg.RolledBack()
-	case Classify(err) == Unauthorized, unanswered(err):
-		return err
-	case Classify(err) == Unreachable: // it may just be overloaded, and lists would be more load: the next check asks again
-		s.doubt.Store(true)
-	default: // unknown
-		s.rollBack(s.watches, func(*listWatch) error { return nil })
-	}
-	return nil
 }
 
-// isKept reports whether the server has the landmark. With an error the result is unknown.
-func (l *landmark) isKept(ctx context.Context) (bool, error) {
-	is, err := l.read(ctx, l.version)
-	if l.deleted {
-		if err != nil || is != nil {
-			return false, err
-		}
-		before, err := l.read(ctx, l.version-1)
-		return before != nil && before.UID == l.uid, err
+// verify returns nil if the server has the history, an error of class Expired if nobody can tell.
+func (h *history) verify(ctx context.Context) error {
+	kind := h.asks.id.Kind
+	now, newest, err := h.read(ctx, 0)
+	switch l := h.landmark; {
+	case err != nil:
+		return err
+	case newest > 0 && newest < h.version:
+		return fmt.Errorf("%w: version %d of %s, was %d", errRolledBack, newest, kind, h.version)
+	case l == nil || !l.deleted && l.same(now): // it was not written since
+		return nil
 	}
-	if Classify(err) == Expired { // an object that was not written since proves the same
-		now, nowErr := l.read(ctx, 0)
-		if nowErr != nil || !l.same(now) {
-			return false, cmp.Or(nowErr, err)
-		}
-		return true, nil
+	kept, err := h.had(ctx)
+	if err == nil && !kept {
+		return fmt.Errorf("%w: without version %d of %s", errRolledBack, h.landmark.version, kind)
 	}
-	return err == nil && l.same(is), err
+	return err
+}
+
+// had reports whether the server had the landmark at its version.
+func (h *history) had(ctx context.Context) (bool, error) {
+	l := h.landmark
+	is, _, err := h.read(ctx, l.version)
+	if !l.deleted || err != nil || is != nil {
+		return err == nil && !l.deleted && l.same(is), err
+	}
+	before, _, err := h.read(ctx, l.version-1)
+	return before != nil && before.UID == l.uid, err
 }
 
 // same reports whether an object that was read is the landmark. After a restore another write may have got its version.
@@ -140,30 +176,34 @@ func (o *foundObject) written() (times string) {
 	return times
 }
 
-// read returns the object at a version, or its current state for version 0, or nil. It lists, since watches need that right, too.
-func (l *landmark) read(ctx context.Context, version uint64) (*foundObject, error) {
-	w := l.watch
-	gv, err := w.set.bestVersion(ctx, w.resource, l.namespace)
-	if err != nil {
-		return nil, err
+// read returns the object of the landmark, or nil, and the newest version of the resource: at a version, or for version 0 as new as etcd.
+// It lists, since watches need that right, too.
+func (h *history) read(ctx context.Context, version uint64) (*foundObject, uint64, error) {
+	w, namespace := h.asks, h.asks.options.Namespace
+	params := map[string]string{"labelSelector": w.options.Labels, "fieldSelector": w.options.Fields, "limit": "1"}
+	if l := h.landmark; l != nil {
+		namespace = l.namespace
+		params["fieldSelector"] = strings.Trim(w.options.Fields+",metadata.name="+l.name, ",")
 	}
-	fields := []string{"metadata.name=" + l.name}
-	if w.options.Fields != "" {
-		fields = append(fields, w.options.Fields)
-	}
-	params := map[string]string{"fieldSelector": strings.Join(fields, ","), "labelSelector": w.options.Labels}
 	if version > 0 {
 		params["resourceVersion"] = strconv.FormatUint(version, 10)
 		params["resourceVersionMatch"] = string(metav1.ResourceVersionMatchExact)
 	}
 	var list struct {
+		metadata
 		Items []struct {
 			Metadata foundObject `json:"metadata"`
 		} `json:"items"`
 	}
-	err = w.set.cfg.Client.read(ctx, &list, request{params: params, accept: acceptMetadata, path: w.resource.path(gv, l.namespace), unlimited: true})
-	if err != nil || len(list.Items) == 0 {
-		return nil, err
+	err := w.set.ask(ctx, func(ctx context.Context) error {
+		gv, err := w.set.bestVersion(ctx, w.resource, namespace)
+		if err != nil {
+			return err
+		}
+		return w.set.cfg.Client.read(ctx, &list, request{params: params, accept: acceptMetadata, path: w.resource.path(gv, namespace), unlimited: true})
+	})
+	if err != nil || h.landmark == nil || len(list.Items) == 0 {
+		return nil, VersionNumber(list.Metadata.ResourceVersion), err
 	}
-	return &list.Items[0].Metadata, nil
+	return &list.Items[0].Metadata, VersionNumber(list.Metadata.ResourceVersion), nil
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 )
 
@@ -25,9 +27,10 @@ func TestLandmark(t *testing.T) {
 			Namespace: "shop", Name: "web", UID: uid, ResourceVersion: version, ManagedFields: fields,
 		}}}
 	}
-	type answers map[string]any // by version; "" is now. An error, or the objects that are there
+	// By version, "" is now: an error, or the objects that are there. "version" is that of the list, 12 without it.
+	type answers map[string]any
 	var none []metav1.PartialObjectMetadata
-	seen, old := object("uid", "10", written), object("uid", "9", written.Add(-time.Hour))
+	seen, old, later := object("uid", "10", written), object("uid", "9", written.Add(-time.Hour)), object("uid", "12", written)
 	compacted, services := apierrors.NewResourceExpired("compacted"), schema.GroupResource{Resource: "services"}
 	ahead := apierrors.NewTimeoutError("", 0)
 	ahead.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
@@ -38,23 +41,26 @@ func TestLandmark(t *testing.T) {
 		server  answers
 		want    string // nothing, "rolled back", "listed anew", "asked again" or "error"
 	}{
-		{"as it was seen", false, answers{"10": seen}, ""},
-		{"an older copy", false, answers{"10": old}, "rolled back"},
-		{"missing", false, answers{"10": none}, "rolled back"},
-		{"another object of the name", false, answers{"10": object("other", "10", written)}, "rolled back"},
-		{"another write with the version", false, answers{"10": object("uid", "10", written.Add(time.Minute))}, "rolled back"},
-		{"a version that is not reached", false, answers{"10": ahead, "": old}, "listed anew"},
-		{"a server without capacity", false, answers{"10": apierrors.NewTooManyRequests("", 1)}, "asked again"},
-		{"an error of the server", false, answers{"10": apierrors.NewInternalError(errors.New("leader changed"))}, "asked again"},
-		{"compacted, not written since", false, answers{"10": compacted, "": seen}, ""},
-		{"compacted, written since", false, answers{"10": compacted, "": object("uid", "12", written)}, "listed anew"},
-		{"compacted, gone now", false, answers{"10": compacted, "": none}, "listed anew"},
-		{"a deletion", true, answers{"10": none, "9": old}, ""},
-		{"a deletion of what is there", true, answers{"10": old, "9": old}, "rolled back"},
-		{"a deletion of what never was", true, answers{"10": none, "9": none}, "rolled back"},
-		{"a deletion, compacted", true, answers{"10": compacted, "": none}, "listed anew"},
-		{"no right", false, answers{"10": apierrors.NewForbidden(services, "", nil)}, "listed anew"},
-		{"no credential", false, answers{"10": apierrors.NewUnauthorized("")}, "error"},
+		{"not written since", false, answers{"": seen}, ""},
+		{"written since", false, answers{"": later, "10": seen}, ""},
+		{"a lower version", false, answers{"": old, "version": "9"}, "rolled back"},
+		{"an older copy", false, answers{"": later, "10": old}, "rolled back"},
+		{"missing", false, answers{"": none, "10": none}, "rolled back"},
+		{"gone since", false, answers{"": none, "10": seen}, ""},
+		{"another object of the name", false, answers{"": later, "10": object("other", "10", written)}, "rolled back"},
+		{"another write with the version", false, answers{"": later, "10": object("uid", "10", written.Add(time.Minute))}, "rolled back"},
+		{"a version that the cache has not reached", false, answers{"": later, "10": ahead}, "listed anew"},
+		{"a server without capacity", false, answers{"": apierrors.NewTooManyRequests("", 1)}, "asked again"},
+		{"an error of the server", false, answers{"": later, "10": apierrors.NewInternalError(errors.New("leader changed"))}, "asked again"},
+		{"compacted, written since", false, answers{"": later, "10": compacted}, "listed anew"},
+		{"compacted, gone now", false, answers{"": none, "10": compacted}, "listed anew"},
+		{"a deletion", true, answers{"": none, "10": none, "9": old}, ""},
+		{"a deletion of what is there", true, answers{"": old, "10": old}, "rolled back"},
+		{"a deletion of what never was", true, answers{"": none, "10": none, "9": none}, "rolled back"},
+		{"a deletion, compacted", true, answers{"": none, "10": compacted}, "listed anew"},
+		{"no right yet", false, answers{"": apierrors.NewForbidden(services, "", nil)}, "asked again"},
+		{"no such kind", false, answers{"": apierrors.NewNotFound(services, "")}, ""},
+		{"no credential", false, answers{"": apierrors.NewUnauthorized("")}, "error"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +74,8 @@ func TestLandmark(t *testing.T) {
 					w.WriteHeader(int(a.ErrStatus.Code))
 					respond(t, w, a.ErrStatus)
 				case []metav1.PartialObjectMetadata:
-					respond(t, w, metav1.PartialObjectMetadataList{Items: a})
+					version, _ := tt.server["version"].(string)
+					respond(t, w, metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(version, "12")}, Items: a})
 				default:
 					t.Errorf("request %s is not expected", r.URL)
 				}
@@ -82,11 +89,16 @@ func TestLandmark(t *testing.T) {
 			rollbacks := 0
 			s := NewSet(SetConfig{Client: client, Name: "test", RolledBack: func() { rollbacks++ }})
 			s.Add(&corev1.Service{}, WatchOptions{Labels: "a=b"})
-			s.landmark.see(s.watches[0], &seen[0], tt.deleted)
-			s.landmark.see(s.watches[0], &old[0], false) // an older event changes nothing
+			event, w := watch.Modified, s.watches[0]
+			if tt.deleted {
+				event = watch.Deleted
+			}
+			w.note(nil, "10", false)
+			w.mark(nil, event, &seen[0])
+			w.mark(nil, watch.Modified, &old[0]) // an older event changes nothing
 			err = s.verify(t.Context())
 			got := ""
-			switch anew := s.watches[0].rolledBack; {
+			switch anew := w.rolledBack; {
 			case err != nil:
 				got = "error"
 			case rollbacks > 0 && anew:
@@ -96,8 +108,8 @@ func TestLandmark(t *testing.T) {
 			case s.doubt.Load():
 				got = "asked again"
 			}
-			if got != tt.want || (s.landmark.get() == nil) != s.watches[0].rolledBack {
-				t.Errorf("%q (%v), landmark %v, want %q", got, err, s.landmark.get(), tt.want)
+			if got != tt.want || (w.landmark == nil) != w.rolledBack {
+				t.Errorf("%q (%v), landmark %v, want %q", got, err, w.landmark, tt.want)
 			}
 		})
 	}

@@ -48,6 +48,7 @@ type listWatch struct {
 	gv         schema.GroupVersion // the version that is followed
 	rest       rest.Interface      // of gv
 	seen       uint64              // the newest resource version that the server sent
+	landmark   *landmark           // the newest event, nil before the first
 	rolledBack bool                // the reflector has to list without a version
 	unshown    unshownList
 	bad        undecodables
@@ -144,17 +145,11 @@ func (w *listWatch) current() Health {
 	return h
 }
 
-// version is the newest resource version that the server sent, 0 if it is not known.
-func (w *listWatch) version() uint64 {
+// seenSoFar returns the newest resource version that the server sent, 0 if it is not known, the newest event, and whether the watch is open.
+func (w *listWatch) seenSoFar() (uint64, *landmark, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.seen
-}
-
-func (w *listWatch) isOpen() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.proxy != nil
+	return w.seen, w.landmark, w.proxy != nil
 }
 
 // markContact notes that the server sent what was asked for. While it rejects the credential that counts for nothing: a watch
@@ -170,13 +165,18 @@ func (w *listWatch) markContact() {
 }
 
 // markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be opened
-// has no contact, whatever else the server answers.
-func (w *listWatch) markChecked() {
+// has no contact, whatever else the server answers. It returns the proxy of a watch that is stalled.
+func (w *listWatch) markChecked() *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.proxy != nil {
-		w.markContact()
+	switch {
+	case w.proxy == nil:
+		return nil
+	case w.proxy.heard.Age() > quietTime:
+		return w.proxy
 	}
+	w.markContact()
+	return nil
 }
 
 // note takes what came by a proxy, or nil for a list. complete says that it is the end of a streamed list.
@@ -188,6 +188,9 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 	}
 	w.markContact()
 	w.set.heard.Mark()
+	if p != nil {
+		p.heard.Mark()
+	}
 	if v := VersionNumber(version); v > w.seen {
 		w.seen = v
 	}
@@ -223,7 +226,7 @@ func (w *listWatch) ended(p *watchProxy) {
 func (w *listWatch) rollBack(why error) *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rolledBack, w.seen, w.unshown = true, 0, unshownList{version: math.MaxUint64}
+	w.rolledBack, w.seen, w.landmark, w.unshown = true, 0, nil, unshownList{version: math.MaxUint64}
 	if why == nil {
 		w.move(expired, nil)
 	} else {

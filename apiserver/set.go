@@ -53,10 +53,7 @@ type SetConfig struct {
 	UID    types.UID // of kube-system; "" means that of the first check
 	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
 	Interval time.Duration
-	// CompareInterval is the least time between two comparisons of versions over the same connections; 30 s if 0. Only another
-	// server, or one that was started again, can have been rolled back, unless a proxy keeps connections open meanwhile.
-	CompareInterval time.Duration
-	Log             logging.Logger // nil drops every line
+	Log      logging.Logger // nil drops every line
 	// Barrier is around the Transform and the Indexers of watches; nil counts and logs no panic. An object on which they panic
 	// stays as it came, and is in no index.
 	Barrier *logging.Barrier
@@ -78,12 +75,11 @@ type Set struct {
 	versions versions
 	watches  []*listWatch
 	wake     chan struct{} // of runChecks
-	compared time.Time     // when runChecks last compared all versions; zero if it could not
 	limit    time.Duration // of a request of runChecks
 	began    time.Time     // when runChecks began its last check
+	asked    time.Time     // when runChecks began the last check that asked the server
 	heard    Contact       // of the last list, event or bookmark of any watch
-	landmark landmarkOf
-	doubt    atomic.Bool // a request got no answer, or an error of the server, since runChecks last verified the landmark
+	doubt    atomic.Bool   // a request got no answer, or an error of the server, since runChecks last verified the history
 
 	mu      sync.Mutex
 	running bool
@@ -92,7 +88,6 @@ type Set struct {
 // NewSet makes a set without watches.
 func NewSet(cfg SetConfig) *Set {
 	cfg.Interval = cmp.Or(cfg.Interval, 30*time.Second)
-	cfg.CompareInterval = cmp.Or(cfg.CompareInterval, compareInterval)
 	cfg.Log = cmp.Or(cfg.Log, logging.Discard)
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	if cfg.RolledBack == nil {

@@ -3,12 +3,17 @@ package apiserver
 import (
 	"context"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
+
+// quietTime is how long a watch without an event may be in contact: an API server sends a bookmark each minute. A proxy may have stalled it,
+// so a watch that is quiet for longer is opened anew.
+const quietTime = 100 * time.Second
 
 // A watchProxy stands between an open watch and its reflector. It notes what passes, and can be stopped from outside: the
 // reflector then asks its listWatch for the next watch, and can be made to list.
@@ -19,6 +24,7 @@ import (
 //	                                   listWatch
 type watchProxy struct {
 	owner  *listWatch
+	heard  Contact // of the last event or bookmark, or of its beginning
 	source watch.Interface
 	events chan watch.Event
 	stop   chan struct{}
@@ -26,7 +32,9 @@ type watchProxy struct {
 }
 
 func newWatchProxy(owner *listWatch, source watch.Interface) *watchProxy {
-	return &watchProxy{owner: owner, source: source, events: make(chan watch.Event), stop: make(chan struct{})}
+	p := &watchProxy{owner: owner, source: source, events: make(chan watch.Event), stop: make(chan struct{})}
+	p.heard.Mark()
+	return p
 }
 
 // Stop ends the watch.

@@ -270,7 +270,7 @@ func (s *Store) connect() error {
 	}
 	s.client = client
 	s.set = apiserver.NewSet(apiserver.SetConfig{
-		Client: client, Name: s.cfg.Name, Interval: s.cfg.CheckInterval, CompareInterval: s.cfg.CheckInterval, Log: s.cfg.Log,
+		Client: client, Name: s.cfg.Name, Interval: s.cfg.CheckInterval, Log: s.cfg.Log,
 		RolledBack: func() { s.rollbacks.Add(1) }, Checked: s.checked, Adopt: s.adopt,
 	})
 	for _, w := range s.watches {

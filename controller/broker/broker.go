@@ -114,10 +114,6 @@ type Broker struct {
 	noImports   sync.Once // logs that the broker has no ServiceImports
 }
 
-// compareInterval is long, since the comparisons of a thousand members would be a third of the broker's load. A rollback shows by the newest event that
-// was seen, and heartbeats are events all the time.
-const compareInterval = time.Hour
-
 // New makes a Broker without contacting it.
 func New(cfg Config) (*Broker, error) {
 	client, err := apiserver.NewClient(cfg.REST)
@@ -133,7 +129,7 @@ func New(cfg Config) (*Broker, error) {
 	b.memory = newMemory(cfg.Noted)
 	b.self = cfg.ClusterID + "/" + rand.String(10)
 	b.set = apiserver.NewSet(apiserver.SetConfig{
-		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, CompareInterval: compareInterval, Log: b.cfg.Log,
+		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
 		Barrier: b.cfg.Barrier, RolledBack: b.rolledBack,
 	})
 	b.follow()
