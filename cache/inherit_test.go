@@ -55,8 +55,8 @@ func TestInherit(t *testing.T) {
 		next := cfg()
 		next.Index = index.Options{ClusterNames: true, Zone: "z1"}
 		// A snapshot that is wrong must not come before what is inherited.
-		sn := &snapshot{identity: old.cfg.identity(), asOf: time.Now(), serial: 1}
-		must(t, writeFile(file, sn.encode()))
+		sn := &snapshot{Identity: old.cfg.identity(), AsOf: time.Now().Unix(), Serial: 1}
+		must(t, writeFile(file, encoded(t, sn)))
 		r := startAfter(t, next, old.Store)
 		st := r.first
 		if !st.Ready || st.Stale() || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {

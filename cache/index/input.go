@@ -2,6 +2,7 @@ package index
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"iter"
 	"net/netip"
 	"slices"
@@ -83,6 +84,17 @@ func comparePorts(a, b Port) int {
 		return int(a.Proto) - int(b.Proto)
 	}
 	return int(a.Number) - int(b.Number)
+}
+
+// MarshalJSON implements [json.Marshaler]: a list of [Port].
+func (ps Ports) MarshalJSON() ([]byte, error) { return json.Marshal(slices.Collect(ps.All())) }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (ps *Ports) UnmarshalJSON(b []byte) error {
+	var list []Port
+	err := json.Unmarshal(b, &list)
+	*ps = NewPorts(list)
+	return err
 }
 
 // packed has for each port: transport, number (2 octets), length of name, name.
