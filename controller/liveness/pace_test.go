@@ -21,9 +21,9 @@ func TestPace(t *testing.T) {
 		{name: "100 members that are fast", renew: s, ttl: 5 * s, members: 100, wantRenew: s, wantTTL: 5 * s},
 		{name: "one more", renew: 10 * s, ttl: 60 * s, members: 101, wantRenew: 20 * s, wantTTL: 60 * s},
 		{name: "twice as many", renew: 10 * s, ttl: 60 * s, members: 200, wantRenew: 20 * s, wantTTL: 60 * s},
-		{name: "1,000 members", renew: 10 * s, ttl: 60 * s, members: 1000, wantRenew: 100 * s, wantTTL: 300 * s},
-		{name: "1,000 members that are fast", renew: s, ttl: 5 * s, members: 1000, wantRenew: 100 * s, wantTTL: 300 * s},
-		{name: "1,000 members, a multiple of the option", renew: 60 * s, ttl: 300 * s, members: 1000, wantRenew: 120 * s, wantTTL: 360 * s},
+		{name: "1,000 members", renew: 10 * s, ttl: 60 * s, members: 1000, wantRenew: 200 * s, wantTTL: 600 * s},
+		{name: "1,000 members that are fast", renew: s, ttl: 5 * s, members: 1000, wantRenew: 200 * s, wantTTL: 600 * s},
+		{name: "1,000 members, a multiple of the option", renew: 60 * s, ttl: 300 * s, members: 1000, wantRenew: 240 * s, wantTTL: 720 * s},
 		{name: "1,000 members that are slow", renew: 200 * s, ttl: 900 * s, members: 1000, wantRenew: 200 * s, wantTTL: 900 * s},
 		{name: "lease 0", members: 1000},
 	} {

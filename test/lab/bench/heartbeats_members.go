@@ -55,8 +55,8 @@ func beatKinds() []beatKind {
 	}
 }
 
-// beatCheck is the period in which a controller checks which cluster the server is.
-const beatCheck = 10 * time.Second
+// beatCheck is the period in which a controller asks which cluster the server is, while heartbeats of others come.
+const beatCheck = time.Minute
 
 // newBeatMember makes a member whose watches are open.
 func newBeatMember(ctx context.Context, b *controlplane.ControlPlane, kube kubernetes.Interface, m int) (*beatMember, error) {
