@@ -2,22 +2,19 @@ package admin
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // removeImports deletes what the controller imported into this cluster, in the order in which the controller would: EndpointSlices,
-// derived Services, ServiceImports. It returns the objects that have the label of imported objects and that no ServiceImport owns;
-// it does not delete them.
+// derived Services, ServiceImports. It returns the objects that have our label and that no controller makes; it does not delete them.
 func (c *cluster) removeImports(ctx context.Context, remove func(context.Context, *unstructured.Unstructured) error) (foreign []*unstructured.Unstructured, err error) {
 	skip, err := c.brokerNamespaces(ctx)
 	if err != nil {
@@ -64,9 +61,9 @@ func (c *cluster) brokerNamespaces(ctx context.Context) (map[string]bool, error)
 	return names, err
 }
 
-// isImported reports whether a ServiceImport owns the object, as it owns every imported EndpointSlice and derived Service.
+// isImported reports whether a controller has made the object, an EndpointSlice or a Service with our mark, for a ServiceImport.
 func isImported(o *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-		return r.Kind == mcsv1beta1.ServiceImportKindName && strings.HasPrefix(r.APIVersion, mcsGroup+"/")
-	})
+	name := o.GetLabels()[mcsv1beta1.LabelServiceName]
+	_, exported := o.GetLabels()[broker.LabelSourceNamespace]
+	return name != "" && !exported && (o.GetKind() != "Service" || o.GetName() == merge.DerivedName(o.GetNamespace(), name))
 }

@@ -171,7 +171,7 @@ func (l *leaver) removeImports(ctx context.Context) error {
 		return err
 	})
 	for _, o := range foreign {
-		l.warn("%s has our label and no ServiceImport as its owner: it was not deleted", describe(o))
+		l.warn("%s has our label, and is not of a ServiceImport: it was not deleted", describe(o))
 	}
 	return err
 }

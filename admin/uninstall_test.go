@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
@@ -46,7 +47,7 @@ func TestUninstallRemovesImports(t *testing.T) {
 	addServices(t, onBroker, east, joined.Namespace)
 	endWithoutEmptying(t, east, "shop")
 	left := mustLeave(t, onBroker, east)
-	for _, name := range []string{"imported-0123456789abcdef", "derived-0123456789abcdef", "db"} {
+	for _, name := range []string{"imported-0123456789abcdef", merge.DerivedName("shop", "db"), "db"} {
 		if warnings := strings.Join(left.Warnings, "\n"); !strings.Contains(warnings, name+" was not deleted: its namespace does not exist") {
 			t.Errorf("leave warned of\n%s\nwant of %s", warnings, name)
 		}

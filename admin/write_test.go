@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -127,10 +128,9 @@ const owned = `
 apiVersion: v1
 kind: Service
 metadata:
-  name: derived-0123456789abcdef
+  name: DERIVED
   namespace: shop
-  labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}
-  ownerReferences: [{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, name: db, uid: UID}]
+  labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io, multicluster.kubernetes.io/service-name: db}
 spec: {ports: [{port: 5432}]}
 ---
 apiVersion: discovery.k8s.io/v1
@@ -138,8 +138,7 @@ kind: EndpointSlice
 metadata:
   name: imported-0123456789abcdef
   namespace: shop
-  labels: {endpointslice.kubernetes.io/managed-by: controller.clusterset-dns.io}
-  ownerReferences: [{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, name: db, uid: UID}]
+  labels: {endpointslice.kubernetes.io/managed-by: controller.clusterset-dns.io, multicluster.kubernetes.io/service-name: db}
 addressType: IPv4
 endpoints: []
 `
@@ -154,11 +153,7 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 			member.ApplyYAML(ctx, []byte(imported)))
 	})
 	renew(t, member, wellknown.ControllerNamespace, wellknown.HeartbeatLease, time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
-	imp, err := member.Dynamic().Resource(serviceImportResource).Namespace("shop").Get(t.Context(), "db", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := member.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(owned, "UID", string(imp.GetUID())))); err != nil {
+	if err := member.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(owned, "DERIVED", merge.DerivedName("shop", "db")))); err != nil {
 		t.Fatal(err)
 	}
 }

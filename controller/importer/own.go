@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -13,15 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// hasCluster reports whether imp is an import of ours that has the cluster and is not collected.
+// hasCluster reports whether imp is an import of ours that has the cluster.
 func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
-	return member.IsOurs(imp) && !isCollected(imp) &&
-		slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
-}
-
-// isCollected reports a foreground deletion: the garbage collector deletes slices before the import, also new ones. imp may be nil.
-func isCollected(imp *mcsv1beta1.ServiceImport) bool {
-	return imp != nil && imp.DeletionTimestamp != nil && slices.Contains(imp.Finalizers, metav1.FinalizerDeleteDependents)
+	return member.IsOurs(imp) && slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 }
 
 // contributionOf returns the slices that one cluster, whose record is spec, contributes to an import that stays as it is, and what is
@@ -31,7 +24,7 @@ func contributionOf(
 ) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
 	merged := merge.Merge(member.KeyOf(imp), []merge.Record{{Cluster: src.Cluster, Spec: spec}}, o)
 	desired, rejected := merge.Desired(ownContribution(imp, derived, merged), merge.Cluster{
-		Sources: []merge.Source{src}, Owner: imp.UID,
+		Sources: []merge.Source{src},
 	})
 	return desired.Slices, rejected
 }

@@ -69,7 +69,7 @@ func fingerprint(o apiserver.Object) string {
 	if o == nil {
 		return ""
 	}
-	ours := []any{o.GetLabels(), o.GetAnnotations(), o.GetOwnerReferences()}
+	ours := []any{o.GetLabels(), o.GetAnnotations()}
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		ours = append(ours, o.Spec)

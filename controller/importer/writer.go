@@ -19,7 +19,7 @@ import (
 )
 
 // maxRounds is how often a writer compares again. Three rounds are usual for a new service with a derived Service: the import,
-// then the objects that need its UID, then those that need the addresses of the Service. The others are for objects that
+// then what belongs to it, then those that need the addresses of the Service. The others are for objects that
 // change meanwhile.
 const maxRounds = 8
 
@@ -57,8 +57,6 @@ func (w *writer) write(ctx context.Context, p plan) error {
 		defer w.responses.remove(w.svc)
 		defer w.choices.set(w.svc, choice{})
 		defer w.overwritten.Forget(w.svc.String())
-	} else if isCollected(w.now.Import) {
-		return nil // it is created again when it is gone
 	}
 	for range maxRounds {
 		c := w.compare(p)
@@ -89,7 +87,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 func (w *writer) compare(p plan) merge.Changes {
 	desired, existing := w.desired(p, nil), w.now.Objects
 	if existing.Import == nil && desired.Import != nil {
-		existing = merge.Objects{} // what is left of an earlier import gets a new owner
+		existing = merge.Objects{} // what is left of an earlier import goes on
 	}
 	c := merge.Diff(desired, existing)
 	if len(c.Foreign) > 0 {
@@ -113,15 +111,13 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 	if c.ClusterIPs = w.derived.clusterIPs(); w.now.Service == nil && p.result.Routed() {
 		c.ClusterIPs = nil // those of the import are not the Service's
 	}
-	if member.IsOurs(w.now.Import) {
-		c.Owner = w.now.Import.UID
-	}
+	imported := member.IsOurs(w.now.Import)
 	c.Unrouted = w.derived.unrouted()
 	o, rejected := merge.Desired(p.result, c)
 	if o.Import == nil {
 		return o
 	}
-	if c.Owner != "" {
+	if imported {
 		w.report(rejected)
 	}
 	var enough notes
@@ -130,7 +126,7 @@ func (w *writer) desired(p plan, taken []string) merge.Objects {
 	w.choose(p.prefers, p.prefers.consumer(o.Import, o.Service), o.Slices)
 	o.Import.Status.Conditions = []metav1.Condition{readiness(p, o, taken, w.derived.failure)}
 	switch {
-	case c.Owner == "":
+	case !imported:
 		o.Service, o.Slices = nil, nil
 	case o.Service != nil && len(o.Import.Spec.IPs) == 0 && w.derived.failure == nil && len(taken) == 0:
 		// For a moment DNS would return the endpoints of an import that has no address yet.

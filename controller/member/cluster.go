@@ -23,6 +23,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -343,12 +344,16 @@ func (c *Cluster) SourceSlices(svc types.NamespacedName) []*discoveryv1.Endpoint
 }
 
 // ImportedSlices returns the slices that have the label of the import or that we made for it, sorted by name, without those
-// that another import owns.
+// that we made for another import.
 func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
-		owner := merge.ImportOwner(e)
-		return owner != "" && owner != svc.Name
+	derived := merge.DerivedName(svc.Namespace, svc.Name)
+	ours := c.slices.ByIndex(indexImported, svc.Namespace+"/"+derived)
+	labelled := slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
+		return isOurSlice(e) && e.Labels[discoveryv1.LabelServiceName] != ""
 	})
+	all := append(ours, labelled...)
+	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Property returns the ClusterProperty, nil if it does not exist.

@@ -115,15 +115,15 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 		for _, key := range sourceKeys(o) {
 			a.Sources = append(a.Sources, parseKey(key))
 		}
-		for _, key := range importedKeys(o) {
-			a.Imports = append(a.Imports, parseKey(key))
+		if name := merge.ImportName(o); name != "" {
+			a.Imports = append(a.Imports, types.NamespacedName{Namespace: o.Namespace, Name: name})
 		}
 	}
 }
 
-// importOf returns the key of the import that a Service is derived from, by its owner or else by its name.
+// importOf returns the key of the import that a Service is derived from, by its label or else by its name.
 func (c *Cluster) importOf(s *corev1.Service) (types.NamespacedName, bool) {
-	if name := merge.ImportOwner(s); name != "" {
+	if name := merge.ImportName(s); name != "" && merge.IsDerived(s) {
 		return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
 	}
 	imports := c.imports.ByIndex(indexDerived, KeyOf(s).String())

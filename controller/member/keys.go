@@ -17,7 +17,7 @@ import (
 // The indexes. Their values are keys of services, "<namespace>/<name>".
 const (
 	indexSource   = "source"   // EndpointSlices of a Service of this cluster
-	indexImported = "imported" // EndpointSlices of a ServiceImport
+	indexImported = "imported" // EndpointSlices of a ServiceImport, also by the name of its derived Service
 	indexDerived  = "derived"  // ServiceImports by the name of their derived Service
 	indexAddress  = "address"  // ServiceImports by each clusterset IP; its values are addresses
 )
@@ -66,15 +66,14 @@ func sourceKeys(o metav1.Object) []string {
 	return []string{o.GetNamespace() + "/" + service}
 }
 
-// importedKeys returns the imports of a slice: by its label and, because someone may have removed that label from a slice of
-// ours, by its owner.
-func importedKeys(o metav1.Object) []string {
-	var keys []string
-	if service := o.GetLabels()[mcsv1beta1.LabelServiceName]; service != "" {
+// importedKeys returns the import of a slice by its label and, because someone may have removed or changed that label of a slice of ours, the
+// name of the derived Service that it has.
+func importedKeys(o metav1.Object) (keys []string) {
+	if service := merge.ImportName(o); service != "" {
 		keys = append(keys, o.GetNamespace()+"/"+service)
 	}
-	if owner := merge.ImportOwner(o); owner != "" && isOurSlice(o) && owner != o.GetLabels()[mcsv1beta1.LabelServiceName] {
-		keys = append(keys, o.GetNamespace()+"/"+owner)
+	if derived := o.GetLabels()[discoveryv1.LabelServiceName]; derived != "" && isOurSlice(o) {
+		keys = append(keys, o.GetNamespace()+"/"+derived)
 	}
 	return keys
 }

@@ -28,7 +28,7 @@ func reconciled(tb testing.TB, n int) func() {
 		of.Cluster = id
 		sources = append(sources, of)
 	}
-	cluster := Cluster{Sources: sources, Owner: "uid-1", Families: []corev1.IPFamily{v4}, ClusterIPs: []string{"10.96.0.9"}}
+	cluster := Cluster{Sources: sources, Families: []corev1.IPFamily{v4}, ClusterIPs: []string{"10.96.0.9"}}
 	var existing Objects
 	work := func() Changes {
 		desired, _ := Desired(Merge(shop, records, Options{}), cluster)

@@ -111,7 +111,7 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 			c.foreign("Service", existing)
 		}
 	case desired == nil:
-		if ImportOwner(existing) != "" {
+		if ImportName(existing) != "" {
 			c.Delete.Service = existing.DeepCopy()
 		}
 	default:
@@ -141,30 +141,25 @@ func sameIngress(desired, existing []corev1.LoadBalancerIngress) bool {
 	})
 }
 
-// IsDerived reports whether an importer has derived the Service from an import: it has our mark, and an import of the name
-// that its own name follows from as owner, be that the import of now or one that was deleted. One that lost that owner still
-// is, where an import wants that name; it is not deleted.
+// IsDerived reports whether an importer has derived the Service from an import: it has our mark, and the label of the import that its name
+// follows from, be that the import of now or one that was deleted. One that lost that label still is, where an import wants that name; it is not
+// deleted.
 func IsDerived(s *corev1.Service) bool {
-	owner := ImportOwner(s)
-	return s.Labels[broker.LabelManagedBy] == broker.ManagedBy && (owner == "" || DerivedName(s.Namespace, owner) == s.Name)
+	imp := ImportName(s)
+	return s.Labels[broker.LabelManagedBy] == broker.ManagedBy && (imp == "" || DerivedName(s.Namespace, imp) == s.Name)
 }
 
-// IsImported reports whether an importer has made the slice: it has our mark, and an import as owner. One that lost its owner
-// still is, unless it is a slice of the broker, which has the same mark.
+// IsImported reports whether an importer has made the slice: it has our mark, and is no slice of the broker, which has the same mark.
 func IsImported(e *discoveryv1.EndpointSlice) bool {
 	_, exported := e.Labels[broker.LabelSourceNamespace]
-	return e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy && (ImportOwner(e) != "" || !exported)
+	return e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy && !exported
 }
 
-// ImportOwner returns the name of the import that owns o, "" if no import owns it.
-func ImportOwner(o metav1.Object) string {
-	for _, owner := range o.GetOwnerReferences() {
-		if owner.Kind == mcsv1beta1.ServiceImportKindName && strings.HasPrefix(owner.APIVersion, mcsv1beta1.GroupName+"/") {
-			return owner.Name
-		}
-	}
-	return ""
-}
+// ImportName returns the name of the import that o, a slice or a Service, has the label of, "" without one.
+//
+// No owner reference says it: with the CRD of ServiceImport all imports go, and the garbage collector would take slices and Services, with
+// their addresses, away.
+func ImportName(o metav1.Object) string { return o.GetLabels()[mcsv1beta1.LabelServiceName] }
 
 // keepPrimary gives next the primary family of existing.
 func keepPrimary(next, existing *corev1.ServiceSpec) {
@@ -251,7 +246,6 @@ func sameSlice(desired, existing *discoveryv1.EndpointSlice) bool {
 	return sameKeys(desired.Labels, existing.Labels, sliceLabels) &&
 		sameKeys(desired.Annotations, existing.Annotations, sliceAnnotations) &&
 		sameSource(desired.Annotations[broker.AnnotationSource], existing.Annotations[broker.AnnotationSource]) &&
-		hasOwners(desired, existing) &&
 		slices.EqualFunc(desired.Ports, existing.Ports, func(a, b discoveryv1.EndpointPort) bool { return reflect.DeepEqual(a, b) }) &&
 		slices.EqualFunc(desired.Endpoints, existing.Endpoints, func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
 }
@@ -272,8 +266,7 @@ func sameKeys(desired, existing map[string]string, keys []string) bool {
 	return true
 }
 
-// sameOwnedMeta compares labels, annotations and owners: all that are desired are there, and none that we set before and
-// do not desire.
+// sameOwnedMeta compares labels and annotations: all that are desired are there, and none that we set before and do not desire.
 func sameOwnedMeta(desired, existing metav1.Object) bool {
 	owned := ownedKeys(existing.GetManagedFields())
 	same := func(kind string, desired, existing map[string]string) bool {
@@ -289,7 +282,7 @@ func sameOwnedMeta(desired, existing metav1.Object) bool {
 		})
 	}
 	return same("f:labels", desired.GetLabels(), existing.GetLabels()) &&
-		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations()) && hasOwners(desired, existing)
+		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations())
 }
 
 // ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [wellknown.ManagerImporter] has set.
@@ -317,17 +310,6 @@ func ownedKeys(entries []metav1.ManagedFieldsEntry) map[string][]string {
 		}
 	}
 	return owned
-}
-
-func hasOwners(desired, existing metav1.Object) bool {
-	for _, want := range desired.GetOwnerReferences() {
-		if !slices.ContainsFunc(existing.GetOwnerReferences(), func(got metav1.OwnerReference) bool {
-			return reflect.DeepEqual(got, want)
-		}) {
-			return false
-		}
-	}
-	return true
 }
 
 // follow makes an update fail if the object is no longer the one that was compared.

@@ -18,7 +18,7 @@ import (
 func desiredOf(t *testing.T, records ...Record) Objects {
 	t.Helper()
 	o, rejected := Desired(Merge(shop, records, Options{}), Cluster{
-		Sources: []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))}, Owner: "uid-1",
+		Sources:  []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))},
 		Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9"},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}},
 	})
@@ -101,7 +101,9 @@ func TestDiff(t *testing.T) {
 		{name: "turned Headless", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"), headless)), want: "+ ~ie -s"},
 		{name: "drift of a slice", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Endpoints = nil }, want: "+ ~e -"},
 		{name: "drift of a slice's label", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Labels[corev1.IsHeadlessService] = "" }, want: "+ ~e -"},
-		{name: "a slice lost its owner", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].OwnerReferences = nil }, want: "+ ~e -"},
+		{name: "a slice of another import", desired: desiredOf(t, b), existing: func(o *Objects) {
+			o.Slices[0].Labels[mcsv1beta1.LabelServiceName] = "web"
+		}, want: "+ ~e -"},
 		{name: "a slice of another family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].AddressType = discoveryv1.AddressTypeIPv6 }, want: "+e ~ -e"},
 		{name: "a slice too many", desired: desiredOf(t, b), existing: func(o *Objects) {
 			more := o.Slices[0].DeepCopy()
@@ -172,24 +174,18 @@ func TestDiffLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 1.4: the mark alone does not make an object ours, its owner has to.
-func TestDiffChecksOwners(t *testing.T) {
+// docs/spec/controller.md 1.4: the mark alone does not make an object ours.
+func TestDiffOfWhatIsOurs(t *testing.T) {
 	b := record("b", 1)
 	for _, tt := range []struct {
 		name     string
 		existing func(*Objects)
 		want     string // of nothing desired
 	}{
-		{name: "owner of an earlier import", existing: func(o *Objects) {
-			o.Service.OwnerReferences[0].UID, o.Slices[0].OwnerReferences[0].UID = "old", "old"
-		}, want: "+ ~ -ise"},
-		{name: "a slice that lost its owner", existing: func(o *Objects) { o.Slices[0].OwnerReferences = nil }, want: "+ ~ -ise"},
-		{name: "an exported slice", existing: func(o *Objects) {
-			o.Slices[0].OwnerReferences, o.Slices[0].Labels[broker.LabelSourceNamespace] = nil, "shop"
-		}, want: "+ ~ -is"},
-		{name: "a Service without owner", existing: func(o *Objects) { o.Service.OwnerReferences = nil }, want: "+ ~ -ie"},
-		{name: "a Service of another import", existing: func(o *Objects) { o.Service.OwnerReferences[0].Name = "web" }, want: "+ ~ -ie"},
-		{name: "a Service of something else", existing: func(o *Objects) { o.Service.OwnerReferences[0].APIVersion = "example.com/v1" }, want: "+ ~ -ie"},
+		{name: "all", existing: func(*Objects) {}, want: "+ ~ -ise"},
+		{name: "an exported slice", existing: func(o *Objects) { o.Slices[0].Labels[broker.LabelSourceNamespace] = "shop" }, want: "+ ~ -is"},
+		{name: "a Service of no import", existing: func(o *Objects) { delete(o.Service.Labels, mcsv1beta1.LabelServiceName) }, want: "+ ~ -ie"},
+		{name: "a Service with the name of another import", existing: func(o *Objects) { o.Service.Labels[mcsv1beta1.LabelServiceName] = "web" }, want: "+ ~ -ie"},
 	} {
 		existing := existingOf(t, b)
 		tt.existing(&existing)
@@ -220,10 +216,9 @@ func TestDerivedService(t *testing.T) {
 		record("a", 1, ports("/TCP/80/h2c"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
 		record("b", 2, ports("dns/UDP/53"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
 	}, Options{})
-	o, _ := Desired(r, Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
+	o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
 	want := `{"kind":"Service","apiVersion":"v1","metadata":{"name":"` + DerivedName("shop", "db") + `","namespace":"shop",` +
-		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io"},` +
-		`"ownerReferences":[{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","name":"db","uid":"uid-1","controller":false}]},` +
+		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io","multicluster.kubernetes.io/service-name":"db"}},` +
 		`"spec":{"ports":[{"name":"tcp-80","protocol":"TCP","appProtocol":"h2c","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
 		`"type":"ClusterIP","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":9}},` +
 		`"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack","internalTrafficPolicy":"Local","trafficDistribution":"PreferClose"},` +
@@ -237,7 +232,7 @@ func TestDerivedService(t *testing.T) {
 	if named := o.Import.Annotations[broker.AnnotationDerivedService]; named != o.Service.Name {
 		t.Errorf("import names %q, want %s", named, o.Service.Name)
 	}
-	if o, _ := Desired(r, Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
+	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4, v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 		t.Errorf("import names a Service without addresses: its name may be taken")
 	}
 	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" || *o.Service.Spec.IPFamilyPolicy != "SingleStack" {
@@ -265,7 +260,7 @@ func TestRoutedService(t *testing.T) {
 		o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: claims("a "+ip+" 1", "a fd17:87d8:f436::1 1")}}
 		return Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true))}, o)
 	}
-	both := Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
+	both := Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
 	made, _ := Desired(of("243.0.0.1"), both)
 	want := `{"ports":[{"name":"tcp-80","protocol":"TCP","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
 		`"type":"LoadBalancer","sessionAffinity":"None","externalTrafficPolicy":"Cluster","ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack",` +
@@ -280,7 +275,7 @@ func TestRoutedService(t *testing.T) {
 	if fmt.Sprint(made.Import.Spec.IPs) != "[fd17:87d8:f436::1 243.0.0.1]" || made.Import.Annotations[broker.AnnotationDerivedService] != made.Service.Name {
 		t.Errorf("import has %v and %v, want the clusterset IPs and the name of the Service", made.Import.Spec.IPs, made.Import.Annotations)
 	}
-	single, _ := Desired(of("243.0.0.1"), Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4}})
+	single, _ := Desired(of("243.0.0.1"), Cluster{Families: []corev1.IPFamily{v4}})
 	if got, want := ingress(single.Service), `[{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
 		t.Errorf("ingress = %s in a cluster without IPv6, want %s", got, want)
 	}
@@ -354,7 +349,7 @@ func TestDerivedServiceIsPutRight(t *testing.T) {
 
 // The primary family of a Service cannot change, so another order is no reason to write, and none to make it anew.
 func TestPrimaryFamilyStays(t *testing.T) {
-	both := Cluster{Owner: "uid-1", Families: []corev1.IPFamily{v4, v6}}
+	both := Cluster{Families: []corev1.IPFamily{v4, v6}}
 	first, _ := Desired(Merge(shop, []Record{record("a", 1, families(v4, v6))}, Options{}), both)
 	second, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6, v4))}, Options{}), both)
 	if got := Diff(Objects{Service: second.Service}, Objects{Service: first.Service}); !got.Empty() {

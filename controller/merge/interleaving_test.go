@@ -211,11 +211,6 @@ func (c *valueClusterset) reconcile(t *testing.T, i int) {
 	if again := Diff(c.desired(i), m.existing); !again.Empty() {
 		t.Fatalf("after its own changes the diff of %s is %s, want none", m.id, mustJSON(t, again))
 	}
-	for _, s := range m.existing.Slices {
-		if len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != m.existing.Import.UID {
-			t.Fatalf("slice %s of %s has the owners %v, want the import %s", s.Name, m.id, s.OwnerReferences, m.existing.Import.UID)
-		}
-	}
 }
 
 // identify gives a UID to objects that were made, as an API server does.
@@ -237,11 +232,11 @@ func (m *valueMember) identify() {
 	}
 }
 
-// anew makes objects of a member anew, with another UID, or deletes them, as other people and the garbage collector do.
+// anew makes objects of a member anew, with another UID, or deletes them, as other people do.
 func (c *valueClusterset) anew(m *valueMember) {
 	e := &m.existing
 	switch c.IntN(5) {
-	case 0: // what the import owns stays for a while
+	case 0: // what belongs to the import stays
 		e.Import = nil
 	case 1:
 		*e = Objects{}
@@ -275,9 +270,6 @@ func (c *valueClusterset) desired(i int) Objects {
 	m := c.members[i]
 	own := m.local.exported(i, m.id)
 	cluster := Cluster{Families: []corev1.IPFamily{v4, v6}}
-	if m.existing.Import != nil {
-		cluster.Owner = m.existing.Import.UID
-	}
 	var all []Record
 	for j, other := range c.members {
 		record, source := m.records[other.id], Source{Cluster: other.id, Declared: networksOf(j), Reserved: networksOf(i)}
@@ -297,7 +289,7 @@ func (c *valueClusterset) desired(i int) Objects {
 	}
 	c.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
 	desired, _ := Desired(Merge(shop, all, c.options), cluster)
-	if cluster.Owner == "" {
+	if m.existing.Import == nil {
 		desired.Service, desired.Slices = nil, nil
 	}
 	return desired

@@ -240,7 +240,7 @@ func (w *clusterset) step(t *testing.T, cluster string, op operation, o Options)
 
 func (w *clusterset) desired(o Options) Objects {
 	var records []Record
-	c := Cluster{Owner: "uid", Families: []corev1.IPFamily{v4, v6}}
+	c := Cluster{Families: []corev1.IPFamily{v4, v6}}
 	for cluster, r := range w.records { // in any order
 		records = append(records, r)
 		c.Sources = append(c.Sources, Source{

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -23,9 +22,6 @@ type Objects struct {
 // A Cluster is what the objects of an imported service depend on besides the exports.
 type Cluster struct {
 	Sources []Source
-	// Owner is the UID of the import. While it is empty, because there is no import yet, nothing but the import should be
-	// written.
-	Owner types.UID
 	// Families are those in which the cluster has addresses for Services.
 	Families []corev1.IPFamily
 	// ClusterIPs are those of the derived Service, empty while it does not exist.
@@ -77,9 +73,6 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 		o.Slices, rejected = append(o.Slices, imported...), append(rejected, no...)
 	}
 	o.Slices = LastResort(c.Sources, o.Slices, nil)
-	for _, s := range o.Slices {
-		s.OwnerReferences = owners(r.Import, c.Owner)
-	}
 	if o.Service != nil {
 		SetHints(r.Import.Spec.TrafficDistribution, o.Slices)
 	}
@@ -105,8 +98,7 @@ func (r Result) service(c Cluster) *corev1.Service {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Import.Namespace, Name: DerivedName(r.Import.Namespace, r.Import.Name),
-			Labels:          map[string]string{broker.LabelManagedBy: broker.ManagedBy},
-			OwnerReferences: owners(r.Import, c.Owner),
+			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy, mcsv1beta1.LabelServiceName: r.Import.Name},
 		},
 		Spec: corev1.ServiceSpec{
 			Type:                  corev1.ServiceTypeClusterIP,
@@ -156,16 +148,4 @@ func policyOf(families []corev1.IPFamily) *corev1.IPFamilyPolicy {
 		policy = corev1.IPFamilyPolicyRequireDualStack
 	}
 	return &policy
-}
-
-// owners is the safety net: the API server removes slices and Service where no controller of ours does it. It does not claim control.
-func owners(imp *mcsv1beta1.ServiceImport, uid types.UID) []metav1.OwnerReference {
-	if uid == "" {
-		return nil
-	}
-	no := false
-	return []metav1.OwnerReference{{
-		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName,
-		Name: imp.Name, UID: uid, Controller: &no,
-	}}
 }

@@ -2,7 +2,6 @@ package merge
 
 import (
 	"encoding/json"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -51,9 +50,6 @@ func Patch(update, existing metav1.Object) []byte {
 	if changed := changes(update.GetAnnotations(), existing.GetAnnotations(), annotations); len(changed) > 0 {
 		metadata["annotations"] = changed
 	}
-	if !hasOwners(update, existing) {
-		metadata["ownerReferences"] = ownersWith(update.GetOwnerReferences(), existing.GetOwnerReferences())
-	}
 	return encode(patch)
 }
 
@@ -85,15 +81,4 @@ func changes(desired, existing map[string]string, keys []string) map[string]*str
 		}
 	}
 	return changed
-}
-
-// ownersWith returns the desired owners with those of others. An import of the same name that is gone owns nothing.
-func ownersWith(desired, existing []metav1.OwnerReference) []metav1.OwnerReference {
-	owners := slices.Clone(desired)
-	for _, e := range existing {
-		if !slices.ContainsFunc(desired, func(d metav1.OwnerReference) bool { return d.Kind == e.Kind && d.Name == e.Name }) {
-			owners = append(owners, e)
-		}
-	}
-	return owners
 }

@@ -79,7 +79,7 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	}
 	m.record.Spec.Labels, m.record.Spec.Ports = nil, append(m.record.Spec.Ports, v1alpha1.ServicePort{Name: "dns", Protocol: "UDP", Port: 53})
 	m.catchUp()
-	if m.existing.Import.Annotations["theirs"] != "1" || m.existing.Slices[0].Labels["theirs"] != "1" || len(m.existing.Service.OwnerReferences) != 2 {
+	if m.existing.Import.Annotations["theirs"] != "1" || m.existing.Slices[0].Labels["theirs"] != "1" || len(m.existing.Service.OwnerReferences) != 1 {
 		t.Errorf("annotations %v, labels %v, owners %v: want those of others kept",
 			m.existing.Import.Annotations, m.existing.Slices[0].Labels, m.existing.Service.OwnerReferences)
 	}
@@ -176,9 +176,6 @@ func (m *member) desired() merge.Objects {
 			Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now().Rfc3339Copy(),
 		}},
 	}
-	if m.existing.Import != nil {
-		c.Owner = m.existing.Import.UID
-	}
 	if m.existing.Service != nil {
 		c.ClusterIPs = m.existing.Service.Spec.ClusterIPs
 	}
@@ -186,7 +183,7 @@ func (m *member) desired() merge.Objects {
 	if len(rejected) > 0 {
 		m.Fatalf("rejected: %+v", rejected)
 	}
-	if c.Owner == "" {
+	if m.existing.Import == nil {
 		o.Service, o.Slices = nil, nil
 	}
 	return o

@@ -49,13 +49,12 @@ func TestImportedSlice(t *testing.T) {
 	r := Merge(shop, []Record{record("a", 1, ports("http/TCP/80/h2c")), record("b", 2, ports("web/TCP/80"))}, Options{})
 	src := sourceOf(from)
 	src.From = 5
-	o, _ := Desired(r, Cluster{Sources: []Source{src}, Owner: "uid-1"})
+	o, _ := Desired(r, Cluster{Sources: []Source{src}})
 	want := `[{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"imported-` +
 		broker.Hash(32, "b", "shop", from.Name) + `","namespace":"shop","labels":{` +
 		`"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io","kubernetes.io/service-name":"` + DerivedName("shop", "db") + `",` +
 		`"multicluster.kubernetes.io/service-name":"db","multicluster.kubernetes.io/source-cluster":"b"},` +
-		`"annotations":{"broker.clusterset-dns.io/source":"` + from.Name[len("db.shop."):] + ` uid-2 5 17","endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T00:00:00.5Z"},` +
-		`"ownerReferences":[{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceImport","name":"db","uid":"uid-1","controller":false}]},` +
+		`"annotations":{"broker.clusterset-dns.io/source":"` + from.Name[len("db.shop."):] + ` uid-2 5 17","endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T00:00:00.5Z"}},` +
 		`"addressType":"IPv4","endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":false,"serving":true,"terminating":true},` +
 		`"hostname":"db-0","zone":"z1"}],"ports":[{"name":"http","protocol":"TCP","port":8080,"appProtocol":"h2c"}]}]`
 	if got := mustJSON(t, o.Slices); got != want {

@@ -99,7 +99,7 @@ func TestDriftIsCorrected(t *testing.T) {
 		{imp.Name, importsGVR, `{"spec":{"ports":[],"type":"Headless","ips":[]},"metadata":{"labels":{"tier":"silver"}}}`},
 		{imp.Name, importsGVR, `{"metadata":{"labels":{"tier":null},"annotations":{"note":null}}}`},
 		{derived, servicesGVR, `{"spec":{"selector":{"app":"web"},"ports":[{"name":"more","port":81}],"sessionAffinity":"ClientIP"}}`},
-		{imported[0].Name, slicesGVR, `{"endpoints":[{"addresses":["10.99.0.1"]}],"metadata":{"ownerReferences":[]}}`},
+		{imported[0].Name, slicesGVR, `{"endpoints":[{"addresses":["10.99.0.1"]}],"metadata":{"labels":{"multicluster.kubernetes.io/service-name":null}}}`},
 		{imported[0].Name, slicesGVR, ""},
 		{derived, servicesGVR, ""},
 		{imp.Name, importsGVR, ""},

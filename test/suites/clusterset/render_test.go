@@ -186,7 +186,7 @@ func writePolicies(
 }
 
 func writeDerived(b *strings.Builder, imports []mcsv1beta1.ServiceImport, svc *corev1.Service) {
-	fmt.Fprintf(b, "derived of %s %v", ownerText(imports, svc.OwnerReferences), svc.Spec.ClusterIPs)
+	fmt.Fprintf(b, "derived of %s %v", derivedFrom(imports, svc), svc.Spec.ClusterIPs)
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		fmt.Fprintf(b, " carries %v", ingressText(svc))
 	}
@@ -220,15 +220,11 @@ func ingressText(svc *corev1.Service) []string {
 	return all
 }
 
-// ownerText returns the name of the import that owns an object, by its UID.
-func ownerText(imports []mcsv1beta1.ServiceImport, owners []metav1.OwnerReference) string {
-	if len(owners) != 1 || owners[0].Controller == nil || *owners[0].Controller {
-		return fmt.Sprintf("%v, want one owner that does not control", owners)
-	}
-	for _, imp := range imports {
-		if imp.UID == owners[0].UID {
-			return imp.Name
-		}
+// derivedFrom returns the name of the import that a Service is derived from.
+func derivedFrom(imports []mcsv1beta1.ServiceImport, svc *corev1.Service) string {
+	name := svc.Labels[mcsv1beta1.LabelServiceName]
+	if slices.ContainsFunc(imports, func(imp mcsv1beta1.ServiceImport) bool { return imp.Name == name }) {
+		return name
 	}
 	return "nobody"
 }
@@ -238,8 +234,8 @@ func sliceText(imports []mcsv1beta1.ServiceImport, derived []corev1.Service, s *
 	var b strings.Builder
 	name := s.Labels[mcsv1beta1.LabelServiceName]
 	fmt.Fprintf(&b, "slice of %s from %s", name, s.Labels[mcsv1beta1.LabelSourceCluster])
-	if owner := ownerText(imports, s.OwnerReferences); owner != name {
-		fmt.Fprintf(&b, ", owned by %s", owner)
+	if len(s.OwnerReferences) > 0 {
+		fmt.Fprintf(&b, ", owned by %v", s.OwnerReferences)
 	}
 	of := s.Labels[discoveryv1.LabelServiceName]
 	if of != merge.DerivedName(s.Namespace, name) {

@@ -602,8 +602,7 @@ func deleteCRD(t *testing.T, m *testclusterset.Member, manifest []byte) {
 }
 
 // Somebody deletes the CRD of ServiceImport in a member, and with it all imports. What they stand for, the slices and derived Services, stays and
-// has new imports when the CRD is back, as far as the garbage collector, which does not run here, has left it; other members do not notice
-// (docs/spec/controller.md 5.3).
+// has new imports when the CRD is back; other members do not notice (docs/spec/controller.md 5.3).
 func TestImportKindIsDeleted(t *testing.T) {
 	tier.All(t)
 	const ns = "kinds"
