@@ -35,10 +35,12 @@ var kinds = []struct {
 	{"cluster-a", "west.large.shop.svc", dns.TypeA, resolver.Found, 0},
 	{"cluster-srv", "_pg._tcp.west.large.shop.svc", dns.TypeSRV, resolver.Found, 0},
 	{"rotate-a", "rotate.shop.svc", dns.TypeA, resolver.Found, 0},
+	{"rotate-srv", "_pg._tcp.rotate.shop.svc", dns.TypeSRV, resolver.Found, 2}, // the numbers, and the list of targets
+	{"many-srv-bare", "many.shop.svc", dns.TypeSRV, resolver.Found, 4},         // these, for all clusters and for one
 }
 
 // newZone has so many services with a VIP, and with so many endpoints in 2 clusters a Headless service and a ClusterSetIP
-// service without a VIP.
+// service without a VIP, and that of manyPorts.
 func newZone(services, endpoints int) *index.Index {
 	e := new(index.Index).Edit()
 	ports := index.NewPorts([]index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Name: "dns", Proto: index.UDP, Number: 53}})
@@ -52,7 +54,26 @@ func newZone(services, endpoints int) *index.Index {
 	e.Put(index.Build(large, list, index.Options{ClusterNames: true}))
 	rotate, list := dualStackPacked("rotate", index.ClusterSetIP, endpoints)
 	e.Put(index.Build(rotate, list, index.Options{ClusterNames: true}))
+	e.Put(manyPorts())
 	return e.Index()
+}
+
+// manyPorts is a service with 2,000 ports in each of 20 clusters, a hundred in a slice. Every other port has another number in each cluster.
+func manyPorts() *index.Service {
+	var list []*index.Slice
+	for c := range 20 {
+		for from := 0; from < 2000; from += 100 {
+			var ports []index.Port
+			for p := from; p < from+100; p++ {
+				ports = append(ports, index.Port{Name: fmt.Sprint("p-", p), Proto: index.TCP, Number: uint16(10_000 + 20*p + p%2*c)})
+			}
+			spec := index.SliceSpec{Cluster: fmt.Sprint("c-", c), Ports: index.NewPorts(ports)}
+			spec.Endpoints = []index.Endpoint{{Addrs: addrs(fmt.Sprintf("10.90.%d.1", c))}}
+			list = append(list, index.NewSlice(spec))
+		}
+	}
+	imp := index.NewImport(index.ImportSpec{Namespace: "shop", Name: "many", Type: index.ClusterSetIP})
+	return index.Build(imp, list, index.Options{ClusterNames: true})
 }
 
 // dualStackPacked are the slices of 2 clusters: half of the endpoints in each, a hundred in a slice, with hostnames.

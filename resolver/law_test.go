@@ -85,6 +85,23 @@ func isOneOf(got rrset, forms []rrset) bool {
 	return slices.ContainsFunc(forms, func(form rrset) bool { return maps.Equal(got, form) })
 }
 
+// docs/spec/dns.md 4.3: a port has one number if the clusters that can answer have one, whatever a cluster has that is not selected or not local.
+func TestNumbersOfClustersThatAnswer(t *testing.T) {
+	for _, ofWest := range []uint16{80, 81} {
+		objs := objects{build: index.Options{ClusterNames: true}, imports: []importObject{{namespace: "shop", name: "web", typ: index.ClusterSetIP}}}
+		for i, id := range []string{"east", "north", "west"} {
+			objs.imports[0].slices = append(objs.imports[0].slices, sliceObject{
+				cluster: id, hidden: id == "north", endpoints: []index.Endpoint{{Addrs: pool4[i : i+1]}},
+				ports: []index.Port{{Name: "http", Proto: index.TCP, Number: []uint16{80, 82, ofWest}[i]}},
+			})
+		}
+		for _, local := range []string{"", "east", "west"} {
+			objs.serve = resolver.Options{ClusterNames: true, LocalCluster: local}
+			matchesReference(t, objs)
+		}
+	}
+}
+
 // matchesReference is the law that each question gets an answer that the reference permits, and over the rotation all of them.
 func matchesReference(t *testing.T, objs objects) {
 	ref, x := newReference(objs), newIndex(objs)

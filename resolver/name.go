@@ -219,11 +219,7 @@ func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Prot
 	return func(yield func(string, index.Proto) bool) {
 		if c != noCluster || !s.HasVIP() {
 			for name, proto := range s.PortNames {
-				set, _ := s.Port(name, proto)
-				if c != noCluster && set.InCluster(c).Len() == 0 {
-					continue
-				}
-				if o.fitsPort(s, c, name, proto) && !yield(name, proto) {
+				if (c == noCluster || hasPort(s, c, name, proto)) && o.fitsPort(s, c, name, proto) && !yield(name, proto) {
 					return
 				}
 			}

@@ -55,54 +55,44 @@ func (s *Services) fill(n *Name, q *Question, o *Options) {
 		return
 	}
 	s.service = n.Service
+	var total, whole int
 	if n.Service.Type() == index.Headless {
 		s.set, _ = n.Service.Port(n.PortName, n.Proto)
 		if n.Kind == Port && n.cluster != noCluster {
 			s.set = s.set.InCluster(int(n.cluster))
 		}
-		s.weight = weight(s.set.Len())
-		if s.order.set(s.set.Len(), q, o) {
-			s.start = uint32(s.set.Window(q.part()))
-		}
-		return
+		total = s.set.Len()
+		whole = total
+	} else {
+		s.list, whole = n.targets(q, o)
+		total = len(s.list)
 	}
-	s.list = n.targets(o)
-	s.weight = weight(len(s.list))
-	if !q.Union {
-		s.list = oneCluster(s.list, answering(n.Service, o), q)
-	}
-	if s.order.set(len(s.list), q, o) {
-		s.start = uint32(uint64(q.part()) * uint64(len(s.list)) >> 32)
-	}
+	s.weight = uint16(max(1, 100/max(1, whole)))
+	s.order.set(total, q, o)
 }
 
-func weight(records int) uint16 { return uint16(max(1, 100/max(1, records))) }
-
-// targets is the whole SRV RRset of a ClusterSetIP name, in the order of target and port number.
-func (n *Name) targets(o *Options) []target {
-	var list []target
+// targets are the SRV records of a ClusterSetIP name that q gets, in the order of target and port number. whole is the size of the RRset.
+func (n *Name) targets(q *Question, o *Options) (list []target, whole int) {
 	switch {
 	case n.Kind == Port && n.cluster != noCluster:
 		set, _ := n.Service.Port(n.PortName, n.Proto)
-		for _, number := range set.InCluster(int(n.cluster)).Numbers(nil) {
-			list = append(list, target{n.cluster, number})
-		}
-		return list
+		list = appendTargets(nil, n.cluster, set.InCluster(int(n.cluster)).Numbers(nil))
 	case n.Service.HasVIP():
 		list = n.vipTargets()
+		slices.SortFunc(list, func(a, b target) int { return int(a.number) - int(b.number) })
+		list = slices.Compact(list)
 	default:
-		list = n.sliceTargets(o)
+		return n.sliceTargets(q, o)
 	}
-	if len(list) < 2 {
-		return list
+	return list, len(list)
+}
+
+func appendTargets(list []target, cluster int32, numbers []uint16) []target {
+	list = slices.Grow(list, len(numbers))
+	for _, number := range numbers {
+		list = append(list, target{cluster, number})
 	}
-	slices.SortFunc(list, func(a, b target) int {
-		if a.cluster != b.cluster {
-			return int(a.cluster - b.cluster)
-		}
-		return int(a.number) - int(b.number)
-	})
-	return slices.Compact(list)
+	return list
 }
 
 // vipTargets are the records of the ports of the import; none if the service has no address.
@@ -112,74 +102,38 @@ func (n *Name) vipTargets() (list []target) {
 		return nil
 	}
 	for p := range n.Service.Ports().All() {
-		if n.asks(p.Name, p.Proto) {
+		if n.Kind == Service || p.Name == n.PortName && p.Proto == n.Proto {
 			list = append(list, target{noCluster, p.Number})
 		}
 	}
 	return list
 }
 
-// asks reports whether n asks for a port: a Port name for its own, a Service name for all.
-func (n *Name) asks(name string, proto index.Proto) bool {
-	return n.Kind == Service || name == n.PortName && proto == n.Proto
-}
-
-// sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same number for a
-// port, its target is the service name; else there is one target for each cluster (docs/spec/dns.md 4.3).
-func (n *Name) sliceTargets(o *Options) (list []target) {
+// sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same numbers for a port, its target is
+// the service name (docs/spec/dns.md 4.3). Else the target is a cluster: the one whose turn it is, of those that have such records.
+func (n *Name) sliceTargets(q *Question, o *Options) (list []target, whole int) {
 	able := answering(n.Service, o)
 	if able.n == 0 {
-		return nil
+		return nil, 0
 	}
-	last := able.first + able.n
-	for name, proto := range n.Service.PortNames {
-		if !n.asks(name, proto) {
+	common, own := n.Service.Targets(n.PortName, n.Proto)
+	numbers := common.Numbers(nil)
+	if able.n == 1 {
+		numbers = own.InCluster(able.first).Numbers(numbers)
+		return appendTargets(nil, noCluster, numbers), len(numbers)
+	}
+	list, whole = appendTargets(nil, noCluster, numbers), len(numbers)
+	turn := able.inRotation(q)
+	for i := range able.n {
+		c := able.at(turn + i)
+		set, id := own.InCluster(c), n.Service.ClusterID(c)
+		if !o.ClusterNames || id == "" || !o.fits(n.Service, len(id)) {
 			continue
 		}
-		set, _ := n.Service.Port(name, proto)
-		first, alike := set.InCluster(able.first).Numbers(nil), true
-		for c := able.first + 1; c < last; c++ {
-			alike = alike && slices.Equal(first, set.InCluster(c).Numbers(nil))
-		}
-		if alike {
-			for _, number := range first {
-				list = append(list, target{noCluster, number})
-			}
-			continue
-		}
-		for c := able.first; c < last; c++ {
-			id := n.Service.ClusterID(c)
-			if !o.ClusterNames || id == "" || !o.fits(n.Service, len(id)) {
-				continue
-			}
-			for _, number := range set.InCluster(c).Numbers(nil) {
-				list = append(list, target{int32(c), number})
-			}
+		whole += set.Len()
+		if q.Union || len(list) == len(numbers) {
+			list = appendTargets(list, int32(c), set.Numbers(nil))
 		}
 	}
-	return list
-}
-
-// oneCluster returns the records whose target is the service name, and those of one cluster: the one whose turn it is, of those
-// that have any.
-func oneCluster(whole []target, able clusters, q *Question) []target {
-	chosen := int32(noCluster)
-	several := 0
-	for i, t := range whole { // in the order of clusters
-		if t.cluster != noCluster && (i == 0 || whole[i-1].cluster != t.cluster) {
-			several++
-		}
-	}
-	if several < 2 {
-		return whole
-	}
-	for i := able.inRotation(q); chosen == noCluster; i++ {
-		c := int32(able.at(i))
-		if slices.ContainsFunc(whole, func(t target) bool { return t.cluster == c }) {
-			chosen = c
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(whole), func(t target) bool {
-		return t.cluster != noCluster && t.cluster != chosen
-	})
+	return list, whole
 }

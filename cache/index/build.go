@@ -151,7 +151,7 @@ type host struct {
 //	merge    addrs of one cluster and label ─► one host, each address once
 //	group    hosts ─► clusters and groups of the same ports
 //	fill     addresses of one family, packed; which are distinct
-//	         packLabels, portIndex
+//	         packLabels, indexPorts
 type builder struct {
 	clusters []string
 	portSets []Ports
@@ -217,7 +217,7 @@ func newEndpoints(imp *Import, list []*Slice, left map[string]bool, maxName int)
 		b.packLabels(e)
 		longest = b.longest
 	}
-	e.ports = portIndex(e.groups, imp.typ)
+	e.indexPorts(imp)
 	return e, longest
 }
 
@@ -309,14 +309,6 @@ func appendAddressLabel(b []byte, packed string) []byte {
 		b = append(b, '0')
 	}
 	return b
-}
-
-// byCluster orders cluster ids, the empty one last.
-func byCluster(a, b string) int {
-	if (a == "") != (b == "") {
-		return strings.Compare(b, a)
-	}
-	return strings.Compare(a, b)
 }
 
 // merge makes one host of all addresses with the same cluster and label. The host has the ports of all and each address
@@ -476,57 +468,85 @@ func (b *builder) packLabels(e *endpoints) {
 	}
 }
 
-// portIndex lists, for each named port and for the bare service name, the runs of records in the order of the groups. A
-// Headless host without a name is not a target.
-func portIndex(groups []group, typ Type) []portRecords {
-	var list []portRecords
-	at := map[Port]int{}
-	find := func(name string, proto Proto) *portRecords {
-		key := Port{Name: name, Proto: proto}
-		i, ok := at[key]
-		if !ok {
-			i = len(list)
-			at[key] = i
-			list = append(list, portRecords{name: name, proto: proto})
-		}
-		return &list[i]
+// indexPorts lists, for each named port and for the bare service name, the runs of records in the order of the groups. A Headless host
+// without a name is not a target. A ClusterSetIP service has clusters as targets: one record for each cluster and port number.
+func (e *endpoints) indexPorts(imp *Import) {
+	type entry struct {
+		Port
+		group, targets uint32
 	}
-	for g := range groups {
-		hosts := uint32(groups[g].hosts.len())
-		if typ == Headless && groups[g].unnamed {
-			hosts = 0
-		}
-		for p := range groups[g].ports.All() {
-			find("", 0).add(uint32(g), p.Number, hosts)
-			find(p.Name, p.Proto).add(uint32(g), p.Number, hosts)
+	var all []entry
+	for _, c := range e.clusters {
+		for g := c.groups.from; g < c.groups.to; g++ {
+			group, targets := g, uint32(e.groups[g].hosts.len())
+			switch {
+			case imp.typ == ClusterSetIP:
+				group, targets = c.groups.from, 1
+			case e.groups[g].unnamed:
+				targets = 0
+			}
+			for p := range e.groups[g].ports.All() {
+				all = append(all, entry{p, group, targets})
+				if imp.typ == Headless {
+					all = append(all, entry{Port{Number: p.Number}, group, targets})
+				}
+			}
 		}
 	}
-	slices.SortFunc(list, func(x, y portRecords) int {
-		return comparePorts(Port{Name: x.name, Proto: x.proto}, Port{Name: y.name, Proto: y.proto})
+	slices.SortFunc(all, func(x, y entry) int {
+		byName := comparePorts(Port{Name: x.Name, Proto: x.Proto}, Port{Name: y.Name, Proto: y.Proto})
+		return cmp.Or(byName, cmp.Compare(x.group, y.group), cmp.Compare(x.Number, y.Number))
 	})
-	for i := range list {
-		list[i].runs = slices.Clip(list[i].runs)
+	for _, r := range slices.Compact(all) { // the same target and number is one record
+		n := len(e.ports)
+		if n == 0 || e.ports[n-1].name != r.Name || e.ports[n-1].proto != r.Proto {
+			e.ports = append(e.ports, portRecords{name: r.Name, proto: r.Proto})
+			n++
+		}
+		if r.targets > 0 {
+			e.ports[n-1].add(run{group: r.group, number: r.Number, end: r.targets})
+		}
 	}
-	return slices.Clip(list)
+	if imp.typ == ClusterSetIP && !imp.vip {
+		e.indexBare()
+	}
 }
 
-// add appends a run of n records, unless the group has that port number already: the same target and port is one record.
-func (p *portRecords) add(group uint32, number uint16, n uint32) {
-	end := n
-	for i, r := range slices.Backward(p.runs) {
-		if i == len(p.runs)-1 {
-			end += r.end
+// indexBare lists the records of the bare service name, for a ClusterSetIP service. It marks the ports that are alike in all clusters that answer.
+func (e *endpoints) indexBare() {
+	var common, own []run
+	var first, other []uint16
+	for i := range e.ports {
+		p := &e.ports[i]
+		set := PortSet{eps: e, runs: p.runs}
+		first, p.alike = set.InCluster(0).Numbers(first[:0]), true
+		for c := 1; c < int(e.answering) && p.alike; c++ {
+			other = set.InCluster(c).Numbers(other[:0])
+			p.alike = slices.Equal(first, other)
 		}
-		if r.group != group {
-			break
-		}
-		if r.number == number {
-			return
+		if p.alike {
+			common = append(common, set.InCluster(0).runs...)
+		} else {
+			own = append(own, p.runs...)
 		}
 	}
-	if n > 0 {
-		p.runs = append(p.runs, run{group: group, number: number, end: end})
+	bare := []portRecords{{}, {proto: differing}}
+	for i, runs := range [][]run{common, own} {
+		slices.SortFunc(runs, func(x, y run) int { return cmp.Or(cmp.Compare(x.group, y.group), cmp.Compare(x.number, y.number)) })
+		for _, r := range slices.CompactFunc(runs, func(x, y run) bool { return x.group == y.group && x.number == y.number }) {
+			bare[i].add(run{group: r.group, number: r.number, end: 1})
+		}
 	}
+	bare = slices.DeleteFunc(bare, func(p portRecords) bool { return p.runs == nil })
+	e.ports = append(bare, e.ports...)
+}
+
+// add appends a run; its end is the number of its records.
+func (p *portRecords) add(r run) {
+	if n := len(p.runs); n > 0 {
+		r.end += p.runs[n-1].end
+	}
+	p.runs = append(p.runs, r)
 }
 
 // Equal reports whether both have the same records. Either may be nil. It is also false for a few changes that no record

@@ -1,9 +1,5 @@
 package index
 
-// Digest is a hash of all that the index shows, the same in every process: servers with equal indexes have equal digests, whatever came
-// before, and others have different ones but for a chance of one in 2^64.
-func (x *Index) Digest() uint64 { return x.digest }
-
 // digest is a hash of what [Equal] compares, 0 for nil. It does not allocate.
 func (s *Service) digest() uint64 {
 	if s == nil {

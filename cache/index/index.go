@@ -68,6 +68,10 @@ func (x *Index) AllNameless(yield func(key string) bool) {
 // Len is the number of services.
 func (x *Index) Len() int { return x.services.n }
 
+// Digest is a hash of all that the index shows, the same in every process: servers with equal indexes have equal digests, whatever came
+// before, and others have different ones but for a chance of one in 2^64.
+func (x *Index) Digest() uint64 { return x.digest }
+
 // All returns all services in the order of namespace and name.
 func (x *Index) All() []*Service {
 	all := make([]*Service, 0, x.Len())

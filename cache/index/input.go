@@ -22,15 +22,10 @@ const (
 
 // Label returns the label of the transport in an owner name ("_tcp", RFC 2782), or "" for an unknown one.
 func (p Proto) Label() string {
-	switch p {
-	case TCP:
-		return "_tcp"
-	case UDP:
-		return "_udp"
-	case SCTP:
-		return "_sctp"
+	if p > SCTP {
+		return ""
 	}
-	return ""
+	return [...]string{TCP: "_tcp", UDP: "_udp", SCTP: "_sctp"}[p]
 }
 
 // A Port is one named port of an import or of an EndpointSlice. Name is a lower-case label without the underscore, at
@@ -126,12 +121,10 @@ func (ps Ports) Names(yield func(name string, proto Proto) bool) {
 
 // Has reports whether the list has a port of that name and transport.
 func (ps Ports) Has(name string, proto Proto) bool {
-	for s := ps.packed(); s != ""; {
-		end := 4 + int(s[3])
-		if Proto(s[0]) == proto && s[4:end] == name {
+	for p := range ps.All() {
+		if p.Name == name && p.Proto == proto {
 			return true
 		}
-		s = s[end:]
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // A Service is one import with its endpoints in use, in the form that lookups need. It never changes. It owns at least one
@@ -42,7 +43,7 @@ type endpoints struct {
 	labels   []byte   // the labels of all hosts; Headless only
 	labelEnd []uint32 // where the label of each host ends
 	family   [2]family
-	ports    []portRecords // the bare service name first (name ""), then by name and transport
+	ports    []portRecords // the bare service name first (name ""; with a VIP it has none), then by name and transport
 	hosts    uint32        // the number of hosts, including those without a name
 	dual     bool          // a host has addresses of both families
 	// answering is the number of clusters that answer for the service, the first ones; the others have only names of their own.
@@ -65,32 +66,19 @@ type group struct {
 	unnamed bool // the hosts own no name
 }
 
-// A span is the positions [from, to).
-type span struct{ from, to uint32 }
-
-func (s span) len() int { return int(s.to - s.from) }
-
-// family has the addresses of one family in the order of the hosts.
-type family struct {
-	packed   string
-	hostEnd  []uint32 // where the addresses of each host end, counted in addresses; nil if each host has exactly one
-	distinct pick     // of the clusters that answer for the service
-}
-
-// A pick is the distinct addresses within a span: all of them, or the positions in at if an address is there twice.
-type pick struct {
-	span
-	at []uint32
-}
-
 // portRecords are the SRV records of one port name and transport, or of the bare service name.
 type portRecords struct {
 	name  string
 	proto Proto
+	alike bool // all clusters that answer have the same numbers; ClusterSetIP without a VIP only
 	runs  []run
 }
 
-// A run is one record for every host of a group, with one port number.
+// differing stands for a transport, beside an empty name: the records of the ports that are not alike.
+const differing = SCTP + 1
+
+// A run is one record for every host of a group, with one port number. If the service is not Headless it is one record, and the group is the
+// first of its cluster.
 type run struct {
 	group  uint32
 	number uint16
@@ -137,6 +125,14 @@ func (e *endpoints) cluster(id string) (c int, ok bool) {
 
 func findCluster(clusters []cluster, id string) (int, bool) {
 	return slices.BinarySearchFunc(clusters, id, func(c cluster, id string) int { return byCluster(c.id, id) })
+}
+
+// byCluster orders cluster ids, the empty one last.
+func byCluster(a, b string) int {
+	if (a == "") != (b == "") {
+		return strings.Compare(b, a)
+	}
+	return strings.Compare(a, b)
 }
 
 // Weight is the share of cluster c in the answers, at least 1.
@@ -227,17 +223,6 @@ func (s *Service) HostAddresses(host int, f Family) List {
 	return s.eps.addresses(f, pick{span: at}, span{h, h + 1})
 }
 
-// start is the position of the first address of a host or of one after it.
-func (f *family) start(host uint32) uint32 {
-	switch {
-	case f.hostEnd == nil:
-		return min(host, uint32(len(f.packed))) // no address at all, or one a host
-	case host == 0:
-		return 0
-	}
-	return f.hostEnd[host-1]
-}
-
 func (e *endpoints) addresses(f Family, p pick, hosts span) List {
 	return List{
 		packed: e.family[f].packed, width: uint8(f.width()), from: p.from, end: p.to, at: p.at,
@@ -245,61 +230,12 @@ func (e *endpoints) addresses(f Family, p pick, hosts span) List {
 	}
 }
 
-// A List is a view of addresses of one family: making it copies nothing, and reading an address costs the same at any
-// position.
-type List struct {
-	packed    string
-	width     uint8
-	dual      bool
-	from, end uint32
-	at        []uint32
-	family    *family
-	hosts     span
-}
-
-// Len is the number of addresses.
-func (l *List) Len() int {
-	if l.at != nil {
-		return len(l.at)
-	}
-	return int(l.end - l.from)
-}
-
-// At is address i: 4 or 16 octets in network order.
-func (l *List) At(i int) string {
-	pos := int(l.from) + i
-	if l.at != nil {
-		pos = int(l.at[i])
-	}
-	w := int(l.width)
-	return l.packed[pos*w : (pos+1)*w]
-}
-
-// Window is the position at which a window over the list starts. at is a fraction of the list in 1/2^32. If hosts have
-// addresses of both families it is a fraction of the hosts, so that the same at starts both families at the same host.
-func (l *List) Window(at uint32) int {
-	n := l.Len()
-	if n == 0 || !l.dual {
-		return scale(at, n)
-	}
-	hosts := uint64(at) * uint64(l.hosts.len()) // its lower half is how far into the host
-	host := l.hosts.from + uint32(hosts>>32)
-	pos := l.family.start(host)
-	pos += uint32(scale(uint32(hosts), int(l.family.start(host+1)-pos)))
-	i := int(pos - l.from)
-	if l.at != nil {
-		i, _ = slices.BinarySearch(l.at, pos)
-	}
-	return i % n
-}
-
-func scale(at uint32, n int) int { return int(uint64(at) * uint64(n) >> 32) }
-
 // A PortSet is the SRV records of one port name and transport, or of the bare service name, within all clusters or one.
 type PortSet struct {
 	eps   *endpoints
 	runs  []run
 	first uint32 // records before the first run
+	alike bool   // as in portRecords
 }
 
 // Port finds the records of a port by its name and transport, in lower case. The empty name is the union of all named
@@ -315,7 +251,21 @@ func (s *Service) Port(name string, proto Proto) (set PortSet, ok bool) {
 	if !ok {
 		return PortSet{}, false
 	}
-	return PortSet{eps: s.eps, runs: s.eps.ports[i].runs}, true
+	return PortSet{eps: s.eps, runs: s.eps.ports[i].runs, alike: s.eps.ports[i].alike}, true
+}
+
+// Targets returns the records of a port of a ClusterSetIP service without a VIP, or with an empty name those of all ports: one for each cluster
+// and number. common has the ports whose numbers are alike in all clusters that answer, from the first cluster alone; own has the others.
+func (s *Service) Targets(name string, proto Proto) (common, own PortSet) {
+	set, _ := s.Port(name, proto)
+	switch {
+	case name == "":
+		own, _ = s.Port("", differing)
+		return set, own
+	case set.alike:
+		return set.InCluster(0), own
+	}
+	return common, set
 }
 
 // InCluster narrows the set to cluster c; it is empty if the cluster does not serve the port.
@@ -344,17 +294,17 @@ func (set PortSet) Distinct() bool {
 	return true
 }
 
-// Numbers appends the distinct port numbers of the set to buf, in ascending order.
+// Numbers adds the port numbers of the set to those in buf: each once, in ascending order.
 func (set PortSet) Numbers(buf []uint16) []uint16 {
+	buf = slices.Grow(buf, len(set.runs))
 	for _, r := range set.runs {
-		if i, found := slices.BinarySearch(buf, r.number); !found {
-			buf = slices.Insert(buf, i, r.number)
-		}
+		buf = append(buf, r.number)
 	}
-	return buf
+	slices.Sort(buf)
+	return slices.Compact(buf)
 }
 
-// Len is the number of records: one for each host and port number.
+// Len is the number of records: one for each host and port number, or each cluster and port number.
 func (set PortSet) Len() int {
 	if len(set.runs) == 0 {
 		return 0
@@ -362,7 +312,7 @@ func (set PortSet) Len() int {
 	return int(set.runs[len(set.runs)-1].end - set.first)
 }
 
-// At is the host that record i has as its target, and its port number.
+// At is the host that record i of a Headless service has as its target, and its port number.
 func (set PortSet) At(i int) (host int, number uint16) {
 	pos := set.first + uint32(i)
 	r, _ := slices.BinarySearchFunc(set.runs, pos, func(r run, pos uint32) int {
@@ -374,9 +324,6 @@ func (set PortSet) At(i int) (host int, number uint16) {
 	hosts := set.eps.groups[set.runs[r].group].hosts
 	return int(hosts.to - (set.runs[r].end - pos)), set.runs[r].number
 }
-
-// Window is the position at which a window over the records starts; at is as for [List.Window].
-func (set PortSet) Window(at uint32) int { return scale(at, set.Len()) }
 
 // PortNames yields the named ports of the slices in use, in the order of name and transport.
 func (s *Service) PortNames(yield func(name string, proto Proto) bool) {
