@@ -1,14 +1,22 @@
 package plugin
 
 import (
+	"net"
 	"net/netip"
 	"time"
 
 	"github.com/coredns/coredns/plugin/pkg/fall"
+	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/clusterset-dns/clusterset/resolver"
 )
+
+// Name is the name of the plugin and of its directive.
+const Name = "clusterset"
+
+// Log writes log lines that begin with the name of the plugin.
+var Log = clog.NewWithPlugin(Name)
 
 // A Config is one clusterset block of a Corefile after validation (docs/spec/dns.md 7). [Parse] makes it. It must not be
 // changed: blocks before and after a reload may share what it reaches.
@@ -91,4 +99,54 @@ func (c *Config) Addresses(hosts []string) []netip.Addr {
 		return c.NameServerAddresses
 	}
 	return ListenAddresses(hosts)
+}
+
+// ListenAddresses returns the addresses of a server that listens on hosts; for a wildcard, those of the machine. Link-local
+// addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2.2).
+func ListenAddresses(hosts []string) []netip.Addr {
+	var all []netip.Addr
+	for _, host := range hosts {
+		addr, err := netip.ParseAddr(host)
+		if err == nil && !addr.IsUnspecified() {
+			all = append(all, addr)
+			continue
+		}
+		for _, own := range interfaceAddresses() {
+			// 0.0.0.0 is IPv4 only; "" and [::] are both families.
+			if !addr.Is4() || own.Is4() {
+				all = append(all, own)
+			}
+		}
+	}
+	var usable, local []netip.Addr
+	seen := map[netip.Addr]bool{}
+	for _, addr := range all {
+		addr = addr.Unmap().WithZone("")
+		switch {
+		case seen[addr] || addr.IsLinkLocalUnicast():
+		case addr.IsLoopback():
+			local = append(local, addr)
+		default:
+			usable = append(usable, addr)
+		}
+		seen[addr] = true
+	}
+	if len(usable) == 0 {
+		return local
+	}
+	return usable
+}
+
+func interfaceAddresses() (addrs []netip.Addr) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		Log.Warningf("ns.dns: addresses of this machine: %s", err)
+		return nil
+	}
+	for _, a := range list {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, prefix.Addr())
+		}
+	}
+	return addrs
 }

@@ -6,24 +6,6 @@ import (
 	"strings"
 )
 
-// A Directive is one line of a clusterset block. README.md, docs/controller.md and the schema of the chart's values are
-// generated from these values.
-type Directive struct {
-	Name     string
-	Args     string // in the notation of README.md
-	Min, Max int    // the number of arguments; Max < 0: no upper bound
-	// Default is the arguments with the same effect as no directive; "" if there are none.
-	Default string
-	// Text describes the directive in Markdown, without the default.
-	Text string
-	// Rare names the clusters that need the directive; "" if normal clusters may.
-	Rare string
-	// Needs is another directive that the block must have, or "".
-	Needs string
-	// Set takes the arguments. Its error has the directive, the bad value and what is wanted.
-	Set func([]string) error
-}
-
 // Directives returns those of DNS, in the order of README.md.
 func Directives() []Directive { return new(block).directives() }
 

@@ -3,37 +3,28 @@
 package plugin
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/edns"
-	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// Name is the name of the plugin and of its directive.
-const Name = "clusterset"
-
-// Log writes log lines that begin with the name of the plugin.
-var Log = clog.NewWithPlugin(Name)
-
 // A Handler answers the queries of one server block. Its exported fields are set before the server starts; after that it
 // does not change, and any goroutine may call it. This is the path of a query:
 //
-//	ServeDNS ─► match      the longest zone at or above the name; no zone: reverse, or the next plugin
+//	ServeDNS ─► longest    the longest zone at or above the name; no zone: reverse, or the next plugin
 //	            state      one atomic load: the whole answer comes from this state
 //	                       nothing listed: SERVFAIL with EDE 14
 //	            resolve    package resolver: Found, NoData or NXDomain, as lists into the index
@@ -72,69 +63,10 @@ type zone struct {
 	options    resolver.Options
 }
 
-// NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a reload.
-func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler {
-	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, rotation: rotation}
-	limits := resolver.MaxNames(config.Zones...)
-	for _, origin := range config.Zones {
-		h.zones = append(h.zones, zone{
-			origin: origin, nameServer: h.nameServerOf(origin), mailbox: mailboxOf(origin),
-			options: resolver.Options{
-				ClusterNames: config.ClusterNames,
-				Policy:       config.Policy,
-				MaxAnswers:   config.MaxAnswers,
-				MaxName:      resolver.MaxName(origin),
-				Limit:        resolver.Limit(origin, limits),
-			}})
-	}
-	for _, origin := range config.Reverse {
-		h.reverseZones = append(h.reverseZones, zone{origin: origin, options: h.zones[0].options})
-	}
-	return h
-}
-
-// Name implements plugin.Handler.
-func (h *Handler) Name() string { return Name }
-
-// Ready implements ready.Readiness. The ready plugin has one entry for each plugin name, so any handler
-// answers for all blocks.
-func (h *Handler) Ready() bool { return h.Synced() }
-
-// ServeDNS implements plugin.Handler.
-func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	z := h.match(r.Question[0].Name)
-	if z == nil {
-		if rcode, answered, err := h.reverse(w, r); answered {
-			return rcode, err
-		}
-		return plugin.NextOrFailure(Name, h.Next, ctx, w, r)
-	}
-	q := newQuery(h, z, w, r)
-	defer q.release()
-	switch {
-	case r.Opcode != dns.OpcodeQuery:
-		return dns.RcodeNotImplemented, nil
-	case r.Question[0].Qclass != dns.ClassINET:
-		return dns.RcodeRefused, nil
-	case !q.state.Ready:
-		return q.notReady()
-	case q.qtype() == dns.TypeAXFR || q.qtype() == dns.TypeIXFR:
-		return dns.RcodeRefused, nil // the transfer plugin stands before this one
-	}
-	q.resolve()
-	if !q.known() {
-		return q.notReady()
-	}
-	if q.answer.Outcome == resolver.NXDomain && h.config.Fall.Through(strings.ToLower(q.qname())) {
-		return plugin.NextOrFailure(Name, h.Next, ctx, w, r)
-	}
-	return q.reply()
-}
-
-// match returns the longest zone that qname is at or below, in any letter case; nil if qname is in no zone.
-func (h *Handler) match(qname string) (best *zone) {
-	for i := range h.zones {
-		z := &h.zones[i]
+// longest returns the longest of zones that qname is at or below, in any letter case; nil if qname is in no zone.
+func longest(zones []zone, qname string) (best *zone) {
+	for i := range zones {
+		z := &zones[i]
 		if (best == nil || len(z.origin) > len(best.origin)) && z.contains(qname) {
 			best = z
 		}
@@ -158,12 +90,7 @@ func (z *zone) contains(qname string) bool {
 
 // isReverse reports whether qname is a reverse name. Reverse names are for the next plugin, also if the zone is the root.
 func isReverse(qname string) bool {
-	for _, tree := range []string{"in-addr.arpa.", "ip6.arpa."} {
-		if dns.IsSubDomain(tree, qname) {
-			return true
-		}
-	}
-	return false
+	return dns.IsSubDomain("in-addr.arpa.", qname) || dns.IsSubDomain("ip6.arpa.", qname)
 }
 
 // A query is one query to a zone of the handler, with the state that it is answered from. It is pooled, not on the stack:
@@ -219,30 +146,6 @@ func (z *zone) relative(qname string) string {
 	return strings.ToLower(qname[:head])
 }
 
-// resolve sets the answer.
-func (q *query) resolve() {
-	n := &q.answer.Name
-	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
-	q.question.Type, q.question.Rotation = q.qtype(), q.rotation.next()
-	if n.Service != nil && (n.Rotates() || q.options.MaxAnswers > 0) {
-		q.question.ClientRotation = q.rotation.ofClient(clientOf(q.w), n.Service.Key(), time.Now())
-	}
-	q.answer.Ask(&q.question, &q.options)
-}
-
-// notReady answers before the first sync. Without complete lists it is unknown which names exist, so no name is denied
-// (RFC 8914 section 4.15).
-func (q *query) notReady() (int, error) {
-	m := new(dns.Msg)
-	m.SetRcode(q.r, dns.RcodeServerFailure)
-	text := ""
-	if q.config.ExplainAnswers {
-		text = reason.Text(reason.DNSNotReady)
-	}
-	q.extend(m, dns.ExtendedErrorCodeNotReady, text)
-	return q.write(m, kindServFail)
-}
-
 // extend adds an extended error (RFC 8914) if the client sent an OPT record.
 func (q *query) extend(m *dns.Msg, code uint16, text string) {
 	if q.r.IsEdns0() == nil {
@@ -277,13 +180,41 @@ func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 
 // hungUp reports whether a write failed because the client closed the connection or does not read.
 func hungUp(err error) bool {
-	for _, gone := range []error{net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET, os.ErrDeadlineExceeded} {
-		if errors.Is(err, gone) {
-			return true
-		}
-	}
-	return false
+	gone := []error{net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET, os.ErrDeadlineExceeded}
+	return slices.ContainsFunc(gone, func(target error) bool { return errors.Is(err, target) })
 }
+
+// nameServer is the name below an origin that has the addresses of this server.
+const nameServer = "ns.dns."
+
+// nameServerOf is the name server of a zone: the one that is configured, or the name below the zone.
+func (h *Handler) nameServerOf(origin string) string {
+	if h.config.NameServer != "" {
+		return h.config.NameServer
+	}
+	return below(nameServer, origin)
+}
+
+func mailboxOf(origin string) string { return below("hostmaster.", origin) }
+
+// below joins labels, with their final dot, and an origin.
+func below(labels, origin string) string {
+	if origin == "." {
+		return labels
+	}
+	return labels + origin
+}
+
+// Octets of the parts of a message (RFC 1035 section 4.1): the header, a question and a record after their names, an SRV
+// record before its target, a compression pointer, and the positions of a message that a pointer can have.
+const (
+	headerLen   = 12
+	questionLen = 4
+	recordLen   = 10
+	srvLen      = pointerLen + recordLen + 6 // without the target
+	pointerLen  = 2
+	pointerMax  = 1 << 14
+)
 
 // optLen is the octets of an OPT record without options.
 const optLen = 11
@@ -330,4 +261,28 @@ func (q *query) size(m *dns.Msg) int {
 		size -= need
 	}
 	return max(size, q.preamble())
+}
+
+// preamble is the octets of the header and the question.
+func (q *query) preamble() int { return headerLen + nameLen(q.qname()) + questionLen }
+
+// nameLen is the octets of a name in a message, uncompressed. Names that own records have no escapes.
+func nameLen[T string | []byte](name T) int {
+	if string(name) == "." {
+		return 1
+	}
+	return len(name) + 1
+}
+
+func (q *query) overUDP() bool {
+	state := request.Request{W: q.w, Req: q.r}
+	return state.Proto() == "udp"
+}
+
+// limitSize makes the query one of a client that takes no more over UDP than is configured, as the plugin bufsize does: the server
+// compresses a message only if it would be too large for the client.
+func (q *query) limitSize() {
+	if opt := q.r.IsEdns0(); opt != nil && int(opt.UDPSize()) > q.config.UDPSize && q.overUDP() {
+		opt.SetUDPSize(uint16(q.config.UDPSize))
+	}
 }

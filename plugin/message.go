@@ -4,7 +4,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/resolver"
@@ -18,17 +17,6 @@ const (
 
 	versionTTL = 28800
 	version    = "1.0.0"
-)
-
-// Octets of the parts of a message (RFC 1035 section 4.1): the header, a question and a record after their names, an SRV
-// record before its target, a compression pointer, and the positions of a message that a pointer can have.
-const (
-	headerLen   = 12
-	questionLen = 4
-	recordLen   = 10
-	srvLen      = pointerLen + recordLen + 6 // without the target
-	pointerLen  = 2
-	pointerMax  = 1 << 14
 )
 
 // A reply is a message with room for its question and one record: most answers need one allocation.
@@ -53,35 +41,6 @@ func newReply(r *dns.Msg) *reply {
 func (m *reply) one(rr dns.RR) []dns.RR {
 	m.rr[0] = rr
 	return m.rr[:]
-}
-
-// reply sends the answer.
-func (q *query) reply() (int, error) {
-	q.limitSize()
-	m := newReply(q.r)
-	if q.r.IsEdns0() != nil && q.stale() {
-		q.extend(&m.Msg, staleCode(q.answer.Outcome), "")
-	}
-	kind := q.fill(m)
-	if q.config.ExplainAnswers && (kind == kindNoData || kind == kindNXDomain) {
-		q.explain(&m.Msg)
-	}
-	return q.write(&m.Msg, kind)
-}
-
-// limitSize makes the query one of a client that takes no more over UDP than is configured, as the plugin bufsize does: the server
-// compresses a message only if it would be too large for the client.
-func (q *query) limitSize() {
-	if opt := q.r.IsEdns0(); opt != nil && int(opt.UDPSize()) > q.config.UDPSize && q.overUDP() {
-		opt.SetUDPSize(uint16(q.config.UDPSize))
-	}
-}
-
-func staleCode(o resolver.Outcome) uint16 {
-	if o == resolver.NXDomain {
-		return dns.ExtendedErrorCodeStaleNXDOMAINAnswer
-	}
-	return dns.ExtendedErrorCodeStaleAnswer
 }
 
 // fill puts the answer into m and returns its kind.
@@ -179,27 +138,6 @@ func (h *Handler) ns(origin string) dns.RR {
 	return &dns.NS{Hdr: h.header(origin, dns.TypeNS), Ns: h.nameServerOf(origin)}
 }
 
-// nameServer is the name below an origin that has the addresses of this server.
-const nameServer = "ns.dns."
-
-// nameServerOf is the name server of a zone: the one that is configured, or the name below the zone.
-func (h *Handler) nameServerOf(origin string) string {
-	if h.config.NameServer != "" {
-		return h.config.NameServer
-	}
-	return below(nameServer, origin)
-}
-
-func mailboxOf(origin string) string { return below("hostmaster.", origin) }
-
-// below joins labels, with their final dot, and an origin.
-func below(labels, origin string) string {
-	if origin == "." {
-		return labels
-	}
-	return labels + origin
-}
-
 func versionTXT(owner string) dns.RR {
 	hdr := dns.RR_Header{Name: owner, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: versionTTL}
 	return &dns.TXT{Hdr: hdr, Txt: []string{version}}
@@ -278,17 +216,6 @@ func (q *query) fillAddresses(m *reply) {
 	}
 }
 
-// preamble is the octets of the header and the question.
-func (q *query) preamble() int { return headerLen + nameLen(q.qname()) + questionLen }
-
-// nameLen is the octets of a name in a message, uncompressed. Names that own records have no escapes.
-func nameLen[T string | []byte](name T) int {
-	if string(name) == "." {
-		return 1
-	}
-	return len(name) + 1
-}
-
 // signature is the room that the signature of an RRset may take (RFC 4034 section 3.1): the plugin dnssec adds it to an answer that
 // is made here, to clients that ask for it, and an RRset that is signed must not be cut later. It is that of RSA with 2048 bits.
 func (q *query) signature() int {
@@ -297,11 +224,6 @@ func (q *query) signature() int {
 	}
 	const fixed, octets = 18, 256
 	return pointerLen + recordLen + fixed + nameLen(q.zone.origin) + octets
-}
-
-func (q *query) overUDP() bool {
-	state := request.Request{W: q.w, Req: q.r}
-	return state.Proto() == "udp"
 }
 
 // fillServices puts as many SRV records into m as the client takes, and then as much glue as fits.

@@ -47,7 +47,7 @@ func protocolOf(n *resolver.Name, _ string) string {
 
 // Metadata implements metadata.Provider. A label costs nothing until a plugin reads it.
 func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Context {
-	z := h.match(r.QName())
+	z := longest(h.zones, r.QName())
 	if z == nil {
 		return ctx
 	}

@@ -2,8 +2,6 @@ package plugin
 
 import (
 	"context"
-	"net"
-	"net/netip"
 	"time"
 
 	"github.com/coredns/coredns/plugin/transfer"
@@ -61,54 +59,4 @@ func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []log
 	case <-done:
 		return true
 	}
-}
-
-// ListenAddresses returns the addresses of a server that listens on hosts; for a wildcard, those of the machine. Link-local
-// addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2.2).
-func ListenAddresses(hosts []string) []netip.Addr {
-	var all []netip.Addr
-	for _, host := range hosts {
-		addr, err := netip.ParseAddr(host)
-		if err == nil && !addr.IsUnspecified() {
-			all = append(all, addr)
-			continue
-		}
-		for _, own := range interfaceAddresses() {
-			// 0.0.0.0 is IPv4 only; "" and [::] are both families.
-			if !addr.Is4() || own.Is4() {
-				all = append(all, own)
-			}
-		}
-	}
-	var usable, local []netip.Addr
-	seen := map[netip.Addr]bool{}
-	for _, addr := range all {
-		addr = addr.Unmap().WithZone("")
-		switch {
-		case seen[addr] || addr.IsLinkLocalUnicast():
-		case addr.IsLoopback():
-			local = append(local, addr)
-		default:
-			usable = append(usable, addr)
-		}
-		seen[addr] = true
-	}
-	if len(usable) == 0 {
-		return local
-	}
-	return usable
-}
-
-func interfaceAddresses() (addrs []netip.Addr) {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		Log.Warningf("ns.dns: addresses of this machine: %s", err)
-		return nil
-	}
-	for _, a := range list {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			addrs = append(addrs, prefix.Addr())
-		}
-	}
-	return addrs
 }

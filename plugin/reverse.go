@@ -17,7 +17,7 @@ func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered
 	if r.Opcode != dns.OpcodeQuery || question.Qclass != dns.ClassINET || question.Qtype != dns.TypePTR && question.Qtype != dns.TypeANY {
 		return 0, false, nil
 	}
-	z := h.matchReverse(question.Name)
+	z := longest(h.reverseZones, question.Name)
 	if z == nil {
 		return 0, false, nil
 	}
@@ -32,17 +32,6 @@ func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered
 	}
 	rcode, err = q.point(names)
 	return rcode, true, err
-}
-
-// matchReverse returns the longest reverse zone that qname is below; nil if qname is in no such zone.
-func (h *Handler) matchReverse(qname string) (best *zone) {
-	for i := range h.reverseZones {
-		z := &h.reverseZones[i]
-		if (best == nil || len(z.origin) > len(best.origin)) && dns.IsSubDomain(z.origin, qname) {
-			best = z
-		}
-	}
-	return best
 }
 
 // addressOf is the address that a reverse name is of, as 4 or 16 octets; "" if it is of none.
