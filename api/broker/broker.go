@@ -52,26 +52,6 @@ func InventoryPart(namespace, name string) string {
 // InventoryPartName is the name of the n-th part, from 0.
 func InventoryPartName(n int) string { return hex.EncodeToString([]byte{byte(n)}) }
 
-// The labels of a slice that say for which zone or region it is (KEP-2030). They travel from the source slice to the imported one.
-const (
-	LabelForZone   = "endpointslice.kubernetes.io/for-zone"
-	LabelForRegion = "endpointslice.kubernetes.io/for-region"
-)
-
-// TopologyOf returns those of the labels of a slice that say for which zone or region it is, as far as they are valid. An empty value says nothing.
-func TopologyOf(labels map[string]string) map[string]string {
-	var topology map[string]string
-	for _, key := range []string{LabelForZone, LabelForRegion} {
-		if value := labels[key]; value != "" && IsLabelValue(value) {
-			if topology == nil {
-				topology = make(map[string]string, 2)
-			}
-			topology[key] = value
-		}
-	}
-	return topology
-}
-
 // ManagedBy marks objects as ours: it is the value of app.kubernetes.io/managed-by or, on an EndpointSlice, of
 // endpointslice.kubernetes.io/managed-by.
 const ManagedBy = "controller.clusterset-dns.io"
@@ -195,7 +175,6 @@ const (
 	MaxEndpoints = 1000 // of one slice
 	MaxAddresses = 100  // of one endpoint
 	MaxMetadata  = 64   // exported labels, and likewise exported annotations, of one export record
-	MaxKey       = 317  // octets of the key of a label or annotation: a prefix of 253, a slash, a name of 63
 	MaxValue     = 4096 // characters of the value of an annotation
 	MaxCIDRs     = 64   // pod CIDRs, and likewise service CIDRs, of one member
 	MaxZone      = 63   // octets of the zone of an endpoint, which is the value of a label of its Node

@@ -8,6 +8,26 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
+// The labels of a slice that say for which zone or region it is (KEP-2030). They travel from the source slice to the imported one.
+const (
+	LabelForZone   = "endpointslice.kubernetes.io/for-zone"
+	LabelForRegion = "endpointslice.kubernetes.io/for-region"
+)
+
+// TopologyOf returns those of the labels of a slice that say for which zone or region it is, as far as they are valid. An empty value says nothing.
+func TopologyOf(labels map[string]string) map[string]string {
+	var topology map[string]string
+	for _, key := range []string{LabelForZone, LabelForRegion} {
+		if value := labels[key]; value != "" && IsLabelValue(value) {
+			if topology == nil {
+				topology = make(map[string]string, 2)
+			}
+			topology[key] = value
+		}
+	}
+	return topology
+}
+
 // FamilyOf returns the IP family of an address.
 func FamilyOf(addr netip.Addr) corev1.IPFamily {
 	if addr.Is4() {

@@ -7,3 +7,15 @@ const ControllerNamespace = "clusterset-system"
 
 // ControllerLease is the Lease in the controller's namespace that the leading instance of the controller holds.
 const ControllerLease = "clusterset-controller"
+
+// HeartbeatLease is a Lease in the controller's namespace. Its renewTime is the stamp of the newest heartbeat of this cluster,
+// written before the heartbeat is sent (docs/spec/controller.md 7.8).
+const HeartbeatLease = "clusterset-heartbeat"
+
+// AnnotationCopy on [HeartbeatLease] marks a copy of another cluster. Its value is the reason, in one phrase.
+// "clusterset join --take-over" removes it.
+const AnnotationCopy = "clusterset-dns.io/copy"
+
+// AnnotationSilent on [ControllerLease] lists the silent members by cluster ID, for the next controller: the time at which each fell silent, and its
+// newest heartbeat at that time (docs/spec/controller.md 8.2).
+const AnnotationSilent = "clusterset-dns.io/silent"

@@ -149,16 +149,3 @@ func (s *ClusterSelector) size() (size int) {
 	}
 	return size
 }
-
-func checkSelectors(s *ExportedServiceSpec) error {
-	if err := ValidateSelectors(s.ClusterSelectors); err != nil {
-		return fmt.Errorf("cluster selectors: %w", err)
-	}
-	if s.ToClusters != nil && len(s.ToClusters) == 0 {
-		return errors.New("to clusters: an empty list: want a selector, or no list for all clusters")
-	}
-	if err := ValidateSelectors(s.ToClusters); err != nil {
-		return fmt.Errorf("to clusters: %w", err)
-	}
-	return nil
-}

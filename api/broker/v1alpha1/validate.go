@@ -26,6 +26,19 @@ func (s *ExportedServiceSpec) Validate() error {
 	return nil
 }
 
+func checkSelectors(s *ExportedServiceSpec) error {
+	if err := ValidateSelectors(s.ClusterSelectors); err != nil {
+		return fmt.Errorf("cluster selectors: %w", err)
+	}
+	if s.ToClusters != nil && len(s.ToClusters) == 0 {
+		return errors.New("to clusters: an empty list: want a selector, or no list for all clusters")
+	}
+	if err := ValidateSelectors(s.ToClusters); err != nil {
+		return fmt.Errorf("to clusters: %w", err)
+	}
+	return nil
+}
+
 func checkSlices(s *ExportedServiceSpec) error {
 	if len(s.Slices) > broker.MaxSlices {
 		return fmt.Errorf("%d slices: want at most %d", len(s.Slices), broker.MaxSlices)
