@@ -3,7 +3,6 @@ package clusterset
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -86,6 +85,13 @@ type sharedStore struct {
 	run      *task // nil until it is started
 }
 
+// A runningController is the controller of this process. There is at most one, however many blocks have a broker: at a
+// reload with other settings the next one starts when the one before has ended.
+type runningController struct {
+	config *controller.Config
+	*task
+}
+
 // A storeRef is the reference of one block to a store.
 type storeRef struct {
 	*sharedStore
@@ -107,37 +113,6 @@ func (ref *storeRef) ready() bool {
 type handle struct{ inst *instance }
 
 type handleKey struct{}
-
-// instanceOf returns the instance that c sets up. The first block of a Corefile creates it.
-func instanceOf(c *caddy.Controller) *instance {
-	if h, ok := c.Get(handleKey{}).(*handle); ok {
-		return h.inst
-	}
-	inst := process.create()
-	h := &handle{inst}
-	c.Set(handleKey{}, h)
-	runtime.AddCleanup(h, func(inst *instance) { go process.release(inst) }, inst)
-
-	c.OnRestart(func() error {
-		process.restart(inst)
-		return nil
-	})
-	c.OnRestartFailed(func() error {
-		process.restartFailed(inst)
-		return nil
-	})
-	c.OnShutdown(func() error {
-		if process.isRestarting(inst) {
-			process.release(inst)
-		}
-		return nil
-	})
-	c.OnFinalShutdown(func() error {
-		process.release(inst)
-		return nil
-	})
-	return inst
-}
 
 func (p *instances) create() *instance {
 	p.mu.Lock()
@@ -201,6 +176,17 @@ func (inst *instance) refersTo(s *sharedStore) bool {
 	return inst != nil && slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return ref.sharedStore == s })
 }
 
+// setController sets the controller settings of inst. It returns an error if another block has set different ones.
+func (inst *instance) setController(config *controller.Config) error {
+	if inst.controller != nil {
+		if name := inst.controller.Difference(config); name != "" {
+			return fmt.Errorf("%s differs from that of another block: want the same, one controller runs in a process", name)
+		}
+	}
+	inst.controller = config
+	return nil
+}
+
 // start starts all stores of inst that do not run, so that its blocks wait for them at the same time, and the controller.
 // OnStartup runs for each block; only the first call counts.
 func (p *instances) start(inst *instance) {
@@ -224,6 +210,43 @@ func (p *instances) start(inst *instance) {
 		}
 	}
 	p.reconcileController()
+}
+
+// reconcileController brings the controller that runs in line with the settings of the newest started instance: it starts
+// one, ends one, replaces one whose settings differ or that has ended by itself, or leaves it alone. It returns the one
+// that it ended, whose done channel closes later; nil if it ended nothing. The caller holds p.mu.
+func (p *instances) reconcileController() (old *task) {
+	config, running := p.controllerConfig(), p.controller
+	if running != nil && running.ended() {
+		running, p.controller = nil, nil
+	}
+	if running != nil {
+		if config != nil && running.config.Same(config) {
+			return nil
+		}
+		running.cancel()
+		old, p.controller = running.task, nil
+	}
+	if config != nil {
+		next := startTask(p.ctx, "controller", func(ctx context.Context) error {
+			if old != nil {
+				<-old.done
+			}
+			return controller.Run(ctx, *config)
+		})
+		p.controller = &runningController{config, next}
+	}
+	return old
+}
+
+// controllerConfig returns the settings of the newest started instance; nil if it has no controller.
+func (p *instances) controllerConfig() *controller.Config {
+	for _, inst := range slices.Backward(p.live) {
+		if !inst.started.IsZero() {
+			return inst.controller
+		}
+	}
+	return nil
 }
 
 // startTask runs task, which has to end when inst is released: the release waits for it.

@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coredns/caddy"
@@ -29,9 +29,6 @@ import (
 
 // process has the instances of this process, with the stores and the controller that run.
 var process = instances{ctx: context.Background()}
-
-// metrics are those of the controller. A process without a controller does not register them.
-var metrics = sync.OnceValue(func() *controller.Metrics { return controller.NewMetrics(prometheus.DefaultRegisterer) })
 
 func init() {
 	coreplugin.Register(plugin.Name, setup)
@@ -87,6 +84,37 @@ func setup(c *caddy.Controller) error {
 		return nil
 	})
 	return nil
+}
+
+// instanceOf returns the instance that c sets up. The first block of a Corefile creates it.
+func instanceOf(c *caddy.Controller) *instance {
+	if h, ok := c.Get(handleKey{}).(*handle); ok {
+		return h.inst
+	}
+	inst := process.create()
+	h := &handle{inst}
+	c.Set(handleKey{}, h)
+	runtime.AddCleanup(h, func(inst *instance) { go process.release(inst) }, inst)
+
+	c.OnRestart(func() error {
+		process.restart(inst)
+		return nil
+	})
+	c.OnRestartFailed(func() error {
+		process.restartFailed(inst)
+		return nil
+	})
+	c.OnShutdown(func() error {
+		if process.isRestarting(inst) {
+			process.release(inst)
+		}
+		return nil
+	})
+	c.OnFinalShutdown(func() error {
+		process.release(inst)
+		return nil
+	})
+	return inst
 }
 
 // storeConfigOf returns where the objects of a block come from, and which of them count.
