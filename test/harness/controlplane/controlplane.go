@@ -6,32 +6,22 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
@@ -91,136 +81,20 @@ type ControlPlane struct {
 	healthPort  *Port // of the controllers
 }
 
+// An object is one of the inventory.
+type object struct {
+	resource        schema.GroupVersionResource
+	namespace, name string
+}
+
 // How long a program may take to get ready or to end, on a machine that is busy with other tests.
 const (
 	startPatience = 4 * time.Minute
 	stopPatience  = 2 * time.Minute
 )
 
-// StartT is [Start] for a test, which ends if it fails. The control plane is stopped when the test ends.
-func StartT(t testing.TB, opts Options) *ControlPlane {
-	t.Helper()
-	key := opts.key()
-	c := take(key)
-	if c == nil {
-		var err error
-		if c, err = Start(t.Context(), opts); err == nil && pool.idle != nil {
-			var resources []schema.GroupVersionResource
-			if resources, err = c.listed(); err == nil {
-				c.fresh, err = c.inventory(t.Context(), resources)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { giveBack(t, key, c) })
-	return c
-}
-
-// Start builds the programs if need be, starts a control plane, installs the CRDs and returns when all of it serves. ctx
-// bounds the start only: the caller has to call [ControlPlane.Stop].
-func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
-	opts.ServiceCIDR = cmp.Or(opts.ServiceCIDR, "10.96.0.0/16,fd00:10:96::/108")
-	opts.MemoryLimit = cmp.Or(opts.MemoryLimit, "512MiB")
-	if opts.CRDs == nil {
-		opts.CRDs = DefaultCRDs()
-	}
-	if opts.Progress == nil {
-		opts.Progress = os.Stderr
-	}
-	paths, err := Binaries(ctx, opts.Progress)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "clusterset-")
-	if err != nil {
-		return nil, fmt.Errorf("control plane: %w", err)
-	}
-	sweeper, err := newSweeper(dir)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("control plane: %w", err), os.RemoveAll(dir))
-	}
-	c := &ControlPlane{opts: opts, paths: paths, dir: dir, sweeper: sweeper, token: rand.Text()}
-	if err := c.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("control plane: %w", err), c.Stop())
-	}
-	return c, nil
-}
-
-func (c *ControlPlane) start(ctx context.Context) (err error) {
-	if c.authority, err = newAuthority(); err != nil {
-		return fmt.Errorf("certificate authority: %w", err)
-	}
-	if err := c.writeIdentity(); err != nil {
-		return err
-	}
-	if c.etcd, err = c.startEtcd(ctx); err != nil {
-		return err
-	}
-	for {
-		if c.port, err = ReservePort(); err != nil {
-			return err
-		}
-		if err := c.connect(); err != nil {
-			return err
-		}
-		if c.api, err = c.startAPIServer(ctx, c.port); err == nil {
-			break
-		}
-		// Someone who does not reserve ports was faster.
-		if !strings.Contains(err.Error(), portTaken) {
-			return err
-		}
-		c.port.Close()
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-	if err := eventually(ctx, func() error { return c.ownObjects(ctx) }); err != nil {
-		return err
-	}
-	return c.InstallCRDs(ctx, c.opts.CRDs...)
-}
-
-// ownObjects fails unless there are the namespaces and the Service that the API server makes. It may be ready before.
-func (c *ControlPlane) ownObjects(ctx context.Context) error {
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
-		if _, err := c.dynamic.Resource(namespaces).Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-	}
-	_, err := c.dynamic.Resource(services).Namespace(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-	return err
-}
-
 // portTaken is what kube-apiserver prints before it ends because someone else has its port.
 const portTaken = "address already in use"
-
-// connect makes the kubeconfig and the clients.
-func (c *ControlPlane) connect() (err error) {
-	if c.kubeconfig, err = c.writeKubeconfig("admin-*.kubeconfig", &clientcmdapi.AuthInfo{Token: c.token}); err != nil {
-		return err
-	}
-	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	c.config.QPS, c.config.Burst = 10_000, 10_000
-	// Deleting the content of a namespace causes warnings about deprecated kinds.
-	c.config.WarningHandler = rest.NoWarnings{}
-	if c.http, err = rest.HTTPClientFor(c.config); err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	if c.dynamic, err = dynamic.NewForConfigAndClient(c.config, c.http); err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	disco, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
-	if err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
-	return nil
-}
 
 // Kubeconfig returns the path of a kubeconfig of a user who may do everything. The file is gone after [ControlPlane.Stop].
 func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,38 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
-	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
-	brokerv1alpha1 "github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
-
-var (
-	services        = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
-	definitions     = schema.GroupVersionResource{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	}
-)
-
-// kinds knows the kind of Go values that do not say it.
-var kinds = func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		scheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		aboutv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, brokerv1alpha1.AddToScheme,
-	} {
-		if err := add(s); err != nil {
-			panic("controlplane: " + err.Error())
-		}
-	}
-	return s
-}()
 
 // ParseYAML returns the objects of a manifest: documents with "---" between them, and lists, which are opened.
 func ParseYAML(manifest []byte) ([]runtime.Object, error) {
@@ -110,21 +80,6 @@ func (c *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) err
 	return c.inForce(ctx, objects)
 }
 
-func applyOne(ctx context.Context, r dynamic.ResourceInterface, u *unstructured.Unstructured) error {
-	status, _ := u.Object["status"].(map[string]any)
-	delete(u.Object, "status")
-	options := metav1.ApplyOptions{FieldManager: "clusterset-test", Force: true}
-	if _, err := r.Apply(ctx, u.GetName(), u, options); err != nil || len(status) == 0 {
-		return err
-	}
-	only := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	only.SetGroupVersionKind(u.GroupVersionKind())
-	only.SetName(u.GetName())
-	only.SetNamespace(u.GetNamespace())
-	_, err := r.ApplyStatus(ctx, u.GetName(), only, options)
-	return err
-}
-
 // Delete deletes the objects, the last one first; only their kinds and names count, and one that does not exist is an
 // error. A namespace goes with all that is in it, and is gone when Delete returns. Rights and policies are not in force any more.
 func (c *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
@@ -182,71 +137,6 @@ func (c *ControlPlane) endNamespace(ctx context.Context, namespace string) error
 		return nil // The namespace controller, if it runs, was faster.
 	}
 	return err
-}
-
-// resource returns o in the form that can be applied, and the client of its resource and namespace.
-func (c *ControlPlane) resource(o runtime.Object) (*unstructured.Unstructured, dynamic.ResourceInterface, error) {
-	u, err := toUnstructured(o)
-	if err != nil {
-		return nil, nil, err
-	}
-	gvk := u.GroupVersionKind()
-	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if meta.IsNoMatchError(err) { // It may have come since the mapper asked.
-		c.mapper.Reset()
-		mapping, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	r := c.dynamic.Resource(mapping.Resource)
-	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
-		return u, r, nil
-	}
-	if u.GetNamespace() == "" {
-		u.SetNamespace(metav1.NamespaceDefault)
-	}
-	return u, r.Namespace(u.GetNamespace()), nil
-}
-
-// toUnstructured returns a copy without what the server forbids in an apply, or fills in by itself.
-func toUnstructured(o runtime.Object) (*unstructured.Unstructured, error) {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		u = u.DeepCopy()
-		u.SetManagedFields(nil)
-		return u, nil
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{Object: content}
-	if u.GetKind() == "" {
-		known, _, err := kinds.ObjectKinds(o)
-		if err != nil {
-			return nil, err
-		}
-		u.SetGroupVersionKind(known[0])
-	}
-	u.SetManagedFields(nil)
-	// A Go value cannot leave it out.
-	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	return u, nil
-}
-
-func describe(o runtime.Object) string {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return fmt.Sprintf("%T", o)
-	}
-	kind := o.GetObjectKind().GroupVersionKind().Kind
-	if kind == "" {
-		kind = fmt.Sprintf("%T", o)
-	}
-	if m.GetNamespace() == "" {
-		return kind + " " + m.GetName()
-	}
-	return kind + " " + m.GetNamespace() + "/" + m.GetName()
 }
 
 // InstallCRDs applies the definitions and returns when objects of every version they serve can be read and written.
@@ -409,26 +299,33 @@ func (c *ControlPlane) gone(ctx context.Context, d definition) error {
 	return nil
 }
 
-// eventually calls f until it returns nil, for as long as a program may take to start.
-func eventually(ctx context.Context, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	for {
-		last := f()
-		if last == nil {
-			return nil
+// EndNamespacesT ends namespaces that are deleted, with all that is in them, as kube-controller-manager does in a whole cluster, until the test
+// is over or stop is called.
+func (c *ControlPlane) EndNamespacesT(t testing.TB) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			c.endNamespaces(ctx, t)
+			_ = pause(ctx, 50*time.Millisecond) // ctx has ended
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("%w: %w", err, last)
-		}
-	}
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
+func (c *ControlPlane) endNamespaces(ctx context.Context, t testing.TB) {
+	all, err := c.dynamic.Resource(namespaces).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return // ctx has ended, or the server is stopped
+	}
+	for i := range all.Items {
+		if n := &all.Items[i]; n.GetDeletionTimestamp() != nil {
+			if err := c.Delete(ctx, n); err != nil && ctx.Err() == nil {
+				t.Logf("%v; trying again", err)
+			}
+		}
 	}
 }

@@ -150,6 +150,16 @@ func Seen(replies []Reply) (Want, error) {
 	return w, nil
 }
 
+// lines are those of text that say something.
+func lines(text string) (list []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
 // parseWant reads what stands behind a question. Nothing at all is a question that has no answer yet: it permits none.
 func parseWant(text string) (w Want, err error) {
 	all := lines(text)

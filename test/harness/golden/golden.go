@@ -134,16 +134,6 @@ func Parse(path string, b []byte) (*File, error) {
 	return f, nil
 }
 
-// lines are those of text that say something.
-func lines(text string) (list []string) {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			list = append(list, line)
-		}
-	}
-	return list
-}
-
 func (f *File) parseAnswers(text string) error {
 	var last *Case
 	for line := range strings.Lines(text) {

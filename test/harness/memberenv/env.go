@@ -54,18 +54,6 @@ func Service(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: name}
 }
 
-// An Env is an API server that is a member and its own broker, without a controller.
-type Env struct {
-	*testing.T
-	Server *controlplane.ControlPlane
-	Admin  *apiserver.Client
-	System types.UID // of kube-system
-
-	dir    string
-	owners map[string]*owner // of the other members, by their namespaces
-	last   int64             // stamp
-}
-
 // New starts the API server. It has the namespaces shop, of the controller and of the member, and the Member with the VIP CIDR
 // 243.0.0.4/31.
 func New(t *testing.T) *Env {

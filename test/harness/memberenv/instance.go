@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -147,6 +149,18 @@ func (i *Instance) ConditionsOf(svc types.NamespacedName) string {
 	}
 	slices.Sort(text)
 	return strings.Join(text, " ")
+}
+
+// Listed reports whether a Broker has seen the newest inventories of the other members, of the part that a service belongs to.
+func (i *Instance) Listed(svc types.NamespacedName) bool {
+	for namespace, w := range i.owners {
+		part, exists := w.parts[apibroker.InventoryPart(svc.Namespace, svc.Name)]
+		m := &v1alpha1.Member{Spec: v1alpha1.MemberSpec{Namespace: namespace}}
+		if exists && int64(i.Broker.Entry(m, svc).Stamp) < part.Spec.Stamp {
+			return false
+		}
+	}
+	return true
 }
 
 // Metric returns the sum of the time series of a metric of the controller, without its prefix, of which a label has the value, "" for all.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,7 +16,20 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
+
+// An Env is an API server that is a member and its own broker, without a controller.
+type Env struct {
+	*testing.T
+	Server *controlplane.ControlPlane
+	Admin  *apiserver.Client
+	System types.UID // of kube-system
+
+	dir    string
+	owners map[string]*owner // of the other members, by their namespaces
+	last   int64             // stamp
+}
 
 // An owner stands for the controller of a member of [Env.AddMember]: it stamps the objects that a test writes, and keeps inventory and lists right
 // (docs/spec/controller.md 2.6).
@@ -163,18 +177,6 @@ func (w *owner) current(o apiserver.Object) {
 	}
 	o.SetResourceVersion(is.GetResourceVersion())
 	o.SetUID(is.GetUID())
-}
-
-// Listed reports whether a Broker has seen the newest inventories of the other members, of the part that a service belongs to.
-func (i *Instance) Listed(svc types.NamespacedName) bool {
-	for namespace, w := range i.owners {
-		part, exists := w.parts[apibroker.InventoryPart(svc.Namespace, svc.Name)]
-		m := &v1alpha1.Member{Spec: v1alpha1.MemberSpec{Namespace: namespace}}
-		if exists && int64(i.Broker.Entry(m, svc).Stamp) < part.Spec.Stamp {
-			return false
-		}
-	}
-	return true
 }
 
 // Lose deletes objects without a word of their owner, as a broker does that was restored.

@@ -73,8 +73,10 @@ type Reply struct {
 	Pod     netip.AddrPort `json:"pod"`
 }
 
-// patience is how long a pod may take to reply.
-const patience = 5 * time.Second
+const (
+	patience     = 5 * time.Second // that a pod may take to reply
+	stopPatience = 2 * time.Minute // that kube-proxy may take to end, on a machine that is busy with other tests
+)
 
 // Connect connects from the node by TCP and returns what the pod says that accepts. It waits for at most five seconds.
 func (n *Node) Connect(ctx context.Context, address netip.AddrPort) (Reply, error) {
@@ -261,4 +263,22 @@ func (n *Node) close() error {
 	n.mu.Unlock()
 	n.running.Wait()
 	return errors.Join(err, n.ns.close())
+}
+
+// stopProxy ends kube-proxy, if it was started, and fails if it had ended before.
+func (n *Node) stopProxy() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proxy == nil {
+		return nil
+	}
+	select {
+	case <-n.proxy.Done():
+		return fmt.Errorf("node %s: kube-proxy had ended: %s\n%s", n.Cluster, n.proxy.State(), n.proxy.Out.String())
+	default:
+	}
+	if !n.proxy.Stop(stopPatience) {
+		return fmt.Errorf("node %s: kube-proxy still ran %s after SIGTERM", n.Cluster, stopPatience)
+	}
+	return nil
 }

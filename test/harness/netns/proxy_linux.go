@@ -11,11 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
-// How long kube-proxy may take to get ready or to end, on a machine that is busy with other tests.
-const (
-	startPatience = 3 * time.Minute
-	stopPatience  = 2 * time.Minute
-)
+// startPatience is how long kube-proxy may take to get ready, on a machine that is busy with other tests.
+const startPatience = 3 * time.Minute
 
 // Where kube-proxy says how it is, and gives its metrics: addresses in its node.
 const proxyHealth, proxyMetrics = "127.0.0.1:10256", "127.0.0.1:10249"
@@ -85,24 +82,6 @@ func (n *Node) awaitProxy(ctx context.Context, proxy *subprocess.Process) error 
 	return proxy.Await(ctx, func(ctx context.Context) error {
 		return subprocess.Healthy(ctx, &http.Client{Transport: transport}, "http://"+proxyHealth+"/healthz")
 	})
-}
-
-// stopProxy ends kube-proxy, if it was started, and fails if it had ended before.
-func (n *Node) stopProxy() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.proxy == nil {
-		return nil
-	}
-	select {
-	case <-n.proxy.Done():
-		return fmt.Errorf("node %s: kube-proxy had ended: %s\n%s", n.Cluster, n.proxy.State(), n.proxy.Out.String())
-	default:
-	}
-	if !n.proxy.Stop(stopPatience) {
-		return fmt.Errorf("node %s: kube-proxy still ran %s after SIGTERM", n.Cluster, stopPatience)
-	}
-	return nil
 }
 
 // Ruleset is what kube-proxy has made of the Services so far, in the language of nft(8).

@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
+	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
+
+//go:embed manifests
+var manifests embed.FS
 
 // command runs bin/clusterset, prints its output and fails unless the output has want in it and the exit status is status.
 func (d *demo) command(ctx context.Context, status int, want string, args ...string) error {
@@ -37,6 +42,16 @@ func (d *demo) execute(ctx context.Context, args []string) (text string, status 
 		return "", 0, ended
 	}
 	return c.Out.String(), c.State().ExitCode(), nil
+}
+
+// apply applies one of the manifests.
+func (d *demo) apply(ctx context.Context, m *testclusterset.Member, name string) error {
+	text, err := manifests.ReadFile("manifests/" + name)
+	if err != nil {
+		return err
+	}
+	d.printf("   The demo applies test/tools/demo/manifests/%[2]s to %[1]s.\n\n", m.ID, name)
+	return m.ApplyYAML(ctx, text)
 }
 
 func (d *demo) environment() []string { return append(os.Environ(), "KUBECONFIG="+d.kubeconfig) }

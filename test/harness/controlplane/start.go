@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,13 +15,142 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 )
+
+// StartT is [Start] for a test, which ends if it fails. The control plane is stopped when the test ends.
+func StartT(t testing.TB, opts Options) *ControlPlane {
+	t.Helper()
+	key := opts.key()
+	c := take(key)
+	if c == nil {
+		var err error
+		if c, err = Start(t.Context(), opts); err == nil && pool.idle != nil {
+			var resources []schema.GroupVersionResource
+			if resources, err = c.listed(); err == nil {
+				c.fresh, err = c.inventory(t.Context(), resources)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { giveBack(t, key, c) })
+	return c
+}
+
+// Start builds the programs if need be, starts a control plane, installs the CRDs and returns when all of it serves. ctx
+// bounds the start only: the caller has to call [ControlPlane.Stop].
+func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
+	opts.ServiceCIDR = cmp.Or(opts.ServiceCIDR, "10.96.0.0/16,fd00:10:96::/108")
+	opts.MemoryLimit = cmp.Or(opts.MemoryLimit, "512MiB")
+	if opts.CRDs == nil {
+		opts.CRDs = DefaultCRDs()
+	}
+	if opts.Progress == nil {
+		opts.Progress = os.Stderr
+	}
+	paths, err := Binaries(ctx, opts.Progress)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "clusterset-")
+	if err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	sweeper, err := newSweeper(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("control plane: %w", err), os.RemoveAll(dir))
+	}
+	c := &ControlPlane{opts: opts, paths: paths, dir: dir, sweeper: sweeper, token: rand.Text()}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("control plane: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) start(ctx context.Context) (err error) {
+	if c.authority, err = newAuthority(); err != nil {
+		return fmt.Errorf("certificate authority: %w", err)
+	}
+	if err := c.writeIdentity(); err != nil {
+		return err
+	}
+	if c.etcd, err = c.startEtcd(ctx); err != nil {
+		return err
+	}
+	for {
+		if c.port, err = ReservePort(); err != nil {
+			return err
+		}
+		if err := c.connect(); err != nil {
+			return err
+		}
+		if c.api, err = c.startAPIServer(ctx, c.port); err == nil {
+			break
+		}
+		// Someone who does not reserve ports was faster.
+		if !strings.Contains(err.Error(), portTaken) {
+			return err
+		}
+		c.port.Close()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if err := eventually(ctx, func() error { return c.ownObjects(ctx) }); err != nil {
+		return err
+	}
+	return c.InstallCRDs(ctx, c.opts.CRDs...)
+}
+
+// ownObjects fails unless there are the namespaces and the Service that the API server makes. It may be ready before.
+func (c *ControlPlane) ownObjects(ctx context.Context) error {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		if _, err := c.dynamic.Resource(namespaces).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	_, err := c.dynamic.Resource(services).Namespace(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	return err
+}
+
+// connect makes the kubeconfig and the clients.
+func (c *ControlPlane) connect() (err error) {
+	if c.kubeconfig, err = c.writeKubeconfig("admin-*.kubeconfig", &clientcmdapi.AuthInfo{Token: c.token}); err != nil {
+		return err
+	}
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	c.config.QPS, c.config.Burst = 10_000, 10_000
+	// Deleting the content of a namespace causes warnings about deprecated kinds.
+	c.config.WarningHandler = rest.NoWarnings{}
+	if c.http, err = rest.HTTPClientFor(c.config); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	if c.dynamic, err = dynamic.NewForConfigAndClient(c.config, c.http); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	return nil
+}
 
 // Starting a control plane costs five seconds of CPU time, making a used one as new costs a tenth of that. So in a package with
 //
@@ -97,12 +228,6 @@ func (o Options) key() string {
 
 // errChanged: something that a new control plane has was changed.
 var errChanged = errors.New("it was changed")
-
-// An object is one of the inventory.
-type object struct {
-	resource        schema.GroupVersionResource
-	namespace, name string
-}
 
 // listed returns the resources whose objects tests make and delete. The API server makes APIServices and IPAddresses for other objects.
 func (c *ControlPlane) listed() (all []schema.GroupVersionResource, err error) {
