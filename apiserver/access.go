@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -66,19 +65,4 @@ func (s *clientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections is what [http.Client] calls.
 func (s *clientTransport) CloseIdleConnections() {
 	utilnet.CloseIdleConnectionsFor(s.current.Load().transport)
-}
-
-// Reconnect makes later requests go to the address and with the credential of cfg; its dialer and rate limit do not count.
-// Watches that are open stay open. The server check comes before anything is read over a new connection, so that another
-// cluster at the new address is found.
-func (c *Client) Reconnect(cfg *rest.Config) error {
-	config := rest.CopyConfig(cfg)
-	config.Timeout, config.Dial = 0, c.dialer.DialContext
-	next, err := newAccess(config)
-	if err != nil {
-		return fmt.Errorf("client of %s: %w", cfg.Host, err)
-	}
-	old := c.transport.current.Swap(next)
-	utilnet.CloseIdleConnectionsFor(old.transport)
-	return nil
 }

@@ -41,8 +41,7 @@ func Sleep(ctx context.Context, pause time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-timer.C:
-		return ctx.Err()
 	}
+	return ctx.Err()
 }

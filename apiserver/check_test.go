@@ -55,6 +55,7 @@ func newHooked(t *testing.T, cp *controlplane.ControlPlane, o SetConfig) (*Set, 
 
 func TestCheck(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
+	t.Run("odd time", func(t *testing.T) { testOddTime(t, cp) })
 	t.Run("an event that overtakes the response", func(t *testing.T) { testOvertaken(t, cp) })
 	t.Run("a rollback concerns every watch", func(t *testing.T) { testRollBackAll(t, cp) })
 	t.Run("a list from before a rollback", func(t *testing.T) { testLateList(t, cp) })
@@ -62,6 +63,31 @@ func TestCheck(t *testing.T) {
 	t.Run("what a check asks for", func(t *testing.T) { testRequests(t, cp) })
 	t.Run("a slow answer", func(t *testing.T) { testDrop(t, cp) })
 	t.Run("a watch that is stalled", func(t *testing.T) { testStalled(t, cp) })
+}
+
+// testOddTime: a time that JSON cannot say, in the metadata of any object, does not keep the server check from reading versions.
+func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
+	set, _ := newHooked(t, cp, SetConfig{})
+	c, labels := set.cfg.Client, map[string]string{"tier": "gold"}
+	a := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "odd", Name: "a", Labels: labels}}
+	for _, obj := range []Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "odd"}}, a} {
+		if err := c.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "odd", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:tier":{}}}}`), Time: new(metav1.Unix(300_000_000_000, 0)),
+	}}
+	if err := c.Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if year := a.ManagedFields[0].Time.Year(); year < 10_000 {
+		t.Fatalf("the API server changed the year to %d", year)
+	}
+	if v, err := c.newest(t.Context(), kindOf(a).path("odd")); err != nil || v == 0 {
+		t.Errorf("newest version = %d, %v, want one", v, err)
+	}
 }
 
 // testOvertaken lets a watch see a write that comes after the API server has answered the check, and before the response
@@ -81,8 +107,8 @@ func testOvertaken(t *testing.T, cp *controlplane.ControlPlane) {
 		w.note(nil, ns.ResourceVersion, false)
 	}
 	h.response.Store(&overtake)
-	if err := s.verify(t.Context()); err != nil || s.doubt.Load() {
-		t.Fatalf("verify = %v, in doubt %t, want neither", err, s.doubt.Load())
+	if err := s.checker().verify(t.Context()); err != nil || s.check.doubt.Load() {
+		t.Fatalf("verify = %v, in doubt %t, want neither", err, s.check.doubt.Load())
 	}
 	if rollbacks != 0 || w.rolledBack {
 		t.Errorf("%d rollbacks, rolledBack %t, want none", rollbacks, w.rolledBack)
@@ -98,14 +124,14 @@ func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 	s.watches[0].note(nil, "9000000000", false)
 	s.watches[1].note(nil, "1", false)
 	for _, w := range s.watches {
-		w.happened(listing, nil)
-		w.happened(streamed, nil)
+		w.health.happened(listing, nil)
+		w.health.happened(streamed, nil)
 	}
-	if err := s.verify(t.Context()); err != nil {
+	if err := s.checker().verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range s.watches {
-		if h := w.current(); !w.rolledBack || h.Class != RolledBack {
+		if h := w.health.current(); !w.rolledBack || h.Class != RolledBack {
 			t.Errorf("%s: rolledBack %t, class %q", w.id, w.rolledBack, h.Class)
 		}
 	}
@@ -122,16 +148,16 @@ func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 func testLateList(t *testing.T, cp *controlplane.ControlPlane) {
 	s, h := newHooked(t, cp, SetConfig{})
 	w := s.watches[0]
-	if !s.checkServer(t.Context()) {
+	if !s.checker().checkServer(t.Context()) {
 		t.Fatal("the server check failed")
 	}
-	rollBack := func(r *http.Request) {
+	restored := func(r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/services") {
 			h.response.Store(nil)
-			s.rollBack(s.watches, errRolledBack)
+			rollBack(s.watches, errRolledBack)
 		}
 	}
-	h.response.Store(&rollBack)
+	h.response.Store(&restored)
 	if list, err := w.list(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); Classify(err) != Expired {
 		t.Errorf("list = %v, %v, want one that has to be made anew", list, err)
 	}
@@ -140,7 +166,7 @@ func testLateList(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	late := metav1.ListOptions{Continue: "page"}
 	w.rolledBack = true
-	if err := w.mayContinue(&late); Classify(err) != Expired || !w.rolledBack {
+	if err := w.mayContinue(late); Classify(err) != Expired || !w.rolledBack {
 		t.Errorf("the next page of a list from before a rollback: %v, rolledBack %t", err, w.rolledBack)
 	}
 }
@@ -151,17 +177,18 @@ func testNoSystem(t *testing.T, cp *controlplane.ControlPlane) {
 		r.URL.Path = strings.ReplaceAll(r.URL.Path, "/kube-system", "/no-such-namespace")
 	}
 	s, h := newHooked(t, cp, SetConfig{})
+	c := s.checker()
 	h.request.Store(&absent)
-	if !s.checkServer(t.Context()) {
+	if !c.checkServer(t.Context()) {
 		_, err := s.check.failure()
 		t.Errorf("the check fails without kube-system: %v", err)
 	}
 	h.request.Store(nil)
-	if !s.checkServer(t.Context()) || s.UID() == "" {
+	if !c.checkServer(t.Context()) || s.UID() == "" {
 		t.Errorf("the check fails, or the UID %q is not taken", s.UID())
 	}
 	h.request.Store(&absent)
-	if s.checkServer(t.Context()) {
+	if c.checkServer(t.Context()) {
 		t.Error("the check passes although kube-system has gone")
 	}
 }
@@ -181,18 +208,19 @@ func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 		{"only events come", true, false, 2 * askInterval, 1},
 	} {
 		s, h := newHooked(t, cp, SetConfig{})
-		if !s.checkServer(t.Context()) { // makes the connection
+		c := s.checker()
+		if !c.checkServer(t.Context()) { // makes the connection
 			t.Fatal("the server check failed")
 		}
 		if tt.event {
 			s.watches[0].note(nil, "1", false)
 		}
-		s.doubt.Store(tt.doubt)
-		s.asked = s.asked.Add(-tt.age)
+		s.check.doubt.Store(tt.doubt)
+		c.asked = c.asked.Add(-tt.age)
 		var requests atomic.Int32
 		count := func(*http.Request) { requests.Add(1) }
 		h.request.Store(&count)
-		if !s.checkServer(t.Context()) || s.doubt.Load() {
+		if !c.checkServer(t.Context()) || s.check.doubt.Load() {
 			t.Errorf("%s: the server check failed, or left a doubt", tt.name)
 		}
 		if got := requests.Load(); got != tt.want {
@@ -205,15 +233,16 @@ func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 func testDrop(t *testing.T, cp *controlplane.ControlPlane) {
 	for _, event := range []bool{false, true} {
 		s, _ := newHooked(t, cp, SetConfig{})
-		if !s.checkServer(t.Context()) {
+		c := s.checker()
+		if !c.checkServer(t.Context()) {
 			t.Fatal("the server check failed")
 		}
 		if event {
 			s.watches[0].note(nil, "1", false)
 		}
 		before := s.cfg.Client.Dials()
-		s.failCheck(t.Context(), context.DeadlineExceeded)
-		if !s.checkServer(t.Context()) {
+		c.fail(t.Context(), context.DeadlineExceeded)
+		if !c.checkServer(t.Context()) {
 			t.Fatal("the server check failed")
 		}
 		if dialled := s.cfg.Client.Dials() > before; dialled == event {
@@ -235,7 +264,7 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			p = w.proxy
-			return p != nil && w.health.State == Watching
+			return p != nil && w.health.current().State == Watching
 		})
 		return p
 	}
@@ -249,10 +278,10 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 		seen, _, _ := w.seenSoFar()
 		return seen > before
 	})
-	contact := w.current().LastContact
+	contact := w.health.current().LastContact
 	stalled.heard.at.Store(-int64(quietTime))
-	if p := w.markChecked(); p != stalled || w.current().LastContact != contact {
-		t.Errorf("a check counts for a stalled watch: contact %s after the last", w.current().LastContact.Sub(contact))
+	if p := w.markChecked(); p != stalled || w.health.current().LastContact != contact {
+		t.Errorf("a check counts for a stalled watch: contact %s after the last", w.health.current().LastContact.Sub(contact))
 	}
 	var lists atomic.Int32
 	count := func(r *http.Request) {
@@ -261,7 +290,7 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 	}
 	h.request.Store(&count)
-	s.requestCheck()
+	s.check.request()
 	until.True(t, "another watch", func() bool { return open() != stalled })
 	if n := lists.Load(); n != 0 {
 		t.Errorf("%d lists for a watch that was stalled, want none", n)

@@ -98,6 +98,12 @@ func Classify(err error) Class {
 	return Unreachable
 }
 
+// unanswered reports whether err means that no API server answered: the connection was refused or broke, or the time was over.
+func unanswered(err error) bool {
+	var status apierrors.APIStatus
+	return Classify(err) == Unreachable && !errors.As(err, &status)
+}
+
 // log writes the one line that there is for each class. subject is the server, or the server and one of its watches.
 func (c Class) log(to logging.Logger, subject string, err error) {
 	switch c {

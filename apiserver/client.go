@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -19,18 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 )
-
-// An Object is a pointer to a type that a [Client] knows: Namespace, Service, ServiceAccount, Secret, Node, EndpointSlice,
-// Lease, ServiceCIDR, Event (events.k8s.io), ServiceExport and ServiceImport (v1beta1), ClusterProperty (both versions),
-// ExportedService, Member. Any other is a panic.
-type Object interface {
-	metav1.Object
-	runtime.Object
-}
 
 // timeout bounds every request but lists, watches and checks of a [Set]: a server may accept a connection and never answer.
 const timeout = 30 * time.Second
@@ -151,6 +145,21 @@ func (c *Client) Host() string {
 // Dials is how many connections were made so far. Only a new one can lead to another API server.
 func (c *Client) Dials() uint64 { return c.dials.Load() }
 
+// Reconnect makes later requests go to the address and with the credential of cfg; its dialer and rate limit do not count.
+// Watches that are open stay open. The server check comes before anything is read over a new connection, so that another
+// cluster at the new address is found.
+func (c *Client) Reconnect(cfg *rest.Config) error {
+	config := rest.CopyConfig(cfg)
+	config.Timeout, config.Dial = 0, c.dialer.DialContext
+	next, err := newAccess(config)
+	if err != nil {
+		return fmt.Errorf("client of %s: %w", cfg.Host, err)
+	}
+	old := c.transport.current.Swap(next)
+	utilnet.CloseIdleConnectionsFor(old.transport)
+	return nil
+}
+
 // Get reads an object into obj.
 func (c *Client) Get(ctx context.Context, obj Object, namespace, name string) error {
 	k := kindOf(obj)
@@ -201,25 +210,6 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 	options := metav1.UpdateOptions{FieldManager: cmp.Or(manager...)}
 	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options, metav1.ParameterCodec).Body(obj)
 	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
-}
-
-// Apply makes the fields of obj, and no others, those that manager owns, by force, and fills obj with what was stored. What
-// manager owned and obj leaves out goes away. Empty fields without omitempty are sent as they are; nulls are left out.
-//
-// A UID or a resource version that obj has makes another one on the server an error ([apierrors.IsConflict]): an object that
-// was compared is not applied over one that changed, nor over one that was made anew, nor, with a UID, is it made. Other
-// metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without, never a status.
-func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
-	k := kindOf(obj)
-	body, err := k.owned(obj, cmp.Or(subresource...))
-	if err != nil {
-		return fmt.Errorf("apply %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
-	}
-	force := true
-	options := metav1.PatchOptions{FieldManager: manager, Force: &force}
-	request := c.rests[k.GroupVersion()].Patch(types.ApplyPatchType).Name(obj.GetName()).SubResource(subresource...).
-		VersionedParams(&options, metav1.ParameterCodec).Body(body)
-	return c.do(ctx, target{"apply", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
 // Delete removes the object with the name of obj, and its UID if obj has one. One that does not exist is no error; one that
@@ -321,11 +311,7 @@ func (c *Client) serves(ctx context.Context, gv schema.GroupVersion, plural stri
 			Name string `json:"name"`
 		} `json:"resources"`
 	}
-	path := []string{"/apis", gv.Group, gv.Version}
-	if gv.Group == "" {
-		path = []string{"/api", gv.Version}
-	}
-	err := c.read(ctx, &list, request{accept: runtime.ContentTypeJSON, path: path})
+	err := c.read(ctx, &list, request{accept: runtime.ContentTypeJSON, path: groupPath(gv)})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -367,20 +353,10 @@ func (c *Client) SystemUID(ctx context.Context) (types.UID, error) {
 	return system.Metadata.UID, nil
 }
 
-// Newest is the resource version up to which the API server knows the kind of example, as new as its etcd; 0 means that it
-// is no number.
-func (c *Client) Newest(ctx context.Context, example runtime.Object, namespace string) (uint64, error) {
-	k := kindOf(example)
-	v, err := c.newest(ctx, k.path(namespace))
-	if err != nil {
-		return 0, fmt.Errorf("list %s: %w", k.Kind, err)
-	}
-	return v, nil
-}
-
 const acceptMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// newest is Newest of the objects at a path. Without a version in the request, the answer is as new as etcd.
+// newest is the resource version up to which the API server knows the objects at a path, 0 if it is no number. Without a version in the
+// request, the answer is as new as etcd.
 func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
 	var list metadata
 	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: acceptMetadata, path: path, unlimited: true})
@@ -388,6 +364,15 @@ func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
 		return 0, err
 	}
 	return VersionNumber(list.Metadata.ResourceVersion), nil
+}
+
+// VersionNumber returns a resource version as a number: the versions of one etcd count up. It is 0 for any other text.
+func VersionNumber(version string) uint64 {
+	v, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
 }
 
 // metadata is what is read of a document that others wrote parts of: a time in the metadata of an object may be one that JSON

@@ -1,7 +1,12 @@
 package apiserver
 
 import (
+	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // A State is how far a watch has come.
@@ -127,5 +132,65 @@ func (h Health) after(e event, err error, now time.Time) Health {
 	case h.State == Watching:
 		h.Class, h.Err = OK, nil
 	}
+	return h
+}
+
+// A watchHealth keeps the [Health] of one watch, and logs its changes and notifies of them.
+type watchHealth struct {
+	subject string // the server and the watch, at the beginning of log lines
+	log     logging.Logger
+	changed func(Health) // may be nil; called with mu taken
+	contact *Contact
+	logged  logging.Failure[Class] // the normal state is OK
+
+	mu  sync.Mutex
+	now Health // with the LastContact of the last change
+}
+
+// happened moves the state of the watch. err is the reason of a failed event.
+func (w *watchHealth) happened(e event, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.now
+	w.now = before.after(e, err, time.Now())
+	w.now.LastContact = w.contact.Last()
+	switch class := w.now.Class; {
+	case w.now.State == Watching:
+		if w.logged.Changed(OK, nil) {
+			w.log.Infof("%s: watching %s", w.subject, w.now.Version)
+		}
+	case !class.ofServer(): // see logFailure
+		w.logClass()
+	}
+	if w.changed != nil && (w.now.State != before.State || w.now.Class != before.Class) {
+		w.changed(w.now)
+	}
+}
+
+// logFailure logs a failure of the server's kind that the server check after it did not find.
+func (w *watchHealth) logFailure() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logClass()
+}
+
+func (w *watchHealth) logClass() {
+	if class := w.now.Class; class != OK && w.logged.Changed(class, w.now.Err) {
+		class.log(w.log, w.subject, w.now.Err)
+	}
+}
+
+// follows notes which API version is followed.
+func (w *watchHealth) follows(gv schema.GroupVersion) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now.Version = gv.String()
+}
+
+func (w *watchHealth) current() Health {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.now
+	h.LastContact = w.contact.Last()
 	return h
 }

@@ -143,7 +143,7 @@ func TestChecksHaveAGap(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
 		for range 1000 {
-			s.requestCheck()
+			s.check.request()
 			time.Sleep(time.Millisecond)
 		}
 		if n := checks.Load(); n < 2 || n > 5 {
@@ -202,6 +202,7 @@ func TestFurtherReasonsAreLogged(t *testing.T) {
 	log := &logtest.Recorder{}
 	s.cfg.Log = log
 	s.Add(&corev1.Namespace{}, WatchOptions{})
+	c := s.checker()
 	denied := func(why string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", errors.New(why))
 	}
@@ -209,8 +210,8 @@ func TestFurtherReasonsAreLogged(t *testing.T) {
 		for _, why := range []string{"connection refused", "certificate signed by unknown authority"} {
 			for range 3 {
 				answer.Store(errors.New(why))
-				s.checkServer(t.Context())
-				s.watches[0].happened(failed, denied(why))
+				c.checkServer(t.Context())
+				s.watches[0].health.happened(failed, denied(why))
 			}
 			time.Sleep(time.Minute)
 		}

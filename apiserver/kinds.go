@@ -22,6 +22,14 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
+// An Object is a pointer to a type that a [Client] knows: Namespace, Service, ServiceAccount, Secret, Node, EndpointSlice,
+// Lease, ServiceCIDR, Event (events.k8s.io), ServiceExport and ServiceImport (v1beta1), ClusterProperty (both versions),
+// ExportedService, Member. Any other is a panic.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
 // A Resource says where the objects of a kind are found, and how they are read.
 type Resource struct {
 	Kind       string // as in the API
@@ -123,12 +131,17 @@ func newCodecs() serializer.CodecFactory {
 
 // path is where the objects of a kind are found, in a namespace or ("") in all.
 func (k kind) path(namespace string) []string {
-	path := []string{"/apis", k.Group, k.Version}
-	if k.Group == "" {
-		path = []string{"/api", k.Version}
-	}
+	path := groupPath(k.GroupVersion())
 	if namespace != "" && k.namespaced {
 		path = append(path, "namespaces", namespace)
 	}
 	return append(path, k.plural)
+}
+
+// groupPath is where the resources of a version are found.
+func groupPath(gv schema.GroupVersion) []string {
+	if gv.Group == "" {
+		return []string{"/api", gv.Version}
+	}
+	return []string{"/apis", gv.Group, gv.Version}
 }

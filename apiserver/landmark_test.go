@@ -96,7 +96,7 @@ func TestLandmark(t *testing.T) {
 			w.note(nil, "10", false)
 			w.mark(nil, event, &seen[0])
 			w.mark(nil, watch.Modified, &old[0]) // an older event changes nothing
-			err = s.verify(t.Context())
+			err = s.checker().verify(t.Context())
 			got := ""
 			switch anew := w.rolledBack; {
 			case err != nil:
@@ -105,7 +105,7 @@ func TestLandmark(t *testing.T) {
 				got = "rolled back"
 			case anew:
 				got = "listed anew"
-			case s.doubt.Load():
+			case s.check.doubt.Load():
 				got = "asked again"
 			}
 			if got != tt.want || (w.landmark == nil) != w.rolledBack {

@@ -1,68 +1,60 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"io"
 	"strconv"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
 // A listWatch is one watch of a [Set]: what its reflector asks lists and watches of, in place of the API server. It adds to a
 // cache.ListWatch that requests wait for the server check, that they are repeated until they succeed or the reflector has
 // something to decide, that the API version is the best one that is served, and that the [Health] is known.
 //
-//	            awaitCheck          request                 covers?
+//	            check.await         request                 covers?
 //	reflector ────────────► pause ───────────► API server ───────────► reflector
 //	  ▲   list or watch       ▲                   │  error: failed(class)
 //	  │                       └───────────────────┘
 //	  └── an error of class Expired: the reflector lists without a version, or without a stream
 //
 // A request may make a connection, to another server. So the check has to cover it before anything is read from the answer.
-//
-// Of its set it uses the server check (awaitCheck, requestCheck, check), the versions that the server has (bestVersion), the newest resource
-// version of its kind (newest), and the client, name and log of the configuration.
 type listWatch struct {
-	set      *Set
-	id       WatchID
-	resource Resource
-	options  WatchOptions
-	reader   ListReader                // nil if lists are decoded as a whole
-	informer cache.SharedIndexInformer // nil if there is a store
-	follow   func(ctx context.Context) // runs the reflector until ctx ends
-	started  sync.WaitGroup            // lists that the reflector does not wait for, and proxies
-	logged   logging.Failure[Class]    // the normal state is OK
+	id      WatchID
+	scope   scope
+	check   *serverCheck // of all watches of the server
+	health  watchHealth
+	shown   shownList
+	bad     *undecodables
+	reader  ListReader                // nil if lists are decoded as a whole
+	follow  func(ctx context.Context) // runs the reflector until ctx ends
+	started sync.WaitGroup            // lists that the reflector does not wait for, and proxies
 
 	mu         sync.Mutex
-	health     Health
-	gv         schema.GroupVersion // the version that is followed
-	rest       rest.Interface      // of gv
-	seen       uint64              // the newest resource version that the server sent
-	landmark   *landmark           // the newest event, nil before the first
-	rolledBack bool                // the reflector has to list without a version
-	unshown    unshownList
-	bad        undecodables
+	seen       uint64      // the newest resource version that the server sent
+	landmark   *landmark   // the newest event, nil before the first
+	rolledBack bool        // the reflector has to list without a version
 	proxy      *watchProxy // the open watch
 	closed     bool
 }
 
-func newListWatch(s *Set, r Resource, o WatchOptions) *listWatch {
-	w := &listWatch{set: s, id: WatchID{r.Kind, o.Namespace}, resource: r, options: o}
-	for _, other := range s.watches {
-		if other.id == w.id {
-			panic(fmt.Sprintf("apiserver: watch %s is added twice", w.id))
-		}
+func newListWatch(cfg SetConfig, check *serverCheck, v *versions, r Resource, o WatchOptions) *listWatch {
+	id := WatchID{r.Kind, o.Namespace}
+	w := &listWatch{
+		id: id, check: check, scope: scope{client: cfg.Client, versions: v, resource: r, options: o},
+		health: watchHealth{subject: cfg.Name + ": " + id.String(), log: cfg.Log, changed: o.Changed, contact: cmp.Or(o.Contact, new(Contact))},
 	}
+	w.bad = newUndecodables(r, o.Undecodable, &w.shown)
 	return w
 }
 
@@ -95,54 +87,12 @@ func (w *listWatch) begin() bool {
 	return true
 }
 
-// happened moves the state of the watch. err is the reason of a failed event.
-func (w *listWatch) happened(e event, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.move(e, err)
-}
-
-// move is happened for a caller that holds w.mu.
-func (w *listWatch) move(e event, err error) {
-	before := w.health
-	w.health = before.after(e, err, time.Now())
-	switch class := w.health.Class; {
-	case w.health.State == Watching:
-		if w.logged.Changed(OK, nil) {
-			w.set.cfg.Log.Infof("%s: watching %s", w.subject(), w.gv)
-		}
-	case !class.ofServer(): // see logFailure
-		w.logClass()
+// synced reports whether the store has, or had, a complete list.
+func (w *listWatch) synced() bool {
+	if w.shown.informer != nil {
+		return w.shown.informer.HasSynced()
 	}
-	if w.options.Changed != nil && (w.health.State != before.State || w.health.Class != before.Class) {
-		w.options.Changed(w.health)
-	}
-}
-
-// logFailure logs a failure of the server's kind that the server check after it did not find.
-func (w *listWatch) logFailure() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.logClass()
-}
-
-func (w *listWatch) logClass() {
-	if class := w.health.Class; class != OK && w.logged.Changed(class, w.health.Err) {
-		class.log(w.set.cfg.Log, w.subject(), w.health.Err)
-	}
-}
-
-// subject begins log lines.
-func (w *listWatch) subject() string { return w.set.cfg.Name + ": " + w.id.String() }
-
-func (w *listWatch) current() Health {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	h := w.health
-	if w.rest != nil {
-		h.Version = w.gv.String()
-	}
-	return h
+	return w.health.current().Listed
 }
 
 // seenSoFar returns the newest resource version that the server sent, 0 if it is not known, the newest event, and whether the watch is open.
@@ -153,14 +103,10 @@ func (w *listWatch) seenSoFar() (uint64, *landmark, bool) {
 }
 
 // markContact notes that the server sent what was asked for. While it rejects the credential that counts for nothing: a watch
-// that was opened before may stay open for minutes, and then breaks. The caller holds w.mu.
+// that was opened before may stay open for minutes, and then breaks.
 func (w *listWatch) markContact() {
-	if _, err := w.set.check.failure(); Classify(err) == Unauthorized {
-		return
-	}
-	w.health.LastContact = time.Now()
-	if w.options.Contact != nil {
-		w.options.Contact.Mark()
+	if _, err := w.check.failure(); Classify(err) != Unauthorized {
+		w.health.contact.Mark()
 	}
 }
 
@@ -179,74 +125,55 @@ func (w *listWatch) markChecked() *watchProxy {
 	return nil
 }
 
-// note takes what came by a proxy, or nil for a list. complete says that it is the end of a streamed list.
-func (w *listWatch) note(p *watchProxy, version string, complete bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.proxy != p || w.rolledBack {
-		return // what is left of a watch that was stopped
+// rollBack makes the reflectors of watches list without a version, all of them before the first can. A reason of nil means that it is no
+// failure.
+func rollBack(watches []*listWatch, why error) {
+	var open []*watchProxy
+	for _, w := range watches {
+		if p := w.rollBack(why); p != nil {
+			open = append(open, p)
+		}
 	}
-	w.markContact()
-	w.set.heard.Mark()
-	if p != nil {
-		p.heard.Mark()
-	}
-	if v := VersionNumber(version); v > w.seen {
-		w.seen = v
-	}
-	if complete {
-		w.bad.end()
-		w.listComplete(version)
-		w.move(streamed, nil)
+	for _, p := range open {
+		p.Stop()
 	}
 }
 
-// broke takes an error that came by a proxy. The watch ends with it; one that is not about versions the next attempt finds
-// again, if it lasts.
-func (w *listWatch) broke(p *watchProxy, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.proxy == p && Classify(err) == Expired {
-		w.move(expired, nil)
-	}
-}
-
-// ended notes that a proxy passes on nothing more.
-func (w *listWatch) ended(p *watchProxy) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.proxy == p {
-		w.proxy = nil
-		w.move(ended, nil)
-	}
-}
-
-// rollBack makes the reflector list without a version once the proxy that is returned, nil if there is none, is stopped. A
-// reason of nil means that it is no failure.
+// rollBack makes the reflector list without a version once the proxy that is returned, nil if there is none, is stopped.
 func (w *listWatch) rollBack(why error) *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rolledBack, w.seen, w.landmark, w.unshown = true, 0, nil, unshownList{version: math.MaxUint64}
+	w.rolledBack, w.seen, w.landmark = true, 0, nil
+	w.shown.begin()
 	if why == nil {
-		w.move(expired, nil)
+		w.health.happened(expired, nil)
 	} else {
-		w.move(failed, why)
+		w.health.happened(failed, why)
 	}
 	return w.proxy
 }
 
-// attempt calls try, each time once the server check covers all connections, until it succeeds or fails in a way that the
-// reflector has to act upon. So the back-off of the reflector, of up to a minute, never delays a server that is back.
-func (w *listWatch) attempt(ctx context.Context, try func() error) error {
+// attempt calls prepare, which is of the scope, and try, each time once the server check covers all connections. It ends when they succeed or
+// fail in a way that the reflector has to act upon. So the back-off of the reflector, of up to a minute, never delays a server that is back.
+func (w *listWatch) attempt(
+	ctx context.Context, o metav1.ListOptions, prepare func(context.Context) error, try func(metav1.ListOptions) error,
+) error {
 	backoff, began := NewBackoff(), time.Now()
 	for explained := true; ; {
-		if err := w.set.awaitCheck(ctx); err != nil {
+		if err := w.check.await(ctx); err != nil {
 			return err
 		}
 		if !explained {
-			w.logFailure()
+			w.health.logFailure()
 		}
-		err := try()
+		err := w.mayContinue(o)
+		if err == nil {
+			err = prepare(ctx)
+		}
+		if err == nil {
+			w.health.follows(w.scope.gv)
+			err = try(o)
+		}
 		class := Classify(err)
 		switch {
 		case ctx.Err() != nil:
@@ -254,20 +181,20 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 		case class == OK:
 			return nil
 		case class == Expired:
-			w.happened(expired, nil)
+			w.health.happened(expired, nil)
 			return err
 		}
-		w.happened(failed, err)
+		w.health.happened(failed, err)
 		if class.ofServer() { // the next check may find out more, and log it once for all watches
-			finished := w.set.check.next()
-			w.set.doubt.Store(true)
-			w.set.requestCheck()
+			_, finished := w.check.covers()
+			w.check.doubt.Store(true)
+			w.check.request()
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-finished:
 			}
-			_, err := w.set.check.failure()
+			_, err := w.check.failure()
 			explained = err != nil
 		}
 		if err := Sleep(ctx, class.pause(backoff.After(err), time.Since(began))); err != nil {
@@ -276,48 +203,8 @@ func (w *listWatch) attempt(ctx context.Context, try func() error) error {
 	}
 }
 
-// choose makes the best version that is served the one that is followed.
-func (w *listWatch) choose(ctx context.Context) error {
-	gv, err := w.set.bestVersion(ctx, w.resource, w.options.Namespace)
-	if err != nil {
-		return err
-	}
-	client, err := w.set.cfg.Client.restFor(gv, objectCodecs{w.resource.Codecs.WithoutConversion()}, w.resource.Custom)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gv, w.rest = gv, client
-	return nil
-}
-
-// chosen fails if another version than the one that was listed is the best one now.
-func (w *listWatch) chosen(ctx context.Context) error {
-	gv, err := w.set.bestVersion(ctx, w.resource, w.options.Namespace)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if gv != w.gv {
-		return fmt.Errorf("%w: %s", errMoved, gv)
-	}
-	return nil
-}
-
-// request is a request for objects of the version that is followed.
-func (w *listWatch) request(options *metav1.ListOptions) *rest.Request {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	options.LabelSelector, options.FieldSelector = w.options.Labels, w.options.Fields
-	namespace := w.options.Namespace
-	return w.rest.Get().NamespaceIfScoped(namespace, w.resource.Namespaced && namespace != "").Resource(w.resource.Plural).
-		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
-}
-
 // mayContinue fails, as the server should, a request to go on from a version that the server does not know any longer.
-func (w *listWatch) mayContinue(options *metav1.ListOptions) error {
+func (w *listWatch) mayContinue(options metav1.ListOptions) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -340,6 +227,223 @@ func (w *listWatch) mayKeep() error {
 	return nil
 }
 
+// list is the list of the reflector: of kinds whose store reads lists itself, and of servers that cannot stream one.
+func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+	if !w.begin() {
+		return nil, context.Canceled
+	}
+	defer w.started.Done()
+	err = w.attempt(ctx, options, w.scope.choose, func(o metav1.ListOptions) (err error) {
+		if w.reader != nil {
+			list, err = w.readList(ctx, o)
+		} else {
+			list, err = w.getList(ctx, o)
+		}
+		return err
+	})
+	if err == nil {
+		err = w.mayKeep()
+	}
+	if err != nil {
+		return nil, outward(ctx, err)
+	}
+	if m, err := meta.ListAccessor(list); err == nil {
+		w.note(nil, m.GetResourceVersion(), false)
+		if options.Continue == "" {
+			w.bad.begin()
+		}
+		w.bad.siftList(list)
+		if m.GetContinue() == "" {
+			w.mu.Lock()
+			w.complete(m.GetResourceVersion(), listed)
+			w.mu.Unlock()
+		}
+	}
+	return list, nil
+}
+
+// getList asks for a list and decodes it as a whole.
+func (w *listWatch) getList(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.ResourceVersion == "0" {
+		options.ResourceVersion = "" // what some cache has may be older than what was seen
+	}
+	list, err := w.scope.request(&options).Do(ctx).Get()
+	if err == nil {
+		err = w.check.await(ctx)
+	}
+	if err == nil {
+		w.health.happened(listing, nil)
+	}
+	return list, err
+}
+
+// readList lets the store read a list as it comes. Streamed as a watch a list of custom resources would cost the API server
+// twice the CPU time, because it encodes each event by itself. Decoded as a whole it would be the largest thing in memory here.
+func (w *listWatch) readList(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
+	// As new as etcd, and yet from the memory of the API server, which makes no pages. An API server whose memory lags
+	// behind rejects that, and the reflector asks for "": from etcd itself, then.
+	options.Limit = 0
+	if options.ResourceVersion == "0" {
+		newest, err := w.scope.newest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		options.ResourceVersion = ""
+		if newest > 0 {
+			options.ResourceVersion = strconv.FormatUint(newest, 10)
+		}
+	}
+	if options.ResourceVersion != "" {
+		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	body, err := w.scope.request(&options).Throttle(unlimited).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	if err := w.check.await(ctx); err != nil {
+		return nil, err
+	}
+	w.health.happened(listing, nil)
+	return w.reader.ReadList(contactReader{body, w.markContact})
+}
+
+// A contactReader notes contact with each part of a list.
+type contactReader struct {
+	io.Reader
+	markContact func()
+}
+
+func (r contactReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if n > 0 {
+		r.markContact()
+	}
+	return n, err
+}
+
+// watch is the watch of the reflector.
+func (w *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if !w.begin() {
+		return nil, context.Canceled
+	}
+	streams, prepare := options.SendInitialEvents != nil && *options.SendInitialEvents, w.scope.chosen
+	if streams {
+		prepare = w.scope.choose
+	}
+	var source watch.Interface
+	err := w.attempt(ctx, options, prepare, func(o metav1.ListOptions) (err error) {
+		o.Watch = true
+		if source, err = w.scope.request(&o).Watch(ctx); err != nil {
+			if streams && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+				return fmt.Errorf("%w: %w", errNoStream, err)
+			}
+			return err
+		}
+		if err = w.check.await(ctx); err != nil {
+			source.Stop()
+		}
+		return err
+	})
+	if err != nil {
+		w.started.Done()
+		return nil, outward(ctx, err)
+	}
+	return w.open(ctx, source, streams), nil
+}
+
+// open begins to pass on the events of source. The caller has called begin.
+func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bool) *watchProxy {
+	p := newWatchProxy(source, w.pass, w.ended)
+	w.mu.Lock()
+	w.proxy = p
+	w.markContact()
+	if streams {
+		w.shown.begin()
+		w.bad.begin()
+		w.health.happened(listing, nil)
+	} else {
+		w.health.happened(opened, nil)
+	}
+	late := w.rolledBack
+	w.mu.Unlock()
+	if late { // the rollback was found while the watch was opened
+		p.Stop()
+	}
+	go func() {
+		defer w.started.Done()
+		p.run(ctx)
+		w.check.request() // the watch may have ended because the server is gone
+	}()
+	return p
+}
+
+// pass takes note of an event that came by a proxy, and returns it as the reflector may see it. The watch ends with an error; one that is
+// not about versions the next attempt finds again, if it lasts.
+func (w *listWatch) pass(p *watchProxy, event watch.Event) watch.Event {
+	if event.Type == watch.Error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.proxy == p && Classify(apierrors.FromObject(event.Object)) == Expired {
+			w.health.happened(expired, nil)
+		}
+		return event
+	}
+	if m, err := meta.Accessor(event.Object); err == nil {
+		complete := event.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+		w.note(p, m.GetResourceVersion(), complete)
+		w.mark(p, event.Type, m)
+	}
+	return w.bad.sift(event)
+}
+
+// note takes what came by a proxy, or nil for a list. complete says that it is the end of a streamed list.
+func (w *listWatch) note(p *watchProxy, version string, complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proxy != p || w.rolledBack {
+		return // what is left of a watch that was stopped
+	}
+	w.markContact()
+	w.check.heard.Mark()
+	if p != nil {
+		p.heard.Mark()
+	}
+	w.seen = max(w.seen, VersionNumber(version))
+	if complete {
+		w.complete(version, streamed)
+	}
+}
+
+// complete notes the end of a list of a version: the event is listed or streamed. The caller holds w.mu.
+func (w *listWatch) complete(version string, e event) {
+	w.shown.complete(version)
+	w.bad.end()
+	w.health.happened(e, nil)
+}
+
+// mark makes an event the landmark of the watch if it is the newest.
+func (w *listWatch) mark(p *watchProxy, event watch.EventType, o metav1.Object) {
+	if _, undecodable := o.(*Undecodable); undecodable || event == watch.Bookmark {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proxy == p && !w.rolledBack && (w.landmark == nil || w.landmark.version < VersionNumber(o.GetResourceVersion())) {
+		w.landmark = newLandmark(o, event == watch.Deleted)
+	}
+}
+
+// ended notes that a proxy passes on nothing more.
+func (w *listWatch) ended(p *watchProxy) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proxy == p {
+		w.proxy = nil
+		w.health.happened(ended, nil)
+	}
+}
+
 // outward is an error as the reflector may see it: upon some others it sleeps without regard to its context.
 func outward(ctx context.Context, err error) error {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
@@ -347,13 +451,4 @@ func outward(ctx context.Context, err error) error {
 		return err
 	}
 	return errors.New(err.Error())
-}
-
-// VersionNumber returns a resource version as a number: the versions of one etcd count up. It is 0 for any other text.
-func VersionNumber(version string) uint64 {
-	v, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
 }

@@ -63,7 +63,7 @@ func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 	o.writes = cache.NewThreadSafeStore(indexersOfWrites[T](informer.GetIndexer().GetIndexers()), cache.Indices{})
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { o.added(obj) },
-		UpdateFunc: func(_, obj any) { o.updated(obj) },
+		UpdateFunc: func(_, obj any) { o.added(obj) },
 		DeleteFunc: func(obj any) { o.deleted(obj) },
 	})
 	if err != nil {
@@ -238,21 +238,12 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 	return w.obj, true
 }
 
-// added forgets that an object was deleted, and a write that the informer has caught up with.
+// added takes an object that was added or updated. It forgets that the object was deleted, and a write that the informer has caught up with.
 func (o *Overlay[T]) added(item any) {
 	if obj, ok := item.(T); ok {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.ended.forget(obj.GetUID())
-		o.get(keyOf(obj))
-	}
-}
-
-// updated forgets a write that the informer has caught up with.
-func (o *Overlay[T]) updated(item any) {
-	if obj, ok := item.(T); ok {
-		o.mu.Lock()
-		defer o.mu.Unlock()
 		o.get(keyOf(obj))
 	}
 }

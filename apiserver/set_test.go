@@ -143,7 +143,7 @@ func TestLife(t *testing.T) {
 		if !f.set.Synced(shop) || f.set.Err(shop) != nil || f.set.LastContact(shop).IsZero() {
 			t.Errorf("%s: %+v, want it to be healthy", shop, f.set.Health(shop))
 		}
-		if h := f.set.Healths(shop, property)[property]; h.State != apiserver.Failing || h.Class != apiserver.Absent || h.Listed || h.Healthy() {
+		if h := f.set.Health(property); h.State != apiserver.Failing || h.Class != apiserver.Absent || h.Listed || h.Healthy() {
 			t.Errorf("%s: %+v, want that it fails as absent", property, h)
 		}
 		must(t, cp.InstallCRDs(t.Context(), crd.ClusterProperties))
@@ -152,7 +152,6 @@ func TestLife(t *testing.T) {
 				!f.set.LastContact().IsZero() && f.set.UID() != ""
 		})
 	})
-	t.Run("odd time", func(t *testing.T) { testOddTime(t, cp) })
 	t.Run("overlay", func(t *testing.T) { testOverlay(t, cp) })
 	t.Run("readers of an overlay", func(t *testing.T) { testReaders(t, cp) })
 	t.Run("killed", func(t *testing.T) { testKilled(t, cp) })
@@ -167,26 +166,6 @@ func TestLife(t *testing.T) {
 	})
 	t.Run("rolled back", func(t *testing.T) { testRolledBack(t, cp) })
 	t.Run("replaced", func(t *testing.T) { testReplaced(t, cp) })
-}
-
-// A time that JSON cannot say, in the metadata of any object, does not keep the server check from reading versions.
-func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
-	c, err := apiserver.NewClient(cp.Config())
-	must(t, err)
-	defer c.Close()
-	s := &corev1.Service{}
-	must(t, c.Get(t.Context(), s, "shop", "a"))
-	s.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "odd", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:tier":{}}}}`), Time: new(metav1.Unix(300_000_000_000, 0)),
-	}}
-	must(t, c.Update(t.Context(), s))
-	if year := s.ManagedFields[0].Time.Year(); year < 10_000 {
-		t.Fatalf("the API server changed the year to %d", year)
-	}
-	if v, err := c.Newest(t.Context(), s, "shop"); err != nil || v == 0 {
-		t.Errorf("newest version = %d, %v, want one", v, err)
-	}
 }
 
 func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
@@ -293,8 +272,8 @@ func testKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	cp.KillAPIServer()
 	until.True(t, "an error", func() bool { return f.set.Err() != nil })
 	until.True(t, "every watch fails as unreachable", func() bool {
-		for _, h := range f.set.Healths() {
-			if h.State != apiserver.Failing || h.Class != apiserver.Unreachable || !h.Listed {
+		for _, id := range []apiserver.WatchID{{Kind: "Service", Namespace: "shop"}, {Kind: "ClusterProperty"}} {
+			if h := f.set.Health(id); h.State != apiserver.Failing || h.Class != apiserver.Unreachable || !h.Listed {
 				return false
 			}
 		}
@@ -372,9 +351,9 @@ func testRolledBack(t *testing.T, cp *controlplane.ControlPlane) {
 	must(t, err)
 	defer writer.Close()
 	newest := func() uint64 {
-		version, err := writer.Newest(t.Context(), service("", ""), "shop")
-		must(t, err)
-		return version
+		list := &corev1.ServiceList{}
+		must(t, writer.List(t.Context(), service("", ""), list, "shop", ""))
+		return apiserver.VersionNumber(list.ResourceVersion)
 	}
 	seen := newest()
 	away.Store(true)

@@ -3,9 +3,11 @@ package apiserver
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -113,55 +115,57 @@ func newUndecodable(data []byte, err error) *Undecodable {
 	}
 }
 
-// An undecodables has the objects of one watch that do not decode, by key. The lock of the watch guards it.
+// undecodables has the objects of one watch that do not decode, by key.
 type undecodables struct {
+	resource Resource
+	notify   func(*Undecodable) // called for each new version of one; may be nil
+	shown    *shownList
+
+	mu      sync.Mutex
 	current map[string]*Undecodable
 	// corrected are those that decode, or are gone, by a list or an event that the informer may not show yet.
 	corrected map[string]*Undecodable
 	listed    map[string]*Undecodable // of the list that is under way, else nil
 }
 
-// begin begins a list.
-func (u *undecodables) begin() { u.listed = make(map[string]*Undecodable) }
+func newUndecodables(r Resource, notify func(*Undecodable), shown *shownList) *undecodables {
+	return &undecodables{
+		resource: r, notify: notify, shown: shown, current: make(map[string]*Undecodable), corrected: make(map[string]*Undecodable),
+	}
+}
 
-// set takes an object that does not decode, and reports whether this version of it is new.
+// begin begins a list.
+func (u *undecodables) begin() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.listed = make(map[string]*Undecodable)
+}
+
+// set takes an object that does not decode, and reports whether this version of it is new. The caller holds u.mu.
 func (u *undecodables) set(bad *Undecodable) bool {
 	key := cache.MetaObjectToName(bad).String()
 	if u.listed != nil {
 		u.listed[key] = bad
 	}
 	was := u.current[key]
-	if u.current == nil {
-		u.current = make(map[string]*Undecodable)
-	}
 	u.current[key] = bad
 	delete(u.corrected, key)
 	return was == nil || was.UID != bad.UID || was.ResourceVersion != bad.ResourceVersion
 }
 
-// correct takes the key of an object that decodes.
+// correct takes the key of an object that decodes. The caller holds u.mu.
 func (u *undecodables) correct(key string) {
 	delete(u.listed, key)
-	bad := u.current[key]
-	if bad == nil {
-		return
+	if bad := u.current[key]; bad != nil {
+		delete(u.current, key)
+		u.corrected[key] = bad
 	}
-	delete(u.current, key)
-	if u.corrected == nil {
-		u.corrected = make(map[string]*Undecodable)
-	}
-	u.corrected[key] = bad
-}
-
-// remove takes the key of an object that is gone.
-func (u *undecodables) remove(key string) {
-	delete(u.listed, key)
-	delete(u.current, key)
-	delete(u.corrected, key)
 }
 
 // end ends a list: of what it does not have, the informer shows soon whether it decodes or is gone.
 func (u *undecodables) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if u.listed == nil {
 		return
 	}
@@ -175,84 +179,82 @@ func (u *undecodables) end() {
 
 // sift takes an event of the watch and returns it as the reflector may see it: with an object that does not decode it is the
 // deletion of what is known under that name.
-func (w *listWatch) sift(event watch.Event) watch.Event {
+func (u *undecodables) sift(event watch.Event) watch.Event {
 	m, isObject := event.Object.(metav1.Object)
 	if event.Type == watch.Bookmark || event.Type == watch.Error || !isObject {
 		return event
 	}
 	bad, undecodable := event.Object.(*Undecodable)
 	key := cache.MetaObjectToName(m).String()
-	w.mu.Lock()
+	added := false
+	u.mu.Lock()
 	switch {
 	case event.Type == watch.Deleted:
-		w.bad.remove(key)
+		delete(u.listed, key)
+		delete(u.current, key)
+		delete(u.corrected, key)
 	case undecodable:
-		undecodable = w.bad.set(bad)
+		added = u.set(bad)
 	default:
-		w.bad.correct(key)
+		u.correct(key)
 	}
-	w.mu.Unlock()
-	if bad == nil {
+	u.mu.Unlock()
+	if !undecodable {
 		return event
 	}
-	if undecodable && event.Type != watch.Deleted {
-		w.notifyUndecodable(bad)
+	if added && u.notify != nil {
+		u.notify(bad)
 	}
-	return watch.Event{Type: watch.Deleted, Object: w.resource.stub(bad)}
+	return watch.Event{Type: watch.Deleted, Object: u.resource.stub(bad)}
 }
 
-// siftList removes from a list, or from a part of one, what does not decode.
-func (w *listWatch) siftList(list runtime.Object, first, last bool) {
-	var added []*Undecodable
-	w.mu.Lock()
-	if first {
-		w.bad.begin()
-	}
-	if l, ok := list.(*objectList); ok {
-		l.Items = slices.DeleteFunc(l.Items, func(obj runtime.Object) bool {
-			bad, undecodable := obj.(*Undecodable)
-			if undecodable && w.bad.set(bad) {
-				added = append(added, bad)
-			}
-			return undecodable
-		})
-	}
-	if last {
-		w.bad.end()
-	}
-	w.mu.Unlock()
-	w.notifyUndecodable(added...)
-}
-
-func (w *listWatch) notifyUndecodable(added ...*Undecodable) {
-	if w.options.Undecodable == nil {
+// siftList removes what does not decode from a list, or from a part of one.
+func (u *undecodables) siftList(list runtime.Object) {
+	l, ok := list.(*objectList)
+	if !ok {
 		return
 	}
+	var added []*Undecodable
+	u.mu.Lock()
+	l.Items = slices.DeleteFunc(l.Items, func(obj runtime.Object) bool {
+		bad, undecodable := obj.(*Undecodable)
+		if undecodable && u.set(bad) {
+			added = append(added, bad)
+		}
+		return undecodable
+	})
+	u.mu.Unlock()
 	for _, bad := range added {
-		w.options.Undecodable(bad)
+		if u.notify != nil {
+			u.notify(bad)
+		}
 	}
 }
 
-// undecodable returns the object with a key if it does not decode, or did not until a moment ago and is not in the informer
+// get returns the object with a key if it does not decode, or did not until a moment ago and is not in the informer
 // yet: what the informer lacks then is not gone.
-func (w *listWatch) undecodable(key string) *Undecodable {
-	w.mu.Lock()
-	bad, corrected := w.bad.current[key], w.bad.corrected[key]
-	w.mu.Unlock()
-	if bad != nil || corrected == nil {
+func (u *undecodables) get(key string) *Undecodable {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	bad, corrected := u.current[key], u.corrected[key]
+	switch {
+	case bad != nil || corrected == nil:
 		return bad
+	case u.shown.lacks(key):
+		return corrected
 	}
-	if w.informer != nil {
-		if _, shown, _ := w.informer.GetStore().GetByKey(key); !shown && !w.consistent() {
-			return corrected
-		}
+	delete(u.corrected, key)
+	return nil
+}
+
+// all returns the objects, sorted by key.
+func (u *undecodables) all() (all []*Undecodable) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(u.current)) {
+		all = append(all, u.current[key])
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.bad.corrected[key] == corrected {
-		delete(w.bad.corrected, key)
-	}
-	return w.bad.current[key]
+	return all
 }
 
 // stub returns an object of the type of the resource with nothing but the identity of another.

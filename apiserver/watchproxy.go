@@ -5,9 +5,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -23,16 +20,17 @@ const quietTime = 100 * time.Second
 //	                                       ▼ version, contact, end of the list, end of the watch
 //	                                   listWatch
 type watchProxy struct {
-	owner  *listWatch
 	heard  Contact // of the last event or bookmark, or of its beginning
 	source watch.Interface
+	note   func(*watchProxy, watch.Event) watch.Event // returns an event as the reflector may see it
+	ended  func(*watchProxy)                          // called once, when nothing more is passed on
 	events chan watch.Event
 	stop   chan struct{}
 	once   sync.Once
 }
 
-func newWatchProxy(owner *listWatch, source watch.Interface) *watchProxy {
-	p := &watchProxy{owner: owner, source: source, events: make(chan watch.Event), stop: make(chan struct{})}
+func newWatchProxy(source watch.Interface, note func(*watchProxy, watch.Event) watch.Event, ended func(*watchProxy)) *watchProxy {
+	p := &watchProxy{source: source, note: note, ended: ended, events: make(chan watch.Event), stop: make(chan struct{})}
 	p.heard.Mark()
 	return p
 }
@@ -42,17 +40,17 @@ func (p *watchProxy) Stop() {
 	p.once.Do(func() {
 		close(p.stop)
 		p.source.Stop()
-		p.owner.ended(p)
+		p.ended(p)
 	})
 }
 
 // ResultChan is where the events come out.
 func (p *watchProxy) ResultChan() <-chan watch.Event { return p.events }
 
-// run passes on events until the watch or ctx ends. The caller has called owner.begin.
+// run passes on events until the watch or ctx ends.
 func (p *watchProxy) run(ctx context.Context) {
-	defer p.owner.started.Done()
-	defer p.end()
+	defer close(p.events)
+	defer p.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,7 +61,7 @@ func (p *watchProxy) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			event = p.note(event)
+			event = p.note(p, event)
 			select {
 			case <-ctx.Done():
 				return
@@ -73,25 +71,4 @@ func (p *watchProxy) run(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// note takes note of an event, and returns it as the reflector may see it.
-func (p *watchProxy) note(event watch.Event) watch.Event {
-	if event.Type == watch.Error {
-		p.owner.broke(p, apierrors.FromObject(event.Object))
-		return event
-	}
-	if m, err := meta.Accessor(event.Object); err == nil {
-		complete := event.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
-		p.owner.note(p, m.GetResourceVersion(), complete)
-		p.owner.mark(p, event.Type, m)
-	}
-	return p.owner.sift(event)
-}
-
-// end ends the watch. It may have ended because the server is gone.
-func (p *watchProxy) end() {
-	p.Stop()
-	close(p.events)
-	p.owner.set.requestCheck()
 }

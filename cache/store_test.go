@@ -198,8 +198,8 @@ func (r *running) watchedVersion() string {
 
 // watching reports whether all watches are open.
 func (r *running) watching() bool {
-	for _, h := range r.set.Healths() {
-		if h.State != apiserver.Watching || !h.Healthy() {
+	for _, w := range r.watches {
+		if h := r.set.Health(w.id()); h.State != apiserver.Watching || !h.Healthy() {
 			return false
 		}
 	}

@@ -1,0 +1,196 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+const (
+	// checkTimeout is the least limit of a request of a server check, slowestCheck the largest: a server gives up after a minute.
+	// The limit is four times the time of the last answer, or doubles after a timeout.
+	checkTimeout, slowestCheck = 15 * time.Second, time.Minute
+
+	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
+	checkGap = 250 * time.Millisecond
+
+	// askInterval is the most time between two requests of checks while events come: they say nothing about the credential.
+	askInterval = time.Minute
+)
+
+// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutine of [checker.run] uses it.
+type checker struct {
+	cfg     SetConfig
+	check   *serverCheck
+	watches []*listWatch
+	limit   time.Duration          // of a request
+	began   time.Time              // when the last check began
+	asked   time.Time              // when the last check began that asked the server
+	logged  logging.Failure[Class] // the normal state is passed
+}
+
+// run checks the server at once, then after each interval or on request, until ctx ends. While checks fail, or the history is
+// in doubt, it pauses with back-off.
+func (c *checker) run(ctx context.Context) {
+	backoff := NewBackoff()
+	for ctx.Err() == nil {
+		begin, pause, wake := time.Now(), c.cfg.Interval, c.check.wake
+		switch passed := c.checkServer(ctx); {
+		case !passed:
+			_, err := c.check.failure()
+			pause, wake = backoff.After(err), nil
+		case c.check.doubt.Load():
+			pause = min(pause, backoff.After(nil))
+		default:
+			backoff = NewBackoff()
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-wake:
+		}
+		timer.Stop()
+		if Sleep(ctx, checkGap-time.Since(begin)) != nil {
+			return
+		}
+	}
+}
+
+// checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so. An event since the
+// last check is as good as an answer: it came over a connection that is checked.
+func (c *checker) checkServer(ctx context.Context) bool {
+	heard := c.check.heard.Last().After(c.began)
+	c.began = time.Now()
+	if covered, _ := c.check.covers(); !covered || c.check.doubt.Load() || !heard || time.Since(c.asked) > askInterval {
+		c.asked = c.began
+		uid, dials, err := c.askServer(ctx)
+		c.fitLimit(time.Since(c.began), err)
+		if err != nil {
+			return c.fail(ctx, err)
+		}
+		c.pass(uid, dials)
+	}
+	for _, w := range c.watches {
+		if stalled := w.markChecked(); stalled != nil {
+			stalled.Stop()
+		}
+	}
+	return true
+}
+
+// askServer asks for the UID of kube-system and, after an interruption, for the history. uid is "" if it may not be read.
+func (c *checker) askServer(ctx context.Context) (uid types.UID, dials uint64, err error) {
+	limited, cancel := context.WithTimeout(ctx, c.limit)
+	uid, err = c.cfg.Client.SystemUID(limited)
+	cancel()
+	known := c.check.identity()
+	switch class := Classify(err); {
+	case class == Forbidden, class == Absent && known == "": // without a UID the history decides
+	case err != nil:
+		return "", 0, err
+	case known != "" && known != uid && !c.adopt(uid):
+		return "", 0, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known)
+	}
+	dials = c.cfg.Client.Dials()
+	if covered, _ := c.check.covers(); c.check.doubt.Swap(false) || !covered {
+		err = c.verify(ctx)
+	}
+	return uid, dials, err
+}
+
+// fitLimit makes the limit of later requests fit what a check took.
+func (c *checker) fitLimit(took time.Duration, err error) {
+	limit := 4 * took
+	if unanswered(err) {
+		limit = 2 * took
+	}
+	c.limit = min(max(limit, checkTimeout), slowestCheck)
+}
+
+// adopt makes another cluster the one that is followed, if the owner of the set wants that. All watches list anew.
+func (c *checker) adopt(uid types.UID) bool {
+	if c.cfg.Adopt == nil || !c.cfg.Adopt() {
+		return false
+	}
+	c.check.expect(uid)
+	rollBack(c.watches, nil)
+	return true
+}
+
+// pass records a check that passed, and notifies of what is new.
+func (c *checker) pass(uid types.UID, dials uint64) {
+	_, err := c.check.failure()
+	if err != nil && c.cfg.Checked != nil {
+		c.cfg.Checked(nil)
+	}
+	c.check.pass(uid, dials)
+	if c.logged.Changed(OK, nil) || errors.Is(err, errUnchecked) {
+		c.cfg.Log.Infof("%s: reached %s", c.cfg.Name, c.cfg.Client.Host())
+	}
+}
+
+// fail records a check that failed, and notifies of what is new. It reports false.
+func (c *checker) fail(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	class := Classify(err)
+	if slow := c.check.heard.Last().After(c.began); unanswered(err) && !slow || class == Replaced {
+		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
+		// longer; but a server that is only slow sends some meanwhile. A connection to another cluster could last while the address
+		// leads to the right one again. A server that answers with an error keeps its open watches: it may just be overloaded.
+		c.cfg.Client.Drop()
+	}
+	_, before := c.check.failure()
+	c.check.fail(err)
+	if c.cfg.Checked != nil && (Classify(before) != class || errors.Is(before, errUnchecked)) {
+		c.cfg.Checked(err)
+	}
+	if c.logged.Changed(class, err) {
+		class.log(c.cfg.Log, c.cfg.Name, err)
+	}
+	return false
+}
+
+// verify makes watches list anew unless the server has the history that they saw. It asks for all resources at once: one that is slow holds
+// up no other.
+func (c *checker) verify(ctx context.Context) error {
+	var asking sync.WaitGroup
+	all := histories(c.watches, c.limit)
+	lost, failed := make(chan error, len(all)), make(chan error, len(all))
+	for _, h := range all {
+		asking.Go(func() {
+			err := h.verify(ctx)
+			switch class := Classify(err); {
+			case class == RolledBack:
+				lost <- err
+			case class == Unauthorized, unanswered(err):
+				failed <- err
+			case class == Expired: // unknown
+				rollBack(h.watches, nil)
+			case err != nil && class != Absent: // it may be overloaded, or started a moment ago and not know yet who may do what
+				c.check.doubt.Store(true)
+			}
+		})
+	}
+	asking.Wait()
+	select {
+	case why := <-lost: // other resources may have lost as much
+		rollBack(c.watches, why)
+		c.cfg.RolledBack()
+	default:
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
+}

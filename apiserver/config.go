@@ -1,0 +1,93 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+// A SetConfig says which API server a [Set] follows, and whom it notifies. Its functions must not block, and those that are
+// called under a lock must not call the set.
+type SetConfig struct {
+	Client *Client
+	Name   string    // in log lines, such as "broker"
+	UID    types.UID // of kube-system; "" means that of the first check
+	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
+	Interval time.Duration
+	Log      logging.Logger // nil drops every line
+	// Barrier is around the Transform and the Indexers of watches; nil counts and logs no panic. An object on which they panic
+	// stays as it came, and is in no index.
+	Barrier *logging.Barrier
+	// RolledBack is called after the server went back to an older state, when its watches begin to follow it there.
+	RolledBack func()
+	// Checked is called, nil or not, with the error of a server check whose outcome is another one than that of the check
+	// before: nil if it passed.
+	Checked func(err error)
+	// Adopt is called when another cluster answers than the one that is followed. If it returns true, the other one is
+	// followed from then on. Without it nothing is read until the right cluster is back.
+	Adopt func() bool
+}
+
+// WatchOptions say which objects of a kind are followed, and what is kept of them.
+type WatchOptions struct {
+	Namespace string // "" for all
+	Labels    string // selectors; "" for everything
+	Fields    string
+	// Transform and Indexers are those of an informer. No Transform drops managedFields.
+	Transform cache.TransformFunc
+	Indexers  cache.Indexers
+	// Undecodable is called for each version of an object that does not decode. The informer does not have the object then.
+	Undecodable func(*Undecodable)
+	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
+	Changed func(Health)
+	// Contact is marked whenever Health.LastContact moves, if not nil: who has it reads the time without a lock.
+	Contact *Contact
+}
+
+// A ListReader is what a store for [Set.AddStore] may be, too: lists are then not decoded as a whole but read by it.
+type ListReader interface {
+	// ReadList reads a list from the body of a response. It returns what [meta.ExtractListWithAlloc] understands, with the
+	// resource version of the list. Half a list is an error.
+	ReadList(body io.Reader) (runtime.Object, error)
+}
+
+// guarded returns o with a barrier around its functions.
+func guarded(b *logging.Barrier, kind string, o WatchOptions) WatchOptions {
+	transform, indexers := o.Transform, o.Indexers
+	name := func(obj any) func() string {
+		return func() string {
+			key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+			return cmp.Or(key, fmt.Sprint(err))
+		}
+	}
+	o.Transform = func(obj any) (result any, err error) {
+		if !b.Do(kind, name(obj), func() { result, err = transform(obj) }) {
+			return obj, nil
+		}
+		return result, err
+	}
+	o.Indexers = make(cache.Indexers, len(indexers))
+	for index, keys := range indexers {
+		o.Indexers[index] = func(obj any) (result []string, err error) {
+			b.Do(kind, name(obj), func() { result, err = keys(obj) })
+			return result, err
+		}
+	}
+	return o
+}
+
+// dropManagedFields forgets which manager owns which field: that is most of an object, and no handler reads it.
+func dropManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}

@@ -1,0 +1,81 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A history is what the watches of one resource saw before a request was sent: what they see later may be newer than the response. A
+// version counts all writes to the etcd that the resource is in.
+type history struct {
+	watches  []*listWatch
+	asks     *scope        // of the watch with the landmark, or else of an open one if there is one
+	landmark *landmark     // nil without an event
+	version  uint64        // the newest
+	limit    time.Duration // of a request
+}
+
+// histories returns those of the resources of which a version is known.
+func histories(watches []*listWatch, limit time.Duration) map[schema.GroupResource]*history {
+	all := make(map[schema.GroupResource]*history)
+	for _, w := range watches {
+		version, l, open := w.seenSoFar()
+		if version == 0 {
+			continue
+		}
+		key := schema.GroupResource{Group: w.scope.resource.Group, Resource: w.scope.resource.Plural}
+		h := all[key]
+		if h == nil {
+			h = &history{asks: &w.scope, limit: limit}
+			all[key] = h
+		}
+		h.watches, h.version = append(h.watches, w), max(h.version, version)
+		switch {
+		case l != nil && (h.landmark == nil || h.landmark.version < l.version):
+			h.landmark, h.asks = l, &w.scope
+		case h.landmark == nil && open:
+			h.asks = &w.scope
+		}
+	}
+	return all
+}
+
+// verify returns nil if the server has the history, an error of class Expired if nobody can tell.
+func (h *history) verify(ctx context.Context) error {
+	kind := h.asks.resource.Kind
+	now, newest, err := h.read(ctx, 0)
+	switch l := h.landmark; {
+	case err != nil:
+		return err
+	case newest > 0 && newest < h.version:
+		return fmt.Errorf("%w: version %d of %s, was %d", errRolledBack, newest, kind, h.version)
+	case l == nil || !l.deleted && l.same(now): // it was not written since
+		return nil
+	}
+	kept, err := h.had(ctx)
+	if err == nil && !kept {
+		return fmt.Errorf("%w: without version %d of %s", errRolledBack, h.landmark.version, kind)
+	}
+	return err
+}
+
+// had reports whether the server had the landmark at its version.
+func (h *history) had(ctx context.Context) (bool, error) {
+	l := h.landmark
+	is, _, err := h.read(ctx, l.version)
+	if !l.deleted || err != nil || is != nil {
+		return err == nil && !l.deleted && l.same(is), err
+	}
+	before, _, err := h.read(ctx, l.version-1)
+	return before != nil && before.UID == l.uid, err
+}
+
+// read asks for the landmark, see [scope.read].
+func (h *history) read(ctx context.Context, version uint64) (*foundObject, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.limit)
+	defer cancel()
+	return h.asks.read(ctx, h.landmark, version)
+}
