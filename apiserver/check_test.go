@@ -179,9 +179,11 @@ func testNoSystem(t *testing.T, cp *controlplane.ControlPlane) {
 	s, h := newHooked(t, cp, SetConfig{})
 	c := s.checker()
 	h.request.Store(&absent)
-	if !c.checkServer(t.Context()) {
-		_, err := s.check.failure()
-		t.Errorf("the check fails without kube-system: %v", err)
+	for range 2 { // also when nothing was interrupted since the last check
+		if !c.checkServer(t.Context()) {
+			_, err := s.check.failure()
+			t.Errorf("the check fails without kube-system: %v", err)
+		}
 	}
 	h.request.Store(nil)
 	if !c.checkServer(t.Context()) || s.UID() == "" {

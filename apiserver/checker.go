@@ -92,7 +92,8 @@ func (c *checker) askServer(ctx context.Context) (uid types.UID, dials uint64, e
 	cancel()
 	known := c.check.identity()
 	switch class := Classify(err); {
-	case class == Forbidden, class == Absent && known == "": // without a UID the history decides
+	case class == Forbidden, class == Absent && known == "": // without a UID the history decides, if it is in doubt
+		err = nil
 	case err != nil:
 		return "", 0, err
 	case known != "" && known != uid && !c.adopt(uid):
