@@ -103,7 +103,7 @@ type storeRef struct {
 // ready reports whether the block may be sent queries (docs/spec/dns.md 6.3).
 func (ref *storeRef) ready() bool {
 	if ref.strict {
-		return ref.store.State().Complete()
+		return ref.store.State().Knows("", true)
 	}
 	return ref.store.Waiting() == ""
 }

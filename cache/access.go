@@ -9,20 +9,27 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// followAccess makes requests go to the address, and with the credential, of the kubeconfig as it is now, until ctx ends. What
+// An accessFile finds out when a kubeconfig changes. Only run calls its other methods.
+type accessFile struct {
+	cfg       *Config
+	reconnect func(*rest.Config) error // makes requests go where a configuration says
+	rejected  chan struct{}            // holds a token once the API server rejected the credential
+
+	seen    stamps // of the file as it was read last
+	current *rest.Config
+	logged  logging.OnChange[string] // what is wrong with the file
+}
+
+// run makes requests go to the address, and with the credential, of the kubeconfig as it is now, until ctx ends. What
 // is served stays meanwhile, and so do watches that are open. Files that a kubeconfig names, client-go reads again by itself.
-func (s *Store) followAccess(ctx context.Context) error {
-	f := accessFile{
-		file: s.cfg.Kubeconfig, readREST: s.cfg.ReadREST, reconnect: s.client.Reconnect, name: s.cfg.Name, log: s.cfg.Log,
-		current: s.cfg.REST, seen: stamps{},
-	}
+func (f *accessFile) run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.rejected:
+		case <-f.rejected:
 			f.read(true)
 		case <-ticker.C:
 			f.check()
@@ -30,22 +37,9 @@ func (s *Store) followAccess(ctx context.Context) error {
 	}
 }
 
-// An accessFile finds out when a kubeconfig changes. Only followAccess calls its methods.
-type accessFile struct {
-	file      string
-	readREST  func() (*rest.Config, error) // reads the file
-	reconnect func(*rest.Config) error     // makes requests go where a configuration says
-	name      string                       // of the source, for the log
-	log       logging.Logger
-
-	seen    stamps // of the file as it was read last
-	current *rest.Config
-	logged  logging.OnChange[string] // what is wrong with the file
-}
-
 // check reads the file if it may have changed.
 func (f *accessFile) check() {
-	now, err := statFiles([]string{f.file})
+	now, err := statFiles([]string{f.cfg.Kubeconfig})
 	if err == nil && !f.seen.changed(now) {
 		return
 	}
@@ -56,7 +50,7 @@ func (f *accessFile) check() {
 // read reads the file and uses what it says. What it said before is used anew only if the credential was rejected: the
 // transport may have kept an old token that a file or a program gave it.
 func (f *accessFile) read(rejected bool) {
-	cfg, err := f.readREST()
+	cfg, err := f.cfg.ReadREST()
 	changed := err == nil && !sameAccess(cfg, f.current)
 	if err == nil && (changed || rejected) {
 		if err = f.reconnect(cfg); err == nil {
@@ -65,10 +59,10 @@ func (f *accessFile) read(rejected bool) {
 	}
 	switch logged := f.logged.Changed(logging.Text(err)); {
 	case err == nil && changed:
-		f.log.Infof("%s: the kubeconfig has changed; it is used from now on", f.name)
+		f.cfg.Log.Infof("%s: the kubeconfig has changed; it is used from now on", f.cfg.Name)
 	case err == nil && logged:
-		f.log.Infof("%s: the kubeconfig is valid again", f.name)
+		f.cfg.Log.Infof("%s: the kubeconfig is valid again", f.cfg.Name)
 	case logged:
-		f.log.Errorf("%s: the last valid kubeconfig stays in use: %s", f.name, logging.Line(err))
+		f.cfg.Log.Errorf("%s: the last valid kubeconfig stays in use: %s", f.cfg.Name, logging.Line(err))
 	}
 }

@@ -24,7 +24,7 @@ func TestChangeAllocations(t *testing.T) {
 		}
 		got := allocs.PerRun(runs, func() {
 			before := s.State()
-			if err := s.watches[1].Update(events[0]); err != nil {
+			if err := s.stores[1].Update(events[0]); err != nil {
 				t.Fatal(err)
 			}
 			events = events[1:]

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"encoding/json"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +57,7 @@ func (t *laxTime) UnmarshalJSON(text []byte) error {
 }
 
 func (m *customMeta) GetNamespace() string              { return m.Namespace }
+func (m *customMeta) SetNamespace(namespace string)     { m.Namespace = namespace }
 func (m *customMeta) GetName() string                   { return m.Name }
 func (m *customMeta) GetUID() types.UID                 { return m.UID }
 func (m *customMeta) GetResourceVersion() string        { return m.ResourceVersion }
@@ -103,20 +103,6 @@ func customResource(kind, group, plural string, namespaced bool) apiserver.Resou
 	return r
 }
 
-// read validates one object of a kind. Addresses in the networks of deny are rejected.
-func read(kind Kind, obj any, deny ...netip.Prefix) (item, []Rejection) {
-	switch kind {
-	case ServiceImport:
-		return readImport(obj.(*customObject), deny...)
-	case EndpointSlice:
-		return readSlice(obj.(*discoveryv1.EndpointSlice), deny...)
-	case ClusterProperty:
-		return readProperty(obj.(*customObject))
-	}
-	key := keyOf(obj.(*corev1.Namespace))
-	return item{key: key, value: key}, nil
-}
-
 // keyOf is the key of an object as in item.key.
 func keyOf(obj metav1.Object) string {
 	if obj.GetNamespace() == "" {
@@ -139,10 +125,4 @@ func writeTime(m metav1.Object) written {
 		}
 	}
 	return newest
-}
-
-// serviceKey is "<name>.<namespace>" of the import with the key "<namespace>/<name>".
-func serviceKey(key string) string {
-	namespace, name, _ := strings.Cut(key, "/")
-	return name + "." + namespace
 }

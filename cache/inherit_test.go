@@ -34,9 +34,9 @@ func TestInherit(t *testing.T) {
 		r := startAfter(t, next, old.Store)
 		inherited(t, r.first, old.State())
 		until.True(t, "listed", func() bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.consistentLocked()
+			r.watches.mu.Lock()
+			defer r.watches.mu.Unlock()
+			return r.consistent()
 		})
 		apply(t, cp, bankPay)
 		r.awaitNames(t, "pay.bank db.shop web.shop")
@@ -59,7 +59,7 @@ func TestInherit(t *testing.T) {
 		must(t, writeFile(file, encoded(t, sn)))
 		r := startAfter(t, next, old.Store)
 		st := r.first
-		if !st.Ready || st.Stale() || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {
+		if !st.Ready || st.Stale("", true) || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {
 			t.Errorf("got %s, %+v, want what is for our zone", show(st), st)
 		}
 		if before := old.State(); !hasFar(before) || st.Serial <= before.Serial {
@@ -70,11 +70,11 @@ func TestInherit(t *testing.T) {
 		again.REST = cp.Config()
 		again.Index.Zone = ""
 		third := startAfter(t, again, r.Store)
-		if got := third.first; !got.Ready || got.Stale() || !hasFar(got) {
+		if got := third.first; !got.Ready || got.Stale("", true) || !hasFar(got) {
 			t.Errorf("got %s, %+v, want what is for all zones again", show(got), got)
 		}
 		until.True(t, "logged", func() bool { return r.log.count("out of reach") > 0 && third.log.count("out of reach") > 0 })
-		if st := r.State(); !st.Ready || st.Stale() || r.Waiting() != "" || r.Silence("", true) > time.Hour {
+		if st := r.State(); !st.Ready || st.Stale("", true) || r.Waiting() != "" || r.Silence("", true) > time.Hour {
 			t.Errorf("got %+v, waiting %q, silence %v", st, r.Waiting(), r.Silence("", true))
 		}
 		must(t, cp.StartAPIServer(t.Context()))
@@ -114,7 +114,7 @@ func TestInheritNothing(t *testing.T) {
 	must(t, err)
 	foreign := ready(t, Config{Name: "b"}, 10)
 	for name, from := range map[string]*Store{"not ready": unready, "other objects": foreign} {
-		cfg := unready.cfg
+		cfg := *unready.cfg
 		s, err := New(cfg)
 		must(t, err)
 		s.Inherit(from)
@@ -132,18 +132,18 @@ func TestInheritNothing(t *testing.T) {
 // What is of two times is not shown: the state is served as it was built.
 func TestInheritDuringARelist(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
-	for _, w := range old.watches {
+	for _, w := range old.watches.all {
 		w.progress = outdated
 	}
 	old.objects.replace(ServiceImport, "", nil)
 	old.objects.replace(EndpointSlice, "", nil)
-	cfg := old.cfg
+	cfg := *old.cfg
 	cfg.Index.ClusterNames = false
 	s, err := New(cfg)
 	must(t, err)
 	s.Inherit(old)
 	inherited(t, s.State(), old.State())
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = listed
 	}
 	if s.publisher.round(); s.State().Index.Len() != 0 {
@@ -157,7 +157,7 @@ func TestInheritWhatIsNotPublished(t *testing.T) {
 	before := *old.State()
 	old.objects.remove(ServiceImport, "ns-3/svc-3")
 	old.objects.put(ClusterProperty, item{key: propertyCluster, value: "east"}, written{})
-	cfg := old.cfg
+	cfg := *old.cfg
 	s, err := New(cfg)
 	must(t, err)
 	// The serial has moved in this second, or it moves at once.
@@ -177,7 +177,7 @@ func TestInheritKeepsThePlace(t *testing.T) {
 	old, err := New(cfg)
 	must(t, err)
 	old.objects.setTopology("z1", "r1")
-	for _, w := range old.watches {
+	for _, w := range old.watches.all {
 		w.progress = listed
 	}
 	old.publisher.round()
@@ -196,16 +196,16 @@ func TestInheritKeepsThePlace(t *testing.T) {
 func TestInheritFromASnapshot(t *testing.T) {
 	old, err := New(Config{Name: "a", Manifests: []string{t.TempDir()}})
 	must(t, err)
-	old.restore(testSnapshot())
+	old.restorer.restore(testSnapshot())
 	old.publisher.restore(<-old.restored)
-	s, err := New(old.cfg)
+	s, err := New(*old.cfg)
 	must(t, err)
 	s.Inherit(old)
 	inherited(t, s.State(), old.State())
-	if st := s.State(); !st.Stale() || st.Index.Len() == 0 {
+	if st := s.State(); !st.Stale("", true) || st.Index.Len() == 0 {
 		t.Errorf("got %+v with %d services, want the snapshot", st, st.Index.Len())
 	}
-	if s.restore(testSnapshot()); len(s.restored) != 0 {
+	if s.restorer.restore(testSnapshot()); len(s.restored) != 0 {
 		t.Error("the snapshot is read again")
 	}
 }
@@ -216,7 +216,7 @@ func TestInheritFromTheFrozen(t *testing.T) {
 		cfg := Config{Name: "a", REST: &rest.Config{Host: "https://192.0.2.1"}}
 		old, err := New(cfg)
 		must(t, err)
-		old.restore(testSnapshot())
+		old.restorer.restore(testSnapshot())
 		old.publisher.restore(<-old.restored)
 		old.set.ExpectUID("ours")
 		if frozen {
@@ -226,7 +226,7 @@ func TestInheritFromTheFrozen(t *testing.T) {
 		s, err := New(cfg)
 		must(t, err)
 		s.Inherit(old)
-		if got := s.set.UID() != ""; got == frozen || !s.State().Stale() || !s.State().Ready || old.Stats().Frozen != frozen {
+		if got := s.set.UID() != ""; got == frozen || !s.State().Stale("", true) || !s.State().Ready || old.Stats().Frozen != frozen {
 			t.Errorf("frozen %t: knows our cluster %t, state %+v", frozen, got, s.State())
 		}
 	}

@@ -11,9 +11,6 @@ import (
 
 // objects holds the items of all API objects, and which services have to be built anew because of a change. The watches
 // write to it, the publisher drains it: what is dirty at one moment is one consistent view.
-//
-//	watchStore ── put, remove, replace ──► objects ── wake ──► publisher
-//	                                          └────── drain ──► batch ──► index
 type objects struct {
 	// wake holds one token while there is something to drain.
 	wake chan struct{}
@@ -62,11 +59,26 @@ func newObjects(options index.Options, selected bool) *objects {
 }
 
 // signal lets the publisher run.
-func (o *objects) signal() {
+func (o *objects) signal() { signal(o.wake) }
+
+// signal puts a token into ch, unless it holds one.
+func signal(ch chan struct{}) {
 	select {
-	case o.wake <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
+}
+
+// serviceKey is "<name>.<namespace>" of the import with the key "<namespace>/<name>".
+func serviceKey(key string) string {
+	namespace, name, _ := strings.Cut(key, "/")
+	return name + "." + namespace
+}
+
+// importKey is "<namespace>/<name>" of the import of the service with the key "<name>.<namespace>".
+func importKey(key string) string {
+	name, namespace, _ := strings.Cut(key, ".")
+	return namespace + "/" + name
 }
 
 // put stores it in place of what had its key.
@@ -127,8 +139,7 @@ func (o *objects) importOf(slice string) string {
 	if held == nil {
 		return ""
 	}
-	namespace, name := reverse(held.service)
-	return namespace + "/" + name
+	return importKey(held.service)
 }
 
 // keys lists the item keys of what is there in scope. The caller holds o.mu.
@@ -273,19 +284,13 @@ func (o *objects) setSlice(it item, at written) {
 
 func (o *objects) unchain(held *heldSlice) {
 	first := o.byService[held.service]
-	if first == held {
-		if held.next == nil {
-			delete(o.byService, held.service)
-			return
-		}
-		o.byService[held.service] = held.next
-		return
+	at := &first
+	for *at != held {
+		at = &(*at).next
 	}
-	for prev := first; prev != nil; prev = prev.next {
-		if prev.next == held {
-			prev.next = held.next
-			return
-		}
+	*at = held.next
+	if o.byService[held.service] = first; first == nil {
+		delete(o.byService, held.service)
 	}
 }
 
@@ -308,6 +313,18 @@ func (o *objects) markDirty(key string, at written) {
 		c.written = at
 	}
 	o.dirty[key] = c
+}
+
+// markAllDirty marks all services and imports of x dirty, so that those without an object are taken out.
+func (o *objects) markAllDirty(x *index.Index) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range x.All() {
+		o.markDirty(s.Key(), written{})
+	}
+	for key := range x.AllNameless {
+		o.markDirty(key, written{})
+	}
 }
 
 // setTopology sets the zone and region of this server, which may change every service.

@@ -23,6 +23,12 @@ func (k Kind) String() string {
 	return [...]string{"ServiceImport", "EndpointSlice", "Namespace", "ClusterProperty"}[k]
 }
 
+// A Watch is one watch: of one namespace, or of all if that is "".
+type Watch struct {
+	Kind      Kind
+	Namespace string
+}
+
 // The two cluster properties that count (KEP-2149).
 const (
 	propertyCluster    = "cluster.clusterset.k8s.io"

@@ -309,11 +309,11 @@ func TestLifeOfObjects(t *testing.T) {
 		cfg := user(t, cp, "half", "", "["+mayImports+", "+mayProperties+"]")
 		r := start(t, Config{REST: cfg})
 		// What needs no slices is served.
-		if st := r.awaitNames(t, "pay.bank"); st.Complete() || !st.Knows("bank", false) || st.Knows("bank", true) {
-			t.Errorf("complete %t, knows imports %t, slices %t", st.Complete(), st.Knows("bank", false), st.Knows("bank", true))
+		if st := r.awaitNames(t, "pay.bank"); st.Knows("", true) || !st.Knows("bank", false) || st.Knows("bank", true) {
+			t.Errorf("complete %t, knows imports %t, slices %t", st.Knows("", true), st.Knows("bank", false), st.Knows("bank", true))
 		}
 		grant(t, cp, "half", "", "["+mayImports+", "+mayProperties+", "+maySlices+"]")
-		until.True(t, "complete", func() bool { return r.State().Complete() })
+		until.True(t, "complete", func() bool { return r.State().Knows("", true) })
 		r.awaitNames(t, "pay.bank")
 		r.awaitLogged(t, "EndpointSlice: rights are missing", 1)
 	})
@@ -322,7 +322,7 @@ func TestLifeOfObjects(t *testing.T) {
 		r := start(t, Config{Namespaces: []string{"bank", "shop"},
 			REST: user(t, cp, "banker", "bank", "["+mayImports+", "+maySlices+"]")})
 		st := r.awaitNames(t, "pay.bank")
-		if st.Complete() || !st.Knows("bank", true) || st.Knows("shop", false) || st.Knows("shop", true) || !st.Knows("none", true) {
+		if st.Knows("", true) || !st.Knows("bank", true) || st.Knows("shop", false) || st.Knows("shop", true) || !st.Knows("none", true) {
 			t.Errorf("knows bank %t, shop %t", st.Knows("bank", true), st.Knows("shop", false))
 		}
 		if r.Silence("bank", true) > time.Hour || r.Silence("shop", false) < time.Hour {
@@ -330,7 +330,7 @@ func TestLifeOfObjects(t *testing.T) {
 		}
 		grant(t, cp, "shopkeeper", "shop", "["+mayImports+", "+maySlices+"]")
 		apply(t, cp, strings.ReplaceAll(bindTo("banker"), "{role}", "shopkeeper"))
-		until.True(t, "complete", func() bool { return r.State().Complete() })
+		until.True(t, "complete", func() bool { return r.State().Knows("", true) })
 	})
 
 	t.Run("topology node", func(t *testing.T) {
@@ -681,9 +681,9 @@ func TestLifeOfDefinitions(t *testing.T) {
 	slice := schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	must(t, cp.Dynamic().Resource(slice).Namespace("shop").Delete(t.Context(), "db-east", metav1.DeleteOptions{}))
 	until.True(t, "its slice is withheld, too", func() bool {
-		r.orphans.mu.Lock()
-		defer r.orphans.mu.Unlock()
-		return len(r.orphans.of) == 1
+		r.withheld.mu.Lock()
+		defer r.withheld.mu.Unlock()
+		return len(r.withheld.orphans) == 1
 	})
 	if got := show(r.State()); got != want {
 		t.Errorf("without the definition: %s, want %s", got, want)
@@ -745,7 +745,7 @@ func TestLifeRollback(t *testing.T) {
 	restored := time.Now()
 	after := r.awaitNames(t, "web.shop")
 	outages.Since(t, "F5", restored, time.Minute, "restored state served")
-	if after.Stale() || after.Serial < before.Serial {
+	if after.Stale("", true) || after.Serial < before.Serial {
 		t.Errorf("got %+v after %+v", after, before)
 	}
 	until.True(t, "a rollback is counted and logged", func() bool { return r.Stats().Rollbacks > 0 && r.log.count("rolled back") > 0 })
@@ -781,7 +781,7 @@ func TestLifeAnotherCluster(t *testing.T) {
 	})
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
-	until.True(t, "frozen", func() bool { return r.State().Stale() && r.Stats().Frozen })
+	until.True(t, "frozen", func() bool { return r.State().Stale("", true) && r.Stats().Frozen })
 	if st := r.State(); st.Index != before.Index || st.Serial != before.Serial || !st.Ready {
 		t.Errorf("got %+v, want %+v but stale", st, before)
 	}
@@ -789,7 +789,7 @@ func TestLifeAnotherCluster(t *testing.T) {
 	apply(t, cp, shopDB)
 	seen := checks.Load()
 	until.True(t, "checks of the other cluster", func() bool { return checks.Load() > seen+10 })
-	if !r.State().Stale() {
+	if !r.State().Stale("", true) {
 		t.Error("not stale, want the state of our cluster and stale")
 	}
 	thaw()
@@ -801,7 +801,7 @@ func TestLifeAnotherCluster(t *testing.T) {
 	// The right one is back, without a restart.
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), ours))
-	until.True(t, "no longer frozen", func() bool { return !r.State().Stale() && !r.Stats().Frozen })
+	until.True(t, "no longer frozen", func() bool { return !r.State().Stale("", true) && !r.Stats().Frozen })
 	r.awaitNames(t, "web.shop")
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
@@ -813,7 +813,7 @@ func TestLifeSnapshot(t *testing.T) {
 	apply(t, cp, shopWeb, shopDB, ourCluster)
 	cfg := Config{REST: cp.Config(), Snapshot: file}
 	r := start(t, cfg)
-	if r.awaitNames(t, "db.shop web.shop"); r.State().Stale() {
+	if r.awaitNames(t, "db.shop web.shop"); r.State().Stale("", true) {
 		t.Error("stale without a snapshot")
 	}
 	apply(t, cp, bankPay)
@@ -826,11 +826,11 @@ func TestLifeSnapshot(t *testing.T) {
 	must(t, cp.StopAPIServer())
 	r = start(t, cfg)
 	st := r.awaitNames(t, "pay.bank db.shop web.shop")
-	if !st.Stale() || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) || r.Waiting() != "" {
+	if !st.Stale("", true) || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) || r.Waiting() != "" {
 		t.Errorf("got %+v, waiting %q, want the state before and stale", st, r.Waiting())
 	}
 	must(t, cp.StartAPIServer(t.Context()))
-	until.True(t, "fresh", func() bool { return !r.State().Stale() })
+	until.True(t, "fresh", func() bool { return !r.State().Stale("", true) })
 	if st := r.State(); st.Serial != before.Serial || st.Index == nil || show(st) != show(before) {
 		t.Errorf("got %+v, want the serial of before: nothing changed", st)
 	}
@@ -870,8 +870,8 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, 500} {
 		status.Store(int64(code))
 		r = start(t, cfg)
-		if st := r.awaitNames(t, all); !st.Stale() || !st.Complete() || !st.Restored("shop", false) || show(st) != want || r.Waiting() != "" {
-			t.Errorf("%d: got %s, stale %t, waiting %q, want the state before and stale", code, show(st), st.Stale(), r.Waiting())
+		if st := r.awaitNames(t, all); !st.Stale("", true) || !st.Knows("", true) || !st.Stale("shop", false) || show(st) != want || r.Waiting() != "" {
+			t.Errorf("%d: got %s, stale %t, waiting %q, want the state before and stale", code, show(st), st.Stale("", true), r.Waiting())
 		}
 		r.stop()
 	}
@@ -882,10 +882,10 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 		r = start(t, cfg)
 		until.True(t, fmt.Sprintf("%d: true imports beside slices of the snapshot", code), func() bool {
 			st := r.State()
-			return show(st) == want && !st.Restored("shop", false) && st.Restored("shop", true)
+			return show(st) == want && !st.Stale("shop", false) && st.Stale("shop", true)
 		})
 		status.Store(0)
-		until.True(t, "fresh", func() bool { return r.State().Complete() && !r.State().Stale() })
+		until.True(t, "fresh", func() bool { return r.State().Knows("", true) && !r.State().Stale("", true) })
 		if got := show(r.State()); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -895,7 +895,7 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 		only.Store(new("/serviceimports"))
 		r = start(t, cfg)
 		until.True(t, fmt.Sprintf("%d: true slices beside imports of the snapshot", code), func() bool {
-			return show(r.State()) == want && r.State().Restored("shop", false) && r.objectsListed(EndpointSlice)
+			return show(r.State()) == want && r.State().Stale("shop", false) && r.objectsListed(EndpointSlice)
 		})
 		moved := fmt.Sprintf("10.1.2.%d", code%256)
 		apply(t, cp, strings.Replace(shopDB, "10.1.0.7", moved, 1))
@@ -938,7 +938,7 @@ func TestLifeStress(t *testing.T) {
 			last := r.State()
 			for ctx.Err() == nil {
 				st := r.State()
-				if st.Serial < last.Serial || int64(st.Serial) > time.Now().Unix() || !st.Ready || st.Stale() {
+				if st.Serial < last.Serial || int64(st.Serial) > time.Now().Unix() || !st.Ready || st.Stale("", true) {
 					t.Errorf("%+v after %+v", st, last)
 					return
 				}
@@ -995,7 +995,7 @@ func TestLifeAnotherClusterBeforeTheFirstSync(t *testing.T) {
 	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" && r.set.UID() != "" })
 	cp.KillAPIServer() // It would wait for its watchers to go.
 	must(t, cp.RestoreEtcd(t.Context(), saved))
-	if st := r.awaitNames(t, "pay.bank"); st.Stale() || r.Stats().Frozen {
+	if st := r.awaitNames(t, "pay.bank"); st.Stale("", true) || r.Stats().Frozen {
 		t.Errorf("got %+v, frozen %t", st, r.Stats().Frozen)
 	}
 	r.awaitLogged(t, "another cluster answers", 1)
@@ -1075,8 +1075,8 @@ func testWithoutProperties(t *testing.T, cp *controlplane.ControlPlane) {
 				return code == held || fail(w, code)
 			})
 			r := start(t, Config{REST: rest})
-			if st := r.awaitNames(t, "web.shop"); st.Complete() == denied || r.Waiting() != "" {
-				t.Errorf("%d, slices denied %t: complete %t, waiting %q, want all but properties", code, denied, st.Complete(), r.Waiting())
+			if st := r.awaitNames(t, "web.shop"); st.Knows("", true) == denied || r.Waiting() != "" {
+				t.Errorf("%d, slices denied %t: complete %t, waiting %q, want all but properties", code, denied, st.Knows("", true), r.Waiting())
 			}
 			done.Store(true)
 			r.stop()

@@ -210,7 +210,7 @@ func (m *manifests) add(kind Kind, file string, doc []byte) error {
 		return fmt.Errorf("want a %s with a name", kind)
 	}
 	if resources[kind].Namespaced && obj.GetNamespace() == "" {
-		setNamespace(obj, metav1.NamespaceDefault)
+		obj.SetNamespace(metav1.NamespaceDefault)
 	}
 	id := kind.String() + " " + keyOf(obj)
 	if other, ok := m.origin[id]; ok {
@@ -221,22 +221,24 @@ func (m *manifests) add(kind Kind, file string, doc []byte) error {
 	return nil
 }
 
-func setNamespace(obj metav1.Object, namespace string) {
-	switch obj := obj.(type) {
-	case *customObject:
-		obj.Namespace = namespace
-	case *discoveryv1.EndpointSlice:
-		obj.Namespace = namespace
-	}
-}
-
 // pollInterval is how often files are checked. Polling alone works for all that a folder may be mounted from.
 const pollInterval = time.Second
 
-// followFiles serves what the files say until ctx ends. Files that are broken change nothing.
-func (s *Store) followFiles(ctx context.Context) error {
-	s.apply(s.files)
-	w := s.newFileWatch()
+// A fileWatch finds out when manifests change. Only run calls check.
+type fileWatch struct {
+	cfg     *Config
+	watches *watches
+	stores  []*watchStore // of all watches
+
+	latest *manifests               // of the files that were read last
+	seen   stamps                   // of these
+	broken error                    // what was wrong with these
+	logged logging.OnChange[string] // what is wrong now
+}
+
+// run serves what the files say until ctx ends. Files that are broken change nothing.
+func (w *fileWatch) run(ctx context.Context) error {
+	w.apply(w.latest)
 	_ = wait.PollUntilContextCancel(ctx, pollInterval, false, func(context.Context) (bool, error) {
 		w.check()
 		return false, nil
@@ -244,71 +246,41 @@ func (s *Store) followFiles(ctx context.Context) error {
 	return nil
 }
 
-// A fileWatch finds out when manifests change. Only followFiles calls check.
-type fileWatch struct {
-	paths   []string
-	changed func(*manifests) // takes files that changed and are valid
-	valid   func()           // is called at each check that finds the files valid
-	name    string           // of the source, for the log
-	log     logging.Logger
-
-	seen   stamps                   // of the files that were read last
-	broken error                    // what was wrong with these
-	logged logging.OnChange[string] // what is wrong now
-}
-
-func (s *Store) newFileWatch() *fileWatch {
-	return &fileWatch{
-		paths: s.cfg.Manifests, changed: s.apply, valid: s.markAllContacts, name: s.cfg.Name, log: s.cfg.Log, seen: s.stamps,
-	}
-}
-
 // check reads the files if they have changed, broken or not, since they were read last.
 func (w *fileWatch) check() {
-	now, err := statFiles(w.paths)
+	now, err := statFiles(w.cfg.Manifests)
 	if err == nil && w.seen.changed(now) {
-		var next *manifests
-		next, w.broken = now.read()
+		w.latest, w.broken = now.read()
 		w.seen = now
 		if w.broken == nil {
-			w.changed(next)
+			w.apply(w.latest)
 		}
 	}
 	err = cmp.Or(err, w.broken)
 	if err == nil {
-		w.valid()
+		w.watches.markContacts()
 	}
 	switch changed := w.logged.Changed(logging.Text(err)); {
 	case !changed:
 	case err == nil:
-		w.log.Infof("%s: valid again", w.name)
+		w.cfg.Log.Infof("%s: valid again", w.cfg.Name)
 	default:
-		w.log.Errorf("%s: the last state stays: %s", w.name, logging.Line(err))
-	}
-}
-
-func (s *Store) markAllContacts() {
-	for _, w := range s.watches {
-		w.contact.Mark()
+		w.cfg.Log.Errorf("%s: the last state stays: %s", w.cfg.Name, logging.Line(err))
 	}
 }
 
 // apply replaces all items by those of m, at once.
-func (s *Store) apply(m *manifests) {
-	s.mu.Lock()
-	for _, w := range s.watches {
-		w.happened(rolledBack)
-	}
-	s.mu.Unlock()
-	s.markAllContacts()
-	for _, w := range s.watches {
+func (w *fileWatch) apply(m *manifests) {
+	w.watches.happened(rolledBack)
+	w.watches.markContacts()
+	for _, store := range w.stores {
 		var list []any
-		for _, obj := range m.objects[w.kind] {
-			inside := w.namespace == "" || strings.EqualFold(obj.GetNamespace(), w.namespace)
-			if inside && w.selector.Matches(labels.Set(obj.GetLabels())) {
+		for _, obj := range m.objects[store.Kind] {
+			inside := store.Namespace == "" || strings.EqualFold(obj.GetNamespace(), store.Namespace)
+			if inside && store.selector.Matches(labels.Set(obj.GetLabels())) {
 				list = append(list, obj)
 			}
 		}
-		_ = w.Replace(list, "") // It never fails.
+		_ = store.Replace(list, "") // It never fails.
 	}
 }

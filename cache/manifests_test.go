@@ -246,9 +246,9 @@ func TestManifestsThatAreBrokenAreReadOnce(t *testing.T) {
 	log := &journal{t: t}
 	s, err := New(Config{Manifests: []string{file}, Log: log})
 	must(t, err)
-	s.apply(s.files)
+	s.files.apply(s.files.latest)
 	s.publisher.round()
-	w := s.newFileWatch()
+	w := &s.files
 	w.check()
 	write(t, file, "x")
 	age(t, file, time.Hour)

@@ -29,10 +29,10 @@ func TestMemory(t *testing.T) {
 	before := heap()
 	load(s, add)
 	stores := heap()
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = listed
 	}
-	p := newPublisher(s, s.State().Index)
+	p := s.publisher
 	p.round()
 	after := heap()
 	st := s.Stats()
@@ -68,10 +68,10 @@ func TestMemoryOfRelist(t *testing.T) {
 	}
 	base := heap()
 	load(s, add)
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = listed
 	}
-	p := newPublisher(s, s.State().Index)
+	p := s.publisher
 	p.round()
 	live := heap() - base
 	lists := map[*watchStore][]any{}
@@ -122,7 +122,7 @@ func load(s *Store, to sink) {
 	}
 	loadImport(s, "large", headlessSpec, to)
 	for part := range 100 {
-		to(s.watches[1], headlessSlice("large", 0, part, 100))
+		to(s.stores[1], headlessSlice("large", 0, part, 100))
 	}
 }
 
@@ -139,7 +139,7 @@ func add(w *watchStore, obj any) {
 func loadImport(s *Store, name, spec string, to sink) {
 	obj := &customObject{Spec: json.RawMessage(spec)}
 	obj.Namespace, obj.Name = fmt.Sprintf("ns-%d", len(name)), name
-	to(s.watches[0], obj)
+	to(s.stores[0], obj)
 }
 
 // loadVIP brings in the i-th import with an address.
@@ -154,7 +154,7 @@ const headlessSpec = `{"type":"Headless","ports":[{"name":"http","port":80}]}`
 func loadHeadless(s *Store, name string, clusters, n int, to sink) {
 	loadImport(s, name, headlessSpec, to)
 	for cluster := range clusters {
-		to(s.watches[1], headlessSlice(name, cluster, 0, n))
+		to(s.stores[1], headlessSlice(name, cluster, 0, n))
 	}
 }
 
@@ -186,13 +186,11 @@ func changing(tb testing.TB, services int) (*Store, *publisher) {
 		loadVIP(s, i, add)
 	}
 	loadHeadless(s, "changed", 3, 30, add)
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = listed
 	}
-	made := newPublisher(s, s.State().Index)
-	p := &made
-	p.round()
-	return s, p
+	s.publisher.round()
+	return s, s.publisher
 }
 
 // changedSlice is a slice of 30 endpoints, one of which has an address of the number n.
@@ -217,7 +215,7 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		before, slice := s.State(), new(discoveryv1.EndpointSlice)
-		if err := errors.Join(slice.Unmarshal(events[i%2]), s.watches[1].Update(slice)); err != nil {
+		if err := errors.Join(slice.Unmarshal(events[i%2]), s.stores[1].Update(slice)); err != nil {
 			b.Fatal(err)
 		}
 		if p.round(); s.State() == before {

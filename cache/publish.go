@@ -3,20 +3,12 @@ package cache
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
-
-// A restored is a state from a snapshot.
-type restored struct {
-	batch    batch
-	serial   uint32
-	behind   bool
-	coverage *coverage
-}
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
 //
@@ -25,14 +17,17 @@ type restored struct {
 // cluster answers, it takes nothing: what is dirty stays in objects. A change moves the serial at most once a second; a change
 // that the serial does not show yet leaves the state "behind", and run moves the serial as soon as a second has passed.
 //
-// A snapshot arrives through Store.restored. It is published before any list, with the serial that it was written with.
+// A snapshot arrives through watches.restored. It is published before any list, with the serial that it was written with.
 // capture (for the snapshot file), adopt and Inherit hold mu to see a state that does not change meanwhile.
-//
-// Of its store it uses objects, restored, take, rejections and the configuration, and it writes state, synced and the serials of subscribers.
 type publisher struct {
-	store        *Store
+	cfg          *Config
+	objects      *objects
+	watches      *watches
+	shown        *shown
+	rejections   *rejections
 	now          func() time.Time
 	buildService func(*batch, *job) *index.Service // (*batch).build
+	frozen       atomic.Bool                       // another cluster answers
 
 	mu      sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
 	index   *index.Index
@@ -41,16 +36,20 @@ type publisher struct {
 	moved   time.Time      // when the serial moved last
 }
 
-func newPublisher(s *Store, x *index.Index) publisher {
-	return publisher{store: s, now: time.Now, buildService: (*batch).build, index: x, reverse: s.reverseOf(x)}
+func newPublisher(cfg *Config, watches *watches, rejections *rejections) *publisher {
+	p := &publisher{
+		cfg: cfg, objects: watches.objects, watches: watches, shown: watches.shown, rejections: rejections, now: time.Now, buildService: (*batch).build,
+	}
+	p.goOn(p.shown.State().Index)
+	return p
 }
 
-// reverseOf is the reverse of x if it is wanted, else nil.
-func (s *Store) reverseOf(x *index.Index) *index.Reverse {
-	if !s.cfg.Reverse {
-		return nil
+// goOn sets the index that the next one derives from.
+func (p *publisher) goOn(x *index.Index) {
+	p.index = x
+	if p.cfg.Reverse {
+		p.reverse = index.NewReverse(x)
 	}
-	return index.NewReverse(x)
 }
 
 // A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core, however often services change.
@@ -62,7 +61,6 @@ const (
 
 // run publishes until ctx ends. What arrives during one round, or the pause after it, is the next one.
 func (p *publisher) run(ctx context.Context) error {
-	s := p.store
 	timer, rested := time.NewTimer(0), time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
@@ -76,16 +74,16 @@ func (p *publisher) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-rested.C:
-			wake = s.objects.wake
+			wake = p.objects.wake
 		case <-wake:
 			begin := time.Now()
 			p.do(p.round)
 			wake = nil
 			rested.Reset(min(restFactor*time.Since(begin), maxRest))
-		case r := <-s.restored:
+		case r := <-p.watches.restored:
 			p.do(func() { p.restore(r) })
 		case <-timer.C:
-			p.do(func() { p.show(*s.State(), nil) })
+			p.do(func() { p.show(*p.shown.State(), nil) })
 		}
 	}
 }
@@ -100,7 +98,7 @@ func (p *publisher) do(step func()) {
 func (p *publisher) untilNext() (wait time.Duration, behind bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, serial := p.now(), int64(p.store.State().Serial)
+	now, serial := p.now(), int64(p.shown.State().Serial)
 	if serial > now.Unix() { // the clock was ahead
 		return max(0, p.moved.Add(time.Second).Sub(now)), p.behind
 	}
@@ -109,41 +107,15 @@ func (p *publisher) untilNext() (wait time.Duration, behind bool) {
 
 // round publishes what changed since the last one, if anything did.
 func (p *publisher) round() {
-	s := p.store
-	next := *s.State()
-	if s.frozen.Load() {
+	next := *p.shown.State()
+	if p.frozen.Load() {
 		next.Frozen = true
 		p.show(next, nil)
 		return
 	}
-	if t, ok := s.take(next.coverage); ok {
+	if t, ok := p.watches.take(next.coverage); ok {
 		p.publish(t)
 	}
-}
-
-// A taken is what a round publishes, all of one moment.
-type taken struct {
-	batch    batch
-	coverage *coverage
-	restored *restored // a snapshot that was read before; nil without one
-}
-
-// take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered by the items from before.
-// last is the coverage of what is shown.
-func (s *Store) take(last *coverage) (t taken, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.consistentLocked() {
-		return taken{}, false
-	}
-	select {
-	case r := <-s.restored:
-		t.restored = &r
-	default:
-	}
-	t.coverage, _ = s.coverageLocked(last)
-	t.batch = s.objects.drain()
-	return t, true
 }
 
 // publish publishes what was taken.
@@ -151,7 +123,7 @@ func (p *publisher) publish(t taken) {
 	if t.restored != nil { // the lists were compared with it: it comes first
 		p.restore(*t.restored)
 	}
-	next := *p.store.State()
+	next := *p.shown.State()
 	if !next.Ready {
 		p.behind = true
 	}
@@ -174,13 +146,11 @@ func (p *publisher) catchUp(next *State, b batch) []change {
 
 // restore publishes a snapshot. Nothing can have been published before.
 func (p *publisher) restore(r restored) {
-	p.build(&r.batch)
+	next := State{Serial: r.serial, Ready: true, coverage: r.coverage}
+	p.catchUp(&next, r.batch)
 	p.behind = r.behind
-	p.show(State{
-		Serial: r.serial, Ready: true, coverage: r.coverage,
-		LocalCluster: r.batch.properties[propertyCluster], ClusterSet: r.batch.properties[propertyClusterSet],
-	}, nil)
-	p.store.objects.signal()
+	p.show(next, nil)
+	p.objects.signal()
 }
 
 // build makes the next index, and returns the changes of single objects that are new in it. A service that looks the same in DNS
@@ -227,25 +197,18 @@ func (p *publisher) buildOne(b *batch, j *job, old *index.Service) (service *ind
 	defer func() {
 		if r := recover(); r != nil {
 			service = old
-			namespace, name := reverse(j.key)
 			rejected := []Rejection{{Panicked, fmt.Sprintf("panic: %.200v; the service stays as it was", r)}}
-			for _, r := range p.store.rejections.note(ServiceImport, namespace+"/"+name, rejected) {
-				p.store.cfg.Log.Errorf("service %s: %s", j.key, r.Detail)
+			for _, r := range p.rejections.note(ServiceImport, importKey(j.key), rejected) {
+				p.cfg.Log.Errorf("service %s: %s", j.key, r.Detail)
 			}
 		}
 	}()
 	return p.buildService(b, j)
 }
 
-// reverse splits the key of a service, "<name>.<namespace>".
-func reverse(key string) (namespace, name string) {
-	name, namespace, _ = strings.Cut(key, ".")
-	return namespace, name
-}
-
 // show publishes next with the index, if it differs from what is published.
 func (p *publisher) show(next State, changes []change) {
-	s, old := p.store, p.store.State()
+	old := p.shown.State()
 	next.Index, next.Reverse = p.index, p.reverse
 	if now := p.now(); p.behind {
 		if serial := advance(next.Serial, now, p.moved); serial != next.Serial {
@@ -255,21 +218,21 @@ func (p *publisher) show(next State, changes []change) {
 	if next == *old {
 		return
 	}
-	s.state.Store(&next)
+	p.shown.state.Store(&next)
 	first := next.Ready && !old.Ready
 	if next.Index != old.Index || first {
-		s.publishes.Add(1)
+		p.shown.publishes.Add(1)
 	}
 	if first {
-		s.cfg.Log.Infof("%s: serving %d services, serial %d", s.cfg.Name, next.Index.Len(), next.Serial)
-		close(s.synced)
+		p.cfg.Log.Infof("%s: serving %d services, serial %d", p.cfg.Name, next.Index.Len(), next.Serial)
+		close(p.shown.synced)
 	}
 	if next.Serial != old.Serial {
-		s.notify(next.Serial)
+		p.shown.notify(next.Serial)
 	}
 	for _, c := range changes {
-		if s.cfg.Latency != nil {
-			s.cfg.Latency(max(0, p.now().Sub(c.written)), max(0, p.now().Sub(c.received)))
+		if p.cfg.Latency != nil {
+			p.cfg.Latency(max(0, p.now().Sub(c.written)), max(0, p.now().Sub(c.received)))
 		}
 	}
 }

@@ -28,19 +28,13 @@ type Rejected struct {
 	Reason Reason
 }
 
-// A Watch is one watch: of one namespace, or of all if that is "".
-type Watch struct {
-	Kind      Kind
-	Namespace string
-}
-
 // Stats takes all figures of this moment.
 func (s *Store) Stats() Stats {
 	st := Stats{
 		Objects: map[Kind]int{}, Rejected: map[Rejected]uint64{}, Contact: map[Watch]time.Time{}, Synced: map[Kind]bool{},
-		Publishes: s.publishes.Load(), Rollbacks: s.rollbacks.Load(), Serial: s.State().Serial, Frozen: s.frozen.Load(),
+		Publishes: s.publishes.Load(), Rollbacks: s.rollbacks.Load(), Serial: s.State().Serial, Digest: s.State().digest(),
+		Frozen: s.publisher.frozen.Load(), Withheld: s.withheld.imports(),
 	}
-	st.Digest = s.State().digest()
 	s.objects.mu.Lock()
 	st.Zone, st.Region = s.objects.options.Zone, s.objects.options.Region
 	st.Endpoints = maps.Clone(s.objects.endpoints)
@@ -49,19 +43,14 @@ func (s *Store) Stats() Stats {
 		Namespace: len(s.objects.namespaces), ClusterProperty: len(s.objects.properties),
 	}
 	s.objects.mu.Unlock()
-	s.mu.Lock()
-	for _, w := range s.watches {
-		synced, known := st.Synced[w.kind]
-		st.Synced[w.kind] = w.progress >= listed && (synced || !known)
+	s.watches.mu.Lock()
+	for _, w := range s.watches.all {
+		synced, known := st.Synced[w.Kind]
+		st.Synced[w.Kind] = w.progress >= listed && (synced || !known)
+		st.Objects[w.Kind] = sizes[w.Kind]
+		st.Contact[w.Watch] = w.contact.Last()
 	}
-	s.mu.Unlock()
-	for _, w := range s.watches {
-		st.Objects[w.kind] = sizes[w.kind]
-		if w.kind == ServiceImport {
-			st.Withheld += w.withheld.Len()
-		}
-		st.Contact[Watch{w.kind, w.namespace}] = w.contact.Last()
-	}
+	s.watches.mu.Unlock()
 	s.rejections.mu.Lock()
 	defer s.rejections.mu.Unlock()
 	for kind := range kinds {

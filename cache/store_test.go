@@ -189,7 +189,7 @@ func (r *running) settled(t *testing.T) *State {
 
 // watchedVersion is the version of ServiceImports that is watched, with the group.
 func (r *running) watchedVersion() string {
-	h := r.set.Health(r.watches[0].id())
+	h := r.set.Health(r.watches.all[0].id())
 	if h.State != apiserver.Watching {
 		return ""
 	}

@@ -11,21 +11,21 @@ import (
 )
 
 // findNode asks for the labels of the Node until they have its zone or region.
-func (s *Store) findNode(ctx context.Context) error {
+func findNode(ctx context.Context, cfg *Config, client *apiserver.Client, objects *objects) error {
 	var logged logging.Failure[bool]
 	for backoff := apiserver.NewBackoff(); ; {
-		node, err := s.client.Metadata(ctx, "nodes", s.cfg.TopologyNode)
+		node, err := client.Metadata(ctx, "nodes", cfg.TopologyNode)
 		var zone, region string
 		if err == nil {
 			zone, region = node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion]
 		}
 		if zone != "" || region != "" {
-			s.cfg.Log.Infof("%s: node %s is in zone %q, region %q", s.cfg.Name, s.cfg.TopologyNode, zone, region)
-			s.objects.setTopology(zone, region)
+			cfg.Log.Infof("%s: node %s is in zone %q, region %q", cfg.Name, cfg.TopologyNode, zone, region)
+			objects.setTopology(zone, region)
 			return nil
 		}
 		if class := apiserver.Classify(err); ctx.Err() == nil && class != apiserver.Unreachable && logged.Changed(true, err) {
-			s.cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", s.cfg.Name, s.cfg.TopologyNode, whyNot(class, err))
+			cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", cfg.Name, cfg.TopologyNode, whyNot(class, err))
 		}
 		if apiserver.Sleep(ctx, backoff.After(err)) != nil {
 			return nil

@@ -548,10 +548,10 @@ func ready(t *testing.T, cfg Config, n int) *Store {
 	imports, list := testObjects(n)
 	s.objects.replace(ServiceImport, "", imports)
 	s.objects.replace(EndpointSlice, "", list)
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = listed
 	}
-	s.markAllContacts()
+	s.markContacts()
 	s.publisher.round()
 	if !s.State().Ready {
 		t.Fatal("not ready")
@@ -566,7 +566,7 @@ func TestWaitingIncludesThePublisher(t *testing.T) {
 	if got := s.Waiting(); !strings.HasPrefix(got, "waiting for the list of") {
 		t.Errorf("waiting %q before a list", got)
 	}
-	s.apply(s.files)
+	s.files.apply(s.files.latest)
 	if got := s.Waiting(); got != "building the first state from files" {
 		t.Errorf("waiting %q between the lists and the first state", got)
 	}
@@ -584,12 +584,12 @@ func TestRoundTakesOneMoment(t *testing.T) {
 	s, err := New(Config{Manifests: []string{manifest}})
 	must(t, err)
 	var late *watchStore
-	for _, w := range s.watches {
-		if w.kind == EndpointSlice {
+	for _, w := range s.stores {
+		if w.Kind == EndpointSlice {
 			late = w
 		}
 	}
-	s.apply(s.files)
+	s.files.apply(s.files.latest)
 	all := s.objects.items()[EndpointSlice]
 	s.objects.replace(EndpointSlice, "", nil)
 	late.progress = stuck // it may not be read
@@ -623,7 +623,7 @@ func TestRoundTakesOneMoment(t *testing.T) {
 func TestSyncedIsClosedOnce(t *testing.T) {
 	s, err := New(Config{Manifests: []string{t.TempDir()}})
 	must(t, err)
-	s.frozen.Store(true)
+	s.publisher.frozen.Store(true)
 	s.publisher.round()
 	select {
 	case <-s.Synced():
@@ -642,14 +642,14 @@ func TestSyncedIsClosedOnce(t *testing.T) {
 func TestSnapshotIsOfWholeLists(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
 	s := ready(t, Config{Name: "a", Snapshot: file}, 20)
-	w := snapshotWriter{store: s, file: file}
+	w := s.snapshotWriter()
 	defer w.release()
 	w.write()
 	before := readSnapshot(t, file)
 	if len(before.Items[ServiceImport]) != 20 || len(before.Items[EndpointSlice]) != 40 {
 		t.Fatalf("got %d imports, %d slices", len(before.Items[ServiceImport]), len(before.Items[EndpointSlice]))
 	}
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = outdated
 	}
 	s.objects.replace(ServiceImport, "", nil)
@@ -658,7 +658,7 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 	if after := readSnapshot(t, file); !reflect.DeepEqual(after, before) {
 		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.Items[ServiceImport]), len(after.Items[EndpointSlice]))
 	}
-	for _, w := range s.watches {
+	for _, w := range s.watches.all {
 		w.progress = listed
 	}
 	w.write()
@@ -673,7 +673,7 @@ func TestSnapshotOfALastMoment(t *testing.T) {
 	cancel()
 	for range 50 { // Each time, the end and the state are both there to be chosen.
 		file := filepath.Join(t.TempDir(), "snapshot")
-		must(t, ready(t, Config{Name: "a", Snapshot: file}, 1).writeSnapshots(ended))
+		must(t, ready(t, Config{Name: "a", Snapshot: file}, 1).snapshotWriter().run(ended))
 		if sn := readSnapshot(t, file); len(sn.Items[ServiceImport]) != 1 {
 			t.Fatalf("got %d imports, want 1", len(sn.Items[ServiceImport]))
 		}
@@ -681,7 +681,7 @@ func TestSnapshotOfALastMoment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
 	s, err := New(Config{Manifests: []string{t.TempDir()}, Snapshot: file})
 	must(t, err)
-	must(t, s.writeSnapshots(ended))
+	must(t, s.snapshotWriter().run(ended))
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("a file of no state: %v", err)
 	}
@@ -690,10 +690,10 @@ func TestSnapshotOfALastMoment(t *testing.T) {
 // A serial never stands for other content than what was served with it.
 func TestSnapshotOwesTheSerial(t *testing.T) {
 	s := ready(t, Config{}, 20)
-	p := &s.publisher
+	p := s.publisher
 	past := time.Now().Add(-time.Hour)
 	p.now = func() time.Time { return past }
-	behind := func() bool { sn, _ := s.capture(); return sn.Behind }
+	behind := func() bool { sn, _ := s.snapshotWriter().capture(); return sn.Behind }
 	if p.behind = false; behind() {
 		t.Error("behind though nothing has changed")
 	}
@@ -704,14 +704,14 @@ func TestSnapshotOwesTheSerial(t *testing.T) {
 	if p.round(); !behind() {
 		t.Error("not behind before the serial has moved")
 	}
-	sn, _ := s.capture()
+	sn, _ := s.snapshotWriter().capture()
 	if got, err := decodeSnapshot(encoded(t, sn)); err != nil || !got.Behind {
 		t.Fatalf("got %v, %v, want an behind one", got, err)
 	}
 	sn.Serial -= 100
 	other, err := New(Config{Manifests: []string{t.TempDir()}})
 	must(t, err)
-	other.restore(sn)
+	other.restorer.restore(sn)
 	other.publisher.restore(<-other.restored)
 	if got := other.State().Serial; got <= sn.Serial {
 		t.Errorf("serial %d, want above %d", got, sn.Serial)
@@ -721,8 +721,8 @@ func TestSnapshotOwesTheSerial(t *testing.T) {
 // At a reload two Stores have the same file for a while, and the old one ends last.
 func TestSnapshotIsOfTheNewestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
-	a, b := ready(t, Config{Name: "a"}, 20), ready(t, Config{Name: "b"}, 10)
-	old, young := snapshotWriter{store: a, file: file}, snapshotWriter{store: b, file: file}
+	a, b := ready(t, Config{Name: "a", Snapshot: file}, 20), ready(t, Config{Name: "b", Snapshot: file}, 10)
+	old, young := a.snapshotWriter(), b.snapshotWriter()
 	change := func(s *Store) {
 		all := s.State().Index.All()
 		key := all[0].Namespace() + "/" + all[0].Name()
@@ -751,9 +751,9 @@ func TestSnapshotIsOfTheNewestStore(t *testing.T) {
 	want("when the old one has ended", "b", 9)
 
 	// The other way round: the reload fails.
-	old = snapshotWriter{store: a, file: file}
+	old = a.snapshotWriter()
 	old.write()
-	young = snapshotWriter{store: b, file: file}
+	young = b.snapshotWriter()
 	young.write()
 	want("after a reload that fails", "b", 9)
 	young.release()
@@ -824,7 +824,7 @@ func TestPanics(t *testing.T) {
 	log := &journal{t: t}
 	s, err := New(Config{Name: "files", Manifests: []string{manifest}, Log: log, Index: index.Options{ClusterNames: true}})
 	must(t, err)
-	s.apply(s.files)
+	s.files.apply(s.files.latest)
 	s.publisher.round()
 	before := show(s.State())
 
@@ -833,16 +833,19 @@ func TestPanics(t *testing.T) {
 		write(t, manifest, text)
 		m, _, err := readManifests([]string{manifest})
 		must(t, err)
-		s.apply(m)
+		s.files.apply(m)
 		s.publisher.round()
 	}
 	counted := func(kind Kind) uint64 { return s.Stats().Rejected[Rejected{kind, Panicked}] }
 	changed := strings.NewReplacer("10.9.0.1", "10.9.0.7", "10.1.0.7", "10.1.0.8", "10.9.0.2", "10.9.0.3").Replace(text)
-	s.read = func(kind Kind, obj any, _ ...netip.Prefix) (item, []Rejection) {
-		if name := keyOf(obj.(metav1.Object)); name == "shop/web" || name == "shop/db-east" {
-			panic("hostile " + name)
+	panics := true
+	for _, w := range s.stores {
+		w.validate = func(kind Kind, obj any, _ ...netip.Prefix) (item, []Rejection) {
+			if name := keyOf(obj.(metav1.Object)); panics && (name == "shop/web" || name == "shop/db-east") {
+				panic("hostile " + name)
+			}
+			return read(kind, obj)
 		}
-		return read(kind, obj)
 	}
 	change(changed)
 	want := strings.Replace(before, "10.9.0.2", "10.9.0.3", 1)
@@ -853,7 +856,7 @@ func TestPanics(t *testing.T) {
 	if log.count("panic: hostile") != 2 || counted(ServiceImport) != 1 || counted(EndpointSlice) != 1 {
 		t.Errorf("%d log lines, counted %d imports and %d slices", log.count("panic: hostile"), counted(ServiceImport), counted(EndpointSlice))
 	}
-	s.read = read
+	panics = false
 	s.publisher.buildService = func(b *batch, j *job) *index.Service {
 		if j.key == "db.shop" {
 			panic("cannot build")
@@ -874,14 +877,17 @@ func TestPanics(t *testing.T) {
 // docs/spec/explain.md 4: the log line of a rejection ends with the code of its cause, if it has one.
 func TestRejectionsNameCodes(t *testing.T) {
 	log := &logtest.Recorder{}
-	s := &Store{cfg: Config{Log: log}, read: read}
+	accept := func(kind Kind, obj any) {
+		w := watchStore{watch: &watch{Watch: Watch{Kind: kind}}, cfg: &Config{Log: log}, rejections: new(rejections), validate: read}
+		w.accept(obj)
+	}
 	labels := map[string]string{labelService: "db", labelCluster: "east"}
 	fqdn := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Labels: labels}, AddressType: discoveryv1.AddressTypeFQDN}
 	loopback := &customObject{customMeta: customMeta{Namespace: "shop", Name: "b"}, Spec: []byte(`{"type":"ClusterSetIP","ips":["127.0.0.1"]}`)}
 	port := &customObject{customMeta: customMeta{Namespace: "shop", Name: "c"}, Spec: []byte(`{"type":"Headless","ports":[{"port":0}]}`)}
-	(&watchStore{kind: EndpointSlice, store: s}).accept(fqdn)
-	(&watchStore{kind: ServiceImport, store: s}).accept(loopback)
-	(&watchStore{kind: ServiceImport, store: s}).accept(port)
+	accept(EndpointSlice, fqdn)
+	accept(ServiceImport, loopback)
+	accept(ServiceImport, port)
 	for _, want := range []string{
 		`EndpointSlice shop/a: address type "FQDN": want IPv4 or IPv6 [slice-address-type]`, " [import-addresses]", `ServiceImport shop/c: port "0": want 1 to 65535`,
 	} {

@@ -60,6 +60,20 @@ func (v *validation) has(reason Reason) bool {
 	return slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason })
 }
 
+// read validates one object of a kind. Addresses in the networks of deny are rejected.
+func read(kind Kind, obj any, deny ...netip.Prefix) (item, []Rejection) {
+	switch kind {
+	case ServiceImport:
+		return readImport(obj.(*customObject), deny...)
+	case EndpointSlice:
+		return readSlice(obj.(*discoveryv1.EndpointSlice), deny...)
+	case ClusterProperty:
+		return readProperty(obj.(*customObject))
+	}
+	key := keyOf(obj.(*corev1.Namespace))
+	return item{key: key, value: key}, nil
+}
+
 // importSpec is the part of the spec of a ServiceImport that DNS needs. v1alpha1 and v1beta1 agree on it.
 type importSpec struct {
 	Type  string   `json:"type"`

@@ -3,9 +3,9 @@ package cache
 import (
 	"fmt"
 	"io"
+	"net/netip"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -13,115 +13,36 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A watchStore is what one watch fills: one kind, in one namespace or in all. It validates each object as it comes, and keeps
-// of it the item that DNS needs. The reflector of package apiserver is the only one that calls its methods as a store; with
-// manifests that is Store.apply.
-//
-//	API server ──► reflector ──► watchStore ── validate ──► objects ──► publisher ──► State
-//	                  │  Health       │
-//	                  └───────────────┴──► progress: which answers may be given
+// A watchStore takes the objects of one watch. It validates each as it comes, and keeps of it the item that DNS needs. The reflector
+// of package apiserver is the only one that calls its methods as a store; with manifests that is fileWatch.apply.
 type watchStore struct {
-	store     *Store
-	kind      Kind
-	namespace string // "" for all
-	selector  labels.Selector
-	// contact is marked by the watch, or as long as manifests are valid.
-	contact apiserver.Contact
-	// withheld are ServiceImports and ClusterProperties that are gone and still served (docs/spec/dns.md 6.9). It has its own lock.
-	withheld apiserver.Withheld
-
-	progress progress // guarded by Store.mu
+	*watch
+	cfg        *Config
+	watches    *watches
+	objects    *objects
+	withheld   *withheld
+	rejections *rejections
+	validate   func(Kind, any, ...netip.Prefix) (item, []Rejection)
 }
 
-// happened takes an event. The caller holds Store.mu.
-func (w *watchStore) happened(e event) { w.progress = w.progress.next(e, w.needed()) }
-
-func newWatchStores(s *Store) []*watchStore {
-	all := labels.Everything()
-	exported, err := labels.NewRequirement(labelService, "exists", nil)
-	if err != nil {
-		panic("cache: the label of a service name is not a label")
+// follow adds the watch to a set.
+func (w *watchStore) follow(set *apiserver.Set) {
+	o := apiserver.WatchOptions{
+		Namespace: w.Namespace, Labels: w.selector.String(), Contact: &w.contact,
+		Changed: func(h apiserver.Health) { w.watches.changed(w.watch, h) },
 	}
-	imports := all
-	if s.cfg.Labels != nil {
-		imports = s.cfg.Labels
+	var store cache.ReflectorStore = w
+	if resources[w.Kind].Custom {
+		store = listingStore{w}
 	}
-	namespaces := s.cfg.Namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{""}
-	}
-	var watches []*watchStore
-	add := func(kind Kind, namespace string, selector labels.Selector) {
-		w := &watchStore{store: s, kind: kind, namespace: namespace, selector: selector}
-		w.withheld.For, w.withheld.Few = s.cfg.withholdFor, kind == ClusterProperty
-		watches = append(watches, w)
-	}
-	for _, namespace := range namespaces {
-		add(ServiceImport, namespace, imports)
-		if !s.cfg.NoEndpoints {
-			add(EndpointSlice, namespace, labels.NewSelector().Add(*exported))
-		}
-	}
-	if s.cfg.NamespaceLabels != nil {
-		add(Namespace, "", s.cfg.NamespaceLabels)
-	}
-	add(ClusterProperty, "", all)
-	return watches
-}
-
-// follow adds the watch to the set of the Store.
-func (w *watchStore) follow() {
-	o := apiserver.WatchOptions{Namespace: w.namespace, Labels: w.selector.String(), Changed: w.changed, Contact: &w.contact}
-	if resources[w.kind].Custom {
-		w.store.set.AddStore(resources[w.kind], o, listingStore{w})
-		return
-	}
-	w.store.set.AddStore(resources[w.kind], o, w)
-}
-
-// needed reports whether there is no state without this list. Without properties only the name of this cluster is unknown.
-func (w *watchStore) needed() bool { return w.kind != ClusterProperty }
-
-func (w *watchStore) id() apiserver.WatchID {
-	return apiserver.WatchID{Kind: w.kind.String(), Namespace: w.namespace}
-}
-
-// changed takes the health of the watch after each change.
-func (w *watchStore) changed(h apiserver.Health) {
-	s := w.store
-	failing := h.State == apiserver.Failing
-	stuck := failing && (h.Class == apiserver.Absent || h.Class == apiserver.Forbidden)
-	s.mu.Lock()
-	before := w.progress
-	switch {
-	case failing && h.Class == apiserver.Absent:
-		w.happened(missing)
-	case failing && h.Class == apiserver.RolledBack:
-		w.happened(rolledBack)
-	case stuck, failing && !w.needed():
-		w.happened(hopeless)
-	case h.State == apiserver.Listing:
-		w.happened(requested)
-	}
-	after := w.progress
-	s.mu.Unlock()
-	if before == fromSnapshot && !after.has() {
-		s.objects.replace(w.kind, w.namespace, nil)
-	}
-	if failing && w.needed() && (h.Class == apiserver.Unreachable || stuck) {
-		signal(s.failing)
-	}
-	if after != before {
-		s.giveUpUnneeded()
-		s.objects.signal()
-	}
+	set.AddStore(resources[w.Kind], o, store)
 }
 
 // accept validates one object, and logs what was rejected of it for the first time.
 func (w *watchStore) accept(obj any) item {
 	it, rejected := w.read(obj)
-	for _, r := range w.store.rejections.note(w.kind, it.key, rejected) {
-		w.store.cfg.Log.Warningf("%s %s: %s", w.kind, it.key, reason.With(r.Detail, CodeOf(w.kind, r.Reason)))
+	for _, r := range w.rejections.note(w.Kind, it.key, rejected) {
+		w.cfg.Log.Warningf("%s %s: %s", w.Kind, it.key, reason.With(r.Detail, CodeOf(w.Kind, r.Reason)))
 	}
 	return it
 }
@@ -134,7 +55,7 @@ func (w *watchStore) read(obj any) (it item, rejected []Rejection) {
 			rejected = []Rejection{{Panicked, fmt.Sprintf("panic: %.200v; what was known of it stays", r)}}
 		}
 	}()
-	return w.store.read(w.kind, obj, w.store.cfg.Deny...)
+	return w.validate(w.Kind, obj, w.cfg.Deny...)
 }
 
 // Transformer makes the temporary store of the reflector hold items, not objects.
@@ -151,7 +72,7 @@ func (w *watchStore) Transformer() cache.TransformFunc {
 // acceptListed is accept for an object of a list that is under way.
 func (w *watchStore) acceptListed(obj any) item {
 	it := w.accept(obj)
-	w.store.objects.share(w.kind, &it)
+	w.objects.share(w.Kind, &it)
 	return it
 }
 
@@ -160,17 +81,17 @@ func (w *watchStore) Add(obj any) error { return w.Update(obj) }
 
 // Update takes an object that changed.
 func (w *watchStore) Update(obj any) error {
-	w.drop(keyOf(obj.(metav1.Object)))
-	w.store.objects.put(w.kind, w.accept(obj), writeTime(obj.(metav1.Object)))
+	w.withheld.drop(w.watch, keyOf(obj.(metav1.Object)))
+	w.objects.put(w.Kind, w.accept(obj), writeTime(obj.(metav1.Object)))
 	return nil
 }
 
 // Delete takes an object that is gone, or is no longer selected.
 func (w *watchStore) Delete(obj any) error {
 	key := keyOf(obj.(metav1.Object))
-	w.store.rejections.forget(w.kind, key)
-	if !w.withhold(key) {
-		w.store.objects.remove(w.kind, key)
+	w.rejections.forget(w.Kind, key)
+	if !w.withheld.withhold(w.watch, key) {
+		w.objects.remove(w.Kind, key)
 	}
 	return nil
 }
@@ -185,40 +106,32 @@ func (w *watchStore) Replace(list []any, _ string) error {
 			items[i] = w.accept(obj)
 		}
 	}
-	s := w.store
-	s.mu.Lock()
-	first := w.progress < listed
-	s.mu.Unlock()
+	first := !w.watches.hadList(w.watch)
 	if !first {
 		items = append(items, w.missing(items)...)
 	}
-	s.mu.Lock() // a snapshot that is read meanwhile must not replace the list
-	s.objects.replace(w.kind, w.namespace, items)
-	w.happened(complete)
-	s.mu.Unlock()
-	s.rejections.retain(w.kind, w.namespace, items)
-	s.giveUpUnneeded()
+	w.watches.listed(w.watch, items)
+	w.rejections.retain(w.Kind, w.Namespace, items)
 	if first {
-		s.cfg.Log.Infof("%s: %s: listed %d objects", s.cfg.Name, w.id(), len(items))
+		w.cfg.Log.Infof("%s: %s: listed %d objects", w.cfg.Name, w.id(), len(items))
 	}
-	s.objects.signal()
 	return nil
 }
 
 // missing withholds the deletion of what a new list lacks. It returns an item for each object that stays.
 func (w *watchStore) missing(list []item) (stay []item) {
 	for i := range list {
-		w.drop(list[i].key)
+		w.withheld.drop(w.watch, list[i].key)
 	}
-	if w.kind == Namespace || w.kind == EndpointSlice && !w.store.withholdsAny() {
+	if w.Kind == Namespace || w.Kind == EndpointSlice && w.withheld.imports() == 0 {
 		return nil
 	}
 	there := make(map[string]struct{}, len(list))
 	for i := range list {
 		there[list[i].key] = struct{}{}
 	}
-	for _, key := range w.store.objects.list(w.kind, w.namespace) {
-		if _, ok := there[key]; !ok && w.withhold(key) {
+	for _, key := range w.objects.list(w.Kind, w.Namespace) {
+		if _, ok := there[key]; !ok && w.withheld.withhold(w.watch, key) {
 			stay = append(stay, item{key: key, keep: true})
 		}
 	}

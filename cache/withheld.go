@@ -3,121 +3,105 @@ package cache
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// orphans are deleted EndpointSlices that are served while the deletion of their ServiceImport is withheld: Kubernetes deletes the slices
-// with their owner.
-type orphans struct {
-	mu sync.Mutex
-	of map[string]string // key of the import, by key of the slice
-}
+// withheld keeps objects served that are gone: ServiceImports and ClusterProperties, in watch.gone (docs/spec/dns.md 6.9), and the
+// EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with their owner.
+type withheld struct {
+	cfg     *Config
+	set     *apiserver.Set // nil with manifests, of which nothing is withheld
+	watches *watches
+	objects *objects
+	shown   *shown
 
-func (o *orphans) add(slice, imp string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.of == nil {
-		o.of = map[string]string{}
-	}
-	o.of[slice] = imp
-}
-
-func (o *orphans) drop(slice string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.of, slice)
-}
-
-// release calls remove for each slice whose import is no longer withheld. A concurrent drop waits, as in [apiserver.Withheld].
-func (o *orphans) release(withheld func(imp string) bool, remove func(slice string)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	maps.DeleteFunc(o.of, func(slice, imp string) bool {
-		if withheld(imp) {
-			return false
-		}
-		remove(slice)
-		return true
-	})
+	mu      sync.Mutex
+	orphans map[string]string // key of the import, by key of the slice
 }
 
 // withhold withholds the deletion of an object that is served, and reports whether it did.
-func (w *watchStore) withhold(key string) bool {
-	s := w.store
-	if s.set == nil || !s.State().Ready {
+func (h *withheld) withhold(w *watch, key string) bool {
+	if h.set == nil || !h.shown.State().Ready {
 		return false
 	}
-	switch w.kind {
-	case ServiceImport, ClusterProperty:
+	switch w.Kind {
+	case Namespace:
+		return false
 	case EndpointSlice:
-		imp := s.objects.importOf(key)
-		if !s.withholds(imp) {
+		imp := h.objects.importOf(key)
+		if !h.hasImport(imp) {
 			return false
 		}
-		s.orphans.add(key, imp)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.orphans[key] = imp
 		return true
-	default:
-		return false
 	}
-	total := s.objects.count(w.kind, w.namespace)
-	mass, ok := w.withheld.Add(key, total, time.Now())
-	if mass && w.kind == ServiceImport {
-		s.cfg.Log.Errorf("%s: %s: %d of %d are gone at once; they are served until that is so for %s", s.cfg.Name, w.id(),
-			w.withheld.Len(), total, s.cfg.ConfirmAfter)
+	total := h.objects.count(w.Kind, w.Namespace)
+	mass, ok := w.gone.Add(key, total, time.Now())
+	if mass && w.Kind == ServiceImport {
+		h.cfg.Log.Errorf("%s: %s: %d of %d are gone at once; they are served until that is so for %s", h.cfg.Name, w.id(),
+			w.gone.Len(), total, h.cfg.ConfirmAfter)
 	}
 	return ok
 }
 
 // drop ends that the deletion of an object is withheld.
-func (w *watchStore) drop(key string) {
-	if w.kind == EndpointSlice {
-		w.store.orphans.drop(key)
+func (h *withheld) drop(w *watch, key string) {
+	if w.Kind != EndpointSlice {
+		w.gone.Drop(key)
 		return
 	}
-	w.withheld.Drop(key)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.orphans, key)
 }
 
-// withholds reports whether the deletion of an import is withheld.
-func (s *Store) withholds(imp string) bool {
-	for _, w := range s.watches {
-		if w.kind == ServiceImport && w.withheld.Has(imp) {
-			return true
+// hasImport reports whether the deletion of an import is withheld.
+func (h *withheld) hasImport(key string) bool {
+	return slices.ContainsFunc(h.watches.all, func(w *watch) bool { return w.Kind == ServiceImport && w.gone.Has(key) })
+}
+
+// imports is the number of imports whose deletion is withheld.
+func (h *withheld) imports() (n int) {
+	for _, w := range h.watches.all {
+		if w.Kind == ServiceImport {
+			n += w.gone.Len()
 		}
 	}
-	return false
+	return n
 }
 
-// withholdsAny reports whether the deletion of any import is withheld.
-func (s *Store) withholdsAny() bool {
-	for _, w := range s.watches {
-		if w.kind == ServiceImport && w.withheld.Len() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// release removes what was withheld for long enough.
-func (w *watchStore) release(now time.Time) {
-	s := w.store
-	mass := w.withheld.Release(now, s.cfg.ConfirmAfter, s.set.Health(w.id()).Healthy(), func(key string) {
-		s.objects.remove(w.kind, key)
-	})
-	if mass > 0 && w.kind == ServiceImport {
-		s.cfg.Log.Warningf("%s: %s: %d that are gone are no longer served", s.cfg.Name, w.id(), mass)
-	}
-}
-
-// releaseWithheld removes what was withheld for long enough until ctx ends.
-func (s *Store) releaseWithheld(ctx context.Context) error {
+// run removes what was withheld for long enough until ctx ends.
+func (h *withheld) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(context.Context) {
-		for _, w := range s.watches {
-			w.release(time.Now())
+		for _, w := range h.watches.all {
+			healthy := h.set.Health(w.id()).Healthy()
+			mass := w.gone.Release(time.Now(), h.cfg.ConfirmAfter, healthy, func(key string) { h.objects.remove(w.Kind, key) })
+			if mass > 0 && w.Kind == ServiceImport {
+				h.cfg.Log.Warningf("%s: %s: %d that are gone are no longer served", h.cfg.Name, w.id(), mass)
+			}
 		}
-		s.orphans.release(s.withholds, func(slice string) { s.objects.remove(EndpointSlice, slice) })
+		h.releaseOrphans()
 	}, time.Second)
 	return nil
+}
+
+// releaseOrphans removes each slice whose import is no longer withheld. A concurrent drop waits, as in [apiserver.Withheld].
+func (h *withheld) releaseOrphans() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.orphans, func(slice, imp string) bool {
+		gone := !h.hasImport(imp)
+		if gone {
+			h.objects.remove(EndpointSlice, slice)
+		}
+		return gone
+	})
 }

@@ -19,13 +19,13 @@ func (q *query) stale() bool {
 		namespace = q.answer.Name.Namespace(q.relative())
 	}
 	slices := q.answer.Name.NeedsSlices()
-	return q.state.Frozen || q.state.Restored(namespace, slices) || q.store.Silence(namespace, slices) > q.config.StaleAfter
+	return q.state.Stale(namespace, slices) || q.store.Silence(namespace, slices) > q.config.StaleAfter
 }
 
 // known reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all namespaces
 // need none.
 func (q *query) known() bool {
-	if q.state.Complete() {
+	if q.state.Knows("", true) {
 		return true
 	}
 	namespace := q.answer.Name.Namespace(q.relative())
@@ -38,7 +38,7 @@ func (h *Handler) LogStaleness(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) {
 		state := h.store.State()
 		silent := h.store.Silence("", true) > h.config.StaleAfter
-		switch stale := state.Ready && (state.Stale() || silent); {
+		switch stale := state.Ready && (state.Stale("", true) || silent); {
 		case !logged.Changed(stale):
 		case !stale:
 			Log.Infof("%s: no answer is stale any longer", h.zones[0].origin)

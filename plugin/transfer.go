@@ -22,7 +22,7 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 		return nil, transfer.ErrNotAuthoritative
 	}
 	state := h.store.State()
-	if !state.Complete() {
+	if !state.Knows("", true) {
 		return nil, errNotReady
 	}
 	out := make(chan []dns.RR, 1)

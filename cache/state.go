@@ -1,0 +1,60 @@
+package cache
+
+import (
+	"hash/fnv"
+
+	"github.com/clusterset-dns/clusterset/cache/index"
+)
+
+// A State is what is served at one moment. It never changes. [State.Knows] and [State.Stale] say how complete an answer from it is.
+type State struct {
+	// Index is never nil.
+	Index *index.Index
+	// Reverse is of Index; nil unless it is configured.
+	Reverse *index.Reverse
+	// Serial is the serial of every zone: the Unix second of the newest change that DNS can show, 0 before the first.
+	Serial uint32
+	// Ready says that some answers may be given, from lists that were complete once or from a snapshot.
+	Ready bool
+	// Frozen says that another cluster answers at the address of ours.
+	Frozen bool
+	// coverage says what of the state is missing, or from a snapshot.
+	coverage *coverage
+	// LocalCluster and ClusterSet are what this cluster says of itself (KEP-2149), "" if it says nothing.
+	LocalCluster, ClusterSet string
+}
+
+// A coverage says which watches have no objects yet, and which have those of a snapshot. It never changes; nil means that
+// every watch that answers need has its list.
+type coverage struct {
+	missing, restored []Watch
+}
+
+// Knows reports whether the answer to a question in a namespace can be given, or ("") each answer in the zone. An answer about a
+// service with addresses in spec.ips needs no slices.
+func (st *State) Knows(namespace string, slices bool) bool {
+	return st.Ready && (st.coverage == nil || !touches(st.coverage.missing, namespace, slices))
+}
+
+// Stale reports whether an answer, as for Knows, or ("") any answer in the zone, depends on a snapshot, or the state is frozen.
+func (st *State) Stale(namespace string, slices bool) bool {
+	return st.Frozen || st.coverage != nil && touches(st.coverage.restored, namespace, slices)
+}
+
+// touches reports whether an answer needs one of watches: one in a namespace, or ("") any in the zone.
+func touches(watches []Watch, namespace string, slices bool) bool {
+	for _, w := range watches {
+		inside := w.Namespace == "" || namespace == "" || w.Namespace == namespace
+		if inside && (slices || w.Kind != EndpointSlice) {
+			return true
+		}
+	}
+	return false
+}
+
+// digest is a hash of what is served, the same in every process: see [index.Index.Digest].
+func (st *State) digest() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(st.LocalCluster)) // It cannot fail.
+	return st.Index.Digest() ^ h.Sum64()
+}
