@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,11 +34,15 @@ type checker struct {
 	began   time.Time              // when the last check began
 	asked   time.Time              // when the last check began that asked the server
 	logged  logging.Failure[Class] // the normal state is passed
+
+	verifying atomic.Bool
+	group     sync.WaitGroup // of what verifies
 }
 
 // run checks the server at once, then after each interval or on request, until ctx ends. While checks fail, or the history is
 // in doubt, it pauses with back-off.
 func (c *checker) run(ctx context.Context) {
+	defer c.group.Wait()
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
 		begin, pause, wake := time.Now(), c.cfg.Interval, c.check.wake
@@ -70,12 +75,17 @@ func (c *checker) checkServer(ctx context.Context) bool {
 	c.began = time.Now()
 	if covered, _ := c.check.covers(); !covered || c.check.doubt.Load() || !heard || time.Since(c.asked) > askInterval {
 		c.asked = c.began
-		uid, dials, err := c.askServer(ctx)
+		uid, err := c.askServer(ctx)
 		c.fitLimit(time.Since(c.began), err)
 		if err != nil {
 			return c.fail(ctx, err)
 		}
+		dials := c.cfg.Client.Dials()
+		covered, _ := c.check.covers()
 		c.pass(uid, dials)
+		if c.check.doubt.Swap(false) || !covered {
+			c.startVerify(ctx)
+		}
 	}
 	for _, w := range c.watches {
 		if stalled := w.markChecked(); stalled != nil {
@@ -85,25 +95,19 @@ func (c *checker) checkServer(ctx context.Context) bool {
 	return true
 }
 
-// askServer asks for the UID of kube-system and, after an interruption, for the history. uid is "" if it may not be read.
-func (c *checker) askServer(ctx context.Context) (uid types.UID, dials uint64, err error) {
-	limited, cancel := context.WithTimeout(ctx, c.limit)
-	uid, err = c.cfg.Client.SystemUID(limited)
-	cancel()
+// askServer asks for the UID of kube-system, "" if it may not be read. Without it the history decides.
+func (c *checker) askServer(ctx context.Context) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
+	uid, err := c.cfg.Client.SystemUID(ctx)
 	known := c.check.identity()
 	switch class := Classify(err); {
-	case class == Forbidden, class == Absent && known == "": // without a UID the history decides, if it is in doubt
-		err = nil
-	case err != nil:
-		return "", 0, err
-	case known != "" && known != uid && !c.adopt(uid):
-		return "", 0, fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known)
+	case class == Forbidden, class == Absent && known == "":
+		return "", nil
+	case err == nil && known != "" && known != uid && !c.adopt(uid):
+		return "", fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known)
 	}
-	dials = c.cfg.Client.Dials()
-	if covered, _ := c.check.covers(); c.check.doubt.Swap(false) || !covered {
-		err = c.verify(ctx)
-	}
-	return uid, dials, err
+	return uid, err
 }
 
 // fitLimit makes the limit of later requests fit what a check took.
@@ -160,20 +164,30 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 	return false
 }
 
+// startVerify verifies the history while checks and watches go on. Until it is known to be lost, at most the end of it is missing in what is kept.
+func (c *checker) startVerify(ctx context.Context) {
+	if !c.verifying.CompareAndSwap(false, true) {
+		c.check.doubt.Store(true)
+		return
+	}
+	c.group.Go(func() {
+		defer c.verifying.Store(false)
+		c.verify(ctx)
+	})
+}
+
 // verify makes watches list anew unless the server has the history that they saw. It asks for all resources at once: one that is slow holds
 // up no other.
-func (c *checker) verify(ctx context.Context) error {
+func (c *checker) verify(ctx context.Context) {
 	var asking sync.WaitGroup
-	all := histories(c.watches, c.limit)
-	lost, failed := make(chan error, len(all)), make(chan error, len(all))
+	all := histories(c.watches)
+	lost := make(chan error, len(all))
 	for _, h := range all {
 		asking.Go(func() {
 			err := h.verify(ctx)
 			switch class := Classify(err); {
 			case class == RolledBack:
 				lost <- err
-			case class == Unauthorized, unanswered(err):
-				failed <- err
 			case class == Expired: // unknown
 				rollBack(h.watches, nil)
 			case err != nil && class != Absent: // it may be overloaded, or started a moment ago and not know yet who may do what
@@ -187,11 +201,5 @@ func (c *checker) verify(ctx context.Context) error {
 		rollBack(c.watches, why)
 		c.cfg.RolledBack()
 	default:
-	}
-	select {
-	case err := <-failed:
-		return err
-	default:
-		return nil
 	}
 }

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -12,14 +11,13 @@ import (
 // version counts all writes to the etcd that the resource is in.
 type history struct {
 	watches  []*listWatch
-	asks     *scope        // of the watch with the landmark, or else of an open one if there is one
-	landmark *landmark     // nil without an event
-	version  uint64        // the newest
-	limit    time.Duration // of a request
+	asks     *scope    // of the watch with the landmark, or else of an open one if there is one
+	landmark *landmark // nil without an event
+	version  uint64    // the newest
 }
 
 // histories returns those of the resources of which a version is known.
-func histories(watches []*listWatch, limit time.Duration) map[schema.GroupResource]*history {
+func histories(watches []*listWatch) map[schema.GroupResource]*history {
 	all := make(map[schema.GroupResource]*history)
 	for _, w := range watches {
 		version, l, open := w.seenSoFar()
@@ -29,7 +27,7 @@ func histories(watches []*listWatch, limit time.Duration) map[schema.GroupResour
 		key := schema.GroupResource{Group: w.scope.resource.Group, Resource: w.scope.resource.Plural}
 		h := all[key]
 		if h == nil {
-			h = &history{asks: &w.scope, limit: limit}
+			h = &history{asks: &w.scope}
 			all[key] = h
 		}
 		h.watches, h.version = append(h.watches, w), max(h.version, version)
@@ -75,7 +73,7 @@ func (h *history) had(ctx context.Context) (bool, error) {
 
 // read asks for the landmark, see [scope.read].
 func (h *history) read(ctx context.Context, version uint64) (*foundObject, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.limit)
+	ctx, cancel := context.WithTimeout(ctx, slowestCheck)
 	defer cancel()
 	return h.asks.read(ctx, h.landmark, version)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -103,8 +102,10 @@ func (e *Expiry) Run(ctx context.Context) error {
 		// Often enough to notice a lost link, and to keep the promised time until a dead member is removed; but a thousand members, whose TTLs are
 		// longer, would take half a percent of a core if asked each second.
 		pause := max(min(time.Second, ttl/10), time.Duration(len(e.known))*costOfMember)
-		if apiserver.Sleep(ctx, pause) != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(pause):
 		}
 	}
 }
