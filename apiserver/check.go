@@ -9,6 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// checkTimeout is the least limit of a request of a server check, slowestCheck the largest: a server gives up after a minute.
+// The limit is four times the time of the last answer, or doubles after a timeout.
+const checkTimeout, slowestCheck = 15 * time.Second, time.Minute
+
 // A serverCheck holds the result of the last server check, which finds what client-go does not: an etcd restored to an older
 // state (kubernetes/kubernetes#107457), and another cluster behind the same address.
 //

@@ -212,6 +212,7 @@ func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 		if !c.checkServer(t.Context()) { // makes the connection
 			t.Fatal("the server check failed")
 		}
+		c.group.Wait()
 		if tt.event {
 			s.watches[0].note(nil, "1", false)
 		}

@@ -14,10 +14,6 @@ import (
 )
 
 const (
-	// checkTimeout is the least limit of a request of a server check, slowestCheck the largest: a server gives up after a minute.
-	// The limit is four times the time of the last answer, or doubles after a timeout.
-	checkTimeout, slowestCheck = 15 * time.Second, time.Minute
-
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
 	checkGap = 250 * time.Millisecond
 

@@ -41,7 +41,7 @@ const (
 	loaded                    // a snapshot was read
 	rolledBack                // the API server went back to an older state
 	missing                   // the kind is not installed
-	hopeless                  // a right is missing, the credential is rejected, or the list of a kind that answers can do without failed
+	hopeless                  // a right is missing, the credential is rejected, or the list is not waited for any longer
 	otherCluster              // another cluster answers, and is followed from now on
 	events
 )

@@ -15,12 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-const (
-	// Without any sign of life from the API server the file is read after this, so that the first answer comes within a second of the start.
-	snapshotWait = 500 * time.Millisecond
-	// The file is read if a list takes longer.
-	listWait = 2 * time.Second
-)
+// snapshotWait is when the file is read without any sign of life from the API server: the first answer comes within a second of the start.
+const snapshotWait = 500 * time.Millisecond
 
 // A restorer reads the snapshot file at the start, where lists do not come.
 type restorer struct {
@@ -57,7 +53,7 @@ func (r *restorer) run(ctx context.Context) error {
 	}
 	if sn := r.read(); sn != nil {
 		r.restore(sn)
-		r.watches.giveUpUnneeded()
+		r.watches.giveUp()
 	} else {
 		r.useless.Store(true)
 	}

@@ -45,7 +45,7 @@ type watches struct {
 	restored chan restored // at most one: the snapshot
 
 	mu       sync.Mutex // guards what follows, and the progress of each watch
-	givingUp bool       // see giveUpUnneeded
+	givingUp bool       // see giveUp
 }
 
 func newWatches(cfg *Config, objects *objects, shown *shown) *watches {
@@ -171,7 +171,7 @@ func (ws *watches) changed(w *watch, h apiserver.Health) {
 		signal(ws.failing)
 	}
 	if after != before {
-		ws.giveUpUnneeded()
+		ws.giveUp()
 		ws.objects.signal()
 	}
 }
@@ -189,34 +189,45 @@ func (ws *watches) listed(w *watch, items []item) {
 	ws.objects.replace(w.Kind, w.Namespace, items)
 	w.happened(complete)
 	ws.mu.Unlock()
-	ws.giveUpUnneeded()
+	ws.giveUp()
 	ws.objects.signal()
 }
 
-// unneededWait is how long the first state waits for the kinds that answers can do without, once all others are there.
-const unneededWait = time.Second
+const (
+	// unneededWait is how long the first state waits for the kinds that answers can do without, once all others are there.
+	unneededWait = time.Second
+	// listWait is how long a list that does not come holds up others, or the snapshot that stands for it.
+	listWait = 2 * time.Second
+)
 
-// giveUpUnneeded makes the first state wait no longer than [unneededWait] once it has all that answers need, or will not get it.
-func (ws *watches) giveUpUnneeded() {
+// giveUp ends the wait for lists that hold up others: the first state waits no longer than [unneededWait] once it has all that answers need, or
+// will not get it, and lists after a rollback or a reload wait for each other no longer than [listWait] once the first of them came.
+func (ws *watches) giveUp() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	waits := false
+	unneeded, old, came := false, false, false
 	for _, w := range ws.all {
 		if w.progress == awaited && w.needed() {
 			return
 		}
-		waits = waits || w.progress == awaited
+		unneeded = unneeded || w.progress == awaited
+		old = old || w.progress == outdated
+		came = came || w.progress == listed && w.needed()
 	}
-	if !waits || ws.givingUp {
+	wait := unneededWait
+	if old {
+		wait = listWait
+	}
+	if !unneeded && !(old && came) || ws.givingUp || ws.cfg.REST == nil {
 		return
 	}
 	ws.givingUp = true
-	time.AfterFunc(unneededWait, func() {
+	time.AfterFunc(wait, func() {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		ws.givingUp = false
 		for _, w := range ws.all {
-			if !w.needed() && w.progress == awaited {
+			if w.progress == outdated || !w.needed() && w.progress == awaited {
 				w.happened(hopeless)
 			}
 		}
