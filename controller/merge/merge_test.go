@@ -236,6 +236,10 @@ func TestMerge(t *testing.T) {
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("dns/UDP/53"))},
 			want:    "ClusterSetIP [TCP/80 dns/UDP/53] [IPv4] of [a b]", members: "a: =tcp-80; b: dns", reason: "PortConflict",
 		}, {
+			name:    "a port that is alone has the name that it has beside others",
+			records: []Record{record("a", 1, ports("/TCP/80"))},
+			want:    "ClusterSetIP [TCP/80] [IPv4] of [a]", members: "a: =tcp-80",
+		}, {
 			name:    "a made-up name gives way to a given one",
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("tcp-80/UDP/53"))},
 			want:    "ClusterSetIP [TCP/80 tcp-80/UDP/53] [IPv4] of [a b]", members: "a: =tcp-80-2; b: tcp-80", reason: "PortConflict",

@@ -134,14 +134,15 @@ func (m *merger) importPorts() []mcsv1beta1.ServicePort {
 }
 
 // portNames returns the names that the ports of the import have in a derived Service and in the slices that go with it.
-// A Service with several ports needs a name for each (docs/spec/controller.md 5).
+// A Service with several ports needs a name for each (docs/spec/controller.md 5.6). A port that is alone has one, too: were it named when
+// another comes, proxies would find no endpoints until all slices have followed.
 func (m *merger) portNames() []string {
 	names := make([]string, len(m.ports))
 	for i, u := range m.ports {
 		names[i] = u.Name
 	}
 	derived := (m.o.VIP == "" || m.o.VIP == Derived) && m.oldest.Spec.Type == v1alpha1.ClusterSetIP || len(m.vips) > 0
-	if unnamed := slices.Index(names, ""); unnamed >= 0 && derived && len(names) > 1 {
+	if unnamed := slices.Index(names, ""); unnamed >= 0 && derived {
 		u := m.ports[unnamed]
 		base := fmt.Sprintf("%s-%d", strings.ToLower(string(u.Protocol)), u.Port)
 		name := base
