@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,4 +55,17 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 	}
 	cfg.overwritten = &member.Overwritten{}
 	check("that is put right later", reconcile("192.0.2.3"), true)
+
+	// What is asked for follows from the exports of others: that it changes is no reason to log it again.
+	for i := range 3 {
+		ip := fmt.Sprintf("243.7.1.%d", i)
+		desired = carrying(ip)
+		w = reconcile("192.0.2.4")
+		check("another address: "+ip, w, true)
+		cfg.overwritten.Wrote(db.String(), askedOf(desired), time.Now())
+		check("something else is kept: "+ip, w, false)
+	}
+	if n := log.Count("keeps the status of derived Service different"); n != 1 {
+		t.Errorf("logged %d times, want once", n)
+	}
 }

@@ -58,7 +58,8 @@ type requests struct {
 	asked map[string]string // fingerprints of what was asked for in this reconcile, by name of the object
 }
 
-// inVain reports whether the API server keeps an object different from what is asked for. The first time it is logged.
+// inVain reports whether the API server keeps an object different from what is asked for. The first time in the life of an import it is logged:
+// what is asked for follows from the exports of others, who may change it as often as they like.
 func (r *requests) inVain(name, asked, found string) bool {
 	last, remembered := r.responses.of(r.svc, name)
 	switch {
@@ -66,7 +67,9 @@ func (r *requests) inVain(name, asked, found string) bool {
 		return true
 	case r.asked[name] == asked:
 		r.responses.set(r.svc, name, response{asked, found})
-		r.log.Warningf("import %s: the API server keeps the %s different from what is written; it is left as it is", r.svc, name)
+		if !remembered {
+			r.log.Warningf("import %s: the API server keeps the %s different from what is written; it is left as it is", r.svc, name)
+		}
 		return true
 	}
 	r.note(name, asked)

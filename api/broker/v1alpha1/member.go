@@ -116,6 +116,7 @@ type MemberStatus struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[ -~]*$`
 	Version string `json:"version,omitempty"`
 
 	// Merge is the option "merge". Members with different values may see different imports of the same exports.
