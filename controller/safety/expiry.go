@@ -19,8 +19,19 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// relistPeriod is the least time between two lists of the objects of a silent member.
-const relistPeriod = time.Second
+// relistPeriod is the least time between two lists of the objects of a silent member; it doubles up to maxRelistPeriod.
+const relistPeriod, maxRelistPeriod = time.Second, time.Minute
+
+// A relist says when the objects of a silent member were last listed, and how long that is enough.
+type relist struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// next returns the next one, and whether it is due.
+func (r relist) next(now time.Time) (relist, bool) {
+	return relist{now, min(max(relistPeriod, 2*r.pause), maxRelistPeriod)}, now.Sub(r.at) >= r.pause
+}
 
 // An ExpiryConfig says what an [Expiry] watches.
 type ExpiryConfig struct {
@@ -49,7 +60,7 @@ type Expiry struct {
 	// Used by Run alone.
 	echo     liveness.Echo        // of our own heartbeats
 	known    map[string]time.Time // since when a cluster is known to be a member
-	relisted map[string]time.Time // when the objects of a silent member were last listed
+	relisted map[string]relist    // of silent members
 	saved    time.Time            // when the note was
 	tried    func() bool          // whether the services of returning members were reconciled; nil if there are none
 	failing  logging.Failure[bool]
@@ -62,7 +73,7 @@ type Expiry struct {
 func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	e := &Expiry{
-		ExpiryConfig: cfg, known: make(map[string]time.Time), relisted: make(map[string]time.Time),
+		ExpiryConfig: cfg, known: make(map[string]time.Time), relisted: make(map[string]relist),
 		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationSilent},
 	}
 	if e.TTL() <= 0 {
@@ -129,8 +140,11 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	if ended {
 		next = next.Without(next.Returning)
 	}
+	// An evaluation that took long would give all members a new TTL.
+	limited, cancel := context.WithTimeout(ctx, in.TTL/4)
+	defer cancel()
 	for _, m := range back {
-		ok, readErr := e.isBack(ctx, m, was.Peer(m.Cluster), now)
+		ok, readErr := e.isBack(limited, m, was.Peer(m.Cluster), now)
 		if err = cmp.Or(err, readErr); ok {
 			next = next.Return(m.Cluster, in.TTL, now)
 		}
@@ -148,18 +162,30 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	return err
 }
 
-// isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker still counts after that list. Then
-// the caches hold nothing from before the silence. It lists once a second, and not while imports are suspended.
+// isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker counts before and after that
+// list. Then the caches hold nothing from before the silence. It asks once a second at first, ever more seldom then, and not while imports are
+// suspended.
 func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer, now time.Time) (bool, error) {
-	if e.Freezes.Suspended(Import) != "" || now.Sub(e.relisted[m.Cluster]) < relistPeriod {
+	next, due := e.relisted[m.Cluster].next(now)
+	if !due || e.Freezes.Suspended(Import) != "" {
 		return false, nil
 	}
-	e.relisted[m.Cluster] = now
+	e.relisted[m.Cluster] = next
+	counts := func() (bool, error) {
+		stored, err := e.Broker.ReadHeartbeat(ctx, m.Cluster)
+		return err == nil && p.Counts(stored), err
+	}
+	if ok, err := counts(); !ok { // the watch may have brought another heartbeat than the one that the Lease has: no list for that
+		return false, err
+	}
 	if caughtUp, err := e.Broker.Relist(ctx, m.Cluster); !caughtUp || err != nil {
 		return false, err
 	}
-	stored, err := e.Broker.ReadHeartbeat(ctx, m.Cluster)
-	return err == nil && p.Counts(stored), err
+	ok, err := counts()
+	if ok {
+		delete(e.relisted, m.Cluster)
+	}
+	return ok, err
 }
 
 // save writes the note if it changes, and once a minute, since the Lease may be a new one.
