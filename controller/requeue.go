@@ -2,8 +2,10 @@ package controller
 
 import (
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/queue"
 )
@@ -41,18 +43,31 @@ func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue
 
 // brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
 // reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and neither
-// does the end of an export. An entry without a record and an import changes nothing.
+// does the end of an export.
 func (r requeuer) brokerChanged(c broker.Change) {
 	svc := c.Service
-	switch {
-	case c.Listed && r.member.Import(svc) == nil && !r.broker.HasRecord(svc):
-	default:
+	if imp := r.member.Import(svc); concernsImport(c, imp) && (!c.Listed || imp != nil || r.broker.HasRecord(svc)) {
 		addChange(r.imports, c.Member, svc, c.Initial, c.Lost || c.Ended)
 	}
 	record, slices := r.broker.Own(svc)
-	if record != nil || len(slices) > 0 || r.member.Export(svc) != nil || len(r.broker.OwnClaims(svc)) > 0 {
+	if record == nil && len(slices) == 0 && r.member.Export(svc) == nil && len(r.broker.OwnClaims(svc)) == 0 {
+		return
+	}
+	if concernsExport(c, record != nil) {
 		addChange(r.exports, c.Member, svc, c.Initial, false)
 	}
+}
+
+// concernsImport reports whether an import follows from a change. Any member can list any service at any rate. So an entry needs a record of its member,
+// another claim, or an import that has its export: the record may be gone already.
+func concernsImport(c broker.Change, imp *mcsv1beta1.ServiceImport) bool {
+	return !c.Listed || c.Record || c.Claims || imp != nil && importer.IsFrom(imp, c.Cluster)
+}
+
+// concernsExport is concernsImport for the own export of a service. Without a record of this cluster its claims are released when the exports of
+// others end.
+func concernsExport(c broker.Change, record bool) bool {
+	return !c.Listed || c.Own || c.Claims || c.UID && !record
 }
 
 // memberChanged queues the services that a change of an object of this cluster affects.

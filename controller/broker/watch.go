@@ -221,10 +221,15 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	for _, e := range i.Spec.Exports {
 		entries[e.Name] = entry{was: entries[e.Name].was, is: e}
 	}
+	cluster, _, _ := b.memberOf(i.Namespace)
 	for name, e := range entries {
 		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.was, e.is) {
-			ended := e.was.UID != "" && e.is.UID == "" && b.counts(i.Namespace, name)
-			b.handlers.Changed(Change{Service: svc, Member: i.Namespace, Initial: initial, Listed: true, Ended: ended})
+			record := b.counts(i.Namespace, name)
+			b.handlers.Changed(Change{
+				Service: svc, Member: i.Namespace, Cluster: cluster, Initial: initial, Listed: true,
+				Own: i.Namespace == b.cfg.Namespace, Record: record,
+				Claims: !slices.Equal(e.was.Claims, e.is.Claims), UID: e.was.UID != e.is.UID, Ended: e.was.UID != "" && e.is.UID == "" && record,
+			})
 		}
 	}
 }
