@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,6 +79,7 @@ func TestLag(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		was, now string
+		written  time.Duration // since the start; 0 is ten seconds
 		want     time.Duration
 		known    bool
 	}{
@@ -86,10 +88,12 @@ func TestLag(t *testing.T) {
 		{name: "in the future of this clock", was: at(1), now: at(12), known: true},
 		{name: "no other change", was: at(7), now: at(7)},
 		{name: "from before the start", was: at(-9), now: at(-1)},
+		{name: "just not too old", was: at(1), now: at(7), written: 7*time.Second + maxLag, want: maxLag, known: true},
+		{name: "older than any lag that counts", was: at(1), now: at(7), written: 8*time.Second + maxLag},
 		{name: "dated no longer", was: at(1)},
 		{name: "not a time", was: at(1), now: "now"},
 	} {
-		got, known := lag(slice(tt.was), slice(tt.now), start, start.Add(10*time.Second))
+		got, known := lag(slice(tt.was), slice(tt.now), start, start.Add(cmp.Or(tt.written, 10*time.Second)))
 		if got.Round(time.Millisecond) != tt.want || known != tt.known {
 			t.Errorf("%s: lag = %s, %t, want %s, %t", tt.name, got, known, tt.want, tt.known)
 		}
