@@ -473,6 +473,7 @@ func TestBrokerWrites(t *testing.T) {
 		{"slice: tail of other digits", write{object: slice(named("db.shop.0123456789abcdeg"))}, sliceName},
 		{"slice: zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("z", 63)) }))}, ""},
 		{"slice: long zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("z", 64)) }))}, unused},
+		{"slice: zone of long characters", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("\U0001F30D", 63)) }))}, unused},
 		{"slice: node name", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.NodeName = ptr("n1") }))}, unused},
 		{"slice: target", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
 			e.TargetRef = &corev1.ObjectReference{FieldPath: strings.Repeat("x", 100_000)}

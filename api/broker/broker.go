@@ -177,7 +177,6 @@ const (
 	MaxMetadata  = 64   // exported labels, and likewise exported annotations, of one export record
 	MaxValue     = 4096 // characters of the value of an annotation
 	MaxCIDRs     = 64   // pod CIDRs, and likewise service CIDRs, of one member
-	MaxZone      = 63   // octets of the zone of an endpoint, which is the value of a label of its Node
 	MaxTrigger   = 64   // octets of the time of the last change in a slice
 
 	MaxProperties    = 32      // ClusterProperties that a member publishes

@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// One member that fills its default quota with slices of the most endpoints that the policies of the broker allow takes less than nine tenths of the
+// A member that fills its default quota with slices of the most endpoints, with usual hostnames and zones, takes less than nine tenths of the
 // memory that deploy/controller gives the controllers of all others (docs/spec/controller.md 9.6), also under the race detector, which adds
 // a sixth.
 func TestFullQuotaFitsMemory(t *testing.T) {

@@ -249,9 +249,9 @@ func TestSlices(t *testing.T) {
 		}
 	}
 	odd := newSlice("odd", discoveryv1.AddressTypeIPv4, "10.1.0.9")
-	odd.Endpoints[0].Zone, odd.Annotations = ptr(strings.Repeat("z", 64)), map[string]string{corev1.EndpointsLastChangeTriggerTime: strings.Repeat("9", 65)}
+	odd.Endpoints[0].Zone, odd.Annotations = ptr("zone é"), map[string]string{corev1.EndpointsLastChangeTriggerTime: strings.Repeat("9", 65)}
 	if s := From(newExport(), newService(), []*discoveryv1.EndpointSlice{odd}, options()).Slices[0]; s.Endpoints[0].Zone != nil || s.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
-		t.Errorf("slice with a zone and a time that are too long: %+v, want it without both", s)
+		t.Errorf("slice with a zone that is no value of a label, and too long a time: %+v, want it without both", s)
 	}
 	dropped := From(newExport(), newService(), sources, options()).Dropped
 	if len(dropped) != 2 || !strings.Contains(dropped[0], `"f" is not exported: it has 1001 endpoints`) || !strings.Contains(dropped[1], `"g"`) {

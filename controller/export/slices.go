@@ -82,7 +82,7 @@ func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.Endpoi
 
 // zone leaves out what no Node has as its zone: the broker would reject the whole slice for it.
 func zone(z *string) *string {
-	if z != nil && len(*z) > broker.MaxZone {
+	if z != nil && !broker.IsLabelValue(*z) {
 		return nil
 	}
 	return clone(z)
