@@ -482,7 +482,7 @@ func TestBrokerWrites(t *testing.T) {
 			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z1"}}}
 		}))}, unused},
 		{"slice: long time of the last change", write{object: slice(func(s *discoveryv1.EndpointSlice) {
-			s.Name, s.Annotations[corev1.EndpointsLastChangeTriggerTime] = "db.shop.0123456789abcdef", strings.Repeat("9", 65)
+			s.Name, s.Annotations[corev1.EndpointsLastChangeTriggerTime] = "db.shop.0123456789abcdef", strings.Repeat("é", 33)
 		})}, "at most 64 octets"},
 		{"slice: short tail", write{object: slice(named("db.shop.0123456789abcde"))}, sliceName},
 		{"slice: dot in the namespace", write{object: slice(func(s *discoveryv1.EndpointSlice) {
