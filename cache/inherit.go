@@ -16,8 +16,8 @@ func (s *Store) Inherit(from *Store) {
 	if !state.Ready || !s.cfg.SameObjects(from.cfg) {
 		return
 	}
-	k := from.watches.collect()
-	s.watches.goOn(from.watches)
+	k := from.collect()
+	s.goOn(from.watches)
 	// After a reload, another cluster is accepted if the state was frozen or the address changed.
 	if s.set != nil && !from.publisher.frozen.Load() && s.cfg.REST.Host == from.cfg.REST.Host {
 		s.set.ExpectUID(from.set.UID())

@@ -132,7 +132,7 @@ func TestInheritNothing(t *testing.T) {
 // What is of two times is not shown: the state is served as it was built.
 func TestInheritDuringARelist(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
-	for _, w := range old.watches.all {
+	for _, w := range old.all {
 		w.progress = outdated
 	}
 	old.objects.replace(ServiceImport, "", nil)
@@ -143,7 +143,7 @@ func TestInheritDuringARelist(t *testing.T) {
 	must(t, err)
 	s.Inherit(old)
 	inherited(t, s.State(), old.State())
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = listed
 	}
 	if s.publisher.round(); s.State().Index.Len() != 0 {
@@ -177,7 +177,7 @@ func TestInheritKeepsThePlace(t *testing.T) {
 	old, err := New(cfg)
 	must(t, err)
 	old.objects.setTopology("z1", "r1")
-	for _, w := range old.watches.all {
+	for _, w := range old.all {
 		w.progress = listed
 	}
 	old.publisher.round()

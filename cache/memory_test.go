@@ -29,7 +29,7 @@ func TestMemory(t *testing.T) {
 	before := heap()
 	load(s, add)
 	stores := heap()
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = listed
 	}
 	p := s.publisher
@@ -68,7 +68,7 @@ func TestMemoryOfRelist(t *testing.T) {
 	}
 	base := heap()
 	load(s, add)
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = listed
 	}
 	p := s.publisher
@@ -186,7 +186,7 @@ func changing(tb testing.TB, services int) (*Store, *publisher) {
 		loadVIP(s, i, add)
 	}
 	loadHeadless(s, "changed", 3, 30, add)
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = listed
 	}
 	s.publisher.round()

@@ -44,7 +44,7 @@ func (s *Store) Stats() Stats {
 	}
 	s.objects.mu.Unlock()
 	s.watches.mu.Lock()
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		synced, known := st.Synced[w.Kind]
 		st.Synced[w.Kind] = w.progress >= listed && (synced || !known)
 		st.Objects[w.Kind] = sizes[w.Kind]

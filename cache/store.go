@@ -78,7 +78,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	s.restorer = &restorer{cfg: s.cfg, set: s.set, watches: s.watches, shown: s.shown}
 	s.withheld = &withheld{cfg: s.cfg, set: s.set, watches: s.watches, objects: s.objects, shown: s.shown, orphans: map[string]string{}}
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		store := &watchStore{
 			watch: w, cfg: s.cfg, watches: s.watches, objects: s.objects, withheld: s.withheld, rejections: s.rejections, validate: read,
 		}
@@ -148,7 +148,7 @@ func (s *Store) adopt() bool {
 		return false
 	}
 	s.cfg.Log.Warningf("%s: another cluster answers; nothing of the one before was served, listing all kinds anew", s.cfg.Name)
-	s.watches.happened(otherCluster)
+	s.happened(otherCluster)
 	return true
 }
 
@@ -161,7 +161,7 @@ func (s *Store) checked(err error) {
 	case apiserver.Unauthorized: // nothing to wait for
 		signal(s.failing)
 		signal(s.rejected)
-		s.watches.happened(hopeless, awaited)
+		s.happened(hopeless, awaited)
 		s.objects.signal()
 	}
 	if frozen := class == apiserver.Replaced; class == apiserver.OK || frozen {

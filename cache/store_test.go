@@ -198,7 +198,7 @@ func (r *running) watchedVersion() string {
 
 // watching reports whether all watches are open.
 func (r *running) watching() bool {
-	for _, w := range r.watches.all {
+	for _, w := range r.all {
 		if h := r.set.Health(w.id()); h.State != apiserver.Watching || !h.Healthy() {
 			return false
 		}

@@ -548,7 +548,7 @@ func ready(t *testing.T, cfg Config, n int) *Store {
 	imports, list := testObjects(n)
 	s.objects.replace(ServiceImport, "", imports)
 	s.objects.replace(EndpointSlice, "", list)
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = listed
 	}
 	s.markContacts()
@@ -649,7 +649,7 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 	if len(before.Items[ServiceImport]) != 20 || len(before.Items[EndpointSlice]) != 40 {
 		t.Fatalf("got %d imports, %d slices", len(before.Items[ServiceImport]), len(before.Items[EndpointSlice]))
 	}
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = outdated
 	}
 	s.objects.replace(ServiceImport, "", nil)
@@ -658,7 +658,7 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 	if after := readSnapshot(t, file); !reflect.DeepEqual(after, before) {
 		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.Items[ServiceImport]), len(after.Items[EndpointSlice]))
 	}
-	for _, w := range s.watches.all {
+	for _, w := range s.all {
 		w.progress = listed
 	}
 	w.write()

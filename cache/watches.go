@@ -218,7 +218,7 @@ func (ws *watches) giveUp() {
 	if old {
 		wait = listWait
 	}
-	if !unneeded && !(old && came) || ws.givingUp || ws.cfg.REST == nil {
+	if !unneeded && (!old || !came) || ws.givingUp || ws.cfg.REST == nil {
 		return
 	}
 	ws.givingUp = true

@@ -351,7 +351,7 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 	labelled := slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
 		return isOurSlice(e) && e.Labels[discoveryv1.LabelServiceName] != ""
 	})
-	all := append(ours, labelled...)
+	all := slices.Concat(ours, labelled)
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
