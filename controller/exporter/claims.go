@@ -122,7 +122,7 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	view, o := c.broker.MergeView(svc, o)
 	o.VIPs.Has = noted
 	o.VIPs.Removed = c.broker.RemovedAmong(noted)
-	s := claimant{name: svc, record: record, vips: o.VIPs, pools: c.own(o.VIPs.Pools), now: now}
+	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)), pools: c.own(o.VIPs.Pools), now: now}
 	has = append(slices.Clone(has), c.lost(has, s)...)
 	exported := len(has) == 0 || c.exported(svc, record, view)
 	for _, x := range has {
@@ -209,12 +209,15 @@ func (c *claims) missing(members []v1alpha1.Member) bool {
 	return false
 }
 
-// allocates reports whether this member has to give the service its addresses. All VIP CIDRs of Members count, so that members with different
+// allocates reports whether this member has to give the service its addresses. Exports that the namespace does not accept have no part in it. All VIP CIDRs of Members count, so that members with different
 // options come to the same result.
 func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	o := c.options
 	o.VIPs = merge.VIPs{Pools: merge.Pools(c.broker.Members(), merge.VIPNetworks{})}
 	records := c.broker.Replace(view.Records, record)
+	if ns := c.member.Namespace(svc.Namespace); ns != nil {
+		records = slices.DeleteFunc(records, func(r merge.Record) bool { return !apibroker.SourceAllowed(ns, r.Cluster) })
+	}
 	return merge.Allocates(svc, c.clusterID, records, c.broker.Selectable(records), o)
 }
 

@@ -219,6 +219,22 @@ func TestClaimsOfOthers(t *testing.T) {
 	b.Claim(alphas, older, earlier.Time)
 	a.do(older, "alpha's claim gone", func() bool { return len(a.vips(older).Claims) == 0 })
 	a.expectClaims("no other claim", older, own)
+
+	// Where the namespace does not accept alpha, neither its older export nor its claim counts.
+	closed := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: older.Namespace}}
+	if err := b.Admin.Patch(t.Context(), closed, []byte(`{"metadata":{"annotations":{"`+apibroker.AnnotationAllowedSources+`":"`+memberenv.ID+`"}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	shut := memberenv.Service("shut")
+	b.Create(alphaRecord(shut))
+	b.Claim(alphas, shut, earlier.Time, "243.7.0.6")
+	a.Await("alpha's export and claim", func() bool {
+		return len(a.Broker.Records(shut)) == 1 && len(a.vips(shut).Claims) == 1 && a.Member.Namespace(older.Namespace).Annotations != nil
+	})
+	a.create(shut, "")
+	if is, _ := a.claimed(shut); is == "" {
+		t.Error("no claim beside an export and a claim that the namespace does not accept")
+	}
 }
 
 // vips returns what decides on the clusterset IPs of a service.

@@ -85,7 +85,7 @@ type planner struct {
 
 // plan merges the records of a service.
 func (p planner) plan(in inputs) plan {
-	in.options.VIPs = accepted(in)
+	in.options.VIPs = in.options.VIPs.Accepted(in.namespace)
 	seen := merge.Seen(in.records, p.clusterID, in.reach[p.clusterID])
 	all := merge.Merge(in.service, seen, in.options)
 	made := plan{result: all, conflicts: all.Conflicts, exporters: exportersOf(all.Members), rejected: all.Rejected}
@@ -136,17 +136,6 @@ func keepsDerived(in inputs, r merge.Result) bool {
 		return in.imported.Annotations[apibroker.AnnotationAllocatedBy] == "" // else they were clusterset IPs
 	}
 	return merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
-}
-
-// accepted returns the VIPs without claims and addresses of clusters that the namespace does not accept.
-func accepted(in inputs) merge.VIPs {
-	v := in.options.VIPs
-	if in.namespace == nil {
-		return v
-	}
-	v.Claims = slices.DeleteFunc(slices.Clone(v.Claims), func(c merge.Claim) bool { return !apibroker.SourceAllowed(in.namespace, c.Cluster) })
-	v.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a merge.Address) bool { return !apibroker.SourceAllowed(in.namespace, a.Cluster) })
-	return v
 }
 
 func exportersOf(members []merge.Member) []string {

@@ -6,7 +6,10 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // An Address is a clusterset IP of a service. The import of the service notes it.
@@ -40,6 +43,16 @@ type VIPs struct {
 	Has []Address
 	// Taken are addresses of other imports of this cluster. An address in Has is taken only if the other import is first by name.
 	Taken []netip.Addr
+}
+
+// Accepted returns v without claims and addresses of clusters that a namespace, which may be nil, does not accept.
+func (v VIPs) Accepted(ns *corev1.Namespace) VIPs {
+	if ns == nil {
+		return v
+	}
+	v.Claims = slices.DeleteFunc(slices.Clone(v.Claims), func(c Claim) bool { return !broker.SourceAllowed(ns, c.Cluster) })
+	v.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a Address) bool { return !broker.SourceAllowed(ns, a.Cluster) })
+	return v
 }
 
 // exports reports whether the member of a claim exports the service. Any member can claim an address for any service.
