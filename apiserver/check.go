@@ -32,7 +32,7 @@ type serverCheck struct {
 	client *Client
 	wake   chan struct{} // of the checker
 	heard  Contact       // of the last list, event or bookmark of any watch
-	doubt  atomic.Bool   // a request got no answer, or an error of the server, since the checker last verified the history
+	doubt  atomic.Bool   // a request got no answer, or an error of the server, since the last check began
 
 	mu       sync.Mutex
 	uid      types.UID // of kube-system; "" as long as it is not known
@@ -66,12 +66,12 @@ func (c *serverCheck) expect(uid types.UID) {
 	c.uid = uid
 }
 
-// covers reports whether the last check passed and applies to the connections of the client. It applies until the client dials
+// covers reports whether the last check passed and applies to the connections of the client. It applies until a request fails, or the client dials
 // again; behind a proxy that closes each connection, until the next check. The channel is closed when the next check ends.
 func (c *serverCheck) covers() (bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.passed && (c.dials == c.client.Dials() || c.client.transport.closes.Load()), c.finished
+	return c.passed && !c.doubt.Load() && (c.dials == c.client.Dials() || c.client.transport.closes.Load()), c.finished
 }
 
 // pass records a check that passed. uid is "" if it may not be read.

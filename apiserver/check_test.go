@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -53,6 +55,14 @@ func newHooked(t *testing.T, cp *controlplane.ControlPlane, o SetConfig) (*Set, 
 	return s, h
 }
 
+// verifyOnce notes what watches have seen, asks for it, and returns for how many resources it is still not known.
+func verifyOnce(t *testing.T, s *Set) int {
+	t.Helper()
+	c := s.checker()
+	c.interrupted()
+	return c.verifyOnce(t.Context(), maps.Clone(c.pending))
+}
+
 func TestCheck(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	t.Run("odd time", func(t *testing.T) { testOddTime(t, cp) })
@@ -61,6 +71,8 @@ func TestCheck(t *testing.T) {
 	t.Run("a list from before a rollback", func(t *testing.T) { testLateList(t, cp) })
 	t.Run("no kube-system", func(t *testing.T) { testNoSystem(t, cp) })
 	t.Run("what a check asks for", func(t *testing.T) { testRequests(t, cp) })
+	t.Run("events after an interruption", func(t *testing.T) { testInterrupted(t, cp) })
+	t.Run("a server that just started", func(t *testing.T) { testStarting(t, cp) })
 	t.Run("a slow answer", func(t *testing.T) { testDrop(t, cp) })
 	t.Run("a watch that is stalled", func(t *testing.T) { testStalled(t, cp) })
 }
@@ -107,7 +119,7 @@ func testOvertaken(t *testing.T, cp *controlplane.ControlPlane) {
 		w.note(nil, ns.ResourceVersion, false)
 	}
 	h.response.Store(&overtake)
-	if s.checker().verify(t.Context()); s.check.doubt.Load() {
+	if left := verifyOnce(t, s); left > 0 {
 		t.Fatal("the history is in doubt")
 	}
 	if rollbacks != 0 || w.rolledBack {
@@ -127,7 +139,7 @@ func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 		w.health.happened(listing, nil)
 		w.health.happened(streamed, nil)
 	}
-	s.checker().verify(t.Context())
+	verifyOnce(t, s)
 	for _, w := range s.watches {
 		if h := w.health.current(); !w.rolledBack || h.Class != RolledBack {
 			t.Errorf("%s: rolledBack %t, class %q", w.id, w.rolledBack, h.Class)
@@ -227,6 +239,45 @@ func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		if got := requests.Load(); got != tt.want {
 			t.Errorf("%s: %d requests, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// testInterrupted has a watch that saw an event which the server lost, and after the interruption one that it has: the first is what counts.
+func testInterrupted(t *testing.T, cp *controlplane.ControlPlane) {
+	s, _ := newHooked(t, cp, SetConfig{})
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "interrupted"}}
+	if err := s.cfg.Client.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	w, lost := s.watches[1], ns.DeepCopy()
+	lost.UID = "lost"
+	w.note(nil, ns.ResourceVersion, false)
+	w.mark(nil, watch.Added, lost)
+	c := s.checker()
+	c.interrupted()
+	w.landmark = nil // the watch goes on
+	w.mark(nil, watch.Added, ns)
+	c.interrupted()
+	if c.verifyOnce(t.Context(), maps.Clone(c.pending)); !w.rolledBack {
+		t.Error("what was seen before the interruption is not verified")
+	}
+}
+
+// testStarting has a server that answers with 403 some times, as it does until it knows who may do what: it may be another one. A right that is gone for
+// good ends nothing.
+func testStarting(t *testing.T, cp *controlplane.ControlPlane) {
+	s, h := newHooked(t, cp, SetConfig{})
+	c := s.checker()
+	if !c.checkServer(t.Context()) {
+		t.Fatal("the server check failed")
+	}
+	denied := func(r *http.Request) { r.Header.Set("Impersonate-User", "nobody") }
+	h.request.Store(&denied)
+	for i := range startingAnswers + 1 {
+		c.asked = time.Time{}
+		if passed := c.checkServer(t.Context()); passed != (i == startingAnswers) {
+			t.Errorf("answer 403 number %d: passed %t", i+1, passed)
 		}
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -16,6 +17,10 @@ import (
 const (
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
 	checkGap = 250 * time.Millisecond
+
+	// startingAnswers is how many checks in a row may get a 403 from a server whose kube-system could be read: for some seconds after its start it does
+	// not know who may do what.
+	startingAnswers = 5
 
 	// askInterval is the most time between two requests of checks while events come: they say nothing about the credential.
 	askInterval = time.Minute
@@ -31,12 +36,15 @@ type checker struct {
 	asked   time.Time              // when the last check began that asked the server
 	logged  logging.Failure[Class] // the normal state is passed
 
-	verifying atomic.Bool
-	group     sync.WaitGroup // of what verifies
+	readable int // how many more answers 403 are no proof of a missing right, see startingAnswers
+
+	group     sync.WaitGroup // of the goroutine that verifies
+	mu        sync.Mutex     // guards what follows
+	pending   map[schema.GroupResource]*history
+	verifying bool
 }
 
-// run checks the server at once, then after each interval or on request, until ctx ends. While checks fail, or the history is
-// in doubt, it pauses with back-off.
+// run checks the server at once, then after each interval or on request, until ctx ends. While checks fail, it pauses with back-off.
 func (c *checker) run(ctx context.Context) {
 	defer c.group.Wait()
 	backoff := NewBackoff()
@@ -46,8 +54,6 @@ func (c *checker) run(ctx context.Context) {
 		case !passed:
 			_, err := c.check.failure()
 			pause, wake = backoff.After(err), nil
-		case c.check.doubt.Load():
-			pause = min(pause, backoff.After(nil))
 		default:
 			backoff = NewBackoff()
 		}
@@ -69,7 +75,12 @@ func (c *checker) run(ctx context.Context) {
 func (c *checker) checkServer(ctx context.Context) bool {
 	heard := c.check.heard.Last().After(c.began)
 	c.began = time.Now()
-	if covered, _ := c.check.covers(); !covered || c.check.doubt.Load() || !heard || time.Since(c.asked) > askInterval {
+	covered, _ := c.check.covers()
+	if !covered { // until this check passes no watch opens
+		c.interrupted()
+		c.check.doubt.Store(false)
+	}
+	if !covered || !heard || time.Since(c.asked) > askInterval {
 		c.asked = c.began
 		uid, err := c.askServer(ctx)
 		c.fitLimit(time.Since(c.began), err)
@@ -77,11 +88,11 @@ func (c *checker) checkServer(ctx context.Context) bool {
 			return c.fail(ctx, err)
 		}
 		dials := c.cfg.Client.Dials()
-		covered, _ := c.check.covers()
-		c.pass(uid, dials)
-		if c.check.doubt.Swap(false) || !covered {
-			c.startVerify(ctx)
+		if covered, _ = c.check.covers(); !covered { // the request may have made a connection
+			c.interrupted()
 		}
+		c.pass(uid, dials)
+		c.startVerify(ctx)
 	}
 	for _, w := range c.watches {
 		if stalled := w.markChecked(); stalled != nil {
@@ -98,12 +109,18 @@ func (c *checker) askServer(ctx context.Context) (types.UID, error) {
 	uid, err := c.cfg.Client.SystemUID(ctx)
 	known := c.check.identity()
 	switch class := Classify(err); {
+	case class == Forbidden && c.readable > 0:
+		c.readable--
+		return "", err
 	case class == Forbidden, class == Absent && known == "":
 		return "", nil
-	case err == nil && known != "" && known != uid && !c.adopt(uid):
+	case err != nil:
+		return "", err
+	case known != "" && known != uid && !c.adopt(uid):
 		return "", fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known)
 	}
-	return uid, err
+	c.readable = startingAnswers
+	return uid, nil
 }
 
 // fitLimit makes the limit of later requests fit what a check took.
@@ -160,42 +177,84 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 	return false
 }
 
-// startVerify verifies the history while checks and watches go on. Until it is known to be lost, at most the end of it is missing in what is kept.
-func (c *checker) startVerify(ctx context.Context) {
-	if !c.verifying.CompareAndSwap(false, true) {
-		c.check.doubt.Store(true)
-		return
+// interrupted notes what the watches have seen until now, before they see more: that is to be verified. It does not replace what is still to be verified.
+func (c *checker) interrupted() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for resource, h := range histories(c.watches) {
+		switch earlier := c.pending[resource]; {
+		case earlier == nil:
+			c.pending[resource] = h
+		case earlier.version != h.version || earlier.landmark != h.landmark: // the watches went on, and were interrupted once more
+			earlier.again = true
+		}
 	}
-	c.group.Go(func() {
-		defer c.verifying.Store(false)
-		c.verify(ctx)
-	})
 }
 
-// verify makes watches list anew unless the server has the history that they saw. It asks for all resources at once: one that is slow holds
-// up no other.
+// startVerify verifies what is pending while checks and watches go on.
+func (c *checker) startVerify(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.verifying || len(c.pending) == 0 {
+		return
+	}
+	c.verifying = true
+	c.group.Go(func() { c.verify(ctx) })
+}
+
+// verify makes watches list anew unless the server has what they saw. It tries until it knows, or ctx ends.
 func (c *checker) verify(ctx context.Context) {
+	for backoff := NewBackoff(); ; {
+		c.mu.Lock()
+		all := maps.Clone(c.pending)
+		ends := len(all) == 0 || ctx.Err() != nil
+		c.verifying = !ends
+		c.mu.Unlock()
+		if ends {
+			return
+		}
+		if left := c.verifyOnce(ctx, all); left > 0 && Sleep(ctx, backoff.After(nil)) != nil {
+			continue // it ends
+		}
+	}
+}
+
+// verifyOnce asks for all resources at once, and returns of how many it is still not known. A server may be overloaded, or started a moment ago and
+// not know yet who may do what.
+func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*history) (left int) {
 	var asking sync.WaitGroup
-	all := histories(c.watches)
 	lost := make(chan error, len(all))
-	for _, h := range all {
+	for resource, h := range all {
 		asking.Go(func() {
 			err := h.verify(ctx)
-			switch class := Classify(err); {
-			case class == RolledBack:
+			switch class := Classify(err); class {
+			case RolledBack:
 				lost <- err
-			case class == Expired: // unknown
-				rollBack(h.watches, nil)
-			case err != nil && class != Absent: // it may be overloaded, or started a moment ago and not know yet who may do what
-				c.check.doubt.Store(true)
+			case OK, Absent, Expired:
+				c.verified(resource, h, class == Expired)
 			}
 		})
 	}
 	asking.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	select {
 	case why := <-lost: // other resources may have lost as much
+		clear(c.pending)
 		rollBack(c.watches, why)
 		c.cfg.RolledBack()
 	default:
+	}
+	return len(c.pending)
+}
+
+// verified takes a history that the server has, or of which nobody can tell. After another interruption meanwhile nobody can tell, either.
+func (c *checker) verified(resource schema.GroupResource, h *history, unknown bool) {
+	c.mu.Lock()
+	unknown = unknown || h.again
+	delete(c.pending, resource)
+	c.mu.Unlock()
+	if unknown {
+		rollBack(h.watches, nil)
 	}
 }

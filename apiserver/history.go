@@ -14,6 +14,7 @@ type history struct {
 	asks     *scope    // of the watch with the landmark, or else of an open one if there is one
 	landmark *landmark // nil without an event
 	version  uint64    // the newest
+	again    bool      // the watches were interrupted once more before this was verified
 }
 
 // histories returns those of the resources of which a version is known.
@@ -73,7 +74,7 @@ func (h *history) had(ctx context.Context) (bool, error) {
 
 // read asks for the landmark, see [scope.read].
 func (h *history) read(ctx context.Context, version uint64) (*foundObject, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowestCheck)
+	ctx, cancel := context.WithTimeout(ctx, 2*checkTimeout)
 	defer cancel()
 	return h.asks.read(ctx, h.landmark, version)
 }

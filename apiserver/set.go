@@ -34,6 +34,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -129,7 +130,7 @@ func (s *Set) Run(ctx context.Context) error {
 
 // checker returns a checker of the watches.
 func (s *Set) checker() *checker {
-	return &checker{cfg: s.cfg, check: s.check, watches: s.watches, limit: checkTimeout}
+	return &checker{cfg: s.cfg, check: s.check, watches: s.watches, limit: checkTimeout, pending: make(map[schema.GroupResource]*history)}
 }
 
 // ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was restored from

@@ -46,6 +46,7 @@ type watches struct {
 
 	mu       sync.Mutex // guards what follows, and the progress of each watch
 	givingUp bool       // see giveUp
+	resets   int        // how often lists were lost, so that all are awaited anew
 }
 
 func newWatches(cfg *Config, objects *objects, shown *shown) *watches {
@@ -157,6 +158,7 @@ func (ws *watches) changed(w *watch, h apiserver.Health) {
 		w.happened(missing)
 	case failing && h.Class == apiserver.RolledBack:
 		w.happened(rolledBack)
+		ws.resets++
 	case stuck, failing && !w.needed():
 		w.happened(hopeless)
 	case h.State == apiserver.Listing:
@@ -222,10 +224,14 @@ func (ws *watches) giveUp() {
 		return
 	}
 	ws.givingUp = true
+	resets := ws.resets
 	time.AfterFunc(wait, func() {
+		defer ws.giveUp()
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		ws.givingUp = false
+		if ws.givingUp = false; resets != ws.resets {
+			return
+		}
 		for _, w := range ws.all {
 			if w.progress == outdated || !w.needed() && w.progress == awaited {
 				w.happened(hopeless)

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -24,7 +26,7 @@ func (r requeuer) all() {
 		r.exports.Add(svc, queue.Backlog)
 		r.imports.Add(svc, queue.Backlog)
 	}
-	for _, svc := range r.member.Imports() {
+	for _, svc := range slices.Concat(r.member.Imports(), r.member.Leftovers()) {
 		r.imports.Add(svc, queue.Backlog)
 	}
 	for _, svc := range r.broker.OwnServices() {

@@ -252,7 +252,9 @@ func (i importing) drift(was merge.Objects) {
 	}
 
 	i.Delete(was.Import)
-	got = i.do("deleted import", func() bool { return i.Member.Import(db) == nil })
+	got = i.do("deleted import", func() bool {
+		return i.Member.Import(db) == nil && slices.Equal(i.Member.Leftovers(), []types.NamespacedName{db})
+	})
 	i.Expect("an import that was deleted", got, newImportWrite, importStatus)
 	i.Expect("after all that", i.do("", always))
 	i.deletedBeforeStatus()

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -418,6 +419,25 @@ func (c *Cluster) Exports() []types.NamespacedName {
 // broker, they are what members publish for people, with our label ("aggregate_view").
 func (c *Cluster) Imports() []types.NamespacedName {
 	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool { return IsBrokerNamespace(c.Namespace(svc.Namespace)) })
+}
+
+// Leftovers returns the services of which this controller has made slices or a derived Service that are there without an import: the import was
+// deleted, by hand or with its CRD.
+func (c *Cluster) Leftovers() []types.NamespacedName {
+	found := make(map[types.NamespacedName]bool)
+	see := func(o metav1.Object, ours bool) {
+		svc := types.NamespacedName{Namespace: o.GetNamespace(), Name: merge.ImportName(o)}
+		if ours && svc.Name != "" && c.Import(svc) == nil {
+			found[svc] = true
+		}
+	}
+	for _, s := range c.services.List() {
+		see(s, merge.IsDerived(s))
+	}
+	for _, e := range c.slices.List() {
+		see(e, merge.IsImported(e))
+	}
+	return slices.Collect(maps.Keys(found))
 }
 
 // ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or without such objects those of

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,7 +144,11 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	// An evaluation that took long would give all members a new TTL.
 	limited, cancel := context.WithTimeout(ctx, in.TTL/4)
 	defer cancel()
+	e.forgetRelists(back)
 	for _, m := range back {
+		if limited.Err() != nil {
+			break // the others are asked next time
+		}
 		ok, readErr := e.isBack(limited, m, was.Peer(m.Cluster), now)
 		if err = cmp.Or(err, readErr); ok {
 			next = next.Return(m.Cluster, in.TTL, now)
@@ -160,6 +165,13 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	e.mu.Unlock()
 	e.apply(was, next, in)
 	return err
+}
+
+// forgetRelists forgets members that do not say that they are back.
+func (e *Expiry) forgetRelists(back []liveness.Member) {
+	maps.DeleteFunc(e.relisted, func(cluster string, _ relist) bool {
+		return !slices.ContainsFunc(back, func(m liveness.Member) bool { return m.Cluster == cluster })
+	})
 }
 
 // isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker counts before and after that
