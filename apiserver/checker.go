@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,7 +27,7 @@ const (
 	askInterval = time.Minute
 )
 
-// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutine of [checker.run] uses it.
+// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutine of [checker.run] uses it, and what that starts.
 type checker struct {
 	cfg     SetConfig
 	check   *serverCheck
@@ -76,7 +77,7 @@ func (c *checker) checkServer(ctx context.Context) bool {
 	heard := c.check.heard.Last().After(c.began)
 	c.began = time.Now()
 	covered, _ := c.check.covers()
-	if !covered { // until this check passes no watch opens
+	if !covered { // what a watch sees from now on does not count
 		c.interrupted()
 		c.check.doubt.Store(false)
 	}
@@ -111,7 +112,7 @@ func (c *checker) askServer(ctx context.Context) (types.UID, error) {
 	switch class := Classify(err); {
 	case class == Forbidden && c.readable > 0:
 		c.readable--
-		return "", err
+		return "", apierrors.NewServiceUnavailable(err.Error()) // no right is missing
 	case class == Forbidden, class == Absent && known == "":
 		return "", nil
 	case err != nil:
