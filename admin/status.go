@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -395,19 +394,9 @@ func (s *collector) problem(format string, args ...any) {
 	s.state.Problems = append(s.state.Problems, fmt.Sprintf(format, args...))
 }
 
-// printable leaves out the characters that a terminal may obey. The definition of Member rejects them, but not at a broker that has an older one.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return -1
-		}
-		return r
-	}, s)
-}
-
 func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
-		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: printable(m.Status.Version),
+		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version,
 		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.isThis(m), Expired: true,
 	}

@@ -688,10 +688,3 @@ func frozenController(t *testing.T, east *controlplane.ControlPlane, o StatusOpt
 		t.Errorf("frozen = %+v, want one reason since %s", f, since)
 	}
 }
-
-// A member writes its version itself, and "clusterset status" prints it.
-func TestPrintable(t *testing.T) {
-	if got, want := printable("v1.2\x1b[2J\nok \u009bé"), "v1.2[2Jok "; got != want {
-		t.Errorf("printable = %q, want %q", got, want)
-	}
-}

@@ -55,7 +55,7 @@ func newHooked(t *testing.T, cp *controlplane.ControlPlane, o SetConfig) (*Set, 
 	return s, h
 }
 
-// verifyOnce notes what watches have seen, asks for it, and returns for how many resources it is still not known.
+// verifyOnce verifies the state of the watches once, and returns the number of resources that are still unknown.
 func verifyOnce(t *testing.T, s *Set) int {
 	t.Helper()
 	c := s.checker()
@@ -243,7 +243,7 @@ func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testInterrupted has a watch that saw an event which the server lost, and after the interruption one that it has: the first is what counts.
+// testInterrupted: a watch saw an event that the server lost. A newer event, after the interruption, must not hide that.
 func testInterrupted(t *testing.T, cp *controlplane.ControlPlane) {
 	s, _ := newHooked(t, cp, SetConfig{})
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "interrupted"}}
@@ -260,12 +260,11 @@ func testInterrupted(t *testing.T, cp *controlplane.ControlPlane) {
 	w.mark(nil, watch.Added, ns)
 	c.interrupted()
 	if c.verifyOnce(t.Context(), maps.Clone(c.pending)); !w.rolledBack {
-		t.Error("what was seen before the interruption is not verified")
+		t.Error("a newer event hides the rollback")
 	}
 }
 
-// testStarting has a server that answers with 403 some times, as it does until it knows who may do what: it may be another one. A right that is gone for
-// good ends nothing.
+// testStarting: a server that has just started answers 403 some times, and may be another one. A right that was revoked ends nothing.
 func testStarting(t *testing.T, cp *controlplane.ControlPlane) {
 	s, h := newHooked(t, cp, SetConfig{})
 	c := s.checker()

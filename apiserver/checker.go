@@ -19,15 +19,15 @@ const (
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
 	checkGap = 250 * time.Millisecond
 
-	// startingAnswers is how many checks in a row may get a 403 from a server whose kube-system could be read: for some seconds after its start it does
-	// not know who may do what.
+	// startingAnswers is the number of checks in a row that fail with a 403 where kube-system could be read before: for some seconds after
+	// its start, a server has no rights loaded.
 	startingAnswers = 5
 
-	// askInterval is the most time between two requests of checks while events come: they say nothing about the credential.
+	// askInterval bounds the time between two requests of checks while events come: events do not test the credential.
 	askInterval = time.Minute
 )
 
-// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutine of [checker.run] uses it, and what that starts.
+// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutines of [checker.run] use it.
 type checker struct {
 	cfg     SetConfig
 	check   *serverCheck
@@ -37,7 +37,7 @@ type checker struct {
 	asked   time.Time              // when the last check began that asked the server
 	logged  logging.Failure[Class] // the normal state is passed
 
-	readable int // how many more answers 403 are no proof of a missing right, see startingAnswers
+	readable int // the number of further answers 403 that do not prove a missing right, see startingAnswers
 
 	group     sync.WaitGroup // of the goroutine that verifies
 	mu        sync.Mutex     // guards what follows
@@ -51,12 +51,11 @@ func (c *checker) run(ctx context.Context) {
 	backoff := NewBackoff()
 	for ctx.Err() == nil {
 		begin, pause, wake := time.Now(), c.cfg.Interval, c.check.wake
-		switch passed := c.checkServer(ctx); {
-		case !passed:
+		if c.checkServer(ctx) {
+			backoff = NewBackoff()
+		} else {
 			_, err := c.check.failure()
 			pause, wake = backoff.After(err), nil
-		default:
-			backoff = NewBackoff()
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -71,13 +70,12 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// checkServer checks whether the server is the one that is followed and still has what it sent, and reports whether so. An event since the
-// last check is as good as an answer: it came over a connection that is checked.
+// checkServer reports whether the right server answers. An event since the last check counts as an answer: its connection was checked.
 func (c *checker) checkServer(ctx context.Context) bool {
 	heard := c.check.heard.Last().After(c.began)
 	c.began = time.Now()
 	covered, _ := c.check.covers()
-	if !covered { // what a watch sees from now on does not count
+	if !covered { // events from now on are not verified
 		c.interrupted()
 		c.check.doubt.Store(false)
 	}
@@ -124,7 +122,7 @@ func (c *checker) askServer(ctx context.Context) (types.UID, error) {
 	return uid, nil
 }
 
-// fitLimit makes the limit of later requests fit what a check took.
+// fitLimit derives the limit of later requests from the time of a check.
 func (c *checker) fitLimit(took time.Duration, err error) {
 	limit := 4 * took
 	if unanswered(err) {
@@ -133,7 +131,7 @@ func (c *checker) fitLimit(took time.Duration, err error) {
 	c.limit = min(max(limit, checkTimeout), slowestCheck)
 }
 
-// adopt makes another cluster the one that is followed, if the owner of the set wants that. All watches list anew.
+// adopt follows another cluster from now on, if the owner of the set agrees. All watches list anew.
 func (c *checker) adopt(uid types.UID) bool {
 	if c.cfg.Adopt == nil || !c.cfg.Adopt() {
 		return false
@@ -143,7 +141,7 @@ func (c *checker) adopt(uid types.UID) bool {
 	return true
 }
 
-// pass records a check that passed, and notifies of what is new.
+// pass records a check that passed, and notifies the owner of a change.
 func (c *checker) pass(uid types.UID, dials uint64) {
 	_, err := c.check.failure()
 	if err != nil && c.cfg.Checked != nil {
@@ -155,7 +153,7 @@ func (c *checker) pass(uid types.UID, dials uint64) {
 	}
 }
 
-// fail records a check that failed, and notifies of what is new. It reports false.
+// fail records a check that failed, and notifies the owner of a change. It returns false.
 func (c *checker) fail(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -178,7 +176,7 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 	return false
 }
 
-// interrupted notes what the watches have seen until now, before they see more: that is to be verified. It does not replace what is still to be verified.
+// interrupted saves the present state of the watches, to be verified. A state that is already pending stays.
 func (c *checker) interrupted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,13 +184,13 @@ func (c *checker) interrupted() {
 		switch earlier := c.pending[resource]; {
 		case earlier == nil:
 			c.pending[resource] = h
-		case earlier.version != h.version || earlier.landmark != h.landmark: // the watches went on, and were interrupted once more
+		case earlier.version != h.version || earlier.landmark != h.landmark: // the watches went on meanwhile
 			earlier.again = true
 		}
 	}
 }
 
-// startVerify verifies what is pending while checks and watches go on.
+// startVerify verifies the pending histories while checks and watches go on.
 func (c *checker) startVerify(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +201,7 @@ func (c *checker) startVerify(ctx context.Context) {
 	c.group.Go(func() { c.verify(ctx) })
 }
 
-// verify makes watches list anew unless the server has what they saw. It tries until it knows, or ctx ends.
+// verify makes watches list anew unless the server has their history. It retries until all are known, or ctx ends.
 func (c *checker) verify(ctx context.Context) {
 	for backoff := NewBackoff(); ; {
 		c.mu.Lock()
@@ -214,14 +212,13 @@ func (c *checker) verify(ctx context.Context) {
 		if ends {
 			return
 		}
-		if left := c.verifyOnce(ctx, all); left > 0 && Sleep(ctx, backoff.After(nil)) != nil {
-			continue // it ends
+		if c.verifyOnce(ctx, all) > 0 {
+			_ = Sleep(ctx, backoff.After(nil)) // The loop looks at ctx.
 		}
 	}
 }
 
-// verifyOnce asks for all resources at once, and returns of how many it is still not known. A server may be overloaded, or started a moment ago and
-// not know yet who may do what.
+// verifyOnce asks for all resources at once, and returns the number of unknown ones: the server may be overloaded, or may have no rights loaded yet.
 func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*history) (left int) {
 	var asking sync.WaitGroup
 	lost := make(chan error, len(all))
@@ -249,7 +246,7 @@ func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*
 	return len(c.pending)
 }
 
-// verified takes a history that the server has, or of which nobody can tell. After another interruption meanwhile nobody can tell, either.
+// verified ends the verification of a history. If the answer is unknown, or the watches were interrupted again, they list anew.
 func (c *checker) verified(resource schema.GroupResource, h *history, unknown bool) {
 	c.mu.Lock()
 	unknown = unknown || h.again

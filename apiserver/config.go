@@ -14,12 +14,12 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A SetConfig says which API server a [Set] follows, and whom it notifies. Its functions must not block, and those that are
+// A SetConfig has the API server that a [Set] follows, and its callbacks. Its functions must not block, and those that are
 // called under a lock must not call the set.
 type SetConfig struct {
 	Client *Client
 	Name   string    // in log lines, such as "broker"
-	UID    types.UID // of kube-system; "" means that of the first check
+	UID    types.UID // of kube-system; "" takes the UID of the first check
 	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
 	Interval time.Duration
 	Log      logging.Logger // nil drops every line
@@ -28,20 +28,18 @@ type SetConfig struct {
 	Barrier *logging.Barrier
 	// RolledBack is called after the server went back to an older state, when its watches begin to follow it there.
 	RolledBack func()
-	// Checked is called, nil or not, with the error of a server check whose outcome is another one than that of the check
-	// before: nil if it passed.
+	// Checked, if set, is called when the result of the server check changes: with its error, nil if it passed.
 	Checked func(err error)
-	// Adopt is called when another cluster answers than the one that is followed. If it returns true, the other one is
-	// followed from then on. Without it nothing is read until the right cluster is back.
+	// Adopt is called when another cluster answers. If it returns true, that cluster is followed from then on. Without it nothing is read until the right cluster is back.
 	Adopt func() bool
 }
 
-// WatchOptions say which objects of a kind are followed, and what is kept of them.
+// WatchOptions select the objects of a kind, and the part of them that is kept.
 type WatchOptions struct {
 	Namespace string // "" for all
 	Labels    string // selectors; "" for everything
 	Fields    string
-	// Transform and Indexers are those of an informer. No Transform drops managedFields.
+	// Transform and Indexers configure the informer. Without Transform, managedFields are dropped.
 	Transform cache.TransformFunc
 	Indexers  cache.Indexers
 	// Undecodable is called for each version of an object that does not decode. The informer does not have the object then.
@@ -52,9 +50,9 @@ type WatchOptions struct {
 	Contact *Contact
 }
 
-// A ListReader is what a store for [Set.AddStore] may be, too: lists are then not decoded as a whole but read by it.
+// A ListReader is a store for [Set.AddStore] that reads lists itself, so that they are not decoded as a whole.
 type ListReader interface {
-	// ReadList reads a list from the body of a response. It returns what [meta.ExtractListWithAlloc] understands, with the
+	// ReadList reads a list from the body of a response. It returns a list for [meta.ExtractListWithAlloc], with the
 	// resource version of the list. Half a list is an error.
 	ReadList(body io.Reader) (runtime.Object, error)
 }

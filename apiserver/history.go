@@ -7,17 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A history is what the watches of one resource saw before a request was sent: what they see later may be newer than the response. A
+// A history is the state of the watches of one resource at one moment. A
 // version counts all writes to the etcd that the resource is in.
 type history struct {
 	watches  []*listWatch
 	asks     *scope    // of the watch with the landmark, or else of an open one if there is one
 	landmark *landmark // nil without an event
 	version  uint64    // the newest
-	again    bool      // the watches were interrupted once more before this was verified
+	again    bool      // another interruption came before this was verified
 }
 
-// histories returns those of the resources of which a version is known.
+// histories returns the history of each resource with a known version.
 func histories(watches []*listWatch) map[schema.GroupResource]*history {
 	all := make(map[schema.GroupResource]*history)
 	for _, w := range watches {
@@ -42,7 +42,7 @@ func histories(watches []*listWatch) map[schema.GroupResource]*history {
 	return all
 }
 
-// verify returns nil if the server has the history, an error of class Expired if nobody can tell.
+// verify returns nil if the server has the history, and an error of class Expired if that is unknown.
 func (h *history) verify(ctx context.Context) error {
 	kind := h.asks.resource.Kind
 	now, newest, err := h.read(ctx, 0)

@@ -397,12 +397,12 @@ func (w *listWatch) pass(p *watchProxy, event watch.Event) watch.Event {
 	return w.bad.sift(event)
 }
 
-// note takes what came by a proxy, or nil for a list. complete says that it is the end of a streamed list.
+// note takes an event of a proxy, or nil for a list. complete marks the end of a streamed list.
 func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.proxy != p || w.rolledBack {
-		return // what is left of a watch that was stopped
+		return // an event of a watch that was stopped
 	}
 	w.markContact()
 	w.check.heard.Mark()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A scope says which objects a watch follows, and makes the requests for them. Its reflector, which makes one request at a time, changes
+// A scope has the selection of a watch, and makes its requests. Its reflector, which makes one request at a time, changes
 // gv and rest.
 type scope struct {
 	client   *Client
@@ -23,7 +23,7 @@ type scope struct {
 	rest rest.Interface      // of gv
 }
 
-// choose makes the best version that is served the one that is followed.
+// choose follows the best version that is served.
 func (s *scope) choose(ctx context.Context) error {
 	gv, err := s.versions.best(ctx, s.resource, s.options.Namespace)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *scope) choose(ctx context.Context) error {
 	return nil
 }
 
-// chosen fails if another version than the one that was listed is the best one now.
+// chosen fails if the best version has changed since the list.
 func (s *scope) chosen(ctx context.Context) error {
 	gv, err := s.versions.best(ctx, s.resource, s.options.Namespace)
 	if err == nil && gv != s.gv {

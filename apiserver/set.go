@@ -140,7 +140,7 @@ func (s *Set) ListAnew() {
 	s.cfg.RolledBack()
 }
 
-// Health returns the health of one watch. While the server check fails, that is what is wrong with each of them.
+// Health returns the health of one watch. While the server check fails, each watch has its error.
 func (s *Set) Health(id WatchID) Health { return s.healthOf(s.watch(id)) }
 
 func (s *Set) healthOf(w *listWatch) Health {

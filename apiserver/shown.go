@@ -15,7 +15,7 @@ type shownList struct {
 
 	mu      sync.Mutex
 	version uint64 // of the last list; the greatest one if it is not known yet
-	before  uint64 // what the informer shows until then, if that is a later one
+	before  uint64 // the version that the informer shows until then, if it is later
 }
 
 // begin begins a list of a version that is not known yet.
@@ -25,7 +25,7 @@ func (s *shownList) begin() {
 	s.version, s.before = math.MaxUint64, 0
 }
 
-// complete says of which version the list is.
+// complete sets the version of the list.
 func (s *shownList) complete(version string) {
 	if s.informer == nil {
 		return

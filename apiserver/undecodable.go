@@ -208,7 +208,7 @@ func (u *undecodables) sift(event watch.Event) watch.Event {
 	return watch.Event{Type: watch.Deleted, Object: u.resource.stub(bad)}
 }
 
-// siftList removes what does not decode from a list, or from a part of one.
+// siftList removes undecodable objects from a list, or from a part of one.
 func (u *undecodables) siftList(list runtime.Object) {
 	l, ok := list.(*objectList)
 	if !ok {

@@ -12,12 +12,12 @@ import (
 // An accessFile finds out when a kubeconfig changes. Only run calls its other methods.
 type accessFile struct {
 	cfg       *Config
-	reconnect func(*rest.Config) error // makes requests go where a configuration says
+	reconnect func(*rest.Config) error // redirects requests
 	rejected  chan struct{}            // holds a token once the API server rejected the credential
 
 	seen    stamps // of the file as it was read last
 	current *rest.Config
-	logged  logging.OnChange[string] // what is wrong with the file
+	logged  logging.OnChange[string] // the error of the file
 }
 
 // run makes requests go to the address, and with the credential, of the kubeconfig as it is now, until ctx ends. What

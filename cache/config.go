@@ -18,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// A Config says where objects come from and which of them count.
+// A Config has the source of objects and their filters.
 type Config struct {
 	// REST is the API server, or Manifests are the files and folders that stand for one. Exactly one of them is set.
 	REST      *rest.Config
@@ -42,7 +42,7 @@ type Config struct {
 	// Deny are networks whose addresses are rejected.
 	Deny []netip.Prefix
 
-	// Index says how services are built.
+	// Index has the options of building services.
 	Index index.Options
 	// Reverse keeps the services of each address, for PTR records.
 	Reverse bool
@@ -56,7 +56,7 @@ type Config struct {
 	// ConfirmAfter is how long the watch must be healthy before ServiceImports that are gone at once are removed; 0 means
 	// [apiserver.ConfirmAfter].
 	ConfirmAfter time.Duration
-	// withholdFor is that of [apiserver.Withheld], for tests.
+	// withholdFor sets [apiserver.Withheld.For], for tests.
 	withholdFor time.Duration
 	// CheckInterval is the time between two server checks; 0 means 30 seconds.
 	CheckInterval time.Duration

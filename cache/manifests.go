@@ -236,7 +236,7 @@ type fileWatch struct {
 	logged logging.OnChange[string] // what is wrong now
 }
 
-// run serves what the files say until ctx ends. Files that are broken change nothing.
+// run follows the files until ctx ends. Broken files change nothing.
 func (w *fileWatch) run(ctx context.Context) error {
 	w.apply(w.latest)
 	_ = wait.PollUntilContextCancel(ctx, pollInterval, false, func(context.Context) (bool, error) {

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"encoding/pem"
 	"flag"
@@ -25,7 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-var combinations = flag.Int("combinations", 0, "how many combinations TestPartialFailures tries, 0 for a few")
+var combinations = flag.Int("combinations", 12, "how many combinations TestPartialFailures tries")
 
 // The ways in which requests for one kind go wrong.
 const (
@@ -54,7 +53,7 @@ func (p *partialProxy) set(faults map[string]string) {
 	p.faults, p.change = faults, make(chan struct{})
 }
 
-// of returns what goes wrong with a request, and a channel that is closed when that may have changed.
+// of returns the fault of a request, and a channel that is closed when faults change.
 func (p *partialProxy) of(r *http.Request) (string, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +130,7 @@ func (p *partialProxy) serve(forward http.Handler, w http.ResponseWriter, r *htt
 	forward.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// A watchWriter holds back what a watch brings while it is stalled.
+// A watchWriter holds back the events of a watch while it is stalled.
 type watchWriter struct {
 	http.ResponseWriter
 	proxy   *partialProxy
@@ -183,7 +182,7 @@ func allCombinations() (all []combination) {
 	return all
 }
 
-// brings reports whether what changes in a kind comes while the faults last.
+// brings reports whether changes of a kind arrive while the faults last.
 func (c combination) brings(kind string) bool {
 	switch c.faults[kind] {
 	case "", slow:
@@ -218,7 +217,7 @@ func (r *partialRun) write(kinds ...string) {
 	}
 }
 
-// served returns the values that a state has, 0 for one that is not there.
+// served returns the values in a state, 0 for a missing one.
 func served(st *State) (vip, pod int) {
 	for _, line := range strings.Fields(show(st)) {
 		service, value, _ := strings.Cut(strings.TrimSuffix(line, ","), "=")
@@ -327,7 +326,7 @@ func TestPartialFailures(t *testing.T) {
 	all := allCombinations()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	run := &partialRun{cp: cp}
-	for i, c := range all[:min(len(all), cmp.Or(*combinations, 12))] {
+	for i, c := range all[:min(len(all), *combinations)] {
 		t.Run(fmt.Sprintf("%d %s %v http2 %t", i, c.phase, c.faults, c.http2), func(t *testing.T) {
 			run.T = t
 			run.try(c)

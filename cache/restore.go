@@ -29,7 +29,7 @@ type restorer struct {
 
 // run reads the file once the API server, or a watch that answers need, is found to fail, or the server says nothing at
 // all, before the first sync. Why does not matter: out of reach, a rejected credential, a missing right or CRD. The age counts
-// when the file is read: what is served then is served for as long as it takes.
+// when the file is read; from then on it is served without a limit.
 func (r *restorer) run(ctx context.Context) error {
 	timer, last := time.NewTimer(snapshotWait), time.NewTimer(listWait)
 	defer timer.Stop()
@@ -81,7 +81,7 @@ func (r *restorer) read() *snapshot {
 	return sn
 }
 
-// restore puts a snapshot where lists go that did not come: all of it if no list came. Later lists change what differs. The cluster
+// restore uses a snapshot in place of the lists that did not come. Later lists replace it. The cluster
 // that the snapshot is of is the right one from then on (docs/spec/dns.md 6.5).
 func (r *restorer) restore(sn *snapshot) {
 	ws := r.watches

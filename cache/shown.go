@@ -23,7 +23,7 @@ func newShown() *shown {
 	return s
 }
 
-// State returns what is to be served now. It costs one atomic load.
+// State returns the state to serve now. It costs one atomic load.
 func (s *shown) State() *State { return s.state.Load() }
 
 // Synced is closed once answers may be given.

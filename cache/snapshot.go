@@ -12,13 +12,13 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// A snapshot is what a file keeps of a state: the items, not the index, so that restore uses the same code as a list.
+// A snapshot has the items of a state, not its index, so that restore uses the same code as a list.
 type snapshot struct {
 	Identity string        // of the configuration it was written with
 	UID      string        // of the cluster, "" if not known
 	AsOf     int64         // when the source was last heard of, in Unix seconds
 	Serial   uint32        // of the state
-	Behind   bool          // items are newer than what was served with Serial
+	Behind   bool          // items are newer than Serial
 	Items    [kinds][]item // each as a storedItem
 }
 

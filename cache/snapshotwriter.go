@@ -20,7 +20,7 @@ const snapshotPause = 30 * time.Second
 // which ends last, must not write last.
 var claims sync.Map
 
-// A claim says which writer of this process may write a file.
+// A claim decides which writer of this process may write a file.
 type claim struct {
 	disk sync.Mutex // held by whoever writes the file: a disk may hang
 
@@ -93,7 +93,7 @@ func (w *snapshotWriter) isDue() bool {
 	return isWhole(state) && w.owns() && (state != w.state || w.heard().Sub(w.asOf) >= w.cfg.SnapshotMaxAge/8)
 }
 
-// isWhole reports whether a state is one that a file may keep: of complete lists, all of the right cluster.
+// isWhole reports whether a file may keep a state: its lists are complete and of the right cluster.
 func isWhole(st *State) bool { return st.Knows("", true) && !st.Stale("", true) }
 
 // heard is the time up to which the whole state is known to be true, by the clock as it is now.

@@ -6,7 +6,7 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// A State is what is served at one moment. It never changes. [State.Knows] and [State.Stale] say how complete an answer from it is.
+// A State holds the answers of one moment. It never changes. [State.Knows] and [State.Stale] report how complete they are.
 type State struct {
 	// Index is never nil.
 	Index *index.Index
@@ -14,17 +14,17 @@ type State struct {
 	Reverse *index.Reverse
 	// Serial is the serial of every zone: the Unix second of the newest change that DNS can show, 0 before the first.
 	Serial uint32
-	// Ready says that some answers may be given, from lists that were complete once or from a snapshot.
+	// Ready is set once some answers may be given, from complete lists or from a snapshot.
 	Ready bool
-	// Frozen says that another cluster answers at the address of ours.
+	// Frozen is set while another cluster answers at the address of ours.
 	Frozen bool
-	// coverage says what of the state is missing, or from a snapshot.
+	// coverage lists the missing and the restored parts.
 	coverage *coverage
-	// LocalCluster and ClusterSet are what this cluster says of itself (KEP-2149), "" if it says nothing.
+	// LocalCluster and ClusterSet are the properties of this cluster (KEP-2149), "" if unset.
 	LocalCluster, ClusterSet string
 }
 
-// A coverage says which watches have no objects yet, and which have those of a snapshot. It never changes; nil means that
+// A coverage lists the watches without objects, and those with objects of a snapshot. It never changes; nil means that
 // every watch that answers need has its list.
 type coverage struct {
 	missing, restored []Watch
@@ -52,7 +52,7 @@ func touches(watches []Watch, namespace string, slices bool) bool {
 	return false
 }
 
-// digest is a hash of what is served, the same in every process: see [index.Index.Digest].
+// digest is a hash of the answers, the same in every process: see [index.Index.Digest].
 func (st *State) digest() uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(st.LocalCluster)) // It cannot fail.

@@ -88,8 +88,7 @@ func (ws *watches) add(kind Kind, namespace string, selector labels.Selector) {
 	}
 }
 
-// Waiting says for what the first state waits, as long as it can come: "" once it is there, and also where there is
-// nothing to wait for, because a CRD is not installed or rights are missing.
+// Waiting returns the list that the first state waits for. It is "" once the state is there, or cannot come: a CRD or a right is missing.
 func (ws *watches) Waiting() string {
 	if ws.shown.State().Ready {
 		return ""
@@ -300,7 +299,7 @@ type restored struct {
 	coverage *coverage
 }
 
-// A taken is what a round publishes, all of one moment.
+// A taken has the input of a round, all of one moment.
 type taken struct {
 	batch    batch
 	coverage *coverage
@@ -308,7 +307,7 @@ type taken struct {
 }
 
 // take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered by the items from before.
-// last is the coverage of what is shown.
+// last is the coverage of the present state.
 func (ws *watches) take(last *coverage) (t taken, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -325,7 +324,7 @@ func (ws *watches) take(last *coverage) (t taken, ok bool) {
 	return t, true
 }
 
-// An objectSet is all that is kept at one moment.
+// An objectSet has all items of one moment.
 type objectSet struct {
 	items      [kinds][]item
 	options    index.Options
@@ -333,7 +332,7 @@ type objectSet struct {
 	consistent bool // all of it may be shown: the lists are complete, or it is what is published
 }
 
-// collect takes what is kept. The caller holds publisher.mu, so that no state is being made of it.
+// collect copies all items. The caller holds publisher.mu, so that no state is being made meanwhile.
 func (ws *watches) collect() objectSet {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -78,7 +78,7 @@ func (h *withheld) imports() (n int) {
 	return n
 }
 
-// run removes what was withheld for long enough until ctx ends.
+// run ends withheld deletions that are old enough, until ctx ends.
 func (h *withheld) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(context.Context) {
 		for _, w := range h.watches.all {

@@ -60,8 +60,8 @@ func (r requeuer) brokerChanged(c broker.Change) {
 	}
 }
 
-// concernsImport reports whether an import follows from a change. Any member can list any service at any rate. So an entry needs a record of its member,
-// another claim, or an import that has its export: the record may be gone already.
+// concernsImport reports whether a change affects an import. Any member can list any service at any rate, so an entry alone does not: its member
+// needs a record, a changed claim, or a part in the import.
 func concernsImport(c broker.Change, imp *mcsv1beta1.ServiceImport) bool {
 	return !c.Listed || c.Record || c.Claims || imp != nil && importer.IsFrom(imp, c.Cluster)
 }

@@ -59,7 +59,7 @@ func TestLostEndpointsAreUrgent(t *testing.T) {
 	}
 }
 
-// An inventory entry of a member that has no part in a service delays no change of it (docs/spec/controller.md 10.3).
+// docs/spec/controller.md 10.3: inventory entries of a member delay only services that it has a part in.
 func TestEntryConcerns(t *testing.T) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{
 		Labels:      map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy},

@@ -8,13 +8,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// The labels of a slice that say for which zone or region it is (KEP-2030). They travel from the source slice to the imported one.
+// The zone and region labels of a slice (KEP-2030). They travel from the source slice to the imported one.
 const (
 	LabelForZone   = "endpointslice.kubernetes.io/for-zone"
 	LabelForRegion = "endpointslice.kubernetes.io/for-region"
 )
 
-// TopologyOf returns those of the labels of a slice that say for which zone or region it is, as far as they are valid. An empty value says nothing.
+// TopologyOf returns the valid zone and region labels of a slice. An empty value is left out.
 func TopologyOf(labels map[string]string) map[string]string {
 	var topology map[string]string
 	for _, key := range []string{LabelForZone, LabelForRegion} {

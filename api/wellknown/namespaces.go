@@ -36,7 +36,7 @@ func (c NamespaceChoice) String() string {
 	return string(text)
 }
 
-// ParseNamespaceChoice returns what an annotation says. The zero value restricts nothing: so does a malformed text, which somebody else wrote.
+// ParseNamespaceChoice parses an annotation. A malformed text, which somebody else wrote, restricts nothing, like the zero value.
 func ParseNamespaceChoice(text string) (c NamespaceChoice) {
 	if len(text) > maxNamespaceChoice || json.Unmarshal([]byte(text), &c) != nil {
 		return NamespaceChoice{}

@@ -56,7 +56,7 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 	cfg.overwritten = &member.Overwritten{}
 	check("that is put right later", reconcile("192.0.2.3"), true)
 
-	// What is asked for follows from the exports of others: that it changes is no reason to log it again.
+	// Exports of others change the desired address: no reason to log it again.
 	for i := range 3 {
 		ip := fmt.Sprintf("243.7.1.%d", i)
 		desired = carrying(ip)

@@ -58,8 +58,8 @@ type requests struct {
 	asked map[string]string // fingerprints of what was asked for in this reconcile, by name of the object
 }
 
-// inVain reports whether the API server keeps an object different from what is asked for. The first time in the life of an import it is logged:
-// what is asked for follows from the exports of others, who may change it as often as they like.
+// inVain reports whether the API server keeps an object different from what is asked for. It is logged once in the life of an import:
+// other members may change the desired object as often as they like.
 func (r *requests) inVain(name, asked, found string) bool {
 	last, remembered := r.responses.of(r.svc, name)
 	switch {

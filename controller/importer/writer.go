@@ -87,7 +87,7 @@ func (w *writer) write(ctx context.Context, p plan) error {
 func (w *writer) compare(p plan) merge.Changes {
 	desired, existing := w.desired(p, nil), w.now.Objects
 	if existing.Import == nil && desired.Import != nil {
-		existing = merge.Objects{} // what is left of an earlier import goes on
+		existing = merge.Objects{} // objects of an earlier import stay for now
 	}
 	c := merge.Diff(desired, existing)
 	if len(c.Foreign) > 0 {

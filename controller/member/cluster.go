@@ -421,8 +421,7 @@ func (c *Cluster) Imports() []types.NamespacedName {
 	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool { return IsBrokerNamespace(c.Namespace(svc.Namespace)) })
 }
 
-// Leftovers returns the services of which this controller has made slices or a derived Service that are there without an import: the import was
-// deleted, by hand or with its CRD.
+// Leftovers returns the services with imported slices or a derived Service, but without import: it was deleted, by hand or with its CRD.
 func (c *Cluster) Leftovers() []types.NamespacedName {
 	found := make(map[types.NamespacedName]bool)
 	see := func(o metav1.Object, ours bool) {

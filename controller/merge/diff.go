@@ -142,8 +142,7 @@ func sameIngress(desired, existing []corev1.LoadBalancerIngress) bool {
 }
 
 // IsDerived reports whether an importer has derived the Service from an import: it has our mark, and the label of the import that its name
-// follows from, be that the import of now or one that was deleted. One that lost that label still is, where an import wants that name; it is not
-// deleted.
+// follows from; the import may be gone. Without the label it still counts as derived where an import wants that name, but is not deleted.
 func IsDerived(s *corev1.Service) bool {
 	imp := ImportName(s)
 	return s.Labels[broker.LabelManagedBy] == broker.ManagedBy && (imp == "" || DerivedName(s.Namespace, imp) == s.Name)
@@ -157,8 +156,7 @@ func IsImported(e *discoveryv1.EndpointSlice) bool {
 
 // ImportName returns the name of the import that o, a slice or a Service, has the label of, "" without one.
 //
-// No owner reference says it: with the CRD of ServiceImport all imports go, and the garbage collector would take slices and Services, with
-// their addresses, away.
+// There is no owner reference: if the CRD of ServiceImport is deleted, the garbage collector would delete slices and Services, with their addresses.
 func ImportName(o metav1.Object) string { return o.GetLabels()[mcsv1beta1.LabelServiceName] }
 
 // keepPrimary gives next the primary family of existing.
@@ -266,7 +264,7 @@ func sameKeys(desired, existing map[string]string, keys []string) bool {
 	return true
 }
 
-// sameOwnedMeta compares labels and annotations: all that are desired are there, and none that we set before and do not desire.
+// sameOwnedMeta reports whether existing has all desired labels and annotations, and no others of ours.
 func sameOwnedMeta(desired, existing metav1.Object) bool {
 	owned := ownedKeys(existing.GetManagedFields())
 	same := func(kind string, desired, existing map[string]string) bool {

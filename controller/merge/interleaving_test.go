@@ -236,7 +236,7 @@ func (m *valueMember) identify() {
 func (c *valueClusterset) anew(m *valueMember) {
 	e := &m.existing
 	switch c.IntN(5) {
-	case 0: // what belongs to the import stays
+	case 0: // slices and Service stay
 		e.Import = nil
 	case 1:
 		*e = Objects{}

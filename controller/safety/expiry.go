@@ -23,7 +23,7 @@ import (
 // relistPeriod is the least time between two lists of the objects of a silent member; it doubles up to maxRelistPeriod.
 const relistPeriod, maxRelistPeriod = time.Second, time.Minute
 
-// A relist says when the objects of a silent member were last listed, and how long that is enough.
+// A relist holds the time of the last list of a silent member's objects, and the pause after it.
 type relist struct {
 	at    time.Time
 	pause time.Duration
@@ -111,8 +111,8 @@ func (e *Expiry) Run(ctx context.Context) error {
 				}
 			})
 		}
-		// Often enough to notice a lost link, and to keep the promised time until a dead member is removed; but a thousand members, whose TTLs are
-		// longer, would take half a percent of a core if asked each second.
+		// Often enough to notice a lost link, and a dead member in time. With a thousand members, whose TTLs are longer, each second would
+		// take half a percent of a core.
 		pause := max(min(time.Second, ttl/10), time.Duration(len(e.known))*costOfMember)
 		select {
 		case <-ctx.Done():
@@ -167,7 +167,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	return err
 }
 
-// forgetRelists forgets members that do not say that they are back.
+// forgetRelists forgets all members but those that report to be back.
 func (e *Expiry) forgetRelists(back []liveness.Member) {
 	maps.DeleteFunc(e.relisted, func(cluster string, _ relist) bool {
 		return !slices.ContainsFunc(back, func(m liveness.Member) bool { return m.Cluster == cluster })
@@ -187,7 +187,7 @@ func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer,
 		stored, err := e.Broker.ReadHeartbeat(ctx, m.Cluster)
 		return err == nil && p.Counts(stored), err
 	}
-	if ok, err := counts(); !ok { // the watch may have brought another heartbeat than the one that the Lease has: no list for that
+	if ok, err := counts(); !ok { // the Lease may have changed since the watch brought its heartbeat
 		return false, err
 	}
 	if caughtUp, err := e.Broker.Relist(ctx, m.Cluster); !caughtUp || err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// docs/spec/controller.md 8.2: a member that says it is back, and is not, is looked at ever more seldom.
+// docs/spec/controller.md 8.2: each failed look at a member doubles the pause before the next.
 func TestRelistsBecomeRare(t *testing.T) {
 	var r relist
 	var at []int
