@@ -461,10 +461,13 @@ func awaitNote(t *testing.T, m *testclusterset.Member, lease types.NamespacedNam
 	t.Helper()
 	until.OK(t, "the note "+annotation, func(ctx context.Context) error {
 		note, err := m.Dynamic().Resource(leases).Namespace(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
-		if is := note.GetAnnotations()[annotation]; err == nil && (is == "" || !strings.Contains(is, text)) {
-			err = fmt.Errorf("annotations %q", note.GetAnnotations())
+		if err != nil {
+			return err
 		}
-		return err
+		if has := note.GetAnnotations()[annotation]; has == "" || !strings.Contains(has, text) {
+			return fmt.Errorf("annotations %q", note.GetAnnotations())
+		}
+		return nil
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -475,7 +474,7 @@ func (h attacker) try(t *testing.T, a attack, want string, east, west member) {
 	}
 }
 
-// withdraw deletes everything that the member has on the broker, and waits until the others import nothing of it.
+// withdraw deletes everything that the member has on the broker, ends all its exports, and waits until the others import nothing of it.
 func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 	t.Helper()
 	for _, r := range []schema.GroupVersionResource{records, exported} {
@@ -490,14 +489,11 @@ func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 			}
 		}
 	}
-	parts := h.client.Resource(inventories).Namespace(h.BrokerNamespace())
-	list, err := parts.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range list.Items {
-		none := []byte(`{"spec": {"stamp": 1000000, "exports": null}}`)
-		if _, err := parts.Patch(t.Context(), part.GetName(), types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
+	for n := range broker.InventoryParts { // also those that were deleted, which others remember
+		const newest = 1<<53 - 1
+		none := h.inventory(newest)
+		none.Name = broker.InventoryPartName(n)
+		if err := h.do(t.Context(), "apply", none); err != nil {
 			t.Error(err)
 		}
 	}
