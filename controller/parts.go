@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -182,10 +183,18 @@ func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Conf
 func checkInterval(ttl time.Duration) time.Duration { return min(10*time.Second, ttl/6) }
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
+	properties := newThrottle(ctx, func(string) int { return propertyBurst }, propertyPeriod)
+	changes := newThrottle(ctx, func(namespace string) int { return changeBurst + 2*p.broker.RecordsIn(namespace) }, changePeriod)
 	return broker.Handlers{
-		Changed:           p.requeue.brokerChanged,
+		Changed: func(c broker.Change) {
+			if c.Altered {
+				changes.call(c.Member, c.Service, func() { p.requeue.brokerChanged(c) })
+			} else {
+				p.requeue.brokerChanged(c)
+			}
+		},
 		MembersChanged:    p.requeue.all,
-		PropertiesChanged: newThrottle(ctx, p.requeue.all).call,
+		PropertiesChanged: func(cluster string) { properties.call(cluster, types.NamespacedName{}, p.requeue.all) },
 		Rejected:          rejections.Report,
 	}
 }

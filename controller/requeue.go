@@ -4,10 +4,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/controller/broker"
-	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/queue"
 )
@@ -43,33 +41,17 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 // exportNow queues the export of a changed service.
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
-// brokerChanged queues a service whose records or slices changed, whichever member they belong to. Our own export is
+// brokerChanged queues a service whose records, slices or inventory entries changed, whichever member they belong to. Our own export is
 // reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and neither
 // does the end of an export.
 func (r requeuer) brokerChanged(c broker.Change) {
 	svc := c.Service
-	if imp := r.member.Import(svc); concernsImport(c, imp) && (!c.Listed || imp != nil || r.broker.HasRecord(svc)) {
-		addChange(r.imports, c.Member, svc, c.Initial, c.Lost || c.Ended)
+	if !c.Listed || r.member.Import(svc) != nil || r.broker.HasRecord(svc) {
+		addChange(r.imports, c.Member, svc, c.Initial, c.Urgent)
 	}
-	record, slices := r.broker.Own(svc)
-	if record == nil && len(slices) == 0 && r.member.Export(svc) == nil && len(r.broker.OwnClaims(svc)) == 0 {
-		return
-	}
-	if concernsExport(c, record != nil) {
+	if record, slices := r.broker.Own(svc); record != nil || len(slices) > 0 || r.member.Export(svc) != nil || len(r.broker.OwnClaims(svc)) > 0 {
 		addChange(r.exports, c.Member, svc, c.Initial, false)
 	}
-}
-
-// concernsImport reports whether a change affects an import. Any member can list any service at any rate, so an entry alone does not: its member
-// needs a record, a changed claim, or a part in the import.
-func concernsImport(c broker.Change, imp *mcsv1beta1.ServiceImport) bool {
-	return !c.Listed || c.Record || c.Claims || imp != nil && importer.IsFrom(imp, c.Cluster)
-}
-
-// concernsExport is concernsImport for the own export of a service. Without a record of this cluster its claims are released when the exports of
-// others end.
-func concernsExport(c broker.Change, record bool) bool {
-	return !c.Listed || c.Own || c.Claims || c.UID && !record
 }
 
 // memberChanged queues the services that a change of an object of this cluster affects.

@@ -61,15 +61,10 @@ type Config struct {
 type Change struct {
 	Service types.NamespacedName
 	Member  string // its namespace on the broker
-	Cluster string // that has this namespace, for an inventory entry; "" if it is not known
 	Initial bool   // the first list is being read
 	Listed  bool   // of an inventory entry
-	Own     bool   // of this member's own inventory
-	Record  bool   // of an inventory entry whose member has a record of the service, or is this member
-	Claims  bool   // of an inventory entry with other claims to clusterset IPs
-	UID     bool   // of an inventory entry with another UID: the export began or ended
-	Lost    bool   // a slice of another member lost its last ready endpoint
-	Ended   bool   // the export ended
+	Altered bool   // by another member, of an entry or a record that neither ends an export nor has other slices: it may do so at any rate
+	Urgent  bool   // a slice of another member lost its last ready endpoint, or an export ended
 }
 
 // Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them may be

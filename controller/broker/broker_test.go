@@ -161,12 +161,12 @@ type link struct {
 	*broker.Broker
 	stop func()
 
-	mu             sync.Mutex
-	changed, lost  map[types.NamespacedName]int // changes, and those that had a last ready endpoint go
-	membersChanged int
-	properties     map[string]int
-	rejected       []merge.Rejection
-	panics         int
+	mu                       sync.Mutex
+	changed, urgent, altered map[types.NamespacedName]int // changes, and which they were
+	membersChanged           int
+	properties               map[string]int
+	rejected                 []merge.Rejection
+	panics                   int
 }
 
 // running counts links: only when the first and the last of them is over, no goroutine may be left.
@@ -176,7 +176,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	t.Helper()
 	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
 	l := &link{
-		T: t, changed: make(map[types.NamespacedName]int), lost: make(map[types.NamespacedName]int), properties: make(map[string]int),
+		T: t, changed: make(map[types.NamespacedName]int), urgent: make(map[types.NamespacedName]int), altered: make(map[types.NamespacedName]int), properties: make(map[string]int),
 	}
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, ""),
@@ -191,14 +191,17 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	l.Broker = b
 	b.Handle(broker.Handlers{
 		Changed: func(c broker.Change) {
-			svc, lost := c.Service, c.Lost || c.Ended
+			svc := c.Service
 			if svc.Name == "panics" {
 				panic("out of order")
 			}
 			l.note(func() {
 				l.changed[svc]++
-				if lost {
-					l.lost[svc]++
+				if c.Urgent {
+					l.urgent[svc]++
+				}
+				if c.Altered {
+					l.altered[svc]++
 				}
 			})
 		},
@@ -317,7 +320,7 @@ func testRead(t *testing.T, a admin) {
 	if n := changes(web); n > 0 {
 		t.Errorf("%d changes of a service that no member exports, want none", n)
 	}
-	losesLast(t, a, l)
+	urgentAndAltered(t, a, l)
 	members := l.count(func() int { return l.membersChanged })
 	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Properties: []v1alpha1.Property{{Name: "tier", Value: "gold"}}}))
 	until.True(t, "other properties of east", func() bool { return l.count(func() int { return l.properties["east"] }) > 0 })
@@ -329,36 +332,50 @@ func testRead(t *testing.T, a admin) {
 	}
 }
 
-// losesLast changes slices and inventories of db. A change is lost only if a slice of another member loses its last ready endpoint, or if an inventory
-// drops the service.
-func losesLast(t *testing.T, a admin, l *link) {
+// urgentAndAltered changes slices, inventories and the record of db. A change is urgent only if a slice of another member loses its last ready endpoint,
+// or if an inventory drops the service. Those are altered that another member can make at any rate.
+func urgentAndAltered(t *testing.T, a admin, l *link) {
 	t.Helper()
 	two := slice("west", db, "db-3")
 	two.Endpoints = append(two.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.1.0.2"}})
 	notReady := slice("west", db, "db-3")
 	notReady.Endpoints[0].Conditions.Ready = new(false)
+	listing, headless, own := record("west", db), record("west", db), record("east", db)
+	listing.Spec.Slices = []string{"0123456789abcdef"}
+	headless.Spec.Type, own.Spec.Type = v1alpha1.Headless, v1alpha1.Headless
+	const urgent, altered = "urgent", "altered"
 	for _, step := range []struct {
 		change string
 		make   func()
-		lost   bool
+		want   string
 	}{
-		{"an endpoint more", func() { a.apply(two) }, false},
-		{"one of two goes", func() { a.apply(slice("west", db, "db-3")) }, false},
-		{"the last is not ready", func() { a.apply(notReady) }, true},
-		{"one without a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, false},
-		{"one with a ready endpoint comes", func() { a.apply(slice("west", db, "db-3")) }, false},
-		{"one with a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, true},
-		{"an inventory lists the service", func() { a.apply(inventory("west", 7, true)) }, false},
-		{"and no more", func() { a.apply(inventory("west", 8, false)) }, true},
-		{"an own inventory lists the service", func() { a.apply(inventory("east", 7, true)) }, false},
-		{"an own slice comes", func() { a.apply(slice("east", db, "db-1")) }, false},
-		{"an own slice goes", func() { a.delete(slice("east", db, "db-1")) }, false},
+		{"an endpoint more", func() { a.apply(two) }, ""},
+		{"one of two goes", func() { a.apply(slice("west", db, "db-3")) }, ""},
+		{"the last is not ready", func() { a.apply(notReady) }, urgent},
+		{"one without a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, ""},
+		{"one with a ready endpoint comes", func() { a.apply(slice("west", db, "db-3")) }, ""},
+		{"one with a ready endpoint goes", func() { a.delete(slice("west", db, "db-3")) }, urgent},
+		{"an inventory lists the service", func() { a.apply(inventory("west", 7, true)) }, altered},
+		{"and no more", func() { a.apply(inventory("west", 8, false)) }, urgent},
+		{"an own inventory lists the service", func() { a.apply(inventory("east", 7, true)) }, ""},
+		{"an own slice comes", func() { a.apply(slice("east", db, "db-1")) }, ""},
+		{"an own slice goes", func() { a.delete(slice("east", db, "db-1")) }, ""},
+		{"a record lists a slice", func() { a.apply(listing) }, ""},
+		{"its type changes", func() { a.apply(headless) }, altered},
+		{"it is again as it was", func() { a.apply(record("west", db)) }, altered},
+		{"an own record changes", func() { a.apply(own) }, ""},
+		{"it is again as it was", func() { a.apply(record("east", db)) }, ""},
 	} {
-		changed, lost := l.count(func() int { return l.changed[db] }), l.count(func() int { return l.lost[db] })
+		is := func() (changed, urgent, altered int) {
+			l.note(func() { changed, urgent, altered = l.changed[db], l.urgent[db], l.altered[db] })
+			return changed, urgent, altered
+		}
+		changed, wasUrgent, wasAltered := is()
 		step.make()
-		until.True(t, step.change, func() bool { return l.count(func() int { return l.changed[db] }) > changed })
-		if got := l.count(func() int { return l.lost[db] }) > lost; got != step.lost {
-			t.Errorf("%s: lost = %t, want %t", step.change, got, step.lost)
+		until.True(t, step.change, func() bool { now, _, _ := is(); return now > changed })
+		_, nowUrgent, nowAltered := is()
+		if gotUrgent, gotAltered := nowUrgent > wasUrgent, nowAltered > wasAltered; gotUrgent != (step.want == urgent) || gotAltered != (step.want == altered) {
+			t.Errorf("%s: urgent %t, altered %t; want %q", step.change, gotUrgent, gotAltered, step.want)
 		}
 	}
 	a.delete(inventory("west", 8, false))

@@ -214,10 +214,15 @@ func (b *Broker) Offered() map[string]int {
 // RecordsOf returns how many export records a member has, accepted or not.
 func (b *Broker) RecordsOf(cluster string) int {
 	if m := b.Member(cluster); m != nil {
-		keys, _ := b.records.GetIndexer().IndexKeys(cache.NamespaceIndex, m.Spec.Namespace)
-		return len(keys)
+		return b.RecordsIn(m.Spec.Namespace)
 	}
 	return 0
+}
+
+// RecordsIn is RecordsOf by the namespace of a member.
+func (b *Broker) RecordsIn(namespace string) int {
+	keys, _ := b.records.GetIndexer().IndexKeys(cache.NamespaceIndex, namespace)
+	return len(keys)
 }
 
 // RecordCounts returns how many export records each member has, accepted or not, by id.

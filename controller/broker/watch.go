@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -170,10 +171,18 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	switch svc, ok := ServiceOf(r.Name); {
 	case same(was, is):
 	case ok:
-		b.handlers.Changed(Change{Service: svc, Member: r.Namespace, Initial: initial})
+		altered := r.Namespace != b.cfg.Namespace && was != nil && is != nil && !sameContent(*was, *is)
+		b.handlers.Changed(Change{Service: svc, Member: r.Namespace, Initial: initial, Altered: altered})
 	case is != nil && b.Synced():
 		b.acceptRecord(r)
 	}
+}
+
+// sameContent compares records without stamps and lists of slices.
+func sameContent(a, b *v1alpha1.ExportedService) bool {
+	was := a.Spec
+	was.Stamp, was.Slices = b.Spec.Stamp, b.Spec.Slices
+	return equality.Semantic.DeepEqual(was, b.Spec)
 }
 
 func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool) {
@@ -190,7 +199,7 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 		}
 		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
 			svc, _ := ServiceOf(record[0])
-			b.handlers.Changed(Change{Service: svc, Member: (*s).Namespace, Initial: initial, Lost: lost})
+			b.handlers.Changed(Change{Service: svc, Member: (*s).Namespace, Initial: initial, Urgent: lost})
 		}
 	}
 	if is != nil && b.Synced() {
@@ -221,14 +230,12 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	for _, e := range i.Spec.Exports {
 		entries[e.Name] = entry{was: entries[e.Name].was, is: e}
 	}
-	cluster, _, _ := b.memberOf(i.Namespace)
 	for name, e := range entries {
 		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.was, e.is) {
-			record := b.counts(i.Namespace, name)
+			ends := e.was.UID != "" && e.is.UID == ""
 			b.handlers.Changed(Change{
-				Service: svc, Member: i.Namespace, Cluster: cluster, Initial: initial, Listed: true,
-				Own: i.Namespace == b.cfg.Namespace, Record: record,
-				Claims: !slices.Equal(e.was.Claims, e.is.Claims), UID: e.was.UID != e.is.UID, Ended: e.was.UID != "" && e.is.UID == "" && record,
+				Service: svc, Member: i.Namespace, Initial: initial, Listed: true,
+				Altered: i.Namespace != b.cfg.Namespace && !initial && !ends, Urgent: ends && b.counts(i.Namespace, name),
 			})
 		}
 	}

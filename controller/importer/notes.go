@@ -54,11 +54,6 @@ func importedFrom(imp *mcsv1beta1.ServiceImport, noted notes) []string {
 	return clusters
 }
 
-// IsFrom reports whether an import of ours has a part of a cluster, by its status or its notes.
-func IsFrom(imp *mcsv1beta1.ServiceImport, cluster string) bool {
-	return slices.Contains(importedFrom(imp, notesOf(imp)), cluster)
-}
-
 // annotate writes the notes to an import.
 func (n notes) annotate(imp *mcsv1beta1.ServiceImport) {
 	if len(n) == 0 {

@@ -64,8 +64,8 @@ type Work func(context.Context, types.NamespacedName) error
 //	   │ 300 ms without event  │   └── failed, or added while it ran ──────┘    │
 //	   └────────────────── resting ◀────────────────── succeeded ───────────────┘
 //
-// An absent key is due as soon as it is added. A resting one ran less than 300 ms ago: it is due 300 ms after its last event,
-// but at most 2 s after its first and 50 ms after its first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that
+// An absent key is due as soon as it is added. A resting one ran less than 300 ms ago: it is due 300 ms after its last event by one member, if
+// another one caused none of its events, but at most 2 s after its first and 50 ms after its first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that
 // comes meanwhile. Every event is followed by a run that begins after it.
 //
 // Queued keys are in the workqueue, those of priority [Live] first, in turns of the members that changed them and of their namespaces: so the many changes of one
@@ -173,12 +173,14 @@ func (q *Queue) AddUrgent(member string, key types.NamespacedName) {
 // add notes an event of now.
 func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	key := e.key
-	e.last = now
+	if others := len(e.members) > 1 || len(e.members) == 1 && e.members[0] != member; e.first.IsZero() || !others {
+		e.last = now
+	}
 	if e.first.IsZero() {
-		e.first = e.last
+		e.first = now
 	}
 	if e.since.IsZero() {
-		e.since = e.last
+		e.since = now
 	}
 	if p < e.priority {
 		e.members = nil // whose line it was in before: the run is for all reasons

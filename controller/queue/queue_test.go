@@ -86,6 +86,7 @@ func TestDebounce(t *testing.T) {
 		name   string
 		adds   []int // in ms from the start; each run takes no time
 		urgent []int // those of adds that are urgent
+		others []int // those of adds that another member caused
 		want   string
 	}{
 		{name: "one change", adds: []int{0}, want: "0"},
@@ -93,6 +94,8 @@ func TestDebounce(t *testing.T) {
 		{name: "a second one soon is debounced", adds: []int{0, 100}, want: "0 400"},
 		{name: "each further one delays it", adds: []int{0, 100, 350, 600}, want: "0 900"},
 		{name: "for at most 2 s", adds: []int{0, 200, 400, 600, 800, 1000, 1200, 1400, 1600, 1800, 2000, 2100}, want: "0 2200"},
+		{name: "those of another member do not delay it", adds: []int{0, 100, 200, 300, 390}, others: []int{200, 300, 390}, want: "0 400"},
+		{name: "nor once it joins them", adds: []int{0, 100, 200, 300, 390}, others: []int{100, 300, 390}, want: "0 400"},
 		{name: "an urgent one does not wait for others", adds: []int{0, 100, 150, 180}, urgent: []int{150}, want: "0 200"},
 		{name: "but for those that follow at once", adds: []int{0, 100, 120, 140, 160}, urgent: []int{100, 120, 160}, want: "0 150 210"},
 		{name: "what is next is debounced again", adds: []int{0, 100, 200}, urgent: []int{100}, want: "0 150 500"},
@@ -110,9 +113,12 @@ func TestDebounce(t *testing.T) {
 				})
 				for _, at := range tt.adds {
 					pause(time.Until(start.Add(time.Duration(at) * time.Millisecond)))
-					if slices.Contains(tt.urgent, at) {
+					switch {
+					case slices.Contains(tt.urgent, at):
 						o.AddUrgent(own, service("db"))
-					} else {
+					case slices.Contains(tt.others, at):
+						o.AddOf("west", service("db"), Live)
+					default:
 						o.Add(service("db"), Live)
 					}
 				}
