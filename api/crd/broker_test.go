@@ -354,6 +354,7 @@ var badMembers = []struct {
 }{
 	{"three labels", "cluster id", func(m *v1alpha1.Member) { m.Name = "a.b.c" }},
 	{"64 octets", "cluster id", func(m *v1alpha1.Member) { m.Name = strings.Repeat("c", 32) + "." + strings.Repeat("c", 31) }},
+	{"protocol", "spec.protocol", func(m *v1alpha1.Member) { m.Spec.Protocol = -1 }},
 	{"no UID", "spec.kubeSystemUID", func(m *v1alpha1.Member) { m.Spec.KubeSystemUID = "" }},
 	{"UID", "spec.kubeSystemUID", func(m *v1alpha1.Member) { m.Spec.KubeSystemUID = "kube-system" }},
 	{"namespace without a hash", "spec.namespace", func(m *v1alpha1.Member) { m.Spec.Namespace = "west" }},

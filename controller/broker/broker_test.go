@@ -1127,6 +1127,18 @@ func memberIsOld(t *testing.T, a admin) {
 	await(l, "10.3.0.0/16", false)
 	write("3", "10.4.0.0/16") // by hand
 	await(l, "10.4.0.0/16", false)
+
+	unknown := member("south")
+	unknown.Spec.Protocol = api.Protocol + 1
+	a.apply(unknown, record("south", web))
+	until.True(t, "a rejection of another protocol", func() bool {
+		return l.Member("south") == nil && len(l.Records(web)) == 0 && l.count(func() int {
+			return strings.Count(fmt.Sprint(l.rejected), "web.shop cluster_id Member south: protocol 2")
+		}) > 0
+	})
+	if l.Removed("south") {
+		t.Error("a member of another protocol counts as removed")
+	}
 	must(t, a.c.Delete(t.Context(), member("south")))
 	a.delete(namespace("south"))
 }

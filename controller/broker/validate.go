@@ -39,8 +39,12 @@ func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err e
 	if !ok {
 		return "", since, fmt.Errorf("cluster id %s: want that of a Member", id)
 	}
-	if m := item.(*v1alpha1.Member); m.Spec.Namespace != namespace || !b.validity.of(m) {
+	m := item.(*v1alpha1.Member)
+	if m.Spec.Namespace != namespace {
 		return "", since, fmt.Errorf("namespace %s: want that of Member %s", namespace, id)
+	}
+	if err := b.validity.of(m); err != nil {
+		return "", since, fmt.Errorf("Member %s: %w", id, err)
 	}
 	return id, ns.CreationTimestamp, nil
 }

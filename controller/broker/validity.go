@@ -13,13 +13,13 @@ type validity struct {
 	last map[string]validated
 }
 
-// A validated is a Member, which does not change, and whether it is valid.
+// A validated is a Member, which does not change, and why it is not valid.
 type validated struct {
 	member *v1alpha1.Member
-	valid  bool
+	err    error
 }
 
-func (v *validity) of(m *v1alpha1.Member) bool {
+func (v *validity) of(m *v1alpha1.Member) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	is := v.last[m.Name]
@@ -27,10 +27,10 @@ func (v *validity) of(m *v1alpha1.Member) bool {
 		if v.last == nil {
 			v.last = make(map[string]validated)
 		}
-		is = validated{m, m.Validate() == nil}
+		is = validated{m, m.Validate()}
 		v.last[m.Name] = is
 	}
-	return is.valid
+	return is.err
 }
 
 // forget drops a Member that was deleted.

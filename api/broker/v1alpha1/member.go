@@ -88,6 +88,14 @@ type MemberSpec struct {
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as fd00:243::/112, without bits of a host"
 	SecondVIPCIDR string `json:"secondVIPCIDR,omitempty"`
+
+	// Protocol is the version of what the member writes on the broker; 1 if missing. Controllers that do not know it keep what they imported of the
+	// member, and take nothing new.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	Protocol int32 `json:"protocol,omitempty"`
 }
 
 // VIPCIDRs are the networks that the member allocates clusterset IPs from, at most one of each IP family, as text.

@@ -205,6 +205,8 @@ func checkIPs(ips []string) error {
 // hash of the cluster id.
 func (m *Member) Validate() error {
 	switch {
+	case m.Spec.Protocol < 0 || m.Spec.Protocol > broker.Protocol:
+		return fmt.Errorf("protocol %d of %.80q: want at most %d, or a newer controller here", m.Spec.Protocol, m.Name, broker.Protocol)
 	case !broker.IsClusterID(m.Name):
 		return fmt.Errorf("member %.80q: want a cluster id, one RFC 1123 label, or two joined by one dot", m.Name)
 	case !isUID(m.Spec.KubeSystemUID):
