@@ -13,8 +13,10 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// snapshotPause is the least time between two writes of the file.
-const snapshotPause = 30 * time.Second
+const (
+	snapshotPause    = 30 * time.Second // between two writes of the file, at least
+	snapshotPatience = 5 * time.Second  // after which a write is logged that has not ended: a disk may hang
+)
 
 // claims holds a claim for each file, by name. At a reload with other filters two Stores write to the same file; the old instance,
 // which ends last, must not write last.
@@ -67,6 +69,10 @@ func (w *snapshotWriter) write() {
 	if !w.isDue() {
 		return
 	}
+	slow := time.AfterFunc(snapshotPatience, func() {
+		w.cfg.Log.Warningf("%s: snapshot %s: the disk takes longer than %s", w.cfg.Name, w.cfg.Snapshot, snapshotPatience)
+	})
+	defer slow.Stop()
 	w.claim.disk.Lock()
 	defer w.claim.disk.Unlock()
 	sn, state := w.capture()

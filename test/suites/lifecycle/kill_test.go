@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -95,4 +96,45 @@ func killWhileWriting(t *testing.T, p *coreDNS, pipe string) (part []byte) {
 	rest, err := io.ReadAll(f)
 	must(t, err)
 	return append(first, rest...)
+}
+
+// TestSnapshotHangs reloads and ends CoreDNS while the disk of its snapshot hangs: a named pipe that nobody reads is where the new file is opened. Both
+// go on without the write, and the log names the snapshot. Once the disk is back, the process has left nothing running.
+func TestSnapshotHangs(t *testing.T) {
+	tier.All(t)
+	ns := namespace(t, "hangs")
+	apply(t, vip(ns, "web", "10.96.7.10"))
+	block := strings.Replace(theBlock, "startup_timeout", "snapshot {file}\n\t\tstartup_timeout", 1)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	next := filepath.Join(filepath.Dir(file), ".snapshot.next")
+	const web = question("web.hangs.svc.clusterset.local A")
+	must(t, syscall.Mkfifo(next, 0o600))
+	p := startSubprocess(t, strings.ReplaceAll(block, "{namespaces}", ns), "{file}", file)
+	wrote := func(text string, times int) {
+		t.Helper()
+		until.OK(t, text, func(context.Context) error { return p.wroteTimes(text, times) })
+	}
+	p.await(web, "NOERROR 10.96.7.10")
+	wrote("snapshot "+file+": the disk takes longer than", 1)
+
+	p.write(strings.ReplaceAll(block, "{namespaces}", ns+" default")) // other objects: another store writes to the same file
+	p.signal(syscall.SIGUSR1)
+	wrote("did not end within", 1)
+	wrote("Reloading complete", 1)
+	apply(t, vip(ns, "web", "10.96.7.11"))
+	p.await(web, "NOERROR 10.96.7.11")
+	wrote("snapshot "+file+": the disk takes longer than", 2)
+
+	p.signal(syscall.SIGTERM)
+	wrote("BEGIN OF THE LIST", 1) // all that would hold up the exit is behind it
+	wrote("did not end within", 2)
+	pipe, err := os.Open(next)
+	must(t, err)
+	defer pipe.Close()
+	_, err = io.Copy(io.Discard, pipe)
+	must(t, err)
+	p.awaitEnd()
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the snapshot after the disk is back: %v", err)
+	}
 }

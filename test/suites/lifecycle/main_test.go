@@ -108,6 +108,7 @@ func TestMain(m *testing.M) {
 // reported its end may still be on its last instructions, and client-go closes connections in the background: printAlive gives them
 // time.
 func printAlive() {
+	fmt.Println("BEGIN OF THE LIST")
 	var stacks []string
 	for end := time.Now().Add(until.Patience / 2); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if stacks = alive("clusterset/cache.", "clusterset/plugin.", "k8s.io/client-go/"); len(stacks) == 0 {
