@@ -1,9 +1,12 @@
 package cache
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
@@ -43,4 +46,44 @@ func TestChangeAllocations(t *testing.T) {
 	if counts[1] > counts[0]+more {
 		t.Errorf("%.0f allocations for a change among 10,000 services, %.0f among 100: want at most %d more", counts[1], counts[0], more)
 	}
+}
+
+// Deletions of imports cost what these imports are, with `namespaces`, too: four times as many take four times the allocations, from the events to
+// the state without them. To list the imports of the namespace at each deletion would take sixteen times as many.
+func TestDeletionAllocations(t *testing.T) {
+	few, many := deletionAllocations(t, 500), deletionAllocations(t, 2000)
+	t.Logf("500 imports: %.0f allocations; 2,000: %.0f", few, many)
+	if many > 6*few {
+		t.Errorf("%.0f allocations with 2,000 imports, %.0f with 500: want four times as many", many, few)
+	}
+}
+
+// deletionAllocations counts what is allocated to serve imports and to delete them all.
+func deletionAllocations(t *testing.T, imports int) float64 {
+	t.Helper()
+	return allocs.PerRun(1, func() {
+		s, err := New(Config{REST: &rest.Config{Host: "https://127.0.0.1:1"}, Namespaces: []string{"shop"}})
+		must(t, err)
+		defer s.client.Close()
+		w := s.stores[0] // of ServiceImports
+		var all []*customObject
+		for i := range imports {
+			all = append(all, &customObject{customMeta: customMeta{Namespace: "shop", Name: fmt.Sprint("db-", i)}, Spec: []byte(headlessSpec)})
+			add(w, all[i])
+		}
+		for _, w := range s.all {
+			w.progress = listed
+		}
+		s.publisher.round()
+		for _, o := range all {
+			must(t, w.Delete(o))
+		}
+		if n := w.gone.Len(); n != imports {
+			t.Fatalf("the deletions of %d of %d imports wait", n, imports)
+		}
+		w.gone.Release(time.Now().Add(time.Hour), 0, true, func(key string) { s.objects.remove(ServiceImport, key) })
+		if s.publisher.round(); s.State().Index.Len() > 0 {
+			t.Fatalf("%d services are left", s.State().Index.Len())
+		}
+	})
 }
