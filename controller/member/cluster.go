@@ -345,12 +345,14 @@ func (c *Cluster) SourceSlices(svc types.NamespacedName) []*discoveryv1.Endpoint
 }
 
 // ImportedSlices returns the slices that have the label of the import or that we made for it, sorted by name, without those
-// that we made for another import.
+// that we made for another import that exists.
 func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
 	derived := merge.DerivedName(svc.Namespace, svc.Name)
 	ours := c.slices.ByIndex(indexImported, svc.Namespace+"/"+derived)
 	labelled := slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
-		return isOurSlice(e) && e.Labels[discoveryv1.LabelServiceName] != ""
+		made := e.Labels[discoveryv1.LabelServiceName]
+		return isOurSlice(e) && (made == derived || importOfSlice(e) != svc.Name ||
+			len(c.imports.ByIndex(indexDerived, svc.Namespace+"/"+made)) > 0)
 	})
 	all := slices.Concat(ours, labelled)
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
@@ -421,20 +423,21 @@ func (c *Cluster) Imports() []types.NamespacedName {
 	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool { return IsBrokerNamespace(c.Namespace(svc.Namespace)) })
 }
 
-// Leftovers returns the services with imported slices or a derived Service, but without import: it was deleted, by hand or with its CRD.
+// Leftovers returns the services with imported slices or a derived Service, but without import: it was deleted, by hand or with its CRD, or someone
+// has changed the labels of a slice.
 func (c *Cluster) Leftovers() []types.NamespacedName {
 	found := make(map[types.NamespacedName]bool)
-	see := func(o metav1.Object, ours bool) {
-		svc := types.NamespacedName{Namespace: o.GetNamespace(), Name: merge.ImportName(o)}
+	see := func(o metav1.Object, imp string, ours bool) {
+		svc := types.NamespacedName{Namespace: o.GetNamespace(), Name: imp}
 		if ours && svc.Name != "" && c.Import(svc) == nil {
 			found[svc] = true
 		}
 	}
 	for _, s := range c.services.List() {
-		see(s, merge.IsDerived(s))
+		see(s, merge.ImportName(s), merge.IsDerived(s))
 	}
 	for _, e := range c.slices.List() {
-		see(e, merge.IsImported(e))
+		see(e, importOfSlice(e), merge.IsImported(e))
 	}
 	return slices.Collect(maps.Keys(found))
 }

@@ -115,7 +115,7 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 		for _, key := range sourceKeys(o) {
 			a.Sources = append(a.Sources, parseKey(key))
 		}
-		if name := merge.ImportName(o); name != "" {
+		if name := importOfSlice(o); name != "" {
 			a.Imports = append(a.Imports, types.NamespacedName{Namespace: o.Namespace, Name: name})
 		}
 	}

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,16 +67,26 @@ func sourceKeys(o metav1.Object) []string {
 	return []string{o.GetNamespace() + "/" + service}
 }
 
-// importedKeys returns the import of a slice by its label and, because someone may have removed or changed that label of a slice of ours, the
+// importedKeys returns the import of a slice and, because someone may have removed or changed that label of a slice of ours, the
 // name of the derived Service that it has.
 func importedKeys(o metav1.Object) (keys []string) {
-	if service := merge.ImportName(o); service != "" {
+	if service := importOfSlice(o); service != "" {
 		keys = append(keys, o.GetNamespace()+"/"+service)
 	}
 	if derived := o.GetLabels()[discoveryv1.LabelServiceName]; derived != "" && isOurSlice(o) {
 		keys = append(keys, o.GetNamespace()+"/"+derived)
 	}
 	return keys
+}
+
+// importOfSlice returns the name of the import that a slice has the label of, "" without one. A slice of ours always has a name here, of an import or
+// not, so that its reconcile puts it right or deletes it: someone may have removed any label.
+func importOfSlice(o metav1.Object) string {
+	name := merge.ImportName(o)
+	if isOurSlice(o) {
+		name = cmp.Or(name, o.GetLabels()[discoveryv1.LabelServiceName], o.GetName())
+	}
+	return name
 }
 
 func isOurSlice(o metav1.Object) bool {
