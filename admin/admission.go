@@ -45,8 +45,8 @@ type Quota struct {
 }
 
 // DefaultQuota is near what members need: every controller holds the objects of all members in memory. A slice has at most 1,000
-// endpoints, and most have at most 100. So many slices of the most endpoints with usual names fit into the memory that deploy/controller gives a
-// controller; those with the longest names do not (docs/spec/controller.md 9.6).
+// endpoints, and most have at most 100. So many of the largest slices and records fit into the memory that deploy/controller gives a controller
+// (docs/spec/controller.md 9.6).
 func DefaultQuota() Quota { return Quota{Exports: 1000, Slices: 2000, Leases: 1} }
 
 // The resources that a quota counts.

@@ -446,6 +446,10 @@ func TestBrokerWrites(t *testing.T) {
 		})}, onlyNote},
 		{"record: service-name of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[mcsv1beta1.LabelServiceName] = "db" })}, asSpec},
 		{"record: source-namespace of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[broker.LabelSourceNamespace] = "bank" })}, asSpec},
+		{"record: 512 values in each list of selectors", write{object: fresh(selecting(broker.MaxValues))}, ""},
+		{"record: more values", write{object: fresh(selecting(broker.MaxValues + 1))}, "at most 512 values"},
+		{"record: exported annotations of 32768 octets", write{object: fresh(annotated("x", broker.MaxAnnotations))}, ""},
+		{"record: more octets in no more characters", write{object: fresh(annotated("é", broker.MaxAnnotations))}, "at most 32768 octets"},
 		{"record: finalizer", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Finalizers = []string{"example.org/never"} })}, noOwners},
 		{"record: owner", write{object: fresh(func(r *v1alpha1.ExportedService) { r.OwnerReferences = owner })}, noOwners},
 		{"record: name, by the CRD", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Name = "web.bank" })}, "has to be <spec.name>.<spec.namespace>"},
@@ -576,6 +580,35 @@ func largest(r *v1alpha1.ExportedService) {
 	}
 	for i := range broker.MaxPorts {
 		r.Spec.Ports = append(r.Spec.Ports, v1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(20_000 + i)})
+	}
+}
+
+// selecting gives a record so many values in each of its lists of selectors.
+func selecting(values int) func(*v1alpha1.ExportedService) {
+	return func(r *v1alpha1.ExportedService) {
+		for some := range slices.Chunk(strings.Fields(strings.Repeat("v ", values)), broker.MaxSelectorValues) {
+			e := v1alpha1.PropertyExpression{Key: "a", Operator: v1alpha1.In, Values: some}
+			s := &r.Spec.ClusterSelectors
+			if len(*s) == 0 || len((*s)[len(*s)-1].MatchExpressions) == broker.MaxRequirements {
+				*s = append(*s, v1alpha1.ClusterSelector{})
+			}
+			last := &(*s)[len(*s)-1]
+			last.MatchExpressions = append(last.MatchExpressions, e)
+		}
+		r.Spec.ToClusters = r.Spec.ClusterSelectors
+	}
+}
+
+// annotated gives a record exported annotations of so many characters, keys and values together.
+func annotated(character string, characters int) func(*v1alpha1.ExportedService) {
+	return func(r *v1alpha1.ExportedService) {
+		r.Spec.Annotations = nil
+		for i := 0; characters > 0; i++ {
+			key := fmt.Sprintf("k%02d", i)
+			value := min(broker.MaxValue, characters-len(key))
+			r.Spec.Annotations = append(r.Spec.Annotations, v1alpha1.Annotation{Key: key, Value: strings.Repeat(character, value)})
+			characters -= len(key) + value
+		}
 	}
 }
 

@@ -190,6 +190,7 @@ const (
 	MaxRequirements   = 16      // of one selector
 	MaxSelectorValues = 32      // of one requirement
 	MaxSelectorSize   = 8 << 10 // characters of the names and values in the selectors of one record
+	MaxValues         = 512     // of all requirements in these: each takes memory of its own in every controller
 
 	MaxExportedTo = 4 << 10 // octets of the ids in [AnnotationExportedTo]
 

@@ -178,7 +178,7 @@ func (b *Broker) follow() {
 		Indexers: cache.Indexers{byService: recordService, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
-		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused,
+		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnusedOfSlice(b.cfg.Namespace),
 		Indexers: cache.Indexers{byService: sliceService, byOwner: sliceOwner, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.inventories = b.set.Add(&v1alpha1.Inventory{}, apiserver.WatchOptions{

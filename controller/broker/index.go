@@ -1,12 +1,14 @@
 package broker
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -34,6 +36,38 @@ func dropUnused(obj any) (any, error) {
 		broker.LabelManagedBy, discoveryv1.LabelManagedBy, broker.LabelForZone, broker.LabelForRegion))
 	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime, broker.AnnotationStamp, broker.AnnotationExportUID))
 	return obj, nil
+}
+
+// maxZones is how many zones the endpoints of one slice of another member have. Kubernetes divides endpoints into slices of 100.
+const maxZones = 100
+
+// dropUnusedOfSlice is dropUnused for slices. It leaves the own ones of the namespace comparable with what is to be exported.
+func dropUnusedOfSlice(own string) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Namespace != own {
+			shrink(s)
+		}
+		return dropUnused(obj)
+	}
+}
+
+// shrink drops from a slice what its record says of ports, the room for further endpoints, and further zones. Endpoints of one zone share its name.
+func shrink(s *discoveryv1.EndpointSlice) {
+	s.Endpoints = slices.Clone(s.Endpoints)
+	zones := make(map[string]*string)
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if e.Zone == nil {
+			continue
+		}
+		if zones[*e.Zone] == nil && len(zones) < maxZones {
+			zones[*e.Zone] = e.Zone
+		}
+		e.Zone = zones[*e.Zone]
+	}
+	for i := range s.Ports {
+		s.Ports[i].AppProtocol = nil
+	}
 }
 
 func keep(all map[string]string, keys ...string) map[string]string {

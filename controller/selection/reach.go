@@ -11,9 +11,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// maxIDs is how many ids fit into the selectors of a record.
-const maxIDs = broker.MaxSelectors * broker.MaxSelectorValues
-
 // ToClusters returns the selectors of the clusters that an export is to reach, by its annotations; nil if it is to reach all
 // (docs/spec/controller.md 3.8). A list of ids stands for selectors with these ids. An error names the bad value and what is wanted.
 func ToClusters(annotations map[string]string) (Selectors, error) {
@@ -72,8 +69,8 @@ func parseIDs(text string) (Selectors, error) {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	if ids = slices.Compact(ids); len(ids) > maxIDs {
-		return nil, fmt.Errorf("%d clusters: want at most %d", len(ids), maxIDs)
+	if ids = slices.Compact(ids); len(ids) > broker.MaxValues {
+		return nil, fmt.Errorf("%d clusters: want at most %d", len(ids), broker.MaxValues)
 	}
 	var s Selectors
 	for some := range slices.Chunk(ids, broker.MaxSelectorValues) {

@@ -27,7 +27,7 @@ func TestToClusters(t *testing.T) {
 		{name: "no id", text: "east West", err: `"east West": want cluster ids`},
 		{name: "all", text: "*", err: `"*": want cluster ids`},
 		{name: "too long", text: strings.Repeat("a", MaxText) + ",b", err: "8194 octets: want at most 8192"},
-		{name: "too many", text: strings.Join(ids(maxIDs+1), ","), err: "513 clusters: want at most 512"},
+		{name: "too many", text: strings.Join(ids(broker.MaxValues+1), ","), err: "513 clusters: want at most 512"},
 		{name: "no selector", text: "[]", err: "an empty list: want a selector"},
 		{name: "an empty selector", text: `[{}]`, err: "selector 1: it is empty"},
 		{name: "no JSON", text: `[east]`, err: "want a JSON list of selectors"},
@@ -61,7 +61,7 @@ func TestToClustersFits(t *testing.T) {
 		}
 		return all
 	}
-	for _, all := range [][]string{ids(maxIDs), long(33), long(127), long(128)} {
+	for _, all := range [][]string{ids(broker.MaxValues), long(33), long(127), long(128)} {
 		s, err := ToClusters(map[string]string{broker.AnnotationToClusters: strings.Join(all, ",")})
 		if err == nil {
 			err = v1alpha1.ValidateSelectors(s.Record())

@@ -33,6 +33,7 @@ func express(expression string) string {
 // docs/spec/selection.md 1: what is malformed, and that the error has the bad value and what is wanted.
 func TestParseRejects(t *testing.T) {
 	entry := strings.TrimSuffix(strings.TrimPrefix(match(`"a":"b"`), "["), "]")
+	requirement := `"key":"a","operator":"In","values":["b"` + strings.Repeat(`,"b"`, 31) + `]`
 	for _, tt := range []struct{ name, text, want string }{
 		{"no JSON", `local`, `"local": want a JSON list of selectors`},
 		{"null", `null`, `"null": want a JSON list of selectors`},
@@ -47,6 +48,8 @@ func TestParseRejects(t *testing.T) {
 		{"an operator", express(`"key":"a","operator":"Like","values":["b"]`), `operator "Like": want In, NotIn, Exists or DoesNotExist`},
 		{"In nothing", express(`"key":"a","operator":"In"`), `key "a": In with 0 values: want 1 to 32`},
 		{"17 requirements", express(strings.Repeat(`"key":"a","operator":"Exists"},{`, 16) + `"key":"a","operator":"Exists"`), "17 requirements: want at most 16"},
+		{"513 values", "[" + strings.Trim(express(strings.Repeat(requirement+"},{", 15)+requirement), "[]") + "," +
+			strings.TrimPrefix(express(`"key":"a","operator":"In","values":["b"]`), "["), "selectors with 513 values: want at most 512 together"},
 		{"Exists with a value", express(`"key":"a","operator":"Exists","values":["b"]`), `key "a": Exists with 1 values: want none`},
 		{"a long text", strings.Repeat(" ", MaxText) + "[]", "want at most 8192"},
 	} {

@@ -71,12 +71,18 @@ func ValidateSelectors(list []ClusterSelector) error {
 	if len(list) > broker.MaxSelectors {
 		return fmt.Errorf("%d selectors: want at most %d", len(list), broker.MaxSelectors)
 	}
-	var size int
+	var size, values int
 	for i := range list {
 		if err := list[i].validate(); err != nil {
 			return fmt.Errorf("selector %d: %w", i+1, err)
 		}
 		size += list[i].size()
+		for _, e := range list[i].MatchExpressions {
+			values += len(e.Values)
+		}
+	}
+	if values > broker.MaxValues {
+		return fmt.Errorf("selectors with %d values: want at most %d together", values, broker.MaxValues)
 	}
 	if size > broker.MaxSelectorSize {
 		return fmt.Errorf("selectors of %d characters: want at most %d together", size, broker.MaxSelectorSize)
