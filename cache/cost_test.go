@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -19,11 +20,11 @@ func TestChangeAllocations(t *testing.T) {
 	const most = 100
 	var counts []float64
 	for _, services := range []int{100, 10_000} {
-		s, p := changing(t, services)
+		s, p := changing(t, services, smallChange)
 		const runs = 50
 		var events []*discoveryv1.EndpointSlice
 		for i := range 2 * runs { // some are not counted
-			events = append(events, changedSlice(i))
+			events = append(events, smallChange.slice(i))
 		}
 		got := allocs.PerRun(runs, func() {
 			before := s.State()
@@ -86,4 +87,24 @@ func deletionAllocations(t *testing.T, imports int) float64 {
 			t.Fatalf("%d services are left", s.State().Index.Len())
 		}
 	})
+}
+
+// A change of a large service allocates its tables, not what it takes to build all of its hosts anew.
+func TestLargeChange(t *testing.T) {
+	const runs, most = 5, 4 << 20
+	s, p := changing(t, 1, largeChange)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range runs {
+		if err := s.stores[1].Update(largeChange.slice(i)); err != nil {
+			t.Fatal(err)
+		}
+		p.round()
+	}
+	runtime.ReadMemStats(&after)
+	got := (after.TotalAlloc - before.TotalAlloc) / runs
+	t.Logf("%d octets", got)
+	if got > most {
+		t.Errorf("%d octets for a change among 40,000 endpoints, want at most %d", got, most)
+	}
 }

@@ -376,11 +376,12 @@ type job struct {
 	at       change
 }
 
-func (b *batch) build(j *job) *index.Service {
+// build builds a service that is old now.
+func (b *batch) build(j *job, old *index.Service) *index.Service {
 	if j.imp == nil {
 		return nil
 	}
-	return index.Build(j.imp, b.slices[j.from:j.to], b.options)
+	return index.Rebuild(old, j.imp, b.slices[j.from:j.to], b.options)
 }
 
 // drain takes everything that is dirty. It is one consistent view of all objects.

@@ -26,8 +26,8 @@ type publisher struct {
 	shown        *shown
 	rejections   *rejections
 	now          func() time.Time
-	buildService func(*batch, *job) *index.Service // (*batch).build
-	frozen       atomic.Bool                       // another cluster answers
+	buildService func(*batch, *job, *index.Service) *index.Service // (*batch).build
+	frozen       atomic.Bool                                       // another cluster answers
 
 	mu      sync.Mutex // held by whoever makes the next state, or needs this one to stay; guards what follows
 	index   *index.Index
@@ -203,7 +203,7 @@ func (p *publisher) buildOne(b *batch, j *job, old *index.Service) (service *ind
 			}
 		}
 	}()
-	return p.buildService(b, j)
+	return p.buildService(b, j, old)
 }
 
 // show publishes next with the index, if it differs from what is published.

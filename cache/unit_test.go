@@ -83,10 +83,10 @@ func TestPauseAfterARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ready(t, Config{}, 20)
 		builds := 0
-		s.publisher.buildService = func(b *batch, j *job) *index.Service {
+		s.publisher.buildService = func(b *batch, j *job, old *index.Service) *index.Service {
 			builds++
 			time.Sleep(25 * time.Millisecond) // of the clock of the bubble
-			return b.build(j)
+			return b.build(j, old)
 		}
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -440,7 +440,7 @@ func built(o *objects, imports []item) string {
 	b := o.drain()
 	edit := new(index.Index).Edit()
 	for i := range b.jobs {
-		if s := b.build(&b.jobs[i]); s != nil {
+		if s := b.build(&b.jobs[i], nil); s != nil {
 			edit.Put(s)
 		}
 	}
@@ -857,11 +857,11 @@ func TestPanics(t *testing.T) {
 		t.Errorf("%d log lines, counted %d imports and %d slices", log.count("panic: hostile"), counted(ServiceImport), counted(EndpointSlice))
 	}
 	panics = false
-	s.publisher.buildService = func(b *batch, j *job) *index.Service {
+	s.publisher.buildService = func(b *batch, j *job, old *index.Service) *index.Service {
 		if j.key == "db.shop" {
 			panic("cannot build")
 		}
-		return b.build(j)
+		return b.build(j, old)
 	}
 	change(changed)
 	want = strings.Replace(want, "10.9.0.1", "10.9.0.7", 1)

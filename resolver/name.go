@@ -48,7 +48,7 @@ func (n *Name) HostLabel() string {
 	if n.Kind != Host {
 		return ""
 	}
-	return string(n.Service.HostLabel(int(n.host)))
+	return n.Service.HostLabel(int(n.host))
 }
 
 const branch = ".svc"

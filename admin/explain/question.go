@@ -105,7 +105,7 @@ func hostsOf(s *index.Service, cluster string) (all []string) {
 		return nil
 	}
 	for h := range s.Hosts(c) {
-		all = append(all, string(s.HostLabel(h)))
+		all = append(all, s.HostLabel(h))
 	}
 	return all
 }

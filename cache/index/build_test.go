@@ -267,7 +267,7 @@ func TestBuildsShareNothing(t *testing.T) {
 		{one("west", "db-0", dns, "fd00::1"), one("west", "db-0", http, "10.0.0.1")},
 		{one("east", "", http, "10.0.0.9")},
 	}
-	_, large := synthetic(2, maxSeen, true)
+	_, large := synthetic(2, 512, true)
 	_, larger := synthetic(1, 2*maxKept, false)
 	lists := [][]*Slice{large, larger}
 	for _, specs := range shapes {

@@ -1,5 +1,7 @@
 package index
 
+import "encoding/binary"
+
 // digest is a hash of what [Equal] compares, 0 for nil. It does not allocate.
 func (s *Service) digest() uint64 {
 	if s == nil {
@@ -20,10 +22,7 @@ func (s *Service) digest() uint64 {
 func (e *endpoints) digest(h *hasher) {
 	h.number(uint64(e.hosts))
 	h.number(uint64(e.answering))
-	h.number(uint64(len(e.labels)))
-	for _, c := range e.labels {
-		h.number(uint64(c))
-	}
+	h.text(e.labels)
 	h.numbers(e.labelEnd)
 	for i := range e.groups {
 		g := &e.groups[i]
@@ -41,10 +40,14 @@ func (e *endpoints) digest(h *hasher) {
 	}
 }
 
-// A hasher is FNV-1a over numbers in place of octets. The hashes of package maphash differ from process to process.
+// A hasher is FNV-1a over numbers in place of octets; the shift carries the upper bits, which the product alone would leave there, to the lower ones. The hashes of
+// package maphash differ from process to process.
 type hasher uint64
 
-func (h *hasher) number(n uint64) { *h = (*h ^ hasher(n)) * 0x100000001b3 }
+func (h *hasher) number(n uint64) {
+	*h = (*h ^ hasher(n)) * 0x100000001b3
+	*h ^= *h >> 32
+}
 
 func (h *hasher) numbers(list []uint32) {
 	h.number(uint64(len(list)))
@@ -55,9 +58,12 @@ func (h *hasher) numbers(list []uint32) {
 
 func (h *hasher) text(s string) {
 	h.number(uint64(len(s)))
-	for i := range len(s) {
-		h.number(uint64(s[i]))
+	for ; len(s) >= 8; s = s[8:] {
+		h.number(binary.LittleEndian.Uint64([]byte(s[:8])))
 	}
+	var last [8]byte
+	copy(last[:], s)
+	h.number(binary.LittleEndian.Uint64(last[:]))
 }
 
 func (h *hasher) span(s span) {

@@ -377,3 +377,18 @@ func (s *Slice) all() iter.Seq2[string, string] {
 		}
 	}
 }
+
+// Options are the settings that a service is built with.
+type Options struct {
+	ClusterNames bool   // keep the endpoints of services with spec.ips, for the names <cluster id>.<service>
+	Zone, Region string // where this server runs (KEP-2030), "" if unknown
+	// MaxNames has, for each zone, the most octets of "<host>.<cluster id>.<name>.<namespace>" with which the owner name has
+	// at most 253 octets there: each number once, the largest first. A host with a longer name owns no name in the zone, but
+	// its addresses count. Empty means no limit.
+	MaxNames []int
+}
+
+// Equal reports whether services that are built with either are the same.
+func (o *Options) Equal(other *Options) bool {
+	return o.ClusterNames == other.ClusterNames && o.Zone == other.Zone && o.Region == other.Region && slices.Equal(o.MaxNames, other.MaxNames)
+}

@@ -40,7 +40,7 @@ func (s *Service) In(limit int) *Service {
 type endpoints struct {
 	clusters []cluster
 	groups   []group
-	labels   []byte   // the labels of all hosts; Headless only
+	labels   string   // the labels of all hosts; Headless only
 	labelEnd []uint32 // where the label of each host ends
 	family   [2]family
 	ports    []portRecords // the bare service name first (name ""; with a VIP it has none), then by name and transport
@@ -48,6 +48,32 @@ type endpoints struct {
 	dual     bool          // a host has addresses of both families
 	// answering is the number of clusters that answer for the service, the first ones; the others have only names of their own.
 	answering uint32
+	unlabeled bool    // the label of a host is not known here: it owns no name though the service is Headless, or has a hostname though it is not
+	from      *origin // nil unless there are many hosts
+}
+
+// An origin is what endpoints are built from, beside the import.
+type origin struct {
+	list    []*Slice        // in use
+	left    map[string]bool // the clusters that do not answer for the service
+	options Options
+	maxName int // the most octets of a name, 0 for no limit
+}
+
+// byCluster orders clusters: those that are left out come last.
+func (in *origin) byCluster(a, b string) int {
+	if last := in.left[a]; last != in.left[b] {
+		return falseFirst(last)
+	}
+	return byCluster(a, b)
+}
+
+// falseFirst compares two booleans that differ; x is the first.
+func falseFirst(x bool) int {
+	if x {
+		return 1
+	}
+	return -1
 }
 
 type cluster struct {
@@ -153,21 +179,22 @@ func (s *Service) Host(c int, label string) (host int, ok bool) {
 			break
 		}
 		i := sort.Search(g.hosts.len(), func(i int) bool {
-			return string(e.label(g.hosts.from+uint32(i))) >= label
+			return e.label(g.hosts.from+uint32(i)) >= label
 		})
-		if i < g.hosts.len() && string(e.label(g.hosts.from+uint32(i))) == label {
+		if i < g.hosts.len() && e.label(g.hosts.from+uint32(i)) == label {
 			return int(g.hosts.from) + i, true
 		}
 	}
 	return 0, false
 }
 
-func (e *endpoints) label(host uint32) []byte {
-	from := uint32(0)
-	if host > 0 {
-		from = e.labelEnd[host-1]
+func (e *endpoints) label(host uint32) string { return e.labels[e.labelStart(host):e.labelEnd[host]] }
+
+func (e *endpoints) labelStart(host uint32) uint32 {
+	if host == 0 {
+		return 0
 	}
-	return e.labels[from:e.labelEnd[host]]
+	return e.labelEnd[host-1]
 }
 
 // Hosts yields the hosts of cluster c that own a name.
@@ -185,7 +212,7 @@ func (s *Service) Hosts(c int) iter.Seq[int] {
 }
 
 // HostLabel is the label of a host.
-func (s *Service) HostLabel(host int) []byte { return s.eps.label(uint32(host)) }
+func (s *Service) HostLabel(host int) string { return s.eps.label(uint32(host)) }
 
 // ClusterOf is the cluster of a host.
 func (s *Service) ClusterOf(host int) int {
@@ -207,6 +234,20 @@ func (s *Service) Addresses(f Family) List {
 	return s.eps.addresses(f, s.eps.family[f].distinct, s.eps.answeringHosts())
 }
 
+// isDual reports whether a host has addresses of both families.
+func (e *endpoints) isDual() bool {
+	v4, v6 := &e.family[V4], &e.family[V6]
+	if v4.packed == "" || v6.packed == "" {
+		return false
+	}
+	for h := range e.hosts {
+		if hosts := (span{h, h + 1}); v4.of(hosts).len() > 0 && v6.of(hosts).len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // answeringHosts are the hosts of the clusters that answer for the service.
 func (e *endpoints) answeringHosts() span { return span{0, e.clusters[e.answering-1].hosts.to} }
 
@@ -219,8 +260,7 @@ func (s *Service) ClusterAddresses(c int, f Family) List {
 // HostAddresses are the addresses of one host.
 func (s *Service) HostAddresses(host int, f Family) List {
 	h := uint32(host)
-	at := span{s.eps.family[f].start(h), s.eps.family[f].start(h + 1)}
-	return s.eps.addresses(f, pick{span: at}, span{h, h + 1})
+	return s.eps.addresses(f, pick{span: s.eps.family[f].of(span{h, h + 1})}, span{h, h + 1})
 }
 
 func (e *endpoints) addresses(f Family, p pick, hosts span) List {
