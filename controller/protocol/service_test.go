@@ -1,6 +1,9 @@
 package protocol
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // A slice that was added counts after a rollback to the record before it only if the record that lists it was noted.
 func TestAddedSlice(t *testing.T) {
@@ -26,5 +29,27 @@ func TestAddedSlice(t *testing.T) {
 	back.See(entry, Record{Stamp: 5, UID: "1", Slices: []string{"a"}}, []Slice{a})
 	if out := back.Count(noted, false); len(out.Names) != 2 {
 		t.Errorf("after the rollback: %+v, want a and b", out)
+	}
+}
+
+// What no list of its owner names counts only while it is on the broker. Otherwise a member could make others hold more than its quota.
+func TestUnlisted(t *testing.T) {
+	a, b := Slice{Name: "a", Stamp: 3, UID: "1"}, Slice{Name: "b", Stamp: 9, UID: "1"}
+	step := func(n Noted, e Entry, r Record, found ...Slice) Counted {
+		svc := Restore(n)
+		svc.See(e, r, found)
+		return svc.Count(n, false)
+	}
+	for what, list := range map[string][]string{"slice": {"a"}, "slice beside a listed one that is not there": {"a", "c"}} {
+		entry, record := Entry{Stamp: 4, UID: "1"}, Record{Stamp: 5, UID: "1", Slices: list}
+		with := step(Noted{}, entry, record, a, b)
+		without := step(with.Noted, entry, record, a)
+		if !slices.Equal(with.Names, []string{"a", "b"}) || !slices.Equal(without.Names, []string{"a"}) {
+			t.Errorf("%s: imported %v, and when it is gone %v; want it, and then only a", what, with.Names, without.Names)
+		}
+	}
+	with := step(Noted{}, Entry{Stamp: 4}, Record{Stamp: 9, UID: "1"})
+	if without := step(with.Noted, Entry{Stamp: 4}, Record{}); with.Record.Stamp != 9 || without.Record.Stamp != 0 {
+		t.Errorf("record: imported %+v, and when it is gone %+v; want it, and then none", with.Record, without.Record)
 	}
 }
